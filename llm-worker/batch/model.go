@@ -1,0 +1,40 @@
+package batch
+
+import (
+	"errors"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// ErrFull is what a Model's Join returns when the sequence would fit once others have left.
+var ErrFull = errors.New("batch: no room for another sequence now")
+
+// A Model runs many sequences together, one step at a time. Only Loop.Run calls it, from one goroutine, so it needs no
+// locks; it may use goroutines of its own inside Step.
+type Model interface {
+	// Check reports whether the request could ever join, without changing anything. It alone may be called from any
+	// goroutine, at any time. An error is a *streamerr.Error with reason Invalid that names the field.
+	Check(req *workerv1.TokenRequest) error
+	// Join adds a sequence under id, which is unique for the life of the model, and reserves all the memory that it
+	// can come to need. ErrFull means not now. The model keeps req, and does not change it.
+	Join(id uint64, req *workerv1.TokenRequest) error
+	// Leave forgets a sequence and frees its memory. It is called once for every sequence that joined, finished or not.
+	Leave(id uint64)
+	// Step advances the sequences named by ids (each has joined, none twice) and appends what they produced to out: for
+	// a sequence whose prompt is still being read nothing, else one token. A large prompt takes several steps, so that
+	// no step is long. A sequence that has finished is not named again. An error means that the model is broken.
+	Step(ids []uint64, out []Output) ([]Output, error)
+	// KV reports how many token positions of KV cache are reserved, and how many there are.
+	KV() (used, total uint64)
+}
+
+// Output is what one sequence produced in one step.
+type Output struct {
+	ID    uint64
+	Token uint32
+	// Hidden marks a token that ends the answer and is not part of it, such as end-of-sequence.
+	Hidden bool
+	// Finish is FINISH_UNSPECIFIED while the sequence goes on.
+	Finish streamv1.Finish
+}

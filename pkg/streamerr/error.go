@@ -1,0 +1,111 @@
+// Package streamerr says why a stream ended, by whose hand, and along which path, in one type that crosses process
+// boundaries: as a gRPC status with google.rpc.ErrorInfo, as an HTTP status, and as the OpenAI error object.
+//
+// Every error that leaves a hop is an *Error made by Via.
+package streamerr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// An Error is the ending of a stream that did not complete, or a refusal to start one. Reason, Path, Message, Param and
+// RetryAfter cross the wire; Cause stays in the process.
+//
+// An Error is never changed once it has been returned; Via makes copies.
+type Error struct {
+	Reason     Reason
+	Path       Path          // hops crossed, origin first
+	Message    string        // for people; names the field when the request is at fault
+	Param      string        // the field of the request at fault, such as "messages[0].role"
+	RetryAfter time.Duration // when the caller may try again; 0 says nothing
+	Cause      error         // local only; if Message is empty its text crosses the wire instead
+}
+
+// New returns an Error without a path: it gets one as it leaves its first hop.
+func New(reason Reason, format string, args ...any) *Error {
+	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// InvalidParam returns a refusal of the field named by param.
+func InvalidParam(param, format string, args ...any) *Error {
+	return &Error{Reason: Invalid, Param: param, Message: fmt.Sprintf(format, args...)}
+}
+
+// Text returns what people read: the message, else the cause's text, else the reason.
+func (e *Error) Text() string {
+	switch {
+	case e.Message != "":
+		return e.Message
+	case e.Cause != nil:
+		return e.Cause.Error()
+	default:
+		return e.Reason.Error()
+	}
+}
+
+// Error returns reason, text and path in one line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Reason.Error())
+	if text := e.Text(); text != e.Reason.Error() {
+		b.WriteString(": " + text)
+	}
+	if len(e.Path) > 0 {
+		b.WriteString(" [" + e.Path.String() + "]")
+	}
+	return b.String()
+}
+
+// Unwrap lets errors.Is see the Reason and the Cause.
+func (e *Error) Unwrap() []error {
+	if e.Cause == nil {
+		return []error{e.Reason}
+	}
+	return []error{e.Reason, e.Cause}
+}
+
+// LogValue groups what on-call people look for, in the words used everywhere else.
+func (e *Error) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("reason", e.Reason.String()),
+		slog.String("origin", e.Path.Origin()),
+		slog.String("path", e.Path.String()),
+		slog.String("message", e.Text()),
+	}
+	if e.Param != "" {
+		attrs = append(attrs, slog.String("param", e.Param))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// Via returns err as it leaves hop: a copy whose path is one hop longer. An error that is not an *Error becomes one:
+// a Reason keeps its meaning, a passed deadline is Deadline, anything else is Internal, because nobody classified it.
+// Via of nil is nil.
+func Via(hop string, err error) *Error {
+	if err == nil {
+		return nil
+	}
+	e := As(err)
+	c := *e
+	c.Path = e.Path.Append(hop)
+	return &c
+}
+
+// As returns err as an *Error without lengthening its path.
+func As(err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	if r, ok := errors.AsType[Reason](err); ok {
+		return &Error{Reason: r, Cause: err}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Error{Reason: Deadline, Cause: err}
+	}
+	return &Error{Reason: Internal, Cause: err}
+}

@@ -1,0 +1,135 @@
+package streamerr
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+const (
+	// Domain marks the google.rpc.ErrorInfo that is ours.
+	Domain = "whence"
+	// ReasonTrailer and PathTrailer say in gRPC trailers what ErrorInfo says in details, for clients that read no
+	// details. They are sent for completed streams too.
+	ReasonTrailer = "whence-end-reason"
+	PathTrailer   = "whence-end-path"
+	// ViaHeader names the hops that a call has crossed, so that a bare RST or a lost connection still yields a path.
+	ViaHeader = "whence-via"
+
+	pathKey  = "path"
+	paramKey = "param"
+	// maxText bounds a message on the wire: details travel in a header, and peers limit headers.
+	maxText = 2048
+)
+
+// GRPCStatus makes every grpc-go client and server understand e: status.FromError, status.Code and returning e from a
+// handler all work.
+func (e *Error) GRPCStatus() *status.Status {
+	text := e.Text()
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
+	}
+	st := status.New(e.Reason.Code(), strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if st.Code() == codes.OK {
+		return st
+	}
+	info := &errdetails.ErrorInfo{Reason: e.Reason.wire(), Domain: Domain, Metadata: map[string]string{}}
+	if len(e.Path) > 0 {
+		info.Metadata[pathKey] = e.Path.String()
+	}
+	if e.Param != "" {
+		info.Metadata[paramKey] = strings.ToValidUTF8(e.Param, string(utf8.RuneError))
+	}
+	with, err := st.WithDetails(info)
+	if err == nil && e.RetryAfter > 0 {
+		with, err = with.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	}
+	if err != nil {
+		return st // details are not worth losing the status for
+	}
+	return with
+}
+
+// FromGRPC reads the error of a gRPC call on the peer named by hop. What GRPCStatus wrote comes back exactly; a status
+// from a server that is not ours gets the reason its code suggests, and hop as its origin. FromGRPC of nil and of io.EOF
+// is nil.
+func FromGRPC(hop string, err error) *Error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	e := FromStatus(st)
+	e.Cause = err
+	if len(e.Path) == 0 {
+		e.Path = NewPath(hop)
+	}
+	return e
+}
+
+// FromStatus reads a gRPC status. The path is empty if the status is not one of ours.
+func FromStatus(st *status.Status) *Error {
+	e := &Error{Message: st.Message()}
+	for _, detail := range st.Details() {
+		switch d := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if d.GetDomain() != Domain {
+				continue
+			}
+			e.Reason = ParseReason(d.GetReason())
+			if path := d.GetMetadata()[pathKey]; path != "" {
+				e.Path = ParsePath(path)
+			}
+			e.Param = d.GetMetadata()[paramKey]
+		case *errdetails.RetryInfo:
+			e.RetryAfter = d.GetRetryDelay().AsDuration()
+		}
+	}
+	if e.Reason == Unspecified {
+		e.Reason = fromCode(st.Code())
+	}
+	return e
+}
+
+func fromCode(code codes.Code) Reason {
+	switch code {
+	case codes.Canceled:
+		return PeerReset
+	case codes.DeadlineExceeded:
+		return Deadline
+	case codes.Unavailable:
+		return PeerLost
+	case codes.ResourceExhausted:
+		return Overloaded
+	case codes.InvalidArgument, codes.OutOfRange, codes.FailedPrecondition, codes.AlreadyExists, codes.Unimplemented:
+		return Invalid
+	case codes.NotFound:
+		return NotFound
+	case codes.Unauthenticated:
+		return Unauthenticated
+	case codes.PermissionDenied:
+		return Forbidden
+	default:
+		return Internal
+	}
+}
+
+// FromContext returns why ctx is done, or nil while it is not. A cause that is an *Error comes back as it is.
+func FromContext(ctx context.Context) *Error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return As(context.Cause(ctx))
+}

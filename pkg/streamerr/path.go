@@ -1,0 +1,61 @@
+package streamerr
+
+import (
+	"slices"
+	"strings"
+)
+
+const (
+	arrow = " > "
+	// maxHops bounds what a peer can make us carry. A longer path keeps its origin and the hops nearest to here.
+	maxHops = 32
+	// maxHopLen bounds one hop's name.
+	maxHopLen = 128
+)
+
+// A Path is the hops that an ending has crossed, origin first, such as "client > api-service > chat-service".
+type Path []string
+
+// String joins the hops with " > ".
+func (p Path) String() string { return strings.Join(p, arrow) }
+
+// Origin returns the hop where the ending began, or "".
+func (p Path) Origin() string {
+	if len(p) == 0 {
+		return ""
+	}
+	return p[0]
+}
+
+// Append returns a copy of p that is one hop longer.
+func (p Path) Append(hop string) Path {
+	return NewPath(append(slices.Clone(p), hop)...)
+}
+
+// NewPath makes a path of hops, cleaned so that ParsePath(p.String()) equals p: printable ASCII without ">", at most 128
+// bytes a hop and 32 hops.
+func NewPath(hops ...string) Path {
+	var p Path
+	for _, hop := range hops {
+		if hop = cleanHop(hop); hop != "" {
+			p = append(p, hop)
+		}
+	}
+	if extra := len(p) - maxHops; extra > 0 {
+		p = slices.Delete(p, 1, 1+extra)
+	}
+	return p
+}
+
+// ParsePath reads what String wrote.
+func ParsePath(s string) Path { return NewPath(strings.Split(s, ">")...) }
+
+func cleanHop(hop string) string {
+	hop = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '>' {
+			return -1
+		}
+		return r
+	}, hop)
+	return strings.TrimSpace(hop[:min(len(hop), maxHopLen)])
+}

@@ -1,0 +1,118 @@
+package streamerr
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// A Reason is why a stream ended. It is itself an error, so errors.Is(err, streamerr.ClientGone) holds on every hop.
+// Its numbers are those of the enum whence.stream.v1.Reason; a number that this build does not know is kept as it is.
+type Reason int32
+
+// The reasons, with who may be the origin of each.
+const (
+	Unspecified     = Reason(streamv1.Reason_REASON_UNSPECIFIED)
+	Completed       = Reason(streamv1.Reason_REASON_COMPLETED)       // engine
+	ClientGone      = Reason(streamv1.Reason_REASON_CLIENT_GONE)     // client
+	UserStop        = Reason(streamv1.Reason_REASON_USER_STOP)       // client
+	OperatorStop    = Reason(streamv1.Reason_REASON_OPERATOR_STOP)   // operator
+	SlowReader      = Reason(streamv1.Reason_REASON_SLOW_READER)     // the hop whose buffer filled
+	Deadline        = Reason(streamv1.Reason_REASON_DEADLINE)        // the hop whose timer fired
+	Draining        = Reason(streamv1.Reason_REASON_DRAINING)        // the hop that shuts down
+	PeerReset       = Reason(streamv1.Reason_REASON_PEER_RESET)      // the peer that sent a bare RST
+	PeerLost        = Reason(streamv1.Reason_REASON_PEER_LOST)       // the peer whose connection broke
+	Overloaded      = Reason(streamv1.Reason_REASON_OVERLOADED)      // the hop that refused
+	Unavailable     = Reason(streamv1.Reason_REASON_UNAVAILABLE)     // the hop that found no healthy peer
+	Invalid         = Reason(streamv1.Reason_REASON_INVALID)         // the hop that rejected
+	NotFound        = Reason(streamv1.Reason_REASON_NOT_FOUND)       // the hop that looked
+	Unauthenticated = Reason(streamv1.Reason_REASON_UNAUTHENTICATED) // api-service
+	Forbidden       = Reason(streamv1.Reason_REASON_FORBIDDEN)       // api-service
+	EngineFailed    = Reason(streamv1.Reason_REASON_ENGINE_FAILED)   // engine or llm-worker
+	Internal        = Reason(streamv1.Reason_REASON_INTERNAL)        // the hop that has the bug
+)
+
+// StatusClientClosed is the status that access logs write for a client that left before its answer; nobody receives it.
+const StatusClientClosed = 499
+
+// forms are what a reason looks like in other protocols.
+type forms struct {
+	code codes.Code
+	http int
+	kind string // error.type of the OpenAI error object
+}
+
+var known = map[Reason]forms{
+	Completed:       {codes.OK, http.StatusOK, ""},
+	ClientGone:      {codes.Canceled, StatusClientClosed, "stream_error"},
+	UserStop:        {codes.Canceled, http.StatusConflict, "stream_error"},
+	OperatorStop:    {codes.Canceled, http.StatusServiceUnavailable, "stream_error"},
+	SlowReader:      {codes.ResourceExhausted, http.StatusServiceUnavailable, "stream_error"},
+	Deadline:        {codes.DeadlineExceeded, http.StatusGatewayTimeout, "timeout_error"},
+	Draining:        {codes.Unavailable, http.StatusServiceUnavailable, "server_error"},
+	PeerReset:       {codes.Canceled, http.StatusBadGateway, "server_error"},
+	PeerLost:        {codes.Unavailable, http.StatusBadGateway, "server_error"},
+	Overloaded:      {codes.ResourceExhausted, http.StatusTooManyRequests, "rate_limit_error"},
+	Unavailable:     {codes.Unavailable, http.StatusServiceUnavailable, "server_error"},
+	Invalid:         {codes.InvalidArgument, http.StatusBadRequest, "invalid_request_error"},
+	NotFound:        {codes.NotFound, http.StatusNotFound, "invalid_request_error"},
+	Unauthenticated: {codes.Unauthenticated, http.StatusUnauthorized, "authentication_error"},
+	Forbidden:       {codes.PermissionDenied, http.StatusForbidden, "permission_error"},
+	EngineFailed:    {codes.Internal, http.StatusInternalServerError, "server_error"},
+	Internal:        {codes.Internal, http.StatusInternalServerError, "server_error"},
+}
+
+func (r Reason) forms() forms {
+	if f, ok := known[r]; ok {
+		return f
+	}
+	return known[Internal]
+}
+
+// String returns the word for r in logs, labels and JSON, such as "client_gone"; "reason_57" for one this build does not
+// know.
+func (r Reason) String() string { return strings.ToLower(r.wire()) }
+
+// Error makes a Reason usable as the target of errors.Is.
+func (r Reason) Error() string { return strings.ReplaceAll(r.String(), "_", " ") }
+
+// Code returns the gRPC code for r.
+func (r Reason) Code() codes.Code { return r.forms().code }
+
+// HTTPStatus returns the HTTP status for r before the first byte.
+func (r Reason) HTTPStatus() int { return r.forms().http }
+
+// Type returns the error.type of the OpenAI error object for r.
+func (r Reason) Type() string { return r.forms().kind }
+
+// Proto returns r as the enum of the IDL.
+func (r Reason) Proto() streamv1.Reason { return streamv1.Reason(r) }
+
+const enumPrefix = "REASON_"
+
+// wire returns the word for r in gRPC details and trailers, such as "CLIENT_GONE".
+func (r Reason) wire() string {
+	if name, ok := streamv1.Reason_name[int32(r)]; ok {
+		return strings.TrimPrefix(name, enumPrefix)
+	}
+	return fmt.Sprintf("%s%d", enumPrefix, int32(r))
+}
+
+// ParseReason reads what String or the wire form wrote, in either case. A word it does not know is Unspecified.
+func ParseReason(word string) Reason {
+	word = strings.ToUpper(word)
+	if n, ok := streamv1.Reason_value[enumPrefix+word]; ok {
+		return Reason(n)
+	}
+	if digits, ok := strings.CutPrefix(word, enumPrefix); ok {
+		if n, err := strconv.ParseInt(digits, 10, 32); err == nil && n > 0 {
+			return Reason(n)
+		}
+	}
+	return Unspecified
+}

@@ -1,0 +1,26 @@
+// Package whencetiny embeds whence-tiny, a chat model of 1.1 million parameters made for this project, so that the whole
+// path can run on a fresh machine without a download.
+//
+// README.md beside this file says how the model was made and what it can do, EVAL.md how well.
+package whencetiny
+
+import (
+	"embed"
+	"io/fs"
+)
+
+// Name is what requests call the model.
+const Name = "whence-tiny"
+
+//go:embed model/config.json model/generation_config.json model/model.safetensors model/tokenizer.json model/tokenizer_config.json
+var files embed.FS
+
+// FS returns the model as a Hugging Face directory: config.json, generation_config.json, model.safetensors (BF16),
+// tokenizer.json and tokenizer_config.json.
+func FS() fs.FS {
+	sub, err := fs.Sub(files, "model")
+	if err != nil {
+		panic(err) // the directory is embedded above
+	}
+	return sub
+}
