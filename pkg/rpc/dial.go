@@ -1,0 +1,129 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// errLeft is the cause of a call that is cut because the grace after its stop has passed.
+var errLeft = errors.New("rpc: the peer did not end the call within the grace")
+
+// Dial returns the engine behind a bidi method of a peer. open starts a call, such as chatv1.NewChatClient(cc).Generate.
+// self and peer are hop names.
+//
+// When the stream is stopped, the peer is sent a Stop with the cause and the path so far, then has the grace to answer; a
+// caller that leaves the loop early does the same with reason COMPLETED: it has what it needs. The last error is the
+// cause of the stop where there was one, whatever the peer made of it, so that every hop tells the same story.
+func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
+	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
+		return func(yield func(*Out, error) bool) {
+			if cause := stream.Cause(ctx); cause != nil {
+				yield(nil, cause)
+				return
+			}
+			// Detached: were the call to end with ctx, its RST would overtake the Stop that says why.
+			callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
+			defer cut(nil)
+			c := &call[Req, In, Out]{self: self, peer: peer, m: m, cut: cut, opened: make(chan struct{}), said: make(chan *time.Timer, 1)}
+			c.run(ctx, func() (grpc.BidiStreamingClient[In, Out], error) {
+				st, err := open(callCtx)
+				if err != nil {
+					return nil, err
+				}
+				if err = st.Send(m.Open(req)); err != nil {
+					if _, why := st.Recv(); why != nil { // Send only says that the call is over
+						err = why
+					}
+				}
+				return st, err
+			}, yield)
+		}
+	}
+}
+
+// A call is one stream on a peer.
+type call[Req, In, Out any] struct {
+	self, peer string
+	m          *Method[Req, In, Out]
+	cut        context.CancelCauseFunc // resets the call
+
+	st     grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before opened is closed
+	opened chan struct{}                     // closed once the request is sent or has failed
+	said   chan *time.Timer                  // capacity 1: the grace timer of the one stop
+}
+
+func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStreamingClient[In, Out], error), yield func(*Out, error) bool) {
+	undo := stream.AfterStop(ctx, c.stop)
+	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
+	defer func() {
+		switch stopped := !undo(); {
+		case stopped: // c.stop runs or has run
+		case left == nil:
+			return // ended by itself
+		default:
+			c.stop(left)
+		}
+		timer := <-c.said
+		for c.st != nil {
+			if _, err := c.st.Recv(); err != nil {
+				break
+			}
+		}
+		timer.Stop()
+	}()
+
+	st, err := open()
+	c.st = st
+	close(c.opened)
+	for err == nil {
+		var out *Out
+		if out, err = st.Recv(); err != nil {
+			break
+		}
+		end := c.m.End(out)
+		if !yield(out, nil) {
+			left = streamerr.New(streamerr.Completed, "the reader has what it needs")
+			if end != nil {
+				left = nil
+			}
+			return
+		}
+		if end != nil {
+			left = nil
+			_, _ = st.Recv() // the status, so that the call is over before the loop is left
+			return
+		}
+	}
+	left = nil
+	yield(nil, c.ended(ctx, err))
+}
+
+// stop says the cause to the peer and half-closes. When the grace has passed it cuts the call.
+func (c *call[Req, In, Out]) stop(cause error) {
+	timer := time.AfterFunc(DefaultGrace, func() { c.cut(errLeft) })
+	<-c.opened // at the latest when cut
+	if c.st != nil {
+		_ = c.st.Send(c.m.Stop(toStop(streamerr.Via(c.self, cause)))) // a broken call is noticed by Recv
+		_ = c.st.CloseSend()
+	}
+	c.said <- timer
+}
+
+// ended says why a call is over: the cause of the stop if there was one, else what the peer said.
+func (c *call[Req, In, Out]) ended(ctx context.Context, err error) error {
+	if cause := stream.Cause(ctx); cause != nil {
+		return cause
+	}
+	if errors.Is(err, io.EOF) {
+		return &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.peer), Message: "the peer closed the stream without an ending"}
+	}
+	return streamerr.FromGRPC(c.peer, err)
+}

@@ -1,0 +1,141 @@
+package kitexrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cloudwego/kitex/client"
+	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
+	"github.com/cloudwego/kitex/pkg/streaming"
+	"github.com/cloudwego/kitex/transport"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// A ClientConn calls the services of one address through Kitex clients. It is what stubs generated for grpc-go take.
+// All calls to a service share one connection, which costs the least CPU per message.
+type ClientConn struct {
+	clients map[string]client.Client // by full service name
+}
+
+var _ grpc.ClientConnInterface = (*ClientConn)(nil)
+
+// Dial returns a connection to the services described by descs at target, a host:port. It connects with the first call,
+// and again when the connection is lost. Keep it for as long as its streams run: Kitex closes clients that are
+// garbage-collected.
+func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
+	c := &ClientConn{clients: make(map[string]client.Client, len(descs))}
+	for _, desc := range descs {
+		info := newInfo(desc)
+		for _, m := range desc.Methods {
+			info.Methods[m.MethodName] = bidi(nil)
+		}
+		for _, m := range desc.Streams {
+			info.Methods[m.StreamName] = bidi(nil)
+		}
+		kc, err := client.NewClient(info,
+			client.WithDestService(desc.ServiceName),
+			client.WithHostPorts(target),
+			client.WithTransportProtocol(transport.GRPC),
+			client.WithGRPCConnPoolSize(1),
+		)
+		if err != nil {
+			_ = c.Close()
+			return nil, fmt.Errorf("kitex client for %s at %s: %w", desc.ServiceName, target, err)
+		}
+		c.clients[desc.ServiceName] = kc
+	}
+	return c, nil
+}
+
+// Close closes the clients. Their streams must have ended.
+func (c *ClientConn) Close() error {
+	var errs []error
+	for _, kc := range c.clients {
+		if closer, ok := kc.(io.Closer); ok {
+			errs = append(errs, closer.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Invoke implements grpc.ClientConnInterface. It honours no call options.
+func (c *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx) // frees the stream when it has not been read to its end
+	defer cancel()
+	st, err := c.NewStream(ctx, nil, method)
+	if err != nil {
+		return err
+	}
+	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+		return err
+	}
+	if err := st.CloseSend(); err != nil {
+		return err
+	}
+	if err := st.RecvMsg(reply); err != nil {
+		if errors.Is(err, io.EOF) {
+			return status.Errorf(codes.Internal, "%s ended without a response", method)
+		}
+		return err
+	}
+	msg, ok := reply.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%T is not a protobuf message", reply)
+	}
+	switch err := st.RecvMsg(msg.ProtoReflect().New().Interface()); {
+	case err == nil:
+		return status.Errorf(codes.Internal, "%s sent more than one response", method)
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}
+
+// NewStream implements grpc.ClientConnInterface. It honours no call options.
+func (c *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	service, name, ok := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	kc, known := c.clients[service].(client.Streaming)
+	if !ok || !known {
+		return nil, status.Errorf(codes.Unimplemented, "no client for %s", method)
+	}
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		ctx = kmetadata.NewOutgoingContext(ctx, kmetadata.MD(md))
+	}
+	st, err := kc.StreamX(ctx, name)
+	if err != nil {
+		return nil, fromKitex(err)
+	}
+	getter, ok := st.(streaming.GRPCStreamGetter)
+	if !ok || getter.GetGRPCStream() == nil {
+		return nil, status.Errorf(codes.Internal, "%T is not a gRPC stream", st)
+	}
+	return &clientStream{ctx: ctx, st: st, grpc: getter.GetGRPCStream()}, nil
+}
+
+// A clientStream is grpc-go's view of a stream on a Kitex client.
+type clientStream struct {
+	ctx  context.Context
+	st   streaming.ClientStream
+	grpc streaming.Stream // the same stream, for metadata with several values
+}
+
+var _ grpc.ClientStream = (*clientStream)(nil)
+
+func (s *clientStream) Context() context.Context { return s.ctx }
+func (s *clientStream) CloseSend() error         { return fromKitex(s.st.CloseSend(s.ctx)) }
+func (s *clientStream) SendMsg(m any) error      { return fromKitex(s.st.SendMsg(s.ctx, m)) }
+func (s *clientStream) RecvMsg(m any) error      { return fromKitex(s.st.RecvMsg(s.ctx, m)) }
+func (s *clientStream) Trailer() metadata.MD     { return metadata.MD(s.grpc.Trailer()) }
+
+func (s *clientStream) Header() (metadata.MD, error) {
+	md, err := s.grpc.Header()
+	return metadata.MD(md), fromKitex(err)
+}

@@ -1,0 +1,222 @@
+// Package kitexrpc lends grpc-go's types to Kitex: services written against grpc-go are served by a Kitex server, and
+// stubs generated for grpc-go call through a Kitex client, so that one implementation, one set of messages and package rpc
+// serve both.
+//
+// It also closes what is open around Kitex's gRPC: statuses and their details cross unchanged, unknown methods are
+// UNIMPLEMENTED, received messages are bounded, responses are not compressed behind the caller's back, and a message
+// from a package that is not ours does not reach a service by its short name.
+package kitexrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	"github.com/cloudwego/kitex/pkg/serviceinfo"
+	"github.com/cloudwego/kitex/pkg/streaming"
+	"github.com/cloudwego/kitex/server"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// DefaultMaxRecvBytes bounds a received message, as grpc-go does by default.
+const DefaultMaxRecvBytes = 4 << 20
+
+// A Server is a Kitex server that takes services as grpc-go's does: RegisterService comes first, then Serve, once.
+type Server struct {
+	// MaxRecvBytes bounds a received message; 0 is DefaultMaxRecvBytes.
+	MaxRecvBytes int
+
+	services map[string]service // by short name, which is how Kitex routes
+	err      error              // of the first registration that failed
+	exit     chan error         // closed by Stop
+	ready    chan struct{}      // closed once Serve answers, or has failed
+}
+
+type service struct {
+	desc *grpc.ServiceDesc
+	impl any
+}
+
+// NewServer returns a server without services.
+func NewServer() *Server {
+	return &Server{services: make(map[string]service), exit: make(chan error), ready: make(chan struct{})}
+}
+
+// RegisterService implements grpc.ServiceRegistrar. Kitex routes by the last part of a service's name, so that must be
+// unique; Serve reports it if it is not.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	_, short := splitName(desc.ServiceName)
+	if old, dup := s.services[short]; dup && s.err == nil {
+		s.err = fmt.Errorf("kitexrpc: services %s and %s share the name %s", old.desc.ServiceName, desc.ServiceName, short)
+	}
+	s.services[short] = service{desc, impl}
+}
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
+	infos := make(map[string]grpc.ServiceInfo, len(s.services))
+	for _, svc := range s.services {
+		info := grpc.ServiceInfo{Metadata: svc.desc.Metadata}
+		for _, m := range svc.desc.Methods {
+			info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.MethodName})
+		}
+		for _, m := range svc.desc.Streams {
+			info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.StreamName, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams})
+		}
+		infos[svc.desc.ServiceName] = info
+	}
+	return infos
+}
+
+// exitWait is how long Stop waits for calls. It is short: whoever stops the server has drained its streams before.
+const exitWait = time.Second
+
+// Serve accepts connections until Stop is called or the listener fails.
+func (s *Server) Serve(ln net.Listener) error {
+	up, cancel := context.WithCancel(context.Background())
+	var probe sync.WaitGroup
+	probe.Go(func() {
+		defer close(s.ready)
+		awaitSettings(up, ln.Addr())
+	})
+	defer probe.Wait()
+	defer cancel()
+	if s.err != nil {
+		return s.err
+	}
+	svr := server.NewServer(
+		server.WithListener(ln),
+		server.WithExitSignal(func() <-chan error { return s.exit }), // signals are main's
+		server.WithExitWaitTime(exitWait),
+		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
+		server.WithGRPCUnknownServiceHandler(unknown),
+	)
+	limit := s.MaxRecvBytes
+	if limit == 0 {
+		limit = DefaultMaxRecvBytes
+	}
+	for _, svc := range s.services {
+		// Kitex panics on a nil handler, and looks at nothing else: the methods below hold the real one.
+		if err := svr.RegisterService(serverInfo(svc, limit), &struct{}{}); err != nil {
+			return err
+		}
+	}
+	return svr.Run()
+}
+
+// Stop ends Serve. Calls that still run are cut, so drain streams first.
+func (s *Server) Stop() {
+	<-s.ready // a Kitex server that is stopped while it starts keeps running
+	close(s.exit)
+}
+
+// Ready returns a channel that is closed once Serve answers calls, or has failed.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// awaitSettings returns once an HTTP/2 server answers at addr, or ctx is done.
+func awaitSettings(ctx context.Context, addr net.Addr) {
+	const (
+		preface  = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+		settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // an empty SETTINGS frame
+	)
+	conn, err := (&net.Dialer{}).DialContext(ctx, addr.Network(), addr.String())
+	if err != nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close() //nolint:errcheck // nothing was written that could be lost
+	if _, err := io.WriteString(conn, preface+settings); err != nil {
+		return
+	}
+	_, _ = io.ReadFull(conn, make([]byte, len(settings)))
+}
+
+func splitName(full string) (pkg, short string) {
+	if i := strings.LastIndexByte(full, '.'); i >= 0 {
+		return full[:i], full[i+1:]
+	}
+	return "", full
+}
+
+// serverInfo describes a service to Kitex. All methods are bidi to Kitex, which is the same on the wire: its unary path
+// would wrap messages and errors in types of its own.
+func serverInfo(svc service, limit int) *serviceinfo.ServiceInfo {
+	info := newInfo(svc.desc)
+	for _, m := range svc.desc.Methods {
+		info.Methods[m.MethodName] = bidi(svc.handler(limit, unary(svc.desc.ServiceName, m)))
+	}
+	for _, m := range svc.desc.Streams {
+		info.Methods[m.StreamName] = bidi(svc.handler(limit, m.Handler))
+	}
+	return info
+}
+
+func newInfo(desc *grpc.ServiceDesc) *serviceinfo.ServiceInfo {
+	pkg, short := splitName(desc.ServiceName)
+	return &serviceinfo.ServiceInfo{
+		ServiceName:  short,
+		HandlerType:  (*any)(nil),
+		Methods:      make(map[string]serviceinfo.MethodInfo),
+		PayloadCodec: serviceinfo.Protobuf,
+		Extra:        map[string]any{serviceinfo.PackageName: pkg},
+	}
+}
+
+func bidi(h serviceinfo.MethodHandler) serviceinfo.MethodInfo {
+	none := func() any { return nil }
+	return serviceinfo.NewMethodInfo(h, none, none, false, serviceinfo.WithStreamingMode(serviceinfo.StreamingBidirectional))
+}
+
+func (svc service) handler(limit int, h grpc.StreamHandler) serviceinfo.MethodHandler {
+	pkg, short := splitName(svc.desc.ServiceName)
+	return func(ctx context.Context, _, arg, _ any) error {
+		called := rpcinfo.GetRPCInfo(ctx).Invocation()
+		if called.PackageName() != pkg {
+			return answer(ctx, status.Errorf(codes.Unimplemented, "unknown service %s.%s", called.PackageName(), short))
+		}
+		st, err := newServerStream(ctx, arg, svc.desc.ServiceName+"/"+called.MethodName(), limit)
+		if err != nil {
+			return err
+		}
+		return answer(ctx, h(svc.impl, st))
+	}
+}
+
+// unary makes a stream handler of a unary method.
+func unary(service string, m grpc.MethodDesc) grpc.StreamHandler {
+	return func(impl any, st grpc.ServerStream) error {
+		ctx := grpc.NewContextWithServerTransportStream(st.Context(), transportStream{st, "/" + service + "/" + m.MethodName})
+		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
+		if err != nil {
+			return err
+		}
+		return st.SendMsg(resp)
+	}
+}
+
+// unknown answers calls of services and methods that nobody registered.
+func unknown(ctx context.Context, method string, _ streaming.Stream) error {
+	called := rpcinfo.GetRPCInfo(ctx).Invocation()
+	return answer(ctx, status.Errorf(codes.Unimplemented, "unknown method %s of service %s", method, called.ServiceName()))
+}
+
+// answer hands a handler's error to Kitex in the one form that it sends as it is, and does not log.
+func answer(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	setter, ok := rpcinfo.GetRPCInfo(ctx).Invocation().(rpcinfo.InvocationSetter)
+	if !ok {
+		return errors.New("kitexrpc: this Kitex cannot carry a status")
+	}
+	setter.SetBizStatusErr(toKitex(err))
+	return nil
+}

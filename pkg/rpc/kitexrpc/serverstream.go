@@ -1,0 +1,113 @@
+package kitexrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
+	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	"github.com/cloudwego/kitex/pkg/streaming"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// sendCompressor is Kitex's key for what it compresses responses with.
+const sendCompressor = "send-compressor"
+
+// A serverStream is grpc-go's view of a stream on a Kitex server.
+type serverStream struct {
+	ctx   context.Context
+	st    streaming.Stream
+	conn  nphttp2.GRPCConn
+	limit int
+}
+
+var _ grpc.ServerStream = (*serverStream)(nil)
+
+func newServerStream(ctx context.Context, arg any, method string, limit int) (*serverStream, error) {
+	args, ok := arg.(*streaming.Args)
+	if !ok || args.Stream == nil {
+		return nil, errors.New("kitexrpc: not a gRPC stream")
+	}
+	conn, err := nphttp2.GetServerConn(args.Stream)
+	if err != nil {
+		return nil, err
+	}
+	if inv, ok := rpcinfo.GetRPCInfo(ctx).Invocation().(rpcinfo.InvocationSetter); ok {
+		// Kitex compresses with whatever the client accepts, and many clients accept gzip without wanting it.
+		inv.SetExtra(sendCompressor, "")
+	}
+	md, _ := kmetadata.FromIncomingContext(ctx)
+	ctx = metadata.NewIncomingContext(ctx, metadata.MD(md))
+	s := &serverStream{ctx: ctx, st: args.Stream, conn: conn, limit: limit}
+	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s, "/" + method})
+	return s, nil
+}
+
+func (s *serverStream) Context() context.Context        { return s.ctx }
+func (s *serverStream) SetHeader(md metadata.MD) error  { return s.st.SetHeader(kmetadata.MD(md)) }
+func (s *serverStream) SendHeader(md metadata.MD) error { return s.st.SendHeader(kmetadata.MD(md)) }
+func (s *serverStream) SetTrailer(md metadata.MD)       { s.st.SetTrailer(kmetadata.MD(md)) }
+func (s *serverStream) SendMsg(m any) error             { return fromKitex(s.st.SendMsg(m)) }
+
+const frameHeader = 5 // compressed flag, length
+
+// RecvMsg reads a message from the connection itself: Kitex's own RecvMsg allocates whatever length the caller claims.
+func (s *serverStream) RecvMsg(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
+	}
+	var header [frameHeader]byte
+	if _, err := s.conn.Read(header[:]); err != nil {
+		return recvError(err)
+	}
+	if header[0] != 0 {
+		return status.Error(codes.Unimplemented, "compressed messages are not supported; send with identity")
+	}
+	size := binary.BigEndian.Uint32(header[1:])
+	if uint64(size) > uint64(s.limit) {
+		return status.Errorf(codes.ResourceExhausted, "received a message of %d bytes; at most %d are allowed", size, s.limit)
+	}
+	body := make([]byte, size)
+	if _, err := s.conn.Read(body); err != nil && size > 0 {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return recvError(err)
+	}
+	if err := proto.Unmarshal(body, msg); err != nil {
+		return status.Error(codes.InvalidArgument, fmt.Sprintf("the message is not a %s: %v", msg.ProtoReflect().Descriptor().FullName(), err))
+	}
+	return nil
+}
+
+func recvError(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return status.Error(codes.InvalidArgument, "the message ends before its length")
+	}
+	return fromKitex(err)
+}
+
+// A transportStream lets grpc.SetTrailer and its like work inside handlers.
+type transportStream struct {
+	st     grpc.ServerStream
+	method string
+}
+
+var _ grpc.ServerTransportStream = transportStream{}
+
+func (t transportStream) Method() string                  { return t.method }
+func (t transportStream) SetHeader(md metadata.MD) error  { return t.st.SetHeader(md) }
+func (t transportStream) SendHeader(md metadata.MD) error { return t.st.SendHeader(md) }
+func (t transportStream) SetTrailer(md metadata.MD) error {
+	t.st.SetTrailer(md)
+	return nil
+}

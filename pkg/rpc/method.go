@@ -1,0 +1,68 @@
+// Package rpc carries a stream.Engine across a process boundary, over gRPC, so that the caller cannot tell: the same
+// items, the same endings, and a stop that arrives with its cause.
+//
+// A bidi method carries one stream. Its first message is the request; later ones are control. To stop a stream the caller
+// sends a Stop, half-closes and awaits the trailers, because RST_STREAM can carry no cause and overtakes any message that
+// could; only when the grace has passed does it reset. Serve is the callee's side, Dial the caller's. Both speak the
+// types of grpc-go; package kitexrpc lends these types to Kitex servers and clients.
+//
+// On the wire: a failed stream ends with a status that carries google.rpc.ErrorInfo, any stream with the trailers
+// whence-end-reason and whence-end-path, and the request metadata whence-via names the hops that a call has crossed.
+package rpc
+
+import (
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
+// engines take.
+type Method[Req, In, Out any] struct {
+	// Open wraps a request, Stop a control message.
+	Open func(Req) *In
+	Stop func(*streamv1.Stop) *In
+	// Opened unwraps a request, Stopped a control message; ok is false if the message is something else.
+	Opened  func(*In) (req Req, ok bool)
+	Stopped func(*In) (stop *streamv1.Stop, ok bool)
+	// ID points to the request's field for the stream id.
+	ID func(Req) *string
+	// End returns the ending that a message carries, or nil.
+	End func(*Out) *streamv1.End
+}
+
+// Chat is whence.chat.v1.Chat/Generate.
+var Chat = &Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.GenerateResponse]{
+	Open: func(req *chatv1.ChatRequest) *chatv1.GenerateRequest {
+		return &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}}
+	},
+	Stop: func(stop *streamv1.Stop) *chatv1.GenerateRequest {
+		return &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Stop{Stop: stop}}
+	},
+	Opened: func(in *chatv1.GenerateRequest) (*chatv1.ChatRequest, bool) {
+		return in.GetChat(), in.GetChat() != nil
+	},
+	Stopped: func(in *chatv1.GenerateRequest) (*streamv1.Stop, bool) {
+		return in.GetStop(), in.GetStop() != nil
+	},
+	ID:  func(req *chatv1.ChatRequest) *string { return &req.StreamId },
+	End: (*chatv1.GenerateResponse).GetEnd,
+}
+
+// Worker is whence.worker.v1.Worker/Generate.
+var Worker = &Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.GenerateResponse]{
+	Open: func(req *workerv1.TokenRequest) *workerv1.GenerateRequest {
+		return &workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: req}}
+	},
+	Stop: func(stop *streamv1.Stop) *workerv1.GenerateRequest {
+		return &workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Stop{Stop: stop}}
+	},
+	Opened: func(in *workerv1.GenerateRequest) (*workerv1.TokenRequest, bool) {
+		return in.GetTokens(), in.GetTokens() != nil
+	},
+	Stopped: func(in *workerv1.GenerateRequest) (*streamv1.Stop, bool) {
+		return in.GetStop(), in.GetStop() != nil
+	},
+	ID:  func(req *workerv1.TokenRequest) *string { return &req.StreamId },
+	End: (*workerv1.GenerateResponse).GetEnd,
+}

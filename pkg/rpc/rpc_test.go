@@ -1,0 +1,422 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/kitex/pkg/klog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+type engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
+// count yields the numbers below prompt[0], one a millisecond, then an End. prompt[0] 0 is refused, 13 panics, 42 fails
+// after two items. It notes the causes that it was stopped with.
+type counter struct{ causes chan error }
+
+func newCounter() *counter { return &counter{causes: make(chan error, 1000)} }
+
+func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		n := req.GetPrompt()[0]
+		switch n {
+		case 0:
+			yield(nil, streamerr.InvalidParam("prompt", "prompt must not be 0"))
+			return
+		case 13:
+			panic("unlucky")
+		}
+		stopping := stream.Stopping(ctx)
+		for i := range n {
+			if i > 1 {
+				select {
+				case <-time.After(time.Millisecond):
+				case <-stopping:
+					c.causes <- stream.Cause(ctx)
+					yield(nil, stream.Cause(ctx))
+					return
+				}
+			}
+			if n == 42 && i == 2 {
+				yield(nil, streamerr.New(streamerr.EngineFailed, "out of luck"))
+				return
+			}
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{i}}}}, nil) {
+				return
+			}
+		}
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, Path: []string{"engine"},
+		}}}, nil)
+	}
+}
+
+// service is a Worker whose only method is Generate.
+type service struct {
+	workerv1.UnimplementedWorkerServer
+	hop    *rpc.Hop
+	engine engine
+}
+
+func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	return rpc.Serve(s.hop, st, rpc.Worker, s.engine)
+}
+
+func newService(name string, e engine) *service {
+	return &service{hop: &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler)}, engine: e}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+func serveGRPC(t *testing.T, svc *service) (addr string) {
+	t.Helper()
+	s := grpc.NewServer()
+	workerv1.RegisterWorkerServer(s, svc)
+	ln := listen(t)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln) })
+	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func serveKitex(t *testing.T, svc *service) (addr string) {
+	t.Helper()
+	s := kitexrpc.NewServer()
+	workerv1.RegisterWorkerServer(s, svc)
+	ln := listen(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func dialGRPC(t *testing.T, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+func dialKitex(t *testing.T, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	cc, err := kitexrpc.Dial(addr, &workerv1.Worker_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+var transports = []struct {
+	name  string
+	serve func(*testing.T, *service) string
+	dial  func(*testing.T, string) grpc.ClientConnInterface
+}{
+	{"grpc to grpc", serveGRPC, dialGRPC},
+	{"grpc to kitex", serveKitex, dialGRPC},
+	{"kitex to grpc", serveGRPC, dialKitex},
+	{"kitex to kitex", serveKitex, dialKitex},
+}
+
+func init() { klog.SetOutput(io.Discard) }
+
+func ask(n uint32) func() *workerv1.TokenRequest {
+	return func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{n}} }
+}
+
+func engineAt(cc grpc.ClientConnInterface, self, peer string) engine {
+	return rpc.Dial(self, peer, workerv1.NewWorkerClient(cc).Generate, rpc.Worker)
+}
+
+func TestEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+				svc := newService("worker", newCounter().generate)
+				return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+					Engine: engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker"),
+					Short:  ask(5), Long: ask(1 << 30), Bad: ask(0),
+					Live: svc.hop.Live.Len,
+				}
+			})
+		})
+	}
+}
+
+// TestStopCrossesThreeHopsWithItsCause runs edge -> chat (Kitex) -> worker (grpc-go), as the services do.
+func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
+	leaf := newCounter()
+	worker := newService("worker", leaf.generate)
+	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	edge := engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
+	for range 200 {
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "closed its connection"}
+		n := 0
+		for _, err := range edge(ctx, ask(1<<30)()) {
+			if err != nil {
+				if !errors.Is(err, streamerr.ClientGone) {
+					t.Fatal(err)
+				}
+				break
+			}
+			if n++; n == 2 {
+				ctl.Stop(gone)
+			}
+		}
+		got := streamerr.As(<-leaf.causes)
+		if got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" || got.Message != gone.Message {
+			t.Fatalf("the leaf heard %v", got)
+		}
+		ctl.Release()
+	}
+}
+
+func TestFailureCrossesThreeHopsWithItsPath(t *testing.T) {
+	worker := newService("worker", newCounter().generate)
+	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	edge := engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
+	for n, want := range map[uint32]struct {
+		reason  streamerr.Reason
+		message string
+		param   string
+	}{
+		0:  {streamerr.Invalid, "prompt must not be 0", "prompt"},
+		42: {streamerr.EngineFailed, "out of luck", ""},
+		13: {streamerr.Internal, "a bug in worker ended this stream; its log has the details", ""},
+	} {
+		var last error
+		for _, err := range edge(t.Context(), ask(n)()) {
+			last = err
+		}
+		e := streamerr.As(last)
+		if e.Reason != want.reason || e.Path.String() != "worker > chat" || e.Message != want.message || e.Param != want.param {
+			t.Errorf("prompt %d: %v (param %q)", n, e, e.Param)
+		}
+	}
+}
+
+func TestCompletedStreamNamesItsPath(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	for _, tr := range transports {
+		var end *streamv1.End
+		for out, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), ask(2)()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			end = out.GetEnd()
+		}
+		if got := streamerr.NewPath(end.GetPath()...).String(); got != "engine > worker" {
+			t.Errorf("%s: %s", tr.name, got)
+		}
+	}
+}
+
+func TestVanillaClientSeesCodeReasonAndPath(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
+			st, err := client.Generate(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Send(rpc.Worker.Open(ask(42)())); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.CloseSend(); err != nil { // half-close is no cancel
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = st.Recv()
+			}
+			if status.Code(err) != codes.Internal || status.Convert(err).Message() != "out of luck" {
+				t.Error(err)
+			}
+			e := streamerr.FromGRPC("worker", err)
+			if e.Reason != streamerr.EngineFailed || e.Path.String() != "worker" {
+				t.Error(e)
+			}
+			reason, path := st.Trailer().Get(streamerr.ReasonTrailer), st.Trailer().Get(streamerr.PathTrailer)
+			if len(reason) != 1 || reason[0] != "engine_failed" || len(path) != 1 || path[0] != "worker" {
+				t.Error(st.Trailer())
+			}
+		})
+	}
+}
+
+func TestBareResetStopsTheEngineAndNamesThePeer(t *testing.T) {
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			leaf := newCounter()
+			svc := newService("worker", leaf.generate)
+			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
+			ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), streamerr.ViaHeader, "client > gateway"))
+			st, err := client.Generate(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Send(rpc.Worker.Open(ask(1 << 30)())); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := st.Recv(); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			for err == nil {
+				_, err = st.Recv()
+			}
+			got := streamerr.As(<-leaf.causes)
+			if got.Reason != streamerr.PeerReset || got.Path.String() != "gateway" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+func TestUnknownMethodsAreUnimplemented(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	for _, tr := range transports[:2] {
+		cc := tr.dial(t, tr.serve(t, svc))
+		for _, method := range []string{"/whence.worker.v1.Worker/Nope", "/whence.worker.v1.Nope/Generate", "/other.Worker/Generate"} {
+			err := cc.Invoke(t.Context(), method, &workerv1.InfoRequest{}, &workerv1.InfoResponse{})
+			if status.Code(err) != codes.Unimplemented {
+				t.Errorf("%s %s: %v", tr.name, method, err)
+			}
+		}
+	}
+}
+
+func TestWrongFirstMessageAndSecondRequestAreRefused(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
+			for name, messages := range map[string][]*workerv1.GenerateRequest{
+				"stop first":     {rpc.Worker.Stop(&streamv1.Stop{})},
+				"empty":          {{}},
+				"second request": {rpc.Worker.Open(ask(1 << 30)()), rpc.Worker.Open(ask(1)())},
+				"bad id":         {rpc.Worker.Open(&workerv1.TokenRequest{StreamId: "no spaces", Prompt: []uint32{1}})},
+			} {
+				st, err := client.Generate(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range messages {
+					_ = st.Send(m)
+				}
+				for err == nil {
+					_, err = st.Recv()
+				}
+				if status.Code(err) != codes.InvalidArgument {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+func TestMessageOverTheLimitIsRefusedAndTheServerGoesOn(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
+			st, err := client.Generate(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = st.Send(rpc.Worker.Open(&workerv1.TokenRequest{StreamId: string(make([]byte, 5<<20))}))
+			for err == nil {
+				_, err = st.Recv()
+			}
+			if status.Code(err) == codes.OK || errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+			n := 0
+			for _, err := range rpc.Dial("caller", "worker", client.Generate, rpc.Worker)(t.Context(), ask(3)()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			if n != 4 {
+				t.Error(n)
+			}
+		})
+	}
+}
+
+func TestNoPeerIsPeerLostNotAHang(t *testing.T) {
+	ln := listen(t)
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	for _, dial := range []func(*testing.T, string) grpc.ClientConnInterface{dialGRPC, dialKitex} {
+		var last error
+		for _, err := range engineAt(dial(t, addr), "caller", "worker")(t.Context(), ask(3)()) {
+			last = err
+		}
+		if e := streamerr.As(last); e.Reason != streamerr.PeerLost || e.Path.String() != "worker" {
+			t.Error(e)
+		}
+	}
+}
+
+// BenchmarkStream is what an item costs across one process boundary, per transport.
+func BenchmarkStream(b *testing.B) {
+	flood := func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for i := range req.GetPrompt()[0] {
+				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{i}}}}, nil) {
+					return
+				}
+			}
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+		}
+	}
+	for _, tr := range transports {
+		b.Run(tr.name, func(b *testing.B) {
+			var t testing.T // for the helpers: they only fail on broken machines
+			e := engineAt(tr.dial(&t, tr.serve(&t, newService("worker", flood))), "caller", "worker")
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, err := range e(b.Context(), ask(uint32(b.N))()) {
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc/metadata"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// unnamedPeer is the origin of what a caller does that did not say its name.
+const unnamedPeer = "client"
+
+type viaKey struct{}
+
+// withIncomingVia keeps the hops that the call has crossed, for this hop's own calls and for the path of a bare reset.
+func withIncomingVia(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx)
+	var via streamerr.Path
+	if values := md.Get(streamerr.ViaHeader); len(values) > 0 {
+		via = streamerr.ParsePath(values[0])
+	}
+	return context.WithValue(ctx, viaKey{}, via)
+}
+
+func via(ctx context.Context) streamerr.Path {
+	v, _ := ctx.Value(viaKey{}).(streamerr.Path)
+	return v
+}
+
+// caller names the hop that called this one.
+func caller(ctx context.Context) string {
+	if v := via(ctx); len(v) > 0 {
+		return v[len(v)-1]
+	}
+	return unnamedPeer
+}
+
+// withOutgoingVia tells the callee which hops the call has crossed, this one included.
+func withOutgoingVia(ctx context.Context, hop string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, streamerr.ViaHeader, via(ctx).Append(hop).String())
+}
+
+// toStop is what a hop says to the one below it.
+func toStop(e *streamerr.Error) *streamv1.Stop {
+	return &streamv1.Stop{Reason: e.Reason.Proto(), Path: e.Path, Message: e.Text()}
+}
+
+// fromStop is what a hop hears from the one above it. A stop that says nothing is the caller's.
+func fromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Reason) *streamerr.Error {
+	e := &streamerr.Error{
+		Reason:  streamerr.Reason(stop.GetReason()),
+		Path:    streamerr.NewPath(stop.GetPath()...),
+		Message: stop.GetMessage(),
+	}
+	if e.Reason == streamerr.Unspecified {
+		e.Reason = unspecified
+	}
+	if len(e.Path) == 0 {
+		e.Path = streamerr.NewPath(caller(ctx))
+	}
+	return e
+}

@@ -1,0 +1,131 @@
+package stream
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A State says how far a stream has been ended. It only ever grows.
+type State uint32
+
+// The states of a stream.
+const (
+	Live    State = iota // running
+	Stopped              // asked to finish the item in hand, say why, and end
+	Killed               // ctx is canceled: nothing more is read or sent
+)
+
+// String returns "live", "stopped" or "killed".
+func (s State) String() string { return [...]string{"live", "stopped", "killed"}[s] }
+
+// A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of both steps. All
+// methods are safe for concurrent use.
+type Control struct {
+	stopping context.Context // done from Stopped on, with the cause
+	stop     context.CancelCauseFunc
+	kill     context.CancelCauseFunc // of the stream's own context
+	done     <-chan struct{}         // of the stream's own context
+	grace    time.Duration
+
+	mu    sync.Mutex // guards the following fields
+	state State
+	timer *time.Timer // kills after the grace; nil before Stop
+}
+
+type controlKey struct{}
+
+// WithControl returns a context for a stream, and its Control. When parent is done, Stop is called with its cause: the
+// new context outlives parent by the grace, so that the engine can still say goodbye with the cause. Grace after Stop, or
+// on Kill, the new context is canceled. Values are the parent's.
+//
+// The caller must call Release when the stream has ended.
+func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
+	detached := context.WithoutCancel(parent)
+	stopping, stop := context.WithCancelCause(detached)
+	ctx, kill := context.WithCancelCause(detached)
+	c := &Control{stopping: stopping, stop: stop, kill: kill, done: ctx.Done(), grace: grace}
+	ctx = context.WithValue(ctx, controlKey{}, c)
+	unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
+	context.AfterFunc(ctx, func() { unhook() })
+	return ctx, c
+}
+
+// Stop asks the engine to finish the item in hand and to end the sequence. cause must not be nil.
+func (c *Control) Stop(cause error) { c.advance(Stopped, cause) }
+
+// Kill cancels the stream's context now. cause must not be nil; if the stream was stopped before, that cause stays.
+func (c *Control) Kill(cause error) { c.advance(Killed, cause) }
+
+// Release frees what the Control holds. The stream must have ended; a cause that was not set before is
+// context.Canceled.
+func (c *Control) Release() { c.advance(Killed, context.Canceled) }
+
+func (c *Control) advance(to State, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to <= c.state {
+		return
+	}
+	c.state = to
+	c.stop(cause) // keeps the first cause
+	if to == Stopped {
+		c.timer = time.AfterFunc(c.grace, func() { c.Kill(cause) })
+		return
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.kill(context.Cause(c.stopping))
+}
+
+// State reports how far the stream has been ended.
+func (c *Control) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is done.
+func stopContext(ctx context.Context) context.Context {
+	c := ControlOf(ctx)
+	if c == nil {
+		return ctx
+	}
+	if ctx.Done() == c.done {
+		return c.stopping
+	}
+	// Somebody wrapped the stream's context with a timeout or cancel of their own: both must count. The merged context
+	// is freed when the stream is released at the latest.
+	merged, cancel := context.WithCancelCause(ctx)
+	context.AfterFunc(c.stopping, func() { cancel(context.Cause(c.stopping)) })
+	return merged
+}
+
+// ControlOf returns the Control of ctx's stream, or nil.
+func ControlOf(ctx context.Context) *Control {
+	c, _ := ctx.Value(controlKey{}).(*Control)
+	return c
+}
+
+// Stopping returns a channel that is closed once ctx's stream is asked to stop, or ctx is done. Call it once, before the
+// loop that selects on it. Without a Control it is ctx.Done.
+func Stopping(ctx context.Context) <-chan struct{} { return stopContext(ctx).Done() }
+
+// Cause returns why ctx's stream was stopped or killed, or nil while it is live. It is the first cause, even if ctx was
+// wrapped with the standard library's WithCancel or WithTimeout and those fired later.
+func Cause(ctx context.Context) error {
+	if c := ControlOf(ctx); c != nil {
+		if cause := context.Cause(c.stopping); cause != nil {
+			return cause
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// AfterStop calls f in its own goroutine once ctx's stream is asked to stop, or ctx is done. The returned function undoes
+// that, and reports whether it came before f was started.
+func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
+	stopping := stopContext(ctx)
+	return context.AfterFunc(stopping, func() { f(context.Cause(stopping)) })
+}

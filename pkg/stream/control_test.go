@@ -1,0 +1,233 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+var errGone = errors.New("client gone")
+
+// paced yields an item a millisecond, and notes in left how its loop was left.
+func paced(left *string) stream.Engine[int, int] {
+	return func(ctx context.Context, n int) iter.Seq2[int, error] {
+		return func(yield func(int, error) bool) {
+			*left = "break"
+			stopping := stream.Stopping(ctx)
+			for i := range n {
+				select {
+				case <-time.After(time.Millisecond):
+				case <-ctx.Done():
+					*left = "killed"
+					yield(0, stream.Cause(ctx))
+					return
+				}
+				if !yield(i, nil) {
+					return
+				}
+				select {
+				case <-stopping:
+					*left = "stopped"
+					yield(0, stream.Cause(ctx))
+					return
+				default:
+				}
+			}
+			*left = "done"
+		}
+	}
+}
+
+func double(next stream.Engine[int, int]) stream.Engine[int, int] {
+	return func(ctx context.Context, n int) iter.Seq2[int, error] {
+		return func(yield func(int, error) bool) {
+			for v, err := range next(ctx, n) {
+				if !yield(v*2, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func TestStopIsPoliteAndFirstCauseWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent, leave := context.WithCancelCause(t.Context())
+		defer leave(nil)
+		ctx, ctl := stream.WithControl(parent, 50*time.Millisecond)
+		defer ctl.Release()
+		var left string
+		var n int
+		var last error
+		for _, err := range double(paced(&left))(ctx, 100) {
+			if err != nil {
+				last = err
+				break
+			}
+			if n++; n == 3 {
+				leave(errGone)
+				synctest.Wait()
+			}
+		}
+		if left != "stopped" || n != 3 || !errors.Is(last, errGone) {
+			t.Fatalf("left %q after %d items with %v", left, n, last)
+		}
+		ctl.Kill(errors.New("late"))
+		ctl.Stop(errors.New("later"))
+		if ctl.State() != stream.Killed || !errors.Is(context.Cause(ctx), errGone) || !errors.Is(stream.Cause(ctx), errGone) {
+			t.Fatal(ctl.State(), context.Cause(ctx))
+		}
+	})
+}
+
+func TestGraceEndsInKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, ctl := stream.WithControl(t.Context(), 50*time.Millisecond)
+		defer ctl.Release()
+		ctl.Stop(errGone)
+		if ctx.Err() != nil || ctl.State() != stream.Stopped {
+			t.Fatal("killed at once")
+		}
+		begun := time.Now()
+		<-ctx.Done()
+		if took := time.Since(begun); took != 50*time.Millisecond || !errors.Is(context.Cause(ctx), errGone) {
+			t.Fatal(took, context.Cause(ctx))
+		}
+	})
+}
+
+func TestWrappedContextStillStopsAndKeepsTheCause(t *testing.T) {
+	for name, wrap := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"cancel": context.WithCancel,
+		"timeout": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, ctl := stream.WithControl(t.Context(), time.Millisecond)
+				defer ctl.Release()
+				wrapped, cancel := wrap(ctx)
+				defer cancel()
+				stopping := stream.Stopping(wrapped)
+				ctl.Stop(errGone)
+				<-stopping
+				<-wrapped.Done()
+				if !errors.Is(stream.Cause(wrapped), errGone) || !errors.Is(context.Cause(wrapped), errGone) {
+					t.Fatal(stream.Cause(wrapped), context.Cause(wrapped))
+				}
+			})
+		})
+	}
+}
+
+func TestCancellingTheWrapperStopsWhatRunsUnderIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, ctl := stream.WithControl(t.Context(), time.Millisecond)
+		defer ctl.Release()
+		wrapped, cancel := context.WithCancelCause(ctx)
+		told := make(chan error, 1)
+		stream.AfterStop(wrapped, func(cause error) { told <- cause })
+		cancel(errGone)
+		if got := <-told; !errors.Is(got, errGone) || ctl.State() != stream.Live {
+			t.Fatal(got, ctl.State())
+		}
+	})
+}
+
+func TestDrainWaitsThenStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var set stream.Set
+		start := func(id string, ends time.Duration) *stream.Control {
+			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			remove, err := set.Add(id, ctl)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				defer ctl.Release()
+				defer remove()
+				select {
+				case <-time.After(ends):
+				case <-stream.Stopping(ctx):
+				}
+			}()
+			return ctl
+		}
+		start("short", time.Second)
+		long := start("long", time.Hour)
+		if _, err := set.Add("long", long); !errors.Is(err, stream.ErrDuplicate) {
+			t.Fatal(err)
+		}
+		grace, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		begun := time.Now()
+		set.Drain(grace, errGone)
+		if took := time.Since(begun); took != 5*time.Second || set.Len() != 0 {
+			t.Fatal(took, set.Len())
+		}
+		if _, err := set.Add("new", long); !errors.Is(err, stream.ErrClosed) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestSetIsBoundedAndStopsByID(t *testing.T) {
+	set := stream.Set{Max: 1}
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	remove, err := set.Add("a", ctl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := set.Add("b", ctl); !errors.Is(err, stream.ErrFull) {
+		t.Fatal(err)
+	}
+	if _, ok := set.Stop("b", errGone); ok {
+		t.Fatal("stopped a stream that is not there")
+	}
+	if _, ok := set.Stop("a", errGone); !ok || !errors.Is(stream.Cause(ctx), errGone) {
+		t.Fatal(stream.Cause(ctx))
+	}
+	remove()
+	if _, err := set.Add("b", ctl); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestIDs(t *testing.T) {
+	if a, b := stream.NewID(), stream.NewID(); a == b || len(a) != len(b) || !stream.ValidID(a) {
+		t.Fatal(a, b)
+	}
+	for _, bad := range []string{"", "a b", "é", "a\n", "a/b", string(make([]byte, 129))} {
+		if stream.ValidID(bad) {
+			t.Errorf("%q is valid", bad)
+		}
+	}
+}
+
+func source(_ context.Context, n int) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		for i := range n {
+			if !yield(i, nil) {
+				return
+			}
+		}
+	}
+}
+
+// BenchmarkFourStages is what a pipeline costs per item.
+func BenchmarkFourStages(b *testing.B) {
+	e := stream.Engine[int, int](source)
+	for range 4 {
+		e = double(e)
+	}
+	b.ReportAllocs()
+	for range e(b.Context(), b.N) {
+	}
+}

@@ -1,0 +1,42 @@
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+)
+
+// maxIDLen bounds a stream id, in bytes.
+const maxIDLen = 128
+
+type idKey struct{}
+
+// NewID returns an unguessable stream id of fixed length.
+func NewID() string { return "str-" + strings.ToLower(rand.Text()) }
+
+// ValidID reports whether id is 1 to 128 of A-Z a-z 0-9 . _ : and -.
+func ValidID(id string) bool {
+	if id == "" || len(id) > maxIDLen {
+		return false
+	}
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '_', c == ':', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// WithID returns a context that carries the id of a stream; it is the same on all hops.
+func WithID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, idKey{}, id)
+}
+
+// ID returns the id of ctx's stream, or "".
+func ID(ctx context.Context) string {
+	id, _ := ctx.Value(idKey{}).(string)
+	return id
+}

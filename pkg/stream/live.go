@@ -1,0 +1,119 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// What Set.Add returns for a stream that it does not take.
+var (
+	ErrDuplicate = errors.New("a live stream has this id")
+	ErrFull      = errors.New("too many live streams")
+	ErrClosed    = errors.New("no new streams are taken")
+)
+
+// A Set holds the live streams of a hop by id, so that they can be found, counted, stopped and waited for. The zero
+// value holds any number; all methods are safe for concurrent use.
+type Set struct {
+	// Max is how many streams the set holds; 0 is no bound. It must not change while the set is in use.
+	Max int
+
+	mu      sync.Mutex // guards the following fields
+	streams map[string]entry
+	closed  bool
+	empty   chan struct{} // closed when the set is closed and empty; nil until somebody waits
+}
+
+type entry struct {
+	ctl   *Control
+	begun time.Time
+}
+
+// Add takes in a stream. The caller calls remove, once, when it has ended.
+func (s *Set) Add(id string, ctl *Control) (remove func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if _, dup := s.streams[id]; dup {
+		return nil, ErrDuplicate
+	}
+	if s.Max > 0 && len(s.streams) >= s.Max {
+		return nil, ErrFull
+	}
+	if s.streams == nil {
+		s.streams = make(map[string]entry)
+	}
+	s.streams[id] = entry{ctl, time.Now()}
+	return func() { s.remove(id) }, nil
+}
+
+func (s *Set) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, id)
+	if s.empty != nil && len(s.streams) == 0 {
+		close(s.empty)
+		s.empty = nil
+	}
+}
+
+// Stop stops one stream and returns how long it had been running; ok is false if there is no such stream.
+func (s *Set) Stop(id string, cause error) (age time.Duration, ok bool) {
+	s.mu.Lock()
+	e, ok := s.streams[id]
+	s.mu.Unlock()
+	if !ok {
+		return 0, false
+	}
+	e.ctl.Stop(cause)
+	return time.Since(e.begun), true
+}
+
+// Len returns how many streams are live.
+func (s *Set) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
+// Close makes Add refuse new streams from now on. Those that run go on.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// Drain closes the set and waits until it is empty. Once ctx is done it stops what is left with cause, and waits on: each
+// stream's grace bounds that.
+func (s *Set) Drain(ctx context.Context, cause error) {
+	s.mu.Lock()
+	s.closed = true
+	if len(s.streams) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	if s.empty == nil {
+		s.empty = make(chan struct{})
+	}
+	empty := s.empty
+	s.mu.Unlock()
+	select {
+	case <-empty:
+		return
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	left := make([]*Control, 0, len(s.streams))
+	for _, e := range s.streams {
+		left = append(left, e.ctl)
+	}
+	s.mu.Unlock()
+	for _, ctl := range left {
+		ctl.Stop(cause)
+	}
+	<-empty
+}
