@@ -1,0 +1,384 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A counting model answers prompt [n] with 1, 2, ... n and a hidden token, one a millisecond.
+type counting struct {
+	room int // sequences; 0 is no bound
+	fail func(step int) error
+
+	mu    sync.Mutex // for the tests' sake: Loop.Run calls all but Check and KV from one goroutine
+	at    map[uint64]uint32
+	goal  map[uint64]uint32
+	most  int
+	steps int
+}
+
+func newCounting() *counting {
+	return &counting{at: map[uint64]uint32{}, goal: map[uint64]uint32{}}
+}
+
+func (m *counting) Check(req *workerv1.TokenRequest) error {
+	if len(req.GetPrompt()) != 1 {
+		return streamerr.InvalidParam("prompt", "prompt must be one number")
+	}
+	return nil
+}
+
+func (m *counting) Join(id uint64, req *workerv1.TokenRequest) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.room > 0 && len(m.at) >= m.room {
+		return batch.ErrFull
+	}
+	m.at[id], m.goal[id] = 0, req.GetPrompt()[0]
+	m.most = max(m.most, len(m.at))
+	return nil
+}
+
+func (m *counting) Leave(id uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.at, id)
+	delete(m.goal, id)
+}
+
+func (m *counting) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	time.Sleep(time.Millisecond)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.steps++
+	if m.fail != nil {
+		if err := m.fail(m.steps); err != nil {
+			return out, err
+		}
+	}
+	for _, id := range ids {
+		m.at[id]++
+		o := batch.Output{ID: id, Token: m.at[id]}
+		if m.at[id] > m.goal[id] {
+			o.Hidden, o.Finish = true, streamv1.Finish_FINISH_STOP
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}
+
+func (m *counting) KV() (used, total uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return uint64(len(m.at)), uint64(m.room)
+}
+
+func (m *counting) live() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.at)
+}
+
+// run runs a loop for the length of the test.
+func run(t *testing.T, m batch.Model, opts batch.Options) (*batch.Loop, context.CancelCauseFunc) {
+	t.Helper()
+	l := batch.New(m, opts)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { l.Run(ctx) })
+	t.Cleanup(func() { cancel(nil); wg.Wait() })
+	return l, cancel
+}
+
+func count(n uint32) *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{n}} }
+
+func TestLoopKeepsTheContract(t *testing.T) {
+	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+		m := newCounting()
+		l, _ := run(t, m, batch.Options{})
+		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+			Engine: l.Generate,
+			Short:  func() *workerv1.TokenRequest { return count(5) },
+			Long:   func() *workerv1.TokenRequest { return count(1 << 30) },
+			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+			Live:   m.live,
+		}
+	})
+}
+
+// read ranges over a stream and returns its tokens, the items they came in, and how it ended.
+func read(ctx context.Context, l *batch.Loop, req *workerv1.TokenRequest, each func(n int)) (tokens []uint32, items int, end *streamv1.End, err error) {
+	for out, e := range l.Generate(ctx, req) {
+		if e != nil {
+			return tokens, items, nil, e
+		}
+		if ids := out.GetTokens().GetIds(); len(ids) > 0 {
+			tokens = append(tokens, ids...)
+			items++
+			if each != nil {
+				each(len(tokens))
+			}
+		}
+		end = out.GetEnd()
+	}
+	return tokens, items, end, nil
+}
+
+func TestSlowReaderNeverBlocksBatchAndLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		l, _ := run(t, m, batch.Options{})
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				begun := time.Now()
+				tokens, items, end, err := read(t.Context(), l, count(50), func(int) {
+					if i == 0 {
+						time.Sleep(10 * time.Millisecond)
+					}
+				})
+				if err != nil || len(tokens) != 50 || !slices.IsSorted(tokens) || end.GetUsage().GetCompletionTokens() != 51 {
+					t.Errorf("stream %d: %d tokens, %v, %v", i, len(tokens), end, err)
+				}
+				if took := time.Since(begun); i > 0 && took > 60*time.Millisecond {
+					t.Errorf("stream %d was slowed: %v", i, took)
+				}
+				if i == 0 && items > 10 {
+					t.Errorf("the slow reader got %d items", items)
+				}
+			})
+		}
+		wg.Wait()
+		if m.most != 8 || m.live() != 0 {
+			t.Error(m.most, m.live())
+		}
+	})
+}
+
+func TestReaderPastTheBoundEndsWithSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		l, _ := run(t, m, batch.Options{MaxUnread: 20})
+		tokens, _, _, err := read(t.Context(), l, count(1000), func(int) { time.Sleep(time.Second) })
+		if !errors.Is(err, streamerr.SlowReader) || len(tokens) < 20 || m.live() != 0 {
+			t.Fatal(len(tokens), err, m.live())
+		}
+	})
+}
+
+func TestQueueIsBoundedAndFirstComeFirstServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		l, _ := run(t, m, batch.Options{MaxRunning: 1, MaxQueued: 2})
+		var order []uint32
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i := range uint32(4) {
+			wg.Go(func() {
+				_, _, _, err := read(t.Context(), l, count(10+i), nil)
+				if i == 3 {
+					e := streamerr.As(err)
+					if e.Reason != streamerr.Overloaded || e.RetryAfter == 0 {
+						t.Errorf("the fourth stream got %v", err)
+					}
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+			})
+			synctest.Wait()
+		}
+		if load := l.Load(); load.GetRunning() != 1 || load.GetQueued() != 2 {
+			t.Error(load)
+		}
+		wg.Wait()
+		if !slices.Equal(order, []uint32{0, 1, 2}) || m.most != 1 {
+			t.Error(order, m.most)
+		}
+	})
+}
+
+func TestSequenceWaitsUntilThereIsRoomInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		m.room = 2
+		l, _ := run(t, m, batch.Options{})
+		var wg sync.WaitGroup
+		for range 6 {
+			wg.Go(func() {
+				if tokens, _, _, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 {
+					t.Error(len(tokens), err)
+				}
+			})
+		}
+		wg.Wait()
+		if m.most != 2 {
+			t.Error(m.most)
+		}
+	})
+}
+
+func TestStoppedStreamLeavesQueueAndBatch(t *testing.T) {
+	for _, where := range []string{"batch", "queue"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newCounting()
+				l, _ := run(t, m, batch.Options{MaxRunning: 1})
+				ahead, leave := stream.WithControl(t.Context(), time.Second)
+				defer leave.Release()
+				var wg sync.WaitGroup
+				if where == "queue" {
+					wg.Go(func() { _, _, _, _ = read(ahead, l, count(1<<30), nil) })
+					synctest.Wait()
+				}
+				ctx, ctl := stream.WithControl(t.Context(), time.Second)
+				defer ctl.Release()
+				var err error
+				wg.Go(func() { _, _, _, err = read(ctx, l, count(1<<30), nil) })
+				time.Sleep(20 * time.Millisecond)
+				ctl.Stop(streamerr.ClientGone)
+				leave.Stop(streamerr.ClientGone)
+				begun := time.Now()
+				wg.Wait()
+				if took := time.Since(begun); took > time.Millisecond || !errors.Is(err, streamerr.ClientGone) || m.live() != 0 {
+					t.Error(took, err, m.live())
+				}
+				if load := l.Load(); load.GetRunning() != 0 || load.GetQueued() != 0 {
+					t.Error(load)
+				}
+			})
+		})
+	}
+}
+
+func TestPaceSpacesTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := run(t, newCounting(), batch.Options{Pace: 20})
+		begun := time.Now()
+		tokens, items, _, err := read(t.Context(), l, count(20), nil)
+		if err != nil || len(tokens) != 20 || items != 20 {
+			t.Fatal(len(tokens), items, err)
+		}
+		if took := time.Since(begun); took < time.Second || took > 1100*time.Millisecond {
+			t.Error(took)
+		}
+	})
+}
+
+func TestFailedStepEndsItsStreamsAndTheLoopGoesOn(t *testing.T) {
+	for name, fail := range map[string]func(int) error{
+		"error": func(step int) error {
+			if step == 3 {
+				return errors.New("out of luck")
+			}
+			return nil
+		},
+		"panic": func(step int) error {
+			if step == 3 {
+				panic("out of luck")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newCounting()
+				m.fail = fail
+				l, _ := run(t, m, batch.Options{})
+				tokens, _, _, err := read(t.Context(), l, count(10), nil)
+				if !errors.Is(err, streamerr.EngineFailed) || len(tokens) != 2 {
+					t.Error(tokens, err)
+				}
+				if tokens, _, _, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 {
+					t.Error(tokens, err)
+				}
+				if m.live() != 0 {
+					t.Error(m.live())
+				}
+			})
+		})
+	}
+}
+
+func TestEndOfRunEndsEveryStreamOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		l, cancel := run(t, m, batch.Options{MaxRunning: 2})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, _, _, err := read(t.Context(), l, count(1<<30), nil); !errors.Is(err, streamerr.Draining) {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		cancel(streamerr.Draining)
+		wg.Wait()
+		if _, _, _, err := read(t.Context(), l, count(1), nil); !errors.Is(err, streamerr.Draining) {
+			t.Error(err)
+		}
+		if n := len(slices.Collect(maps.Keys(m.at))); n != 0 {
+			t.Error(n)
+		}
+	})
+}
+
+// BenchmarkLoop is what the loop costs per token, beside the model.
+func BenchmarkLoop(b *testing.B) {
+	for _, streams := range []int{1, 64} {
+		b.Run(map[int]string{1: "1 stream", 64: "64 streams"}[streams], func(b *testing.B) {
+			l := batch.New(free{newCounting()}, batch.Options{MaxUnread: 1 << 30})
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { l.Run(ctx) })
+			b.ReportAllocs()
+			var readers sync.WaitGroup
+			for range streams {
+				readers.Go(func() {
+					for _, err := range l.Generate(ctx, count(uint32(b.N/streams))) {
+						if err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			readers.Wait()
+			cancel()
+			wg.Wait()
+		})
+	}
+}
+
+// free is a counting model whose steps take no time.
+type free struct{ *counting }
+
+func (m free) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	for _, id := range ids {
+		m.at[id]++
+		o := batch.Output{ID: id, Token: m.at[id]}
+		if m.at[id] > m.goal[id] {
+			o.Hidden, o.Finish = true, streamv1.Finish_FINISH_STOP
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}

@@ -1,0 +1,123 @@
+package batch
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// retryAfter is what refused callers are told: about the time in which a place comes free.
+const retryAfter = time.Second
+
+// Generate is a stream.Engine. The first item is Started, once the request is valid and has a place in the batch or in
+// the queue; then come Tokens, merged where the reader is slow; the last is End. When the loop is left, or the stream is
+// stopped, the model has forgotten the sequence, which takes at most the step in hand.
+func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
+		if err := l.model.Check(req); err != nil {
+			yield(nil, err)
+			return
+		}
+		s, ahead, err := l.enter(req)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer l.leave(ctx, s)
+		if !yield(l.started(ctx, s, ahead), nil) {
+			return
+		}
+		stopping := stream.Stopping(ctx)
+		for {
+			select {
+			case <-s.box.ready:
+			case <-stopping:
+				l.leave(ctx, s)
+				yield(nil, stream.Cause(ctx))
+				return
+			}
+			tokens, end, err := s.box.take()
+			if tokens != nil && !yield(tokens, nil) {
+				return
+			}
+			switch {
+			case err != nil:
+				yield(nil, err)
+				return
+			case end != nil:
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}}, nil)
+				return
+			}
+		}
+	}
+}
+
+func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.GenerateResponse {
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{
+		StreamId:     stream.ID(ctx),
+		Model:        l.opts.Model,
+		PromptTokens: uint32(len(s.req.GetPrompt())),
+		QueuedBehind: uint32(ahead),
+	}}}
+}
+
+// enter queues a sequence, or says why there is no place for it.
+func (l *Loop) enter(req *workerv1.TokenRequest) (s *sequence, ahead int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed != nil {
+		return nil, 0, l.closed
+	}
+	ahead = len(l.waiting)
+	if l.running+ahead >= l.opts.MaxRunning+l.opts.MaxQueued {
+		e := streamerr.New(streamerr.Overloaded, "%d streams run and %d wait; no more are taken", l.running, ahead)
+		e.RetryAfter = retryAfter
+		return nil, 0, e
+	}
+	l.nextID++
+	s = &sequence{id: l.nextID, req: req, box: newMailbox(l.opts.MaxUnread), released: make(chan struct{})}
+	l.waiting = append(l.waiting, s)
+	l.poke()
+	return s, ahead, nil
+}
+
+// leave makes the loop forget a sequence, and returns when it has, or when the stream is killed.
+func (l *Loop) leave(ctx context.Context, s *sequence) {
+	l.mu.Lock()
+	select {
+	case <-s.released:
+		l.mu.Unlock()
+		return
+	default:
+	}
+	if i := slices.Index(l.waiting, s); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		close(s.released)
+		l.mu.Unlock()
+		return
+	}
+	l.leaving = append(l.leaving, s)
+	l.poke()
+	l.mu.Unlock()
+	select {
+	case <-s.released:
+	case <-ctx.Done():
+	}
+}
+
+func (l *Loop) poke() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}

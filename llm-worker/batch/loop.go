@@ -1,0 +1,317 @@
+// Package batch turns a model that steps a whole batch into a stream.Engine: one goroutine owns the model, admits
+// sequences, steps them, and hands each step's tokens out to the streams they belong to.
+//
+// The idea is the handle loop of SGLang's TokenizerManager (stream id to state), with its faults mended: a slow reader
+// never slows the batch and never makes memory grow without bound, and an abandoned stream leaves nothing behind.
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxRunning = 64
+	DefaultMaxQueued  = 256
+	DefaultMaxUnread  = 64 << 10
+)
+
+// Options are a Loop's limits. The zero value of a field is its default.
+type Options struct {
+	// MaxRunning is how many sequences are in the batch at most.
+	MaxRunning int
+	// MaxQueued is how many wait for a place in the batch; further ones are refused with OVERLOADED. Negative: none.
+	MaxQueued int
+	// MaxUnread is how many tokens a reader may leave unread before its stream ends with SLOW_READER.
+	MaxUnread int
+	// Pace is how many tokens per second a stream gets at most; 0 is as many as the model makes.
+	Pace float64
+	// Model is the name that Started carries.
+	Model string
+	// Log gets what is no single stream's ending.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxRunning <= 0 {
+		o.MaxRunning = DefaultMaxRunning
+	}
+	switch {
+	case o.MaxQueued < 0:
+		o.MaxQueued = 0
+	case o.MaxQueued == 0:
+		o.MaxQueued = DefaultMaxQueued
+	}
+	if o.MaxUnread <= 0 {
+		o.MaxUnread = DefaultMaxUnread
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// A Loop serves streams from one model. Generate, a stream.Engine, works while Run does.
+type Loop struct {
+	model Model
+	opts  Options
+	gap   time.Duration // between two tokens of a stream; 0 without a pace
+	wake  chan struct{} // capacity 1: a stream came or left
+
+	// Owned by Run.
+	batch map[uint64]*sequence // those that have joined
+	ids   []uint64
+	outs  []Output
+
+	mu      sync.Mutex // guards the following fields
+	nextID  uint64
+	waiting []*sequence // in order of arrival
+	leaving []*sequence // have joined, and their readers have left
+	running int         // len(batch), for Load
+	kvUsed  uint64
+	kvTotal uint64
+	closed  error // why no stream is taken any more
+}
+
+// A sequence is one stream in the loop.
+type sequence struct {
+	id       uint64
+	req      *workerv1.TokenRequest
+	box      *mailbox
+	released chan struct{} // closed by Run once the model has forgotten the sequence
+
+	// Owned by Run.
+	generated uint32
+	due       time.Time // of the next token, under a pace
+}
+
+// New returns a loop over model, which nobody else may use.
+func New(model Model, opts Options) *Loop {
+	l := &Loop{model: model, opts: opts.withDefaults(), wake: make(chan struct{}, 1), batch: make(map[uint64]*sequence)}
+	if opts.Pace > 0 {
+		l.gap = time.Duration(float64(time.Second) / opts.Pace)
+	}
+	_, l.kvTotal = model.KV()
+	return l
+}
+
+// Load is how busy the loop is.
+func (l *Loop) Load() *workerv1.Load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &workerv1.Load{
+		Running: uint32(l.running), Queued: uint32(len(l.waiting)),
+		MaxRunning: uint32(l.opts.MaxRunning), MaxQueued: uint32(l.opts.MaxQueued),
+		KvUsedTokens: l.kvUsed, KvTotalTokens: l.kvTotal,
+	}
+}
+
+// Run steps the model while there is something to do, until ctx is done; what still runs then ends with ctx's cause. It
+// must be called once.
+func (l *Loop) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		l.release()
+		l.admit()
+		wait, idle := l.step()
+		if !idle {
+			continue
+		}
+		var alarm <-chan time.Time // nil: only a wake ends the wait
+		if wait > 0 {
+			timer.Reset(wait)
+			alarm = timer.C
+		}
+		select {
+		case <-l.wake:
+		case <-alarm:
+		case <-ctx.Done():
+		}
+	}
+	l.shut(streamerr.As(context.Cause(ctx)))
+}
+
+// shut ends every stream, and refuses new ones, with cause.
+func (l *Loop) shut(cause error) {
+	l.mu.Lock()
+	l.closed = cause
+	waiting := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	for _, s := range waiting {
+		s.box.close(nil, cause)
+		close(s.released)
+	}
+	for _, s := range l.batch {
+		s.box.close(nil, cause)
+		l.drop(s)
+	}
+	l.publish()
+}
+
+// release lets go of the sequences whose readers have left.
+func (l *Loop) release() {
+	l.mu.Lock()
+	leaving := l.leaving
+	l.leaving = nil
+	l.mu.Unlock()
+	for _, s := range leaving {
+		l.drop(s)
+	}
+	if len(leaving) > 0 {
+		l.publish()
+	}
+}
+
+// drop makes the model forget a sequence of the batch. It may be asked twice: by the end of the answer and by the reader.
+func (l *Loop) drop(s *sequence) {
+	if _, joined := l.batch[s.id]; !joined {
+		return
+	}
+	delete(l.batch, s.id)
+	l.model.Leave(s.id)
+	close(s.released)
+}
+
+// admit moves sequences from the queue into the batch, oldest first, as long as there is room.
+func (l *Loop) admit() {
+	changed := false
+	for len(l.batch) < l.opts.MaxRunning {
+		l.mu.Lock()
+		if len(l.waiting) == 0 {
+			l.mu.Unlock()
+			break
+		}
+		s := l.waiting[0]
+		// Joined under the lock, so that a reader that leaves now is either still waiting or in the batch.
+		err := l.model.Join(s.id, s.req)
+		if errors.Is(err, ErrFull) {
+			l.mu.Unlock()
+			break
+		}
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		if err == nil {
+			l.batch[s.id] = s
+			l.running = len(l.batch)
+		}
+		l.mu.Unlock()
+		changed = true
+		if err != nil {
+			s.box.close(nil, err)
+			close(s.released)
+		}
+	}
+	if changed {
+		l.publish()
+	}
+}
+
+// publish makes Load current.
+func (l *Loop) publish() {
+	used, total := l.model.KV()
+	l.mu.Lock()
+	l.running, l.kvUsed, l.kvTotal = len(l.batch), used, total
+	l.mu.Unlock()
+}
+
+// step advances the sequences that are due. If there is none it says so, and how long until the next is; 0 if there is
+// none at all.
+func (l *Loop) step() (wait time.Duration, idle bool) {
+	l.ids = l.ids[:0]
+	var now time.Time
+	if l.gap > 0 {
+		now = time.Now()
+	}
+	for _, s := range l.batch {
+		if ahead := s.due.Sub(now); l.gap > 0 && ahead > 0 {
+			if wait == 0 || ahead < wait {
+				wait = ahead
+			}
+			continue
+		}
+		l.ids = append(l.ids, s.id)
+	}
+	slices.Sort(l.ids) // oldest first, every time: map order would make runs differ
+	if len(l.ids) == 0 {
+		return wait, true
+	}
+	var err error
+	if l.outs, err = l.advance(l.ids, l.outs[:0]); err != nil {
+		l.fail(err)
+		return 0, false
+	}
+	for _, out := range l.outs {
+		l.deliver(out, now)
+	}
+	return 0, false
+}
+
+// advance steps the model; a panic in it is an error like any other.
+func (l *Loop) advance(ids []uint64, outs []Output) (_ []Output, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic in the engine: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return l.model.Step(ids, outs)
+}
+
+// fail ends every sequence of a step that failed. The loop goes on: the next batch may be luckier, and if it is not,
+// every stream says so.
+func (l *Loop) fail(err error) {
+	l.opts.Log.Error("engine failed", "streams", len(l.ids), "err", err)
+	failed := &streamerr.Error{Reason: streamerr.EngineFailed, Path: streamerr.NewPath(engineHop), Message: "the engine failed; the worker's log has the details", Cause: err}
+	for _, id := range l.ids {
+		if s := l.batch[id]; s != nil {
+			s.box.close(nil, failed)
+			l.drop(s)
+		}
+	}
+	l.publish()
+}
+
+// engineHop is the origin of endings that the engine decided.
+const engineHop = "engine"
+
+func (l *Loop) deliver(out Output, now time.Time) {
+	s := l.batch[out.ID]
+	if s == nil {
+		return
+	}
+	s.generated++
+	if l.gap > 0 {
+		s.due = s.due.Add(l.gap)
+		if s.due.Before(now) { // the first token, or the model is slower than the pace
+			s.due = now.Add(l.gap)
+		}
+	}
+	if !out.Hidden && !s.box.put(out.Token) {
+		s.box.close(nil, streamerr.New(streamerr.SlowReader, "more than %d tokens were left unread", l.opts.MaxUnread))
+		l.drop(s)
+		l.publish()
+		return
+	}
+	if out.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		return
+	}
+	s.box.close(&streamv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED,
+		Path:   []string{engineHop},
+		Finish: out.Finish,
+		Usage:  &streamv1.Usage{PromptTokens: uint32(len(s.req.GetPrompt())), CompletionTokens: s.generated},
+	}, nil)
+	l.drop(s)
+	l.publish()
+}

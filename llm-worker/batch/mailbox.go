@@ -1,0 +1,78 @@
+package batch
+
+import (
+	"sync"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// A mailbox holds what one reader has not taken yet. Put never blocks, so a slow reader never slows the batch: it gets
+// fewer, larger items. No token is dropped; a reader that leaves more than limit tokens unread is too slow to serve.
+type mailbox struct {
+	ready chan struct{} // capacity 1: something can be taken
+	limit int           // tokens
+
+	mu     sync.Mutex // guards the following fields
+	unread []uint32
+	end    *streamv1.End
+	err    error
+}
+
+func newMailbox(limit int) *mailbox {
+	return &mailbox{ready: make(chan struct{}, 1), limit: limit}
+}
+
+// put adds a token; it reports false when the mailbox is full.
+func (b *mailbox) put(token uint32) bool {
+	b.mu.Lock()
+	full := len(b.unread) >= b.limit
+	if !full {
+		b.unread = append(b.unread, token)
+	}
+	b.mu.Unlock()
+	b.poke()
+	return !full
+}
+
+// close says how the stream ended. What is unread is still delivered first. The first close counts.
+func (b *mailbox) close(end *streamv1.End, err error) {
+	b.mu.Lock()
+	if b.end == nil && b.err == nil {
+		b.end, b.err = end, err
+	}
+	b.mu.Unlock()
+	b.poke()
+}
+
+func (b *mailbox) poke() {
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the mailbox. end and err are nil while the stream goes on.
+func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *streamv1.End, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.unread) > 0 {
+		tokens = newTokens(b.unread)
+		b.unread = b.unread[:0]
+	}
+	return tokens, b.end, b.err
+}
+
+// newTokens makes a message of a copy of ids, in one allocation where it can: this runs once per token.
+func newTokens(ids []uint32) *workerv1.GenerateResponse {
+	m := new(struct {
+		resp   workerv1.GenerateResponse
+		oneof  workerv1.GenerateResponse_Tokens
+		tokens workerv1.Tokens
+		few    [4]uint32
+	})
+	m.tokens.Ids = append(m.few[:0], ids...)
+	m.oneof.Tokens = &m.tokens
+	m.resp.Message = &m.oneof
+	return &m.resp
+}
