@@ -34,13 +34,15 @@ type Hop struct {
 // then.
 const retryAfterDrain = time.Second
 
-// begin takes a stream in: it gives it an id, a context and a control.
-func (h *Hop) begin(parent context.Context, id *string) (context.Context, *stream.Control, func(), error) {
+// Begin takes a stream in. id points to the id that the caller gave it, and is filled if it gave none. When parent is done
+// the stream is stopped with what lost returns. The returned context has a Control and the id; the caller calls end when
+// the stream has ended.
+func (h *Hop) Begin(parent context.Context, id *string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
 	}
 	if !stream.ValidID(*id) {
-		return nil, nil, nil, streamerr.InvalidParam("stream_id", "stream_id must be 1 to 128 of A-Z a-z 0-9 . _ : -")
+		return nil, nil, streamerr.InvalidParam("stream_id", "stream_id must be 1 to 128 of A-Z a-z 0-9 . _ : -")
 	}
 	grace := h.Grace
 	if grace == 0 {
@@ -50,15 +52,14 @@ func (h *Hop) begin(parent context.Context, id *string) (context.Context, *strea
 	remove, err := h.Live.Add(*id, ctl)
 	if err != nil {
 		ctl.Release()
-		return nil, nil, nil, h.refusal(*id, err)
+		return nil, nil, h.refusal(*id, err)
 	}
-	undo := context.AfterFunc(parent, func() { ctl.Stop(lost(ctx, parent)) })
-	end := func() {
+	undo := context.AfterFunc(parent, func() { ctl.Stop(lost()) })
+	return stream.WithID(ctx, *id), func() {
 		undo()
 		remove()
 		ctl.Release()
-	}
-	return stream.WithID(ctx, *id), ctl, end, nil
+	}, nil
 }
 
 func (h *Hop) refusal(id string, err error) error {
@@ -66,21 +67,23 @@ func (h *Hop) refusal(id string, err error) error {
 	case errors.Is(err, stream.ErrDuplicate):
 		return streamerr.InvalidParam("stream_id", "a live stream has the id %q; ids must be unique", id)
 	case errors.Is(err, stream.ErrClosed):
-		return &streamerr.Error{Reason: streamerr.Draining, Message: "this instance is shutting down", RetryAfter: retryAfterDrain}
+		return h.draining()
 	default:
 		return &streamerr.Error{Reason: streamerr.Overloaded, Message: err.Error(), RetryAfter: time.Second}
 	}
 }
 
-// lost says why the caller's side of a call is done without a Stop having come.
-func lost(ctx, parent context.Context) *streamerr.Error {
-	if errors.Is(parent.Err(), context.DeadlineExceeded) {
-		return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
-	}
-	return &streamerr.Error{
-		Reason:  streamerr.PeerReset,
-		Path:    streamerr.NewPath(caller(ctx)),
-		Message: "the caller reset the call without a reason, or its connection broke",
+// callLost says why a call is done without a Stop having come.
+func callLost(call context.Context) func() *streamerr.Error {
+	return func() *streamerr.Error {
+		if errors.Is(call.Err(), context.DeadlineExceeded) {
+			return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
+		}
+		return &streamerr.Error{
+			Reason:  streamerr.PeerReset,
+			Path:    streamerr.NewPath(caller(call)),
+			Message: "the caller reset the call without a reason, or its connection broke",
+		}
 	}
 }
 
@@ -101,49 +104,62 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
 }
 
-// An outcome is how a stream ended on this hop: with an End, or with an error that has crossed this hop.
-type outcome struct {
-	end *streamv1.End
-	err *streamerr.Error
+// Drain takes no new streams from now on, lets those that run finish for grace, and ends the rest with DRAINING.
+func (h *Hop) Drain(grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	h.Live.Drain(ctx, h.draining())
 }
 
-func (o outcome) reason() streamerr.Reason {
-	if o.err != nil {
-		return o.err.Reason
+func (h *Hop) draining() *streamerr.Error {
+	return &streamerr.Error{Reason: streamerr.Draining, Message: h.Name + " is shutting down", RetryAfter: retryAfterDrain}
+}
+
+// An Outcome is how a stream ended on this hop: with an End, or with an error that has crossed this hop.
+type Outcome struct {
+	End *streamv1.End
+	Err *streamerr.Error
+}
+
+// Reason returns why the stream ended.
+func (o Outcome) Reason() streamerr.Reason {
+	if o.Err != nil {
+		return o.Err.Reason
 	}
-	return streamerr.Reason(o.end.GetReason())
+	return streamerr.Reason(o.End.GetReason())
 }
 
 // status is what the handler returns. A caller that left because it had what it needed has completed.
-func (o outcome) status() error {
-	if o.reason() == streamerr.Completed {
+func (o Outcome) status() error {
+	if o.Reason() == streamerr.Completed {
 		return nil
 	}
-	return o.err
+	return o.Err
 }
 
-func (o outcome) path() streamerr.Path {
-	if o.err != nil {
-		return o.err.Path
+// Path returns the hops that the ending crossed, this one included.
+func (o Outcome) Path() streamerr.Path {
+	if o.Err != nil {
+		return o.Err.Path
 	}
-	return streamerr.NewPath(o.end.GetPath()...)
+	return streamerr.NewPath(o.End.GetPath()...)
 }
 
-func (h *Hop) log(ctx context.Context, o outcome, begun time.Time) {
+func (h *Hop) log(ctx context.Context, o Outcome, begun time.Time) {
 	attrs := []slog.Attr{
 		slog.String("stream", stream.ID(ctx)),
 		slog.String("hop", h.Name),
-		slog.String("reason", o.reason().String()),
-		slog.String("origin", o.path().Origin()),
-		slog.String("path", o.path().String()),
+		slog.String("reason", o.Reason().String()),
+		slog.String("origin", o.Path().Origin()),
+		slog.String("path", o.Path().String()),
 		slog.Duration("took", time.Since(begun)),
 	}
-	if o.err != nil {
-		attrs = append(attrs, slog.String("message", o.err.Text()))
+	if o.Err != nil {
+		attrs = append(attrs, slog.String("message", o.Err.Text()))
 	} else {
 		attrs = append(attrs,
-			slog.Uint64("prompt_tokens", uint64(o.end.GetUsage().GetPromptTokens())),
-			slog.Uint64("completion_tokens", uint64(o.end.GetUsage().GetCompletionTokens())))
+			slog.Uint64("prompt_tokens", uint64(o.End.GetUsage().GetPromptTokens())),
+			slog.Uint64("completion_tokens", uint64(o.End.GetUsage().GetCompletionTokens())))
 	}
 	h.Log.LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
 }

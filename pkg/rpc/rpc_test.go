@@ -20,6 +20,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -61,6 +62,9 @@ func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest) iter
 				return
 			}
 			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{i}}}}, nil) {
+				if cause := stream.Cause(ctx); cause != nil { // a caller that is gone may be noticed by Send first
+					c.causes <- cause
+				}
 				return
 			}
 		}
@@ -151,7 +155,10 @@ var transports = []struct {
 	{"kitex to kitex", serveKitex, dialKitex},
 }
 
-func init() { klog.SetOutput(io.Discard) }
+func TestMain(m *testing.M) {
+	klog.SetOutput(io.Discard)
+	leaktest.Main(m)
+}
 
 func ask(n uint32) func() *workerv1.TokenRequest {
 	return func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{n}} }

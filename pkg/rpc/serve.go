@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -25,35 +26,37 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if !ok {
 		return streamerr.Via(h.Name, streamerr.New(streamerr.Invalid, "the first message must be the request"))
 	}
-	ctx, ctl, end, err := h.begin(incoming, m.ID(req))
+	ctx, end, err := h.Begin(incoming, m.ID(req), callLost(incoming))
 	if err != nil {
 		return streamerr.Via(h.Name, err)
 	}
 	defer end()
-	go hear(ctx, ctl, st, m) // ends when st does, which is when this handler has returned
-	o := drive(ctx, h, ctl, m, engine, req, st.Send)
+	go hear(ctx, st, m) // ends when st does, which is when this handler has returned
+	o := Drive(ctx, h, m, engine, req, st.Send)
 	st.SetTrailer(endTrailer(o))
 	return o.status()
 }
 
 // ServeUnary runs engine for a unary method, and hands each item to collect.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
-	ctx, ctl, end, err := h.begin(withIncomingVia(ctx), m.ID(req))
+	call := withIncomingVia(ctx)
+	ctx, end, err := h.Begin(call, m.ID(req), callLost(call))
 	if err != nil {
 		return streamerr.Via(h.Name, err)
 	}
 	defer end()
-	o := drive(ctx, h, ctl, m, engine, req, func(out *Out) error { collect(out); return nil })
+	o := Drive(ctx, h, m, engine, req, func(out *Out) error { collect(out); return nil })
 	_ = grpc.SetTrailer(ctx, endTrailer(o)) // fails only where there is no call to answer
 	return o.status()
 }
 
-func endTrailer(o outcome) metadata.MD {
-	return metadata.Pairs(streamerr.ReasonTrailer, o.reason().String(), streamerr.PathTrailer, o.path().String())
+func endTrailer(o Outcome) metadata.MD {
+	return metadata.Pairs(streamerr.ReasonTrailer, o.Reason().String(), streamerr.PathTrailer, o.Path().String())
 }
 
 // hear receives control messages until the call ends.
-func hear[Req, In, Out any](ctx context.Context, ctl *stream.Control, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out]) {
+func hear[Req, In, Out any](ctx context.Context, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out]) {
+	ctl := stream.ControlOf(ctx)
 	for {
 		in, err := st.Recv()
 		if err != nil {
@@ -68,30 +71,40 @@ func hear[Req, In, Out any](ctx context.Context, ctl *stream.Control, st grpc.Bi
 	}
 }
 
-// drive ranges over the engine, passes its items on, and says how it ended.
-func drive[Req, In, Out any](ctx context.Context, h *Hop, ctl *stream.Control, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) (o outcome) {
+// Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, and says how the stream
+// ended, to its caller and in the log. An error of send stops the stream: with that error if it is a *streamerr.Error, else
+// with PEER_RESET. A panic is INTERNAL, and ends nothing but this stream.
+func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) (o Outcome) {
 	begun := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
-			o = outcome{err: streamerr.Via(h.Name, h.panicked(ctx, v))}
+			o = Outcome{Err: streamerr.Via(h.Name, h.panicked(ctx, v))}
 		}
 		h.log(ctx, o, begun)
 	}()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
-			return outcome{err: streamerr.Via(h.Name, err)}
+			return Outcome{Err: streamerr.Via(h.Name, err)}
 		}
 		end := m.End(out)
 		if end != nil {
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
 		}
 		if err := send(out); err != nil {
-			ctl.Stop(&streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(ctx)), Message: "the caller no longer reads", Cause: err})
-			return outcome{err: streamerr.Via(h.Name, stream.Cause(ctx))}
+			stream.ControlOf(ctx).Stop(unsent(ctx, err))
+			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
 		}
 		if end != nil {
-			return outcome{end: end}
+			return Outcome{End: end}
 		}
 	}
-	return outcome{err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
+	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
+}
+
+// unsent is why a stream ends whose reader cannot be written to.
+func unsent(ctx context.Context, err error) *streamerr.Error {
+	if e, ok := errors.AsType[*streamerr.Error](err); ok {
+		return e
+	}
+	return &streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(ctx)), Message: "the caller no longer reads", Cause: err}
 }

@@ -80,11 +80,11 @@ func (s *Set) Len() int {
 	return len(s.streams)
 }
 
-// Close makes Add refuse new streams from now on. Those that run go on.
-func (s *Set) Close() {
+// Closed reports whether the set refuses new streams.
+func (s *Set) Closed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	return s.closed
 }
 
 // Drain closes the set and waits until it is empty. Once ctx is done it stops what is left with cause, and waits on: each

@@ -51,11 +51,11 @@ func NewPath(hops ...string) Path {
 func ParsePath(s string) Path { return NewPath(strings.Split(s, ">")...) }
 
 func cleanHop(hop string) string {
-	hop = strings.Map(func(r rune) rune {
+	hop = strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' || r == '>' {
 			return -1
 		}
 		return r
-	}, hop)
+	}, hop))
 	return strings.TrimSpace(hop[:min(len(hop), maxHopLen)])
 }

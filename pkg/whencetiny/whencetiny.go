@@ -9,8 +9,11 @@ import (
 	"io/fs"
 )
 
-// Name is what requests call the model.
-const Name = "whence-tiny"
+// Name is what requests call the model, Owner who made it.
+const (
+	Name  = "whence-tiny"
+	Owner = "whence"
+)
 
 //go:embed model/config.json model/generation_config.json model/model.safetensors model/tokenizer.json model/tokenizer_config.json
 var files embed.FS

@@ -1,0 +1,33 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+)
+
+// Lines returns a writer for a library that logs lines of text to it. Each becomes a record of log: a line marked
+// "[Error]" or "[Fatal]" a warning, because the stream that it is about has an ending of its own, the rest at level debug.
+// Libraries quote requests when they fail to parse them, so nothing after a line's first is kept.
+func Lines(log *slog.Logger, library string) io.Writer {
+	return lines{log.With("library", library)}
+}
+
+type lines struct{ log *slog.Logger }
+
+const maxLine = 300
+
+func (l lines) Write(text []byte) (int, error) {
+	level := slog.LevelDebug
+	if bytes.Contains(text, []byte("[Error]")) || bytes.Contains(text, []byte("[Fatal]")) {
+		level = slog.LevelWarn
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	if _, after, ok := strings.Cut(line, "] "); ok {
+		line = after
+	}
+	l.log.Log(context.Background(), level, "library says", "text", line[:min(len(line), maxLine)])
+	return len(text), nil
+}

@@ -1,0 +1,48 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+)
+
+// Main is the main function of a service that listens on one address. flags adds the service's flags; run serves until
+// its context is done. Main does not return: the status is 0 after a drain or --help, 1 if run failed, 2 if the
+// configuration is wrong, and 130 after a second signal.
+func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger) error) {
+	fs := flag.NewFlagSet(name, flag.ContinueOnError)
+	var l Log
+	addr := fs.String("listen", listen, "`host:port` to listen on; port 0 takes any")
+	l.Flags(fs)
+	flags(fs)
+	if err := Parse(fs, os.Args[1:], os.Stdout); err != nil {
+		exit(name, err)
+	}
+	log := l.Logger(os.Stderr)
+	ctx, stop := Signals(log)
+	defer stop()
+	ln, err := net.Listen("tcp", *addr)
+	if err != nil {
+		exit(name, err)
+	}
+	log.Info("listening", "addr", ln.Addr().String())
+	if err := run(ctx, ln, log); err != nil {
+		log.Error("failed", "err", err)
+		os.Exit(1) //nolint:gocritic // stop only frees what the process holds
+	}
+	log.Info("stopped")
+	os.Exit(0)
+}
+
+// exit ends a process whose configuration is wrong, or that was only asked for help.
+func exit(name string, err error) {
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	os.Exit(2)
+}

@@ -1,0 +1,248 @@
+package kitexrpc_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	rpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+)
+
+func TestMain(m *testing.M) {
+	kitexrpc.LogTo(io.Discard)
+	leaktest.Main(m)
+}
+
+// An echo is a Worker whose Info answers with metadata, and whose Generate repeats what it is sent.
+type echo struct {
+	workerv1.UnimplementedWorkerServer
+}
+
+func (echo) Info(ctx context.Context, _ *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if err := grpc.SetHeader(ctx, metadata.Pairs("x-head", "h1", "x-head", "h2")); err != nil {
+		return nil, err
+	}
+	if err := grpc.SetTrailer(ctx, metadata.Pairs("x-tail", "t")); err != nil {
+		return nil, err
+	}
+	if len(md.Get("x-fail")) > 0 {
+		st, _ := status.New(codes.FailedPrecondition, "as asked").WithDetails(&errdetails.ErrorInfo{Reason: "WHY"})
+		return nil, st.Err()
+	}
+	values := md.Get("x-in")
+	if len(values) == 0 {
+		values = []string{""}
+	}
+	return &workerv1.InfoResponse{Model: values[0]}, nil
+}
+
+func (echo) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	for {
+		in, err := st.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		out := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: in.GetTokens().GetPrompt()}}}
+		if err := st.Send(out); err != nil {
+			return err
+		}
+	}
+}
+
+func serve(t *testing.T) (addr string) {
+	t.Helper()
+	s := kitexrpc.NewServer()
+	s.MaxRecvBytes = 1 << 20
+	workerv1.RegisterWorkerServer(s, echo{})
+	hs := health.NewServer()
+	healthpb.RegisterHealthServer(s, hs)
+	reflection.RegisterV1(s)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func clients(t *testing.T, addr string, opts ...grpc.DialOption) map[string]grpc.ClientConnInterface {
+	t.Helper()
+	g, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := kitexrpc.Dial(addr, &workerv1.Worker_ServiceDesc, &healthpb.Health_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = g.Close(), k.Close() })
+	return map[string]grpc.ClientConnInterface{"grpc": g, "kitex": k}
+}
+
+func TestUnaryCallsCarryMetadataBothWays(t *testing.T) {
+	for name, cc := range clients(t, serve(t)) {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-in", "value")
+		var head, tail metadata.MD
+		info, err := workerv1.NewWorkerClient(cc).Info(ctx, &workerv1.InfoRequest{}, grpc.Header(&head), grpc.Trailer(&tail))
+		if err != nil || info.GetModel() != "value" {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+		if name == "grpc" && (len(head.Get("x-head")) != 2 || len(tail.Get("x-tail")) != 1) {
+			t.Error(head, tail)
+		}
+	}
+}
+
+func TestStatusCrossesUnchanged(t *testing.T) {
+	for name, cc := range clients(t, serve(t)) {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "x-fail", "yes")
+		_, err := workerv1.NewWorkerClient(cc).Info(ctx, &workerv1.InfoRequest{})
+		st := status.Convert(err)
+		if st.Code() != codes.FailedPrecondition || st.Message() != "as asked" || len(st.Details()) != 1 {
+			t.Errorf("%s: %v, %v", name, st, st.Details())
+		}
+	}
+}
+
+func TestHealthAndReflectionWork(t *testing.T) {
+	for name, cc := range clients(t, serve(t)) {
+		resp, err := healthpb.NewHealthClient(cc).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("%s: %v, %v", name, resp, err)
+		}
+		if name == "kitex" {
+			continue // reflection is for tools, which are no Kitex clients
+		}
+		st, err := rpb.NewServerReflectionClient(cc).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Send(&rpb.ServerReflectionRequest{MessageRequest: &rpb.ServerReflectionRequest_ListServices{}}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := st.Recv()
+		if err != nil || len(list.GetListServicesResponse().GetService()) != 3 {
+			t.Errorf("%v, %v", list, err)
+		}
+		if err := st.CloseSend(); err != nil {
+			t.Error(err)
+		}
+		if _, err := st.Recv(); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestResponsesAreNotCompressedBehindTheCallersBack: linking gzip makes grpc-go accept it, and Kitex would use it.
+func TestResponsesAreNotCompressedBehindTheCallersBack(t *testing.T) {
+	addr := serve(t)
+	for name, cc := range clients(t, addr) {
+		if _, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	sending := clients(t, addr, grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)))["grpc"]
+	st, err := workerv1.NewWorkerClient(sending).Generate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{Prompt: make([]uint32, 1000)}}})
+	if _, err := st.Recv(); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a compressed request: %v", err)
+	}
+}
+
+// TestClaimedLengthIsNotAllocated sends the five bytes that claim a message of 1 GiB.
+func TestClaimedLengthIsNotAllocated(t *testing.T) {
+	addr := serve(t)
+	h2c := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+	defer h2c.CloseIdleConnections()
+	body, send := io.Pipe()
+	defer send.Close() //nolint:errcheck // a pipe
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/whence.worker.v1.Worker/Generate", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	go func() { _, _ = send.Write([]byte{0, 0x40, 0, 0, 0}) }() // ends with the pipe
+	resp, err := h2c.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read below
+	_, _ = io.Copy(io.Discard, resp.Body)
+	code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
+	if code != strconv.Itoa(int(codes.ResourceExhausted)) {
+		t.Errorf("code %q", code)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 64<<20 {
+		t.Errorf("%d MiB were allocated", grown>>20)
+	}
+}
+
+func TestEveryClientSeesTheCancelAtOnce(t *testing.T) {
+	for name, cc := range clients(t, serve(t)) {
+		ctx, cancel := context.WithCancel(t.Context())
+		st, err := workerv1.NewWorkerClient(cc).Generate(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*time.Millisecond, cancel)
+		begun := time.Now()
+		_, err = st.Recv()
+		if status.Code(err) != codes.Canceled || time.Since(begun) > 2*time.Second {
+			t.Errorf("%s: %v after %v", name, err, time.Since(begun))
+		}
+	}
+}
+
+func TestServicesMustHaveDistinctShortNames(t *testing.T) {
+	s := kitexrpc.NewServer()
+	reflection.Register(s) // v1 and v1alpha are both called ServerReflection
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(ln); err == nil {
+		t.Error("nobody noticed")
+	}
+}

@@ -1,0 +1,200 @@
+package streamerr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestEveryReasonHasItsForms(t *testing.T) {
+	for n, name := range streamv1.Reason_name {
+		r := streamerr.Reason(n)
+		if want := strings.ToLower(strings.TrimPrefix(name, "REASON_")); r.String() != want {
+			t.Errorf("%d is %q, want %q", n, r, want)
+		}
+		if got := streamerr.ParseReason(r.String()); got != r {
+			t.Errorf("%s parses as %s", r, got)
+		}
+		if r == streamerr.Unspecified {
+			continue
+		}
+		if r != streamerr.Completed && (r.Code() == codes.OK || r.HTTPStatus() < 400 || r.Type() == "") {
+			t.Errorf("%s has code %s, status %d, type %q", r, r.Code(), r.HTTPStatus(), r.Type())
+		}
+	}
+	if streamerr.Completed.Code() != codes.OK || streamerr.Completed.HTTPStatus() != http.StatusOK {
+		t.Error("a completed stream is no failure")
+	}
+}
+
+func TestReasonIsTheTargetOfErrorsIs(t *testing.T) {
+	err := fmt.Errorf("outer: %w", streamerr.Via("hop", &streamerr.Error{Reason: streamerr.ClientGone, Cause: io.ErrUnexpectedEOF}))
+	if !errors.Is(err, streamerr.ClientGone) || !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, streamerr.Deadline) {
+		t.Fatal(err)
+	}
+}
+
+func TestViaCopiesAndClassifies(t *testing.T) {
+	origin := &streamerr.Error{Reason: streamerr.EngineFailed, Message: "broken"}
+	a := streamerr.Via("worker", origin)
+	b := streamerr.Via("chat", a)
+	c := streamerr.Via("other", a)
+	if b.Path.String() != "worker > chat" || c.Path.String() != "worker > other" || a.Path.String() != "worker" || len(origin.Path) != 0 {
+		t.Fatal(b.Path, c.Path, a.Path, origin.Path)
+	}
+	if streamerr.Via("hop", nil) != nil {
+		t.Error("nil is no ending")
+	}
+	for err, want := range map[error]streamerr.Reason{
+		io.ErrUnexpectedEOF:                                        streamerr.Internal,
+		context.DeadlineExceeded:                                   streamerr.Deadline,
+		fmt.Errorf("x: %w", streamerr.Overloaded):                  streamerr.Overloaded,
+		fmt.Errorf("x: %w", context.DeadlineExceeded):              streamerr.Deadline,
+		fmt.Errorf("x: %w", streamerr.New(streamerr.Invalid, "y")): streamerr.Invalid,
+	} {
+		if got := streamerr.Via("hop", err).Reason; got != want {
+			t.Errorf("%v is %s, want %s", err, got, want)
+		}
+	}
+}
+
+func TestPathIsBoundedAndClean(t *testing.T) {
+	p := streamerr.Path{}
+	for i := range 100 {
+		p = p.Append(fmt.Sprintf("hop-%d", i))
+	}
+	if len(p) != 32 || p.Origin() != "hop-0" || p[31] != "hop-99" {
+		t.Error(len(p), p)
+	}
+	if got := streamerr.NewPath(" a > b\n", "", "\x00", strings.Repeat("x", 500)); len(got) != 2 || got[0] != "a  b" || len(got[1]) != 128 {
+		t.Errorf("%q", got)
+	}
+}
+
+func roundTrip(t *testing.T, e *streamerr.Error) {
+	t.Helper()
+	got := streamerr.FromGRPC("peer", e.GRPCStatus().Err())
+	if got == nil {
+		t.Fatalf("%v came back as nil", e)
+	}
+	got.Cause = nil
+	want := *e
+	want.Cause = nil
+	want.Message = e.Text()
+	if len(want.Path) == 0 {
+		want.Path = streamerr.NewPath("peer")
+	}
+	if !reflect.DeepEqual(*got, want) {
+		t.Errorf("got  %#v\nwant %#v", *got, want)
+	}
+}
+
+func TestGRPCRoundTripIsExact(t *testing.T) {
+	for n := range streamv1.Reason_name {
+		if r := streamerr.Reason(n); r != streamerr.Unspecified && r != streamerr.Completed {
+			roundTrip(t, &streamerr.Error{
+				Reason: r, Path: streamerr.NewPath("client", "api-service"), Message: "größer > 1\n", Param: "messages[0].role", RetryAfter: 1500 * time.Millisecond,
+			})
+			roundTrip(t, &streamerr.Error{Reason: r, Cause: io.ErrClosedPipe})
+		}
+	}
+}
+
+func TestReasonOfANewerPeerSurvives(t *testing.T) {
+	roundTrip(t, &streamerr.Error{Reason: 57, Path: streamerr.NewPath("new-hop"), Message: "what is this"})
+	if r := streamerr.Reason(57); r.String() != "reason_57" || r.Code() != codes.Internal {
+		t.Error(r, r.Code())
+	}
+}
+
+func TestForeignStatusGetsTheReasonOfItsCode(t *testing.T) {
+	for code, want := range map[codes.Code]streamerr.Reason{
+		codes.Canceled: streamerr.PeerReset, codes.DeadlineExceeded: streamerr.Deadline, codes.Unavailable: streamerr.PeerLost,
+		codes.ResourceExhausted: streamerr.Overloaded, codes.InvalidArgument: streamerr.Invalid, codes.NotFound: streamerr.NotFound,
+		codes.Unauthenticated: streamerr.Unauthenticated, codes.PermissionDenied: streamerr.Forbidden, codes.Unknown: streamerr.Internal,
+	} {
+		e := streamerr.FromGRPC("peer", status.Error(code, "says so"))
+		if e.Reason != want || e.Path.String() != "peer" || e.Message != "says so" {
+			t.Errorf("%s: %v", code, e)
+		}
+	}
+	if streamerr.FromGRPC("peer", nil) != nil || streamerr.FromGRPC("peer", io.EOF) != nil {
+		t.Error("a clean end is no error")
+	}
+}
+
+func TestLongMessageDoesNotBreakTheStatus(t *testing.T) {
+	e := &streamerr.Error{Reason: streamerr.Invalid, Message: strings.Repeat("ü", 5000)}
+	got := streamerr.FromGRPC("peer", e.GRPCStatus().Err())
+	if got.Reason != streamerr.Invalid || len(got.Message) > 2100 || !utf8.ValidString(got.Message) {
+		t.Error(got.Reason, len(got.Message))
+	}
+}
+
+func FuzzGRPCRoundTrip(f *testing.F) {
+	f.Add(int32(2), "client", "api-service", "gone", "param", int64(0))
+	f.Add(int32(99), "a>b", "\xff", "\x00", "ü", int64(time.Second))
+	f.Fuzz(func(t *testing.T, reason int32, hop1, hop2, message, param string, retry int64) {
+		if streamerr.Reason(reason).Code() == codes.OK || reason <= 0 || !utf8.ValidString(message) || !utf8.ValidString(param) || message == "" || len(message) > 2048 {
+			t.Skip()
+		}
+		roundTrip(t, &streamerr.Error{
+			Reason: streamerr.Reason(reason), Path: streamerr.NewPath(hop1, hop2), Message: message, Param: param, RetryAfter: time.Duration(max(retry, 0)),
+		})
+	})
+}
+
+func FuzzParsePath(f *testing.F) {
+	f.Add("client > api-service")
+	f.Fuzz(func(t *testing.T, s string) {
+		p := streamerr.ParsePath(s)
+		if again := streamerr.ParsePath(p.String()); !reflect.DeepEqual(p, again) {
+			t.Errorf("%q then %q", p, again)
+		}
+	})
+}
+
+func TestJSONIsTheOpenAIErrorObject(t *testing.T) {
+	e := streamerr.Via("api-service", streamerr.InvalidParam("temperature", "temperature is %d", 3))
+	want := `{"error":{"message":"temperature is 3","type":"invalid_request_error","param":"temperature","code":"invalid","path":["api-service"]}}`
+	if got := string(e.JSON()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	back, ok := streamerr.ParseJSON(e.JSON())
+	if !ok || !reflect.DeepEqual(back, e) {
+		t.Errorf("%#v", back)
+	}
+	if _, ok := streamerr.ParseJSON([]byte(`{"error":"text"}`)); ok {
+		t.Error("not an error object")
+	}
+}
+
+func TestLogValueHasTheWordsOfTheLog(t *testing.T) {
+	got := streamerr.Via("chat", streamerr.InvalidParam("stop", "bad")).LogValue().String()
+	for _, want := range []string{"reason=invalid", "origin=chat", "path=chat", "message=bad", "param=stop"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+}
+
+func BenchmarkGRPCStatus(b *testing.B) {
+	e := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "api-service"), Message: "gone"}
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = e.GRPCStatus()
+	}
+}
