@@ -1,0 +1,155 @@
+package tokenizer
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+)
+
+// An addedToken is matched in the text itself, before any word is cut: the special tokens of chat templates, and whatever
+// else was added to the vocabulary after its training.
+type addedToken struct {
+	ID         *uint32 `json:"id"`
+	Content    string  `json:"content"`
+	SingleWord bool    `json:"single_word"` // matches only where no character of a word is beside it
+	LStrip     bool    `json:"lstrip"`      // takes in the white space on its left
+	RStrip     bool    `json:"rstrip"`      // takes in the white space on its right
+	Normalized bool    `json:"normalized"`  // matches, itself normalized, in normalized text
+	Special    bool    `json:"special"`     // may be skipped by decoding
+}
+
+// A segment is a part of a text: an added token or, with id bpe.None, what lies between two.
+type segment struct {
+	start, end int
+	id         uint32
+}
+
+// An addedMatcher finds added tokens: the leftmost match, and among those the longest. It is static.
+//
+// It is a trie, walked anew from every place where a token may begin. A walk is no longer than the longest token, so the
+// time is linear in the text.
+type addedMatcher struct {
+	tokens []addedToken
+	root   [256]int32 // children of the root by byte; 0 is none
+	nodes  []trieNode // nodes[0] stands for the root
+}
+
+type trieNode struct {
+	b              byte
+	child, sibling int32 // 0 is none
+	token          int32 // index into tokens; -1 is none
+}
+
+func newAddedMatcher() *addedMatcher { return &addedMatcher{nodes: make([]trieNode, 1)} }
+
+// add makes content, the token's own or that normalized, match as token. The first of equal ones counts.
+func (m *addedMatcher) add(content string, token addedToken) error {
+	if content == "" {
+		return errors.New("normalization leaves nothing of it")
+	}
+	at := int32(0)
+	for i := range len(content) {
+		down := m.step(at, content[i])
+		if down == 0 {
+			down = int32(len(m.nodes))
+			node := trieNode{b: content[i], token: -1}
+			if at == 0 {
+				m.root[content[i]] = down
+			} else {
+				node.sibling = m.nodes[at].child
+				m.nodes[at].child = down
+			}
+			m.nodes = append(m.nodes, node)
+		}
+		at = down
+	}
+	if m.nodes[at].token < 0 {
+		m.nodes[at].token = int32(len(m.tokens))
+		m.tokens = append(m.tokens, token)
+	}
+	return nil
+}
+
+func (m *addedMatcher) step(at int32, b byte) int32 {
+	if at == 0 {
+		return m.root[b]
+	}
+	at = m.nodes[at].child
+	for at != 0 && m.nodes[at].b != b {
+		at = m.nodes[at].sibling
+	}
+	return at
+}
+
+// next returns the first match in text at or after from.
+func (m *addedMatcher) next(text string, from int) (start, end int, token *addedToken) {
+	for start = from; start < len(text); start++ {
+		if m.root[text[start]] == 0 {
+			continue
+		}
+		at := int32(0)
+		for i := start; i < len(text); i++ {
+			if at = m.step(at, text[i]); at == 0 {
+				break
+			}
+			if t := m.nodes[at].token; t >= 0 {
+				end, token = i+1, &m.tokens[t]
+			}
+		}
+		if token != nil {
+			return start, end, token
+		}
+	}
+	return len(text), len(text), nil
+}
+
+// split appends the segments of text, none of them empty.
+func (m *addedMatcher) split(dst []segment, text string) []segment {
+	if text == "" {
+		return dst
+	}
+	done := 0 // what the segments cover
+	if len(m.tokens) > 0 {
+		for from := 0; ; {
+			start, end, token := m.next(text, from)
+			if token == nil {
+				break
+			}
+			// The search goes on behind the match proper, even if white space taken in reaches farther: the Rust library
+			// does so, and a next token that begins in that white space is still found.
+			from = end
+			if token.SingleWord && (endsWithWord(text[:start]) || startsWithWord(text[end:])) {
+				continue
+			}
+			if token.LStrip {
+				start = max(done, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+			}
+			if token.RStrip {
+				end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			}
+			if done < start {
+				dst = append(dst, segment{done, start, bpe.None})
+			}
+			dst = append(dst, segment{start, end, *token.ID})
+			done = end
+		}
+	}
+	if done < len(text) {
+		dst = append(dst, segment{done, len(text), bpe.None})
+	}
+	return dst
+}
+
+func endsWithWord(s string) bool {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return s != "" && pattern.IsWord(r)
+}
+
+func startsWithWord(s string) bool {
+	r, _ := utf8.DecodeRuneInString(s)
+	return s != "" && pattern.IsWord(r)
+}

@@ -1,0 +1,53 @@
+package bpe
+
+import (
+	"unicode/utf8"
+)
+
+// Byte-level vocabularies spell every byte as a printable character, so that tokens can be written in JSON: printable
+// Latin-1 stands for itself, and the rest are numbered from U+0100. A Model keeps such vocabularies as the bytes
+// they mean and translates only at the edges.
+var (
+	byteRune = func() (table [256]rune) {
+		n := rune(256)
+		for b := range table {
+			if b >= '!' && b <= '~' || b >= 0xA1 && b <= 0xAC || b >= 0xAE {
+				table[b] = rune(b)
+			} else {
+				table[b] = n
+				n++
+			}
+		}
+		return table
+	}()
+	runeByte = func() map[rune]byte {
+		table := make(map[rune]byte, 256)
+		for b, r := range byteRune {
+			table[r] = byte(b)
+		}
+		return table
+	}()
+)
+
+// SpellBytes returns the characters that stand for the bytes of s.
+func SpellBytes(s string) string {
+	out := make([]byte, 0, 2*len(s))
+	for i := range len(s) {
+		out = utf8.AppendRune(out, byteRune[s[i]])
+	}
+	return string(out)
+}
+
+// ReadBytes appends the bytes that the characters of s stand for; ok is false, and dst unchanged, if one of them stands
+// for none.
+func ReadBytes(dst []byte, s string) (_ []byte, ok bool) {
+	n := len(dst)
+	for _, r := range s {
+		b, ok := runeByte[r]
+		if !ok {
+			return dst[:n], false
+		}
+		dst = append(dst, b)
+	}
+	return dst, true
+}

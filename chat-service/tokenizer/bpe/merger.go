@@ -1,0 +1,123 @@
+package bpe
+
+// A Merger joins the symbols of one word, lowest rank first and leftmost first among equals, in O(n log n): a heap holds
+// every pair that may be joined, and a linked list what is left of the word.
+//
+// It is scratch for Model.Encode, kept so that its memory is; the zero Merger is ready. It is for one goroutine.
+type Merger struct {
+	symbols []symbol
+	heap    []candidate
+}
+
+// A symbol is a token of the word so far. One that was joined to its left neighbour has id None.
+type symbol struct {
+	id         uint32
+	prev, next int32 // -1 at the ends
+}
+
+// A candidate says that the symbol at pos and the next might become id. It is stale once either has changed.
+type candidate struct {
+	key uint64 // rank, then pos: the order of the heap
+	id  uint32
+}
+
+func (c candidate) pos() int32 { return int32(uint32(c.key)) }
+
+// Size returns how many symbols and pairs it has room for.
+func (mg *Merger) Size() int { return cap(mg.symbols) + cap(mg.heap) }
+
+func (mg *Merger) reset() {
+	mg.symbols = mg.symbols[:0]
+	mg.heap = mg.heap[:0]
+}
+
+func (mg *Merger) push(id uint32) {
+	n := int32(len(mg.symbols))
+	if n > 0 {
+		mg.symbols[n-1].next = n
+	}
+	mg.symbols = append(mg.symbols, symbol{id: id, prev: n - 1, next: -1})
+}
+
+// merge appends the merged word to ids.
+func (mg *Merger) merge(ids []uint32, merges map[uint64]merge) []uint32 {
+	syms := mg.symbols
+	for i := 0; i+1 < len(syms); i++ {
+		if m, ok := merges[pair(syms[i].id, syms[i+1].id)]; ok {
+			mg.heap = append(mg.heap, candidate{uint64(m.rank)<<32 | uint64(i), m.id})
+		}
+	}
+	for i := len(mg.heap)/2 - 1; i >= 0; i-- {
+		mg.sink(i)
+	}
+	for len(mg.heap) > 0 {
+		top := mg.pop()
+		at := top.pos()
+		left := &syms[at]
+		if left.id == None || left.next < 0 {
+			continue
+		}
+		right := &syms[left.next]
+		if m, ok := merges[pair(left.id, right.id)]; !ok || m.id != top.id {
+			continue
+		}
+		left.id, right.id = top.id, None
+		left.next = right.next
+		if left.next >= 0 {
+			syms[left.next].prev = at
+			mg.consider(at, left.next, merges)
+		}
+		if left.prev >= 0 {
+			mg.consider(left.prev, at, merges)
+		}
+	}
+	if len(syms) > 0 { // the first symbol is never joined to a left neighbour
+		for i := int32(0); i >= 0; i = syms[i].next {
+			ids = append(ids, syms[i].id)
+		}
+	}
+	return ids
+}
+
+func (mg *Merger) consider(left, right int32, merges map[uint64]merge) {
+	m, ok := merges[pair(mg.symbols[left].id, mg.symbols[right].id)]
+	if !ok {
+		return
+	}
+	mg.heap = append(mg.heap, candidate{uint64(m.rank)<<32 | uint64(left), m.id})
+	for i := len(mg.heap) - 1; i > 0; {
+		up := (i - 1) / 2
+		if mg.heap[up].key <= mg.heap[i].key {
+			break
+		}
+		mg.heap[up], mg.heap[i] = mg.heap[i], mg.heap[up]
+		i = up
+	}
+}
+
+func (mg *Merger) pop() candidate {
+	top := mg.heap[0]
+	last := len(mg.heap) - 1
+	mg.heap[0] = mg.heap[last]
+	mg.heap = mg.heap[:last]
+	mg.sink(0)
+	return top
+}
+
+func (mg *Merger) sink(i int) {
+	h := mg.heap
+	for {
+		down := 2*i + 1
+		if down >= len(h) {
+			return
+		}
+		if down+1 < len(h) && h[down+1].key < h[down].key {
+			down++
+		}
+		if h[i].key <= h[down].key {
+			return
+		}
+		h[i], h[down] = h[down], h[i]
+		i = down
+	}
+}

@@ -1,0 +1,232 @@
+// Package bpe turns words into tokens by byte pair encoding: a word begins as its bytes or characters, and neighbours
+// join, the pair that the training joined first before others, until no pair is known.
+//
+// Words are bytes for byte-level models, else valid UTF-8. Ids are the vocabulary's. Encoding a word of n bytes takes
+// O(n log n) time, whatever the word. The order of merges, and what becomes of unknown characters, is that of the Rust
+// library "tokenizers" 0.22.
+package bpe
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// None is an id that no token may have.
+const None = ^uint32(0)
+
+// Options is what a Model is made of.
+type Options struct {
+	Vocab  map[string]uint32 // kept, not copied
+	Merges [][2]string       // of tokens, the first to be joined first
+
+	ByteLevel    bool   // the vocabulary spells bytes (see SpellBytes)
+	IgnoreMerges bool   // a word that is a token is that token
+	ByteFallback bool   // an unknown character becomes the tokens <0x00> to <0xFF> of its bytes, if all are there
+	Unk          string // the token of another unknown character; if "" such a character vanishes
+	FuseUnk      bool   // neighbouring unknown characters become one Unk
+}
+
+// A Model is a vocabulary and the order of merges. It is safe for concurrent use.
+type Model struct {
+	// Static.
+
+	// ids maps what a token spells to its id: bytes in a byte-level model, else text.
+	ids map[string]uint32
+	// unread are tokens of a byte-level vocabulary that spell no bytes; no word can contain them.
+	unread map[string]uint32
+
+	byteLevel bool
+	alphabet  [256]uint32 // byte-level: the token of each byte, or None
+	fallback  [256]uint32 // byte fallback: the token <0xNN> of each byte, or None
+
+	merges       map[uint64]merge // by pair
+	ignoreMerges bool
+	byteFallback bool
+	fuseUnk      bool
+	unk          uint32 // or None
+
+	cache *wordCache // safe for concurrent use
+}
+
+// merge is what a pair of neighbouring symbols becomes, and when: lower ranks go first.
+type merge struct{ rank, id uint32 }
+
+func pair(left, right uint32) uint64 { return uint64(left)<<32 | uint64(right) }
+
+// New returns the model, or an error that names the token that the vocabulary lacks.
+func New(o Options) (*Model, error) {
+	m := &Model{
+		ids:          o.Vocab,
+		byteLevel:    o.ByteLevel,
+		ignoreMerges: o.IgnoreMerges,
+		byteFallback: o.ByteFallback,
+		fuseUnk:      o.FuseUnk,
+		unk:          None,
+		merges:       make(map[uint64]merge, len(o.Merges)),
+		cache:        newWordCache(),
+	}
+	if o.Unk != "" {
+		id, ok := o.Vocab[o.Unk]
+		if !ok {
+			return nil, fmt.Errorf("unk_token %q is not in the vocabulary", o.Unk)
+		}
+		m.unk = id
+	}
+	for rank, tokens := range o.Merges {
+		var id [3]uint32
+		for i, token := range [3]string{tokens[0], tokens[1], tokens[0] + tokens[1]} {
+			var ok bool
+			if id[i], ok = o.Vocab[token]; !ok {
+				return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, token)
+			}
+		}
+		m.merges[pair(id[0], id[1])] = merge{rank: uint32(rank), id: id[2]} // the last of equal pairs counts
+	}
+	for b := range m.fallback {
+		m.fallback[b], m.alphabet[b] = None, None
+		if id, ok := o.Vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
+			m.fallback[b] = id
+		}
+	}
+	if o.ByteLevel {
+		m.readVocab(o.Vocab)
+	}
+	return m, nil
+}
+
+// readVocab keys the vocabulary by the bytes its tokens spell.
+func (m *Model) readVocab(vocab map[string]uint32) {
+	m.ids = make(map[string]uint32, len(vocab))
+	m.unread = make(map[string]uint32)
+	var buf []byte
+	for token, id := range vocab {
+		raw, ok := ReadBytes(buf[:0], token)
+		if !ok {
+			m.unread[token] = id
+			continue
+		}
+		m.ids[string(raw)] = id
+		if len(raw) == 1 {
+			m.alphabet[raw[0]] = id
+		}
+		buf = raw
+	}
+}
+
+// ID returns the id of the token that the vocabulary spells token.
+func (m *Model) ID(token string) (uint32, bool) {
+	if !m.byteLevel {
+		id, ok := m.ids[token]
+		return id, ok
+	}
+	if raw, ok := ReadBytes(nil, token); ok {
+		id, ok := m.ids[string(raw)]
+		return id, ok
+	}
+	id, ok := m.unread[token]
+	return id, ok
+}
+
+// Encode appends the ids of word.
+func (m *Model) Encode(ids []uint32, word string, mg *Merger) []uint32 {
+	if word == "" {
+		return ids
+	}
+	if m.ignoreMerges {
+		if id, ok := m.ids[word]; ok {
+			return append(ids, id)
+		}
+	}
+	if len(word) > maxCachedWord {
+		return m.merge(ids, word, mg)
+	}
+	slot := m.cache.slot(word)
+	if hit := slot.Load(); hit != nil && hit.word == word {
+		return append(ids, hit.ids...)
+	}
+	n := len(ids)
+	ids = m.merge(ids, word, mg)
+	slot.Store(newCachedWord(word, ids[n:]))
+	return ids
+}
+
+func (m *Model) merge(ids []uint32, word string, mg *Merger) []uint32 {
+	mg.reset()
+	if m.byteLevel {
+		m.pushBytes(mg, word)
+	} else {
+		m.pushChars(mg, word)
+	}
+	return mg.merge(ids, m.merges)
+}
+
+// pushBytes pushes the symbols of a byte-level word. Vocabularies without a token for every byte are rare.
+func (m *Model) pushBytes(mg *Merger, word string) {
+	u := unknowns{model: m, mg: mg}
+	for i := range len(word) {
+		if id := m.alphabet[word[i]]; id != None {
+			u.end()
+			mg.push(id)
+		} else {
+			u.add(SpellBytes(word[i : i+1]))
+		}
+	}
+	u.end()
+}
+
+func (m *Model) pushChars(mg *Merger, word string) {
+	u := unknowns{model: m, mg: mg}
+	for i := 0; i < len(word); {
+		_, n := utf8.DecodeRuneInString(word[i:])
+		char := word[i : i+n]
+		if id, ok := m.ids[char]; ok {
+			u.end()
+			mg.push(id)
+		} else {
+			u.add(char)
+		}
+		i += n
+	}
+	u.end()
+}
+
+// unknowns pushes what unknown characters become.
+type unknowns struct {
+	model *Model
+	mg    *Merger
+	// pending says that an unk is still to be pushed. The Rust library pushes it when a known character follows: after
+	// the byte tokens of unknown characters in between, and so does this.
+	pending bool
+}
+
+func (u *unknowns) add(char string) {
+	if u.model.byteFallback && u.addBytes(char) {
+		return
+	}
+	if u.model.unk == None {
+		return
+	}
+	if !u.model.fuseUnk {
+		u.end()
+	}
+	u.pending = true
+}
+
+func (u *unknowns) addBytes(char string) bool {
+	for i := range len(char) {
+		if u.model.fallback[char[i]] == None {
+			return false
+		}
+	}
+	for i := range len(char) {
+		u.mg.push(u.model.fallback[char[i]])
+	}
+	return true
+}
+
+func (u *unknowns) end() {
+	if u.pending {
+		u.mg.push(u.model.unk)
+		u.pending = false
+	}
+}

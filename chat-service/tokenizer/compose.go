@@ -1,0 +1,87 @@
+package tokenizer
+
+import (
+	"slices"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// compose returns a normalizer to form, whose decomposition is decomposed.
+//
+// golang.org/x/text keeps to the stream-safe format: into a run of more than 30 marks it puts U+034F. The Rust library
+// does not, so texts with long runs of marks take a way of their own.
+func compose(form, decomposed norm.Form) normalizer {
+	return func(p piece) piece {
+		if longMarks(p.text) {
+			p.text = composeLong(p.text, decomposed)
+		} else {
+			p.text = form.String(p.text)
+		}
+		return p
+	}
+}
+
+// longMarks reports whether s has so many marks on end that, decomposed, they could be more than 30. No mark decomposes
+// to more than two, and no character before them adds more than four.
+func longMarks(s string) bool {
+	n := 0
+	for _, r := range s {
+		if r < 0x300 || !unicode.Is(unicode.M, r) {
+			n = 0
+		} else if n++; n > 10 {
+			return true
+		}
+	}
+	return false
+}
+
+// composeLong is the algorithm of Unicode's UAX #15: decompose, put marks in canonical order, compose.
+func composeLong(s string, decomposed norm.Form) string {
+	type char struct {
+		r   rune
+		ccc uint8
+	}
+	chars := make([]char, 0, len(s))
+	for _, r := range s {
+		for _, d := range decomposed.String(string(r)) {
+			chars = append(chars, char{d, norm.NFD.PropertiesString(string(d)).CCC()})
+		}
+	}
+	for i := 0; i < len(chars); i++ {
+		run := i
+		for run < len(chars) && chars[run].ccc != 0 {
+			run++
+		}
+		if run > i {
+			slices.SortStableFunc(chars[i:run], func(a, b char) int { return int(a.ccc) - int(b.ccc) })
+			i = run
+		}
+	}
+	out := make([]rune, 0, len(chars))
+	starter := -1    // the character that may take what follows
+	last := uint8(0) // the class of what stands between it and the end of out
+	for _, c := range chars {
+		if starter >= 0 && (last == 0 || last < c.ccc) {
+			if joined, ok := primary(out[starter], c.r); ok {
+				out[starter] = joined
+				continue
+			}
+		}
+		if c.ccc == 0 {
+			starter = len(out)
+		}
+		last = c.ccc
+		out = append(out, c.r)
+	}
+	return string(out)
+}
+
+// primary returns the primary composite of a and b.
+func primary(a, b rune) (rune, bool) {
+	joined := []rune(norm.NFC.String(string([]rune{a, b})))
+	if len(joined) == 1 {
+		return joined[0], true
+	}
+	return 0, false
+}

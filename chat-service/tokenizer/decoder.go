@@ -1,0 +1,206 @@
+package tokenizer
+
+import (
+	"slices"
+	"unicode/utf8"
+)
+
+// maxRun bounds how many bytes of byte tokens a Decoder holds back. One byte that is not UTF-8 turns its whole run of
+// byte tokens into U+FFFD, one each, so the text of a run is certain only at its end. When this many bytes of a run have
+// proved to be whole characters they are certain by decree: they are given out, and what follows counts as a new run.
+// Decode does the same. So a text in a script without tokens flows, and ids differ from the Rust library's text only if
+// a longer run, which encoding never makes, goes bad.
+const maxRun = 256
+
+// A Decoder decodes one stream of ids as it comes. It is for one goroutine.
+//
+// What Next returns and then Flush is, put together, what Decode returns for all the ids. No string ends within a
+// character, and none has a U+FFFD that a later id would take back. What is held back is bounded: the beginning of a
+// character, a run of byte tokens (see maxRun), and, where the file's decoder rewrites the finished text, less than the
+// string it looks for.
+type Decoder struct {
+	spelling    *spelling
+	skipSpecial bool
+
+	// Where the stream stands.
+	begun bool       // a token has come
+	cut   []byte     // bytes of a character that goes on in the next token
+	run   byteRun    // byte tokens
+	steps []textStep // those not idle yet
+
+	text, spare []byte // scratch: what a call makes, and room for the steps
+}
+
+// A byteRun is byte tokens that no other token has parted.
+type byteRun struct {
+	bytes []byte
+	whole int  // how many of bytes are whole characters; the rest may yet become one
+	bad   bool // the run is not UTF-8: its bytes were given out as U+FFFD, and all that follow will be
+	first bool // the run begins the text
+}
+
+// NewDecoder returns a Decoder at the beginning of a text. With skipSpecial, special tokens spell nothing.
+func (t *Tokenizer) NewDecoder(skipSpecial bool) *Decoder {
+	d := &Decoder{spelling: &t.spelling, skipSpecial: skipSpecial}
+	d.reset()
+	return d
+}
+
+func (d *Decoder) reset() {
+	d.begun = false
+	d.cut = d.cut[:0]
+	d.run = byteRun{bytes: d.run.bytes[:0]}
+	d.steps = d.steps[:0]
+	for _, newStep := range d.spelling.text {
+		d.steps = append(d.steps, newStep())
+	}
+}
+
+// Next takes the next ids and returns the text that is now certain; it may be "".
+func (d *Decoder) Next(ids ...uint32) string {
+	if len(ids) == 1 {
+		if text, ok := d.alone(ids[0]); ok {
+			return text
+		}
+	}
+	d.text = d.text[:0]
+	for _, id := range ids {
+		d.push(id)
+	}
+	if d.spelling.bytes {
+		var rest []byte
+		d.text, rest = appendCertain(d.text, d.cut)
+		d.cut = append(d.cut[:0], rest...)
+	}
+	for _, step := range d.steps {
+		d.spare = step.push(d.spare[:0], d.text)
+		d.text, d.spare = d.spare, d.text
+	}
+	if len(d.steps) > 0 {
+		d.steps = slices.DeleteFunc(d.steps, textStep.idle)
+	}
+	return string(d.text)
+}
+
+// Flush ends the text and returns what was held back: what is not a character is U+FFFD. The Decoder can then begin
+// another text.
+func (d *Decoder) Flush() string {
+	d.text = d.text[:0]
+	d.endRun()
+	if len(d.cut) > 0 {
+		d.text = append(d.text, "\uFFFD"...)
+	}
+	for _, step := range d.steps {
+		d.spare = step.flush(step.push(d.spare[:0], d.text))
+		d.text, d.spare = d.spare, d.text
+	}
+	d.reset()
+	return string(d.text)
+}
+
+// alone is Next for the common case: a token that is text by itself while nothing is held back. Its text is in the table
+// already, so nothing is copied.
+func (d *Decoder) alone(id uint32) (string, bool) {
+	s := d.spelling
+	if len(d.steps) > 0 || len(d.cut) > 0 || len(d.run.bytes) > 0 || d.run.bad || s.gap != "" || !d.begun && s.first != nil {
+		return "", false
+	}
+	t := d.token(id)
+	if t == nil {
+		return "", true
+	}
+	if !t.is(whole) {
+		return "", false
+	}
+	d.begun = true
+	return t.text, true
+}
+
+// token returns the token of id, nil if it spells nothing.
+func (d *Decoder) token(id uint32) *spelledToken {
+	if int64(id) >= int64(len(d.spelling.tokens)) {
+		return nil
+	}
+	t := &d.spelling.tokens[id]
+	if !t.is(known) || d.skipSpecial && t.is(special) {
+		return nil
+	}
+	return t
+}
+
+// push takes one token. Its text goes to d.text, or its bytes to d.cut or d.run.
+func (d *Decoder) push(id uint32) {
+	s := d.spelling
+	t := d.token(id)
+	if t == nil {
+		return
+	}
+	first := !d.begun
+	if first {
+		d.begun = true
+		if s.first != nil {
+			as := s.spell(s.first[id], true)
+			t = &as
+		}
+	} else {
+		d.text = append(d.text, s.gap...)
+	}
+	switch {
+	case s.bytes:
+		d.cut = append(d.cut, t.text...)
+	case t.is(byteOnly):
+		d.run.first = d.run.first || first
+		d.pushByte(t.value)
+	default:
+		d.endRun()
+		d.text = append(d.text, t.text...)
+	}
+}
+
+func (d *Decoder) pushByte(b byte) {
+	r := &d.run
+	if r.bad {
+		d.emit("\uFFFD")
+		return
+	}
+	r.bytes = append(r.bytes, b)
+	tail := r.bytes[r.whole:]
+	if !utf8.FullRune(tail) {
+		return
+	}
+	c, n := utf8.DecodeRune(tail)
+	if c == utf8.RuneError && n == 1 {
+		d.spoil()
+		return
+	}
+	if r.whole += n; r.whole >= maxRun {
+		d.emit(string(r.bytes))
+		r.bytes, r.whole = r.bytes[:0], 0
+	}
+}
+
+// spoil gives out the run as U+FFFD.
+func (d *Decoder) spoil() {
+	for range d.run.bytes {
+		d.emit("\uFFFD")
+	}
+	d.run.bytes, d.run.bad = d.run.bytes[:0], true
+}
+
+// endRun gives out what the run holds back; another token follows it, or nothing.
+func (d *Decoder) endRun() {
+	if n := len(d.run.bytes); n > 0 {
+		if d.run.whole == n {
+			d.emit(string(d.run.bytes))
+		} else {
+			d.spoil()
+		}
+	}
+	d.run = byteRun{bytes: d.run.bytes[:0]}
+}
+
+// emit gives out a token that a run has made.
+func (d *Decoder) emit(token string) {
+	d.text = append(d.text, apply(d.spelling.late, token, d.run.first)...)
+	d.run.first = false
+}

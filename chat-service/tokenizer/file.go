@@ -1,0 +1,210 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+)
+
+// maxID is the largest id a file may hold. Tables are as long as the largest id, so a broken file must not name it. The
+// largest vocabularies today have some 262,000 tokens.
+const maxID = 1<<22 - 1
+
+// tokenizerFile is tokenizer.json, as far as it is read.
+type tokenizerFile struct {
+	Version       string
+	Added         []addedToken `json:"added_tokens"`
+	Normalizer    *component
+	PreTokenizer  *component `json:"pre_tokenizer"`
+	PostProcessor *component `json:"post_processor"`
+	Decoder       *component
+	Model         *modelFile
+}
+
+// modelFile is the model section.
+type modelFile struct {
+	Type          string
+	Vocab         map[string]uint32
+	Merges        mergeList
+	Dropout       *float64
+	UnkToken      string `json:"unk_token"`
+	SubwordPrefix string `json:"continuing_subword_prefix"`
+	WordSuffix    string `json:"end_of_word_suffix"`
+	FuseUnk       bool   `json:"fuse_unk"`
+	ByteFallback  bool   `json:"byte_fallback"`
+	IgnoreMerges  bool   `json:"ignore_merges"`
+}
+
+// build makes the model; byteLevel says that its words are bytes.
+func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
+	switch {
+	case f.Type != "BPE" && (f.Type != "" || f.Merges == nil): // old files leave the type out
+		return nil, fmt.Errorf("type %q is not supported", f.Type)
+	case f.Vocab == nil:
+		return nil, errors.New("no vocabulary")
+	case f.Dropout != nil && *f.Dropout != 0:
+		return nil, errors.New("dropout is not supported: the same text would not have the same ids")
+	case f.SubwordPrefix != "":
+		return nil, fmt.Errorf("continuing_subword_prefix %q is not supported", f.SubwordPrefix)
+	case f.WordSuffix != "":
+		return nil, fmt.Errorf("end_of_word_suffix %q is not supported", f.WordSuffix)
+	}
+	return bpe.New(bpe.Options{
+		Vocab:        f.Vocab,
+		Merges:       f.Merges,
+		ByteLevel:    byteLevel,
+		IgnoreMerges: f.IgnoreMerges,
+		ByteFallback: f.ByteFallback,
+		Unk:          f.UnkToken,
+		FuseUnk:      f.FuseUnk,
+	})
+}
+
+// A mergeList is the merges, lowest rank first. Files write them as pairs, or as strings with a space between the two.
+type mergeList [][2]string
+
+// UnmarshalJSON reads either kind.
+func (l *mergeList) UnmarshalJSON(data []byte) error {
+	var joined []string
+	if json.Unmarshal(data, &joined) != nil {
+		var pairs [][]string
+		if err := json.Unmarshal(data, &pairs); err != nil {
+			return err
+		}
+		*l = make(mergeList, len(pairs))
+		for i, p := range pairs {
+			if len(p) != 2 {
+				return fmt.Errorf("merge %d has %d tokens", i, len(p))
+			}
+			(*l)[i] = [2]string(p)
+		}
+		return nil
+	}
+	*l = make(mergeList, 0, len(joined))
+	for i, s := range joined {
+		if strings.HasPrefix(s, "#version") {
+			continue
+		}
+		left, right, ok := strings.Cut(s, " ")
+		if !ok || strings.Contains(right, " ") {
+			return fmt.Errorf("merge %d, %q, is not two tokens", i, s)
+		}
+		*l = append(*l, [2]string{left, right})
+	}
+	return nil
+}
+
+// Load reads a tokenizer.json. Its errors name the section at fault.
+func Load(data []byte) (*Tokenizer, error) {
+	var f tokenizerFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	t, err := build(&f)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	return t, nil
+}
+
+func build(f *tokenizerFile) (*Tokenizer, error) {
+	if f.Version != "" && f.Version != "1.0" {
+		return nil, fmt.Errorf("version %q is not supported", f.Version)
+	}
+	if f.Model == nil {
+		return nil, errors.New("no model")
+	}
+	t := new(Tokenizer)
+	var err error
+	var byteLevel bool
+	if t.normalize, err = newNormalizer(f.Normalizer); err != nil {
+		return nil, fmt.Errorf("normalizer: %w", err)
+	}
+	if t.stages, byteLevel, err = newPreTokenizers(f.PreTokenizer); err != nil {
+		return nil, fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	if t.model, err = f.Model.build(byteLevel); err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	tokens, size, err := listTokens(f.Model.Vocab, f.Added)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.matchAdded(f.Added); err != nil {
+		return nil, fmt.Errorf("added_tokens: %w", err)
+	}
+	if t.template, err = newTemplate(f.PostProcessor, size); err != nil {
+		return nil, fmt.Errorf("post_processor: %w", err)
+	}
+	if t.spelling, err = newSpelling(f.Decoder, tokens, size); err != nil {
+		return nil, fmt.Errorf("decoder: %w", err)
+	}
+	t.spelling.markSpecial(f.Added)
+	return t, nil
+}
+
+// listTokens returns the tokens by id, and the largest id and one. It completes added: a token that the vocabulary has
+// keeps the id it has there, whatever the list says.
+func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]string, size int, err error) {
+	tokens = make(map[uint32]string, len(vocab)+len(added))
+	place := func(content string, id uint32) error {
+		if id > maxID {
+			return fmt.Errorf("id %d of token %q is larger than %d", id, content, maxID)
+		}
+		if other, taken := tokens[id]; taken && other != content {
+			return fmt.Errorf("id %d is both %q and %q", id, min(content, other), max(content, other))
+		}
+		tokens[id] = content
+		size = max(size, int(id)+1)
+		return nil
+	}
+	for content, id := range vocab {
+		if err := place(content, id); err != nil {
+			return nil, 0, fmt.Errorf("model: %w", err)
+		}
+	}
+	for i := range added {
+		token := &added[i]
+		if id, ok := vocab[token.Content]; ok {
+			token.ID = &id
+		}
+		if token.ID == nil {
+			return nil, 0, fmt.Errorf("added_tokens: token %q has no id", token.Content)
+		}
+		if token.Content == "" {
+			continue // matches nothing and, as in the Rust library, is none
+		}
+		if err := place(token.Content, *token.ID); err != nil {
+			return nil, 0, fmt.Errorf("added_tokens: %w", err)
+		}
+	}
+	return tokens, size, nil
+}
+
+// matchAdded makes the added tokens match: special ones first, since the first of equal ones counts.
+func (t *Tokenizer) matchAdded(added []addedToken) error {
+	t.raw, t.normal = newAddedMatcher(), newAddedMatcher()
+	t.added = make(map[string]uint32, len(added))
+	for _, special := range []bool{true, false} {
+		for _, token := range added {
+			if token.Special != special || token.Content == "" {
+				continue
+			}
+			if id, twice := t.added[token.Content]; twice && id != *token.ID {
+				return fmt.Errorf("token %q has the ids %d and %d", token.Content, id, *token.ID)
+			}
+			t.added[token.Content] = *token.ID
+			matcher, pattern := t.raw, token.Content
+			if token.Normalized {
+				matcher, pattern = t.normal, t.normalize(piece{token.Content, true}).text
+			}
+			if err := matcher.add(pattern, token); err != nil {
+				return fmt.Errorf("token %q: %w", token.Content, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package pattern
+
+import (
+	"unicode"
+	"unicode/utf8"
+)
+
+// A class is what scanners ask of a character, as a set of bits: its Unicode category as far as it matters, and whether
+// it is white space (which some control characters are).
+type class uint8
+
+const (
+	upper     class = 1 << iota // Lu, Lt
+	lowerCase                   // Ll
+	plain                       // Lm, Lo: letters without case
+	mark                        // M
+	number                      // N
+	punct                       // P
+	symbolic                    // S
+	space                       // White_Space
+
+	letter = upper | lowerCase | plain
+)
+
+// pageBits is how much of a character selects within a page.
+const pageBits = 8
+
+type classPage [1 << pageBits]class
+
+// classes maps every character to its class, in pages, since most pages are alike. Looking through the range tables of
+// package unicode for each character would cost more than all the rest of scanning.
+var classes = func() (table [(unicode.MaxRune >> pageBits) + 1]*classPage) {
+	var flat [unicode.MaxRune + 1]class
+	fill := func(c class, tables ...*unicode.RangeTable) {
+		for _, t := range tables {
+			for _, r := range t.R16 {
+				for i := rune(r.Lo); i <= rune(r.Hi); i += rune(r.Stride) {
+					flat[i] |= c
+				}
+			}
+			for _, r := range t.R32 {
+				for i := rune(r.Lo); i <= rune(r.Hi); i += rune(r.Stride) {
+					flat[i] |= c
+				}
+			}
+		}
+	}
+	fill(upper, unicode.Lu, unicode.Lt)
+	fill(lowerCase, unicode.Ll)
+	fill(plain, unicode.Lm, unicode.Lo)
+	fill(mark, unicode.M)
+	fill(number, unicode.N)
+	fill(punct, unicode.P)
+	fill(symbolic, unicode.S)
+	fill(space, unicode.White_Space)
+	for c, ranges := range newer {
+		for _, r := range ranges {
+			for i := r[0]; i <= r[1]; i++ {
+				flat[i] |= c
+			}
+		}
+	}
+	unique := make(map[classPage]*classPage)
+	for i := range table {
+		page := classPage(flat[i<<pageBits:])
+		if unique[page] == nil {
+			unique[page] = &page
+		}
+		table[i] = unique[page]
+	}
+	return table
+}()
+
+var ascii = classes[0]
+
+func classOf(r rune) class { return classes[r>>pageBits][r&(1<<pageBits-1)] }
+
+// classAt returns the class and the length of the character of s at i.
+func classAt(s string, i int) (class, int) {
+	if b := s[i]; b < utf8.RuneSelf {
+		return ascii[b], 1
+	}
+	r, n := utf8.DecodeRuneInString(s[i:])
+	return classOf(r), n
+}
+
+// run returns the end of the run of characters of s from i on that are of any of the classes in of.
+func run(s string, i int, of class) int {
+	for i < len(s) {
+		c, n := classAt(s, i)
+		if c&of == 0 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// runOther is run for characters that are of none of the classes.
+func runOther(s string, i int, not class) int {
+	for i < len(s) {
+		c, n := classAt(s, i)
+		if c&not != 0 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+func isNewline(b byte) bool { return b == '\n' || b == '\r' }
+
+func runNewlines(s string, i int) int {
+	for i < len(s) && isNewline(s[i]) {
+		i++
+	}
+	return i
+}
+
+// IsWord is \w of Rust's regex crate: Unicode's UTS #18, annex C.
+func IsWord(r rune) bool {
+	return classOf(r)&(letter|mark) != 0 || unicode.In(r, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+}
+
+// IsNumber is \p{N}.
+func IsNumber(r rune) bool { return classOf(r)&number != 0 }
+
+// IsPunctuation is what the Rust library calls so: ASCII's own idea, and Unicode's. (There the library asks Unicode 8.0;
+// some fifty marks of rare scripts have been assigned since, and are punctuation here.)
+func IsPunctuation(r rune) bool {
+	return classOf(r)&punct != 0 || r < utf8.RuneSelf && classOf(r)&symbolic != 0
+}

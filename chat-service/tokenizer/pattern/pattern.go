@@ -1,0 +1,107 @@
+// Package pattern finds where a tokenizer cuts text: at literals, at kinds of characters, and at the regular expressions
+// that tokenizer.json files hold.
+//
+// Expressions mean what they mean to Oniguruma, the engine of the Rust library "tokenizers", with Unicode 16.0. Those of
+// the common models have scanners, written by hand, which take time linear in the text; others run on regexp2, which
+// backtracks, under a limit of time for each match.
+//
+// Texts are valid UTF-8. Everything here is safe for concurrent use.
+package pattern
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2"
+)
+
+// A Span is where a pattern matched: bytes Start to End of a text.
+type Span struct{ Start, End int }
+
+// A Pattern appends its matches in s to dst: in order, not overlapping.
+type Pattern interface {
+	Matches(dst []Span, s string) []Span
+}
+
+// New returns the pattern of a regular expression.
+func New(expression string) (Pattern, error) {
+	if scan, ok := scanners[expression]; ok {
+		return scan, nil
+	}
+	return newEngine(expression)
+}
+
+// A Literal matches itself. It is not empty.
+type Literal string
+
+func (l Literal) Matches(dst []Span, s string) []Span {
+	for at := 0; ; {
+		i := strings.Index(s[at:], string(l))
+		if i < 0 {
+			return dst
+		}
+		dst = append(dst, Span{at + i, at + i + len(l)})
+		at += i + len(l)
+	}
+}
+
+// A Char matches the characters it holds for, each by itself.
+type Char func(rune) bool
+
+func (is Char) Matches(dst []Span, s string) []Span {
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if is(r) {
+			dst = append(dst, Span{i, i + n})
+		}
+		i += n
+	}
+	return dst
+}
+
+// An engine is a regular expression without a scanner of its own. Patterns of tokenizers look ahead, which package
+// regexp does not; regexp2 does, but it backtracks, and some expressions it could backtrack for ever.
+type engine struct{ re *regexp2.Regexp }
+
+// matchTimeout bounds one match. What is left of a text after a match that took longer counts as not matching: a bad
+// split of a hostile text, in a model whose pattern has no scanner.
+const matchTimeout = time.Second
+
+// foldedContractions is a part of most patterns. Case folding makes "ſ" an "s" for the Rust library's engine, but not for
+// regexp2.
+const foldedContractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
+
+func newEngine(text string) (Pattern, error) {
+	folded := strings.ReplaceAll(text, foldedContractions, `(?:'[sSſ]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])`)
+	re, err := regexp2.Compile(folded, regexp2.None)
+	if err != nil {
+		return nil, fmt.Errorf("regular expression %q: %w", text, err)
+	}
+	re.MatchTimeout = matchTimeout
+	return engine{re}, nil
+}
+
+func (e engine) Matches(dst []Span, s string) []Span {
+	runes := []rune(s)
+	at, offset := 0, 0 // the same place, in runes and in bytes
+	byteOffset := func(rune int) int {
+		for ; at < rune; at++ {
+			offset += utf8.RuneLen(runes[at])
+		}
+		return offset
+	}
+	end := -1
+	m, err := e.re.FindRunesMatch(runes)
+	for err == nil && m != nil {
+		// An empty match at the end of the one before it is none; elsewhere it parts the text.
+		if m.Length > 0 || m.Index != end {
+			start := byteOffset(m.Index)
+			dst = append(dst, Span{start, byteOffset(m.Index + m.Length)})
+		}
+		end = m.Index + m.Length
+		m, err = e.re.FindNextMatch(m)
+	}
+	return dst
+}

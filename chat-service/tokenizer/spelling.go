@@ -1,0 +1,221 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+)
+
+// A spelling is the decoder section, worked out as far as it goes without the tokens before and after: what every token
+// spells, and what remains to be done with a stream of them. It is static.
+//
+// The file describes a decoder as steps that each turn a list of tokens into another. In all the BPE families the list
+// goes through the same phases, and a spelling has just these:
+//
+//	each token by itself:      Replace, Strip, Metaspace              (early)
+//	runs of byte tokens:       ByteFallback                           (fallback)
+//	each token by itself:      Replace, Strip, Metaspace              (late)
+//	all tokens, become one:    Fuse, or ByteLevel                     (bytes)
+//	that text:                 Strip, Metaspace, Replace of a String  (text)
+//
+// Steps in another order are an error.
+type spelling struct {
+	tokens []spelledToken // by id
+
+	early, late []tokenStep
+	fallback    bool
+	bytes       bool              // tokens spell bytes, of characters that may go on in the next token
+	gap         string            // between tokens: a space if the file has no decoder
+	text        []func() textStep // new ones for each stream
+
+	// first holds the tokens as the file spells them, if a token is spelled otherwise where a text begins.
+	first []string
+}
+
+// A spelledToken is a token after the steps that take it by itself.
+type spelledToken struct {
+	text  string
+	value byte // of a byte token
+	flags tokenFlags
+}
+
+type tokenFlags uint8
+
+const (
+	known    tokenFlags = 1 << iota // the id has a token
+	special                         // may be skipped
+	byteOnly                        // a byte token: text does not count
+	whole                           // no character of text is cut by its ends
+)
+
+func (t *spelledToken) is(f tokenFlags) bool { return t.flags&f != 0 }
+
+// A tokenStep rewrites one token; first says that no token was before it.
+type tokenStep func(token string, first bool) string
+
+func apply(steps []tokenStep, token string, first bool) string {
+	for _, step := range steps {
+		token = step(token, first)
+	}
+	return token
+}
+
+func newSpelling(c *component, tokens map[uint32]string, size int) (spelling, error) {
+	var s spelling
+	if c == nil {
+		s.gap = " "
+	}
+	steps, err := c.steps("decoders")
+	if err != nil {
+		return s, err
+	}
+	var firstDiffers, fused bool
+	for i := range steps {
+		step := &steps[i]
+		switch step.Type {
+		case "ByteFallback":
+			if s.fallback || fused {
+				return s, step.fail(errors.New("stands behind a step that has left no byte tokens"))
+			}
+			s.fallback = true
+		case "ByteLevel":
+			if s.fallback || fused {
+				return s, step.fail(errors.New("stands behind a step that has left no byte-level tokens"))
+			}
+			s.bytes, fused = true, true
+		case "Fuse":
+			fused = true
+		default:
+			if fused {
+				newStep, err := newTextStep(step)
+				if err != nil {
+					return s, err
+				}
+				s.text = append(s.text, newStep)
+				continue
+			}
+			one, err := newTokenStep(step)
+			if err != nil {
+				return s, err
+			}
+			firstDiffers = firstDiffers || step.Type == "Metaspace"
+			if s.fallback {
+				s.late = append(s.late, one)
+			} else {
+				s.early = append(s.early, one)
+			}
+		}
+	}
+	s.tokens = make([]spelledToken, size)
+	if firstDiffers {
+		s.first = make([]string, size)
+	}
+	for id, content := range tokens {
+		s.tokens[id] = s.spell(content, false)
+		if firstDiffers {
+			s.first[id] = content
+		}
+	}
+	return s, nil
+}
+
+func newTokenStep(c *component) (tokenStep, error) {
+	switch c.Type {
+	case "Replace":
+		re, err := readReplacement(c)
+		if err != nil {
+			return nil, err
+		}
+		return func(token string, _ bool) string { return re.replace(token) }, nil
+	case "Strip":
+		opt, err := readStrip(c)
+		if err != nil {
+			return nil, err
+		}
+		return func(token string, _ bool) string { return opt.strip(token) }, nil
+	case "Metaspace":
+		m, err := newMetaspace(c)
+		if err != nil {
+			return nil, err
+		}
+		return m.decode, nil
+	}
+	return nil, c.unsupported()
+}
+
+// spell takes content through the steps that look at no other token.
+func (s *spelling) spell(content string, first bool) spelledToken {
+	t := spelledToken{text: apply(s.early, content, first), flags: known}
+	switch {
+	case s.bytes:
+		raw, ok := bpe.ReadBytes(nil, t.text)
+		if ok {
+			t.text = string(raw) // else the token is spelled as text, as added ones mostly are
+		}
+		if utf8.ValidString(t.text) {
+			t.flags |= whole
+		}
+	case s.fallback:
+		if b, ok := byteToken(t.text); ok {
+			t.value = b
+			t.flags |= byteOnly
+			break
+		}
+		t.text = apply(s.late, t.text, first)
+		t.flags |= whole
+	default:
+		t.flags |= whole
+	}
+	return t
+}
+
+// byteToken returns the byte that a token such as <0x0A> is.
+func byteToken(token string) (byte, bool) {
+	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
+		return 0, false
+	}
+	b, err := strconv.ParseUint(strings.TrimPrefix(token[3:5], "+"), 16, 8) // Rust's from_str_radix takes a plus
+	return byte(b), err == nil
+}
+
+func (s *spelling) markSpecial(added []addedToken) {
+	for _, token := range added {
+		if token.Special && token.Content != "" {
+			s.tokens[*token.ID].flags |= special
+		}
+	}
+}
+
+// stripFile is the options of the decoder Strip: it cuts up to Start and Stop times Content from the ends of a text.
+type stripFile struct {
+	Content     string
+	Start, Stop int
+}
+
+func readStrip(c *component) (*stripFile, error) {
+	opt := new(stripFile)
+	if err := c.options(opt); err != nil {
+		return nil, err
+	}
+	if utf8.RuneCountInString(opt.Content) != 1 {
+		return nil, c.fail(fmt.Errorf("content %q is not one character", opt.Content))
+	}
+	if opt.Start < 0 || opt.Stop < 0 {
+		return nil, c.fail(errors.New("start or stop is negative"))
+	}
+	return opt, nil
+}
+
+func (opt *stripFile) strip(s string) string {
+	for i := 0; i < opt.Start && strings.HasPrefix(s, opt.Content); i++ {
+		s = s[len(opt.Content):]
+	}
+	for i := 0; i < opt.Stop && strings.HasSuffix(s, opt.Content); i++ {
+		s = s[:len(s)-len(opt.Content)]
+	}
+	return s
+}

@@ -1,0 +1,143 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+)
+
+// A splitter is a pre-tokenizer that cuts pieces at the matches of a pattern.
+type splitter struct {
+	pattern  pattern.Pattern
+	behavior behavior
+	invert   bool // the matches are what lies between the matches
+}
+
+// A behavior says what becomes of the matches, on the example of "-" in "the-final--countdown".
+type behavior int
+
+const (
+	isolated           behavior = iota // the - final - - countdown
+	removed                            // the final countdown
+	contiguous                         // the - final -- countdown
+	mergedWithPrevious                 // the- final- - countdown
+	mergedWithNext                     // the -final - -countdown
+)
+
+// UnmarshalText lets behaviors be read by name.
+func (b *behavior) UnmarshalText(text []byte) error {
+	for i, name := range []string{"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"} {
+		if name == string(text) {
+			*b = behavior(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("split behavior %q is not supported", text)
+}
+
+func newSplitter(c *component) (s splitter, err error) {
+	var opt struct {
+		Pattern  *patternFile
+		Behavior *behavior
+		Invert   bool
+	}
+	if err := c.options(&opt); err != nil {
+		return s, err
+	}
+	p, err := newPattern(opt.Pattern)
+	if err != nil {
+		return s, c.fail(err)
+	}
+	if opt.Behavior == nil {
+		return s, c.fail(errors.New("no behavior"))
+	}
+	return splitter{p, *opt.Behavior, opt.Invert}, nil
+}
+
+func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
+	sc.spans = s.pattern.Matches(sc.spans[:0], p.text)
+	if s.behavior == isolated { // invert makes no difference then
+		done := 0
+		for _, m := range sc.spans {
+			if done < m.Start {
+				dst = append(dst, piece{p.text[done:m.Start], p.first && done == 0})
+			}
+			dst = append(dst, piece{p.text[m.Start:m.End], p.first && m.Start == 0})
+			done = m.End
+		}
+		if done < len(p.text) {
+			dst = append(dst, piece{p.text[done:], p.first && done == 0})
+		}
+		return dst
+	}
+	sc.parts = appendParts(sc.parts[:0], sc.spans, len(p.text))
+	start := 0 // of the piece appended last
+	before := false
+	for i, part := range sc.parts {
+		match := part.match != s.invert
+		var join bool // with the piece appended last
+		switch s.behavior {
+		case removed:
+			if match {
+				continue
+			}
+		case contiguous:
+			join = i > 0 && match == before
+		case mergedWithPrevious:
+			join = i > 0 && match && !before
+		case mergedWithNext:
+			join = i > 0 && !match && before
+		}
+		before = match
+		if join {
+			dst = dst[:len(dst)-1]
+		} else {
+			start = part.Start
+		}
+		dst = append(dst, piece{p.text[start:part.End], p.first && start == 0})
+	}
+	return dst
+}
+
+// A part is a match or what lies between two.
+type part struct {
+	pattern.Span
+	match bool
+}
+
+// appendParts appends the parts of a text of n bytes that has these matches.
+func appendParts(dst []part, matches []pattern.Span, n int) []part {
+	done := 0
+	for _, m := range matches {
+		if done < m.Start {
+			dst = append(dst, part{pattern.Span{Start: done, End: m.Start}, false})
+		}
+		dst = append(dst, part{m, true})
+		done = m.End
+	}
+	if done < n {
+		dst = append(dst, part{pattern.Span{Start: done, End: n}, false})
+	}
+	return dst
+}
+
+// patternFile is a pattern in the file: one of the two.
+type patternFile struct {
+	String *string
+	Regex  *string
+}
+
+func newPattern(f *patternFile) (pattern.Pattern, error) {
+	switch {
+	case f == nil:
+		return nil, errors.New("no pattern")
+	case f.String != nil && *f.String == "" || f.Regex != nil && *f.Regex == "":
+		return nil, errors.New("the pattern is empty")
+	case f.String != nil:
+		return pattern.Literal(*f.String), nil
+	case f.Regex != nil:
+		return pattern.New(*f.Regex)
+	}
+	return nil, errors.New("the pattern is neither String nor Regex")
+}

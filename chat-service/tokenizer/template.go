@@ -1,0 +1,78 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A template is what Encode returns: the text's ids among ids of the post-processor's.
+type template []templatePart
+
+// A templatePart is the text, or else ids that only stand where special tokens are asked for.
+type templatePart struct {
+	text bool
+	ids  []uint32
+}
+
+// newTemplate reads the post-processor of a vocabulary of size ids.
+func newTemplate(c *component, size int) (template, error) {
+	steps, err := c.steps("processors")
+	if err != nil {
+		return nil, err
+	}
+	var t template
+	for i := range steps {
+		switch steps[i].Type {
+		case "ByteLevel": // changes nothing but offsets
+		case "TemplateProcessing":
+			if t != nil {
+				return nil, steps[i].fail(errors.New("comes twice"))
+			}
+			if t, err = readTemplate(&steps[i], size); err != nil {
+				return nil, steps[i].fail(err)
+			}
+		default:
+			return nil, steps[i].unsupported()
+		}
+	}
+	if t == nil {
+		t = template{{text: true}}
+	}
+	return t, nil
+}
+
+func readTemplate(c *component, size int) (template, error) {
+	var opt struct {
+		Single []struct {
+			Sequence *struct{ ID string }
+			Special  *struct{ ID string } `json:"SpecialToken"`
+		}
+		Tokens map[string]struct{ IDs []uint32 } `json:"special_tokens"`
+	}
+	if err := c.options(&opt); err != nil {
+		return nil, err
+	}
+	t := template{}
+	for _, part := range opt.Single {
+		switch {
+		case part.Sequence != nil && part.Sequence.ID == "A":
+			t = append(t, templatePart{text: true})
+		case part.Sequence != nil:
+			return nil, fmt.Errorf("the template for one text has a sequence %q", part.Sequence.ID)
+		case part.Special != nil:
+			token, ok := opt.Tokens[part.Special.ID]
+			if !ok {
+				return nil, fmt.Errorf("%q is not among the special_tokens", part.Special.ID)
+			}
+			for _, id := range token.IDs {
+				if int64(id) >= int64(size) {
+					return nil, fmt.Errorf("%q has id %d, which no token has", part.Special.ID, id)
+				}
+			}
+			t = append(t, templatePart{ids: token.IDs})
+		default:
+			return nil, errors.New("the template has a part that is neither Sequence nor SpecialToken")
+		}
+	}
+	return t, nil
+}
