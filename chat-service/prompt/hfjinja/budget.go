@@ -1,0 +1,79 @@
+package hfjinja
+
+import (
+	"fmt"
+
+	"github.com/ardanlabs/jinja"
+)
+
+const (
+	// MaxOutput bounds the bytes that a render writes. Text that a macro writes counts again where its result is written.
+	MaxOutput = 16 << 20
+	maxSteps  = 1 << 20
+	maxDepth  = 200
+	maxRange  = 100_000 // as in Jinja2's sandbox
+)
+
+// budget counts what one render has used. The template reports to it through the calls that the translation put there.
+type budget struct {
+	written, steps, depth int
+}
+
+// register adds the calls that the template uses to vars.
+func (b *budget) register(vars map[string]jinja.Value, used map[string]bool) {
+	for name, fn := range map[string]function{
+		"_hf_out": b.out, "_hf_step": b.step, "_hf_enter": b.enter, "_hf_leave": b.leave,
+	} {
+		if used[name] {
+			vars[name] = jinja.NewCallable(name, fn)
+		}
+	}
+}
+
+func (b *budget) write(n int) error {
+	if b.written += n; b.written > MaxOutput {
+		return fmt.Errorf("%w: more than %d bytes of output", ErrLimit, MaxOutput)
+	}
+	return nil
+}
+
+// out stands around every expression that is written. It turns values into text as Python does.
+func (b *budget) out(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if len(args) != 1 {
+		return jinja.Undefined(), fmt.Errorf("tuples cannot be written")
+	}
+	text, err := text(args[0])
+	if err != nil {
+		return jinja.Undefined(), err
+	}
+	if err := b.write(len(text)); err != nil {
+		return jinja.Undefined(), err
+	}
+	if args[0].IsString() {
+		return args[0], nil
+	}
+	return jinja.NewString(text), nil
+}
+
+// step begins an iteration of a loop, or a call block, whose own text has as many bytes as the argument says.
+func (b *budget) step(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if b.steps++; b.steps > maxSteps {
+		return jinja.Undefined(), fmt.Errorf("%w: more than %d loop steps", ErrLimit, maxSteps)
+	}
+	return nothing, b.write(int(args[0].AsInt()))
+}
+
+// enter begins a macro, and leave ends it.
+func (b *budget) enter(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if b.depth++; b.depth > maxDepth {
+		return jinja.Undefined(), fmt.Errorf("%w: more than %d nested macro calls", ErrLimit, maxDepth)
+	}
+	return b.step(args, nil)
+}
+
+func (b *budget) leave([]jinja.Value, map[string]jinja.Value) (jinja.Value, error) {
+	b.depth--
+	return nothing, nil
+}
+
+var nothing = jinja.NewString("")

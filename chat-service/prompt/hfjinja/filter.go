@@ -1,0 +1,141 @@
+package hfjinja
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ardanlabs/jinja"
+)
+
+// filter returns the filter called name, if the library's is not Jinja2's, or nil. The filtered value is its first
+// argument.
+func filter(name string) function {
+	switch name {
+	case "trim":
+		return trim
+	case "tojson":
+		return toJSON
+	case "default", "d":
+		return orDefault // the library's knows "boolean" only by name
+	case "string":
+		return toString
+	case "list":
+		return toList // the library's makes a list of one mapping of a mapping
+	case "map":
+		return mapFilter
+	case "select", "selectattr":
+		return truthy(true)
+	case "reject", "rejectattr":
+		return truthy(false)
+	}
+	return nil
+}
+
+// replaced says whether the filter that toks begin with is to be replaced by that of this package. Of some filters it
+// is only one form: map('filter'), which the library ignores, and select or selectattr('name') without a test, on which
+// it panics.
+func replaced(toks []token) bool {
+	if len(toks) == 0 || toks[0].kind != name || filter(toks[0].text) == nil {
+		return false
+	}
+	calls := len(toks) > 3 && toks[1].is(operator, "(")
+	switch toks[0].text {
+	case "map":
+		return calls && toks[2].kind == str
+	case "select", "reject":
+		return !calls
+	case "selectattr", "rejectattr":
+		return calls && toks[2].kind == str && toks[3].is(operator, ")")
+	}
+	return true
+}
+
+func trim(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	s, err := text(args[0])
+	if err != nil {
+		return jinja.Undefined(), err
+	}
+	strip := []jinja.Value{jinja.NewString(s)}
+	if chars := bind(args[1:], kwargs, "chars")[0]; !chars.IsUndefined() {
+		strip = append(strip, chars)
+	}
+	return method("strip")(strip, nil)
+}
+
+func orDefault(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	opts := bind(args[1:], kwargs, "default_value", "boolean")
+	if !args[0].IsUndefined() && (args[0].IsTruthy() || !opts[1].IsTruthy()) {
+		return args[0], nil
+	}
+	return opts[0], nil // undefined if there is none, which is written as nothing too
+}
+
+func toString(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	s, err := text(args[0])
+	return jinja.NewString(s), err
+}
+
+func toList(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	items, err := elements(args[0])
+	return jinja.NewList(items), err
+}
+
+func mapFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	items, err := elements(args[0])
+	if err != nil {
+		return jinja.Undefined(), err
+	}
+	fn := mappable(args[1].AsString())
+	if fn == nil {
+		return jinja.Undefined(), fmt.Errorf("map: filter %q is not supported", args[1].AsString())
+	}
+	out := make([]jinja.Value, len(items))
+	for i, item := range items {
+		if out[i], err = fn(append([]jinja.Value{item}, args[2:]...), kwargs); err != nil {
+			return jinja.Undefined(), err
+		}
+	}
+	return jinja.NewList(out), nil
+}
+
+// mappable returns the filter called name, if map can apply it: the library does not hand out its own.
+func mappable(name string) function {
+	change := func(fn func(string) string) function {
+		return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+			s, err := text(args[0])
+			return jinja.NewString(fn(s)), err
+		}
+	}
+	switch name {
+	case "upper":
+		return change(strings.ToUpper)
+	case "lower":
+		return change(strings.ToLower)
+	case "trim", "tojson", "default", "d", "string", "list":
+		return filter(name)
+	}
+	return nil
+}
+
+// truthy keeps the elements that are, or whose attribute named by the argument is, as true as want.
+func truthy(want bool) function {
+	return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+		items, err := elements(args[0])
+		if err != nil {
+			return jinja.Undefined(), err
+		}
+		var out []jinja.Value
+		for _, item := range items {
+			v := item
+			for _, attr := range args[1:] {
+				if v = jinja.Undefined(); item.IsDict() {
+					v, _ = item.AsDict().Get(attr.AsString())
+				}
+			}
+			if v.IsTruthy() == want {
+				out = append(out, item)
+			}
+		}
+		return jinja.NewList(out), nil
+	}
+}

@@ -1,0 +1,72 @@
+package hfjinja
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ardanlabs/jinja"
+)
+
+// function is what the library calls.
+type function = func(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error)
+
+// globals returns the functions that a template calls by name, as far as the library's own do not serve.
+func globals(now func() time.Time) map[string]jinja.Value {
+	vars := map[string]jinja.Value{}
+	for name, fn := range map[string]function{
+		"raise_exception": raise,
+		"range":           boundedRange,
+		"strftime_now": func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+			if len(args) != 1 || !args[0].IsString() {
+				return jinja.Undefined(), fmt.Errorf("strftime_now takes one format")
+			}
+			text, err := strftime(now(), args[0].AsString())
+			return jinja.NewString(text), err
+		},
+		"_hf_unsupported": func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+			return jinja.Undefined(), fmt.Errorf("%s is not supported", args[0].AsString())
+		},
+	} {
+		vars[name] = jinja.NewCallable(name, fn)
+	}
+	return vars
+}
+
+func raise(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if len(args) != 1 {
+		return jinja.Undefined(), fmt.Errorf("raise_exception takes one message")
+	}
+	message, err := text(args[0])
+	if err != nil {
+		return jinja.Undefined(), err
+	}
+	return jinja.Undefined(), &RaisedError{Message: message}
+}
+
+func boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	bounds := []int64{0, 0, 1}
+	if len(args) < 1 || len(args) > 3 {
+		return jinja.Undefined(), fmt.Errorf("range takes one to three numbers")
+	}
+	for i, arg := range args {
+		if !arg.IsInt() {
+			return jinja.Undefined(), fmt.Errorf("range takes integers")
+		}
+		if len(args) == 1 {
+			i = 1
+		}
+		bounds[i] = arg.AsInt()
+	}
+	start, stop, step := bounds[0], bounds[1], bounds[2]
+	if step == 0 {
+		return jinja.Undefined(), fmt.Errorf("range cannot step by 0")
+	}
+	var items []jinja.Value
+	for n := start; step > 0 && n < stop || step < 0 && n > stop; n += step {
+		if len(items) == maxRange {
+			return jinja.Undefined(), fmt.Errorf("%w: a range of more than %d numbers", ErrLimit, maxRange)
+		}
+		items = append(items, jinja.NewInt(n))
+	}
+	return jinja.NewList(items), nil
+}

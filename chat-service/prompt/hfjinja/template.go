@@ -1,0 +1,89 @@
+// Package hfjinja renders chat templates byte for byte as Hugging Face transformers does.
+//
+// transformers renders with Jinja2 in an immutable sandbox, with trim_blocks, lstrip_blocks, loop controls, tojson
+// without HTML escaping, raise_exception and strftime_now. Here github.com/ardanlabs/jinja evaluates; a template is
+// translated before it gets there, because a prompt that differs by a newline still works, only worse, and nobody notices.
+// testdata/constructs.json is what Jinja2 makes of the constructs that chat templates use, and of those that the library
+// alone renders differently.
+//
+// What remains different:
+//
+//   - Where Jinja2 fails on a value that is undefined, None or of another type, such as messages[0].nope.x, "a" + 1, or a
+//     loop over None, this goes on with nothing, or with the value's text. A division by zero is 0.
+//   - Compile refuses include, import, extends, block, with, do, assignments to several variables, and arguments with "*".
+//     Loops over three variables, filtered loops over two, macro defaults that are lists or mappings with a comma, and
+//     functions, filters, tests and methods that neither the library nor this package has fail when the template gets
+//     there, so that a template for tools still serves conversations without them.
+//   - These follow the library: "//" and "%" of negative numbers, "**" of integers, "-1|abs", "a" ~ none, tuples, which
+//     print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title() of
+//     anything but lower case, and variables set in a loop's else, which outlive it.
+//
+// A template comes with the model, so it is trusted as the weights are. Limits catch its mistakes: at 16 MiB of output, a
+// million loop steps, or 200 nested macro calls a render ends with an error that is ErrLimit, and a panic in the library
+// becomes an error.
+package hfjinja
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/ardanlabs/jinja"
+)
+
+// ErrLimit is what errors of renders that took or wrote too much are.
+var ErrLimit = errors.New("template limit exceeded")
+
+// RaisedError is the template's own refusal of its input, by raise_exception.
+type RaisedError struct{ Message string }
+
+func (e *RaisedError) Error() string { return e.Message }
+
+// Template is a compiled template. It is safe for concurrent use.
+type Template struct {
+	compiled *jinja.Template
+	globals  map[string]jinja.Value // the stateless part of a render's variables; not written after Compile
+	used     map[string]bool
+}
+
+// Compile translates and compiles source. strftime_now tells the time by now.
+func Compile(source string, now func() time.Time) (*Template, error) {
+	translation, dialect, err := translate(source)
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := jinja.Compile(dialect)
+	if err != nil {
+		return nil, fmt.Errorf("after translation: %w", err)
+	}
+	t := &Template{compiled: compiled, globals: globals(now), used: translation.used}
+	for id, text := range translation.consts {
+		t.globals[id] = jinja.NewString(text)
+	}
+	for helper := range t.used {
+		if m, ok := strings.CutPrefix(helper, "_hf_method_"); ok {
+			t.globals[helper] = jinja.NewCallable(m, method(m))
+		}
+		if f, ok := strings.CutPrefix(helper, "_hf_filter_"); ok {
+			t.globals[helper] = jinja.NewCallable(f, filter(f))
+		}
+	}
+	return t, nil
+}
+
+// Render renders the template with vars. Lists and mappings in them must not be shared with another render at the same
+// time.
+func (t *Template) Render(vars map[string]jinja.Value) (text string, err error) {
+	defer func() {
+		if p := recover(); p != nil { // the library indexes without looking in places
+			err = fmt.Errorf("template engine: %v", p)
+		}
+	}()
+	all := make(map[string]jinja.Value, len(t.globals)+len(vars)+4)
+	maps.Copy(all, t.globals)
+	maps.Copy(all, vars)
+	new(budget).register(all, t.used)
+	return t.compiled.RenderValues(all)
+}

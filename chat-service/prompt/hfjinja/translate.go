@@ -1,0 +1,318 @@
+package hfjinja
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// translator rewrites a template so that the library renders it as Jinja2 would:
+//
+//   - Text becomes string literals, so that the library's own whitespace rules find nothing to trim.
+//   - Outputs, loops, macros and call blocks report to the render's budget.
+//   - Methods, filters and tests that the library has not or gets wrong are replaced by those in this package.
+//   - Variables set in a loop body are reset for each iteration, and a loop's else is a condition after it.
+//
+// Names that begin with "_hf_" belong to the translation.
+type translator struct {
+	out    []string
+	blocks []block
+	used   map[string]bool   // helpers that the template needs
+	consts map[string]string // string literals that had to move out of the source
+}
+
+// block is an open block statement.
+type block struct {
+	kind    string // the keyword that opens it
+	line    int
+	opening int // index in out of its first tag
+	text    int // bytes of literal text in its body, for the budget
+	// of loops only
+	targets []string
+	sets    []string
+	inElse  bool
+}
+
+// completed names what says whether an iteration of the loop has come to its end. Jinja2 runs a loop's else if none has,
+// be it that each was left by break or continue; the library, if there was none.
+func (b *block) completed() string { return fmt.Sprintf("_hf_completed%d", b.opening) }
+
+// translate returns source in the library's dialect.
+func translate(source string) (*translator, string, error) {
+	segments, err := lex(source)
+	if err != nil {
+		return nil, "", err
+	}
+	t := &translator{used: map[string]bool{}, consts: map[string]string{}}
+	for _, seg := range segments {
+		if err := t.segment(seg); err != nil {
+			return nil, "", fmt.Errorf("line %d: %w", seg.line, err)
+		}
+	}
+	if len(t.blocks) > 0 {
+		b := t.blocks[len(t.blocks)-1]
+		return nil, "", fmt.Errorf("line %d: %q without end", b.line, b.kind)
+	}
+	return t, strings.Join(t.out, ""), nil
+}
+
+func (t *translator) segment(seg segment) error {
+	switch seg.kind {
+	case literal:
+		t.literal(seg.text)
+		return nil
+	case output:
+		if len(seg.tokens) == 0 {
+			return fmt.Errorf("empty expression")
+		}
+		if toks := seg.tokens; len(toks) == 1 && toks[0].kind == str {
+			t.literal(toks[0].text)
+			return nil
+		}
+		t.emit("{{%s(%s)}}", t.helper("_hf_out"), t.expression(seg.tokens))
+		return nil
+	default:
+		return t.statement(seg)
+	}
+}
+
+func (t *translator) emit(format string, args ...any) {
+	t.out = append(t.out, fmt.Sprintf(format, args...))
+}
+
+func (t *translator) helper(name string) string {
+	t.used[name] = true
+	return name
+}
+
+func (t *translator) literal(text string) {
+	t.emit("{{%s}}", quote(text))
+	for i, b := range slices.Backward(t.blocks) {
+		if b.kind == "for" || b.kind == "macro" || b.kind == "call" {
+			t.blocks[i].text += len(text)
+			return
+		}
+	}
+}
+
+// statement handles {% keyword … %}.
+func (t *translator) statement(seg segment) error {
+	if len(seg.tokens) == 0 || seg.tokens[0].kind != name {
+		return fmt.Errorf("statement without keyword")
+	}
+	keyword, rest := seg.tokens[0].text, seg.tokens[1:]
+	switch keyword {
+	case "if", "call", "filter", "generation":
+		t.open(keyword, seg.line)
+		if keyword == "filter" {
+			t.emit("{%%filter %s%%}", join(rest))
+			return nil
+		}
+		t.emit("{%%%s %s%%}", keyword, t.expression(rest))
+		return nil
+	case "for":
+		return t.loop(seg)
+	case "set":
+		return t.set(seg)
+	case "macro":
+		t.open(keyword, seg.line)
+		t.emit("{%%macro %s%%}", t.signature(rest))
+		return nil
+	case "elif":
+		t.emit("{%%elif %s%%}", t.expression(rest))
+		return nil
+	case "else":
+		if n := len(t.blocks); n > 0 && t.blocks[n-1].kind == "for" && !t.blocks[n-1].inElse {
+			b := &t.blocks[n-1]
+			b.inElse = true
+			t.emit("{%%set %s.any = true%%}{%%endfor%%}{%%if not %s.any%%}", b.completed(), b.completed())
+			return nil
+		}
+		t.emit("{%%else%%}")
+		return nil
+	case "break", "continue":
+		t.emit("{%%%s%%}", keyword)
+		return nil
+	case "endif", "endfor", "endset", "endmacro", "endcall", "endfilter", "endgeneration":
+		return t.end(strings.TrimPrefix(keyword, "end"))
+	default:
+		return fmt.Errorf("statement %q is not supported", keyword)
+	}
+}
+
+func (t *translator) open(kind string, line int) *block {
+	t.blocks = append(t.blocks, block{kind: kind, line: line, opening: len(t.out)})
+	return &t.blocks[len(t.blocks)-1]
+}
+
+// end closes a block. Only now is it known what goes to its beginning: how much text a run of it writes, and which
+// variables each iteration must find as they were before the loop.
+func (t *translator) end(kind string) error {
+	n := len(t.blocks)
+	if n == 0 || t.blocks[n-1].kind != kind {
+		return fmt.Errorf("unexpected end%s", kind)
+	}
+	b := t.blocks[n-1]
+	t.blocks = t.blocks[:n-1]
+	opening := &t.out[b.opening]
+	switch kind {
+	case "for":
+		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_step"), b.text)
+		if b.inElse {
+			*opening = fmt.Sprintf("{%%set %s = namespace(any=false)%%}", b.completed()) + *opening
+			kind = "if"
+		}
+		for _, v := range b.sets {
+			if v == "loop" || slices.Contains(b.targets, v) {
+				continue
+			}
+			saved := fmt.Sprintf("_hf_outer%d_%s", b.opening, v)
+			*opening = fmt.Sprintf("{%%set %s = %s%%}", saved, v) + *opening + fmt.Sprintf("{%%set %s = %s%%}", v, saved)
+		}
+	case "macro":
+		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_enter"), b.text)
+		t.emit("{{%s()}}", t.helper("_hf_leave"))
+	case "call":
+		*opening += fmt.Sprintf("{{%s(%d)}}", t.helper("_hf_step"), b.text)
+	}
+	t.emit("{%%end%s%%}", kind)
+	return nil
+}
+
+// loop handles {% for targets in iterable [if filter] [recursive] %}.
+func (t *translator) loop(seg segment) error {
+	toks := seg.tokens[1:]
+	in := topLevel(toks, name, "in")
+	if in < 0 {
+		return fmt.Errorf("for without in")
+	}
+	var targets []string
+	for i, tok := range toks[:in] {
+		if tok.kind == name {
+			targets = append(targets, tok.text)
+		}
+		if wantName := i%2 == 0; wantName != (tok.kind == name) || !wantName && tok.text != "," {
+			return fmt.Errorf("unsupported loop target %q", join(toks[:in]))
+		}
+	}
+	iterable := t.expression(toks[in+1:])
+	filtered := topLevel(toks[in+1:], name, "if") >= 0
+	b := t.open("for", seg.line)
+	b.targets = targets
+	switch {
+	case len(targets) > 2:
+		t.emit("{%%for %s in %s%%}", targets[0], t.unsupported("a loop over more than two variables"))
+	case len(targets) == 2 && filtered:
+		t.emit("{%%for %s in %s%%}", targets[0], t.unsupported("a filtered loop over two variables"))
+	default:
+		t.emit("{%%for %s in %s%%}", strings.Join(targets, ","), iterable)
+	}
+	return nil
+}
+
+// set handles {% set target = value %} and {% set target %}.
+func (t *translator) set(seg segment) error {
+	toks := seg.tokens[1:]
+	eq := topLevel(toks, operator, "=")
+	target := toks
+	if eq >= 0 {
+		target = toks[:eq]
+	}
+	attribute := len(target) == 3 && target[0].kind == name && target[1].is(operator, ".") && target[2].kind == name
+	switch {
+	case len(target) == 1 && target[0].kind == name:
+		t.assigned(target[0].text)
+	case !attribute || eq < 0:
+		return fmt.Errorf("unsupported assignment to %q", join(target))
+	}
+	to := strings.ReplaceAll(join(target), " ", "")
+	if eq < 0 {
+		t.open("set", seg.line)
+		t.emit("{%%set %s%%}", to)
+		return nil
+	}
+	t.emit("{%%set %s = %s%%}", to, t.expression(toks[eq+1:]))
+	return nil
+}
+
+// assigned notes that the innermost loop, if v is in its body, sets v.
+func (t *translator) assigned(v string) {
+	for i, b := range slices.Backward(t.blocks) {
+		switch {
+		case b.kind == "macro" || b.kind == "call":
+			return
+		case b.kind == "for" && !b.inElse:
+			if !slices.Contains(b.sets, v) {
+				t.blocks[i].sets = append(b.sets, v)
+			}
+			return
+		}
+	}
+}
+
+// signature handles the name and parameters of a macro. The library cuts parameters at every comma, so a default may
+// contain none.
+func (t *translator) signature(toks []token) string {
+	depth := 0
+	var out, value []token // value is the default in hand
+	for i, tok := range toks {
+		if tok.kind == operator {
+			depth += depthChange(tok.text)
+		}
+		ends := depth == 1 && tok.is(operator, ",") || depth == 0 && i == len(toks)-1
+		switch {
+		case depth == 1 && tok.is(operator, "="):
+			out, value = append(out, tok), []token{}
+		case ends:
+			out, value = append(append(out, t.macroDefault(value)...), tok), nil
+		case value != nil:
+			value = append(value, tok)
+		default:
+			out = append(out, tok)
+		}
+	}
+	return t.expression(out)
+}
+
+func (t *translator) macroDefault(value []token) []token {
+	if len(value) == 1 && value[0].kind == str {
+		id := fmt.Sprintf("_hf_const%d", len(t.consts))
+		t.consts[id] = value[0].text
+		return []token{{name, id}}
+	}
+	for _, tok := range value {
+		if tok.is(operator, ",") || tok.kind == str && strings.Contains(tok.text, ",") {
+			return []token{{name, t.helper("_hf_unsupported")}, {operator, "("}, {str, "a macro default with a comma"}, {operator, ")"}}
+		}
+	}
+	return value
+}
+
+// unsupported returns an expression that fails when, and only if, the template gets there.
+func (t *translator) unsupported(what string) string {
+	return fmt.Sprintf("%s(%s)", t.helper("_hf_unsupported"), quote(what))
+}
+
+// topLevel returns the index of a token outside of all brackets, or -1.
+func topLevel(toks []token, kind tokenKind, text string) int {
+	depth := 0
+	for i, tok := range toks {
+		if depth == 0 && tok.is(kind, text) {
+			return i
+		}
+		if tok.kind == operator {
+			depth += depthChange(tok.text)
+		}
+	}
+	return -1
+}
+
+func depthChange(op string) int {
+	switch op {
+	case "(", "[", "{":
+		return 1
+	case ")", "]", "}":
+		return -1
+	}
+	return 0
+}

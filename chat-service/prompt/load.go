@@ -1,0 +1,96 @@
+package prompt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// The files of a Hugging Face model directory that say how its prompts look. The second is the newer place for the
+// template, and wins.
+const (
+	configFile   = "tokenizer_config.json"
+	templateFile = "chat_template.jinja"
+)
+
+// ErrNoTemplate is what Load's error is if the model has no chat template: base models have none.
+var ErrNoTemplate = errors.New("model has no chat template")
+
+// Load compiles the chat template of the Hugging Face model directory fsys. Of several templates it takes the one called
+// "default".
+func Load(fsys fs.FS) (*Template, error) {
+	text, err := fs.ReadFile(fsys, configFile)
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		ChatTemplate chatTemplate `json:"chat_template"`
+		BOS          specialToken `json:"bos_token"`
+		EOS          specialToken `json:"eos_token"`
+		UNK          specialToken `json:"unk_token"`
+		PAD          specialToken `json:"pad_token"`
+	}
+	if err := json.Unmarshal(text, &config); err != nil {
+		return nil, fmt.Errorf("%s: %w", configFile, err)
+	}
+	source, from := string(config.ChatTemplate), configFile
+	switch file, err := fs.ReadFile(fsys, templateFile); {
+	case err == nil:
+		source, from = string(file), templateFile
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if strings.TrimSpace(source) == "" {
+		return nil, ErrNoTemplate
+	}
+	tokens := map[string]string{}
+	for name, token := range map[string]specialToken{
+		"bos_token": config.BOS, "eos_token": config.EOS, "unk_token": config.UNK, "pad_token": config.PAD,
+	} {
+		if token != "" {
+			tokens[name] = string(token)
+		}
+	}
+	t, err := New(source, tokens)
+	if err != nil {
+		return nil, fmt.Errorf("%s: chat template: %w", from, err)
+	}
+	return t, nil
+}
+
+// chatTemplate is a template, or the default one of a list of named ones, or empty.
+type chatTemplate string
+
+func (c *chatTemplate) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, (*string)(c)); err == nil {
+		return nil
+	}
+	var list []struct{ Name, Template string }
+	if err := json.Unmarshal(b, &list); err != nil {
+		return errors.New("chat_template is neither a string nor a list of templates")
+	}
+	for _, entry := range list {
+		if entry.Name == "default" {
+			*c = chatTemplate(entry.Template)
+		}
+	}
+	return nil
+}
+
+// specialToken is a string, or an object with the string in "content", or empty. transformers, too, leaves empty ones
+// undefined.
+type specialToken string
+
+func (s *specialToken) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, (*string)(s)); err == nil {
+		return nil
+	}
+	var object struct{ Content string }
+	if err := json.Unmarshal(b, &object); err != nil {
+		return errors.New("special token is neither a string nor an object")
+	}
+	*s = specialToken(object.Content)
+	return nil
+}
