@@ -1,0 +1,76 @@
+package chat
+
+import (
+	"context"
+	"iter"
+
+	"github.com/whence-dev/whence/chat-service/detoken"
+	"github.com/whence-dev/whence/chat-service/stopstring"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// stopStrings ends the answer where a stop string of the request begins. Leaving the loop below is what tells the worker.
+func stopStrings(next Engine) Engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+		if len(req.GetStop()) == 0 {
+			return next(ctx, req)
+		}
+		return func(yield func(*chatv1.GenerateResponse, error) bool) {
+			s := stopper{match: stopstring.New(req.GetStop()), minTokens: req.GetSampling().GetMinTokens()}
+			for out, err := range next(ctx, req) {
+				if err != nil {
+					if rest := s.match.Flush(); rest != "" && !yield(detoken.Delta(rest, s.held), nil) {
+						return
+					}
+					yield(nil, err)
+					return
+				}
+				if !s.pass(out, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// A stopper looks for stop strings in one stream.
+type stopper struct {
+	match     *stopstring.Matcher
+	minTokens uint32
+	usage     streamv1.Usage
+	held      uint32 // tokens since the last delta
+}
+
+// pass yields what out makes certain. It reports false when the loop is to be left.
+func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.GenerateResponse, error) bool) bool {
+	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		s.usage.PromptTokens = m.Started.GetPromptTokens()
+	case *chatv1.GenerateResponse_Delta:
+		s.usage.CompletionTokens += m.Delta.GetTokens()
+		s.held += m.Delta.GetTokens()
+		if s.usage.CompletionTokens < s.minTokens {
+			s.held = 0
+			return yield(out, nil) // too early to stop: this text is not looked at
+		}
+		text, matched, done := s.match.Next(m.Delta.GetText())
+		if text != "" {
+			if !yield(detoken.Delta(text, s.held), nil) {
+				return false
+			}
+			s.held = 0
+		}
+		if done {
+			yield(detoken.End(&streamv1.End{
+				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: matched, Usage: &s.usage,
+			}), nil)
+		}
+		return !done
+	case *chatv1.GenerateResponse_End:
+		if rest := s.match.Flush(); rest != "" && !yield(detoken.Delta(rest, s.held), nil) {
+			return false
+		}
+	}
+	return yield(out, nil)
+}

@@ -1,0 +1,72 @@
+// Package detoken turns an engine that yields token ids into one that yields text, never half a character.
+package detoken
+
+import (
+	"context"
+	"iter"
+
+	"github.com/whence-dev/whence/chat-service/tokenizer"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// New returns an engine over next whose deltas, joined, are the tokens of next decoded at once, special tokens left out.
+// A delta counts all tokens since the one before: those whose text was held back because a character was incomplete, and
+// those that have no text. What is held back when the answer completes is delivered before its End; when it fails, half a
+// character is dropped.
+func New[Req any](tok *tokenizer.Tokenizer, next stream.Engine[Req, *workerv1.GenerateResponse]) stream.Engine[Req, *chatv1.GenerateResponse] {
+	return func(ctx context.Context, req Req) iter.Seq2[*chatv1.GenerateResponse, error] {
+		return func(yield func(*chatv1.GenerateResponse, error) bool) {
+			dec := tok.NewDecoder(true)
+			var held uint32 // tokens since the last delta
+			for out, err := range next(ctx, req) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				switch m := out.GetMessage().(type) {
+				case *workerv1.GenerateResponse_Started:
+					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.Started}}, nil) {
+						return
+					}
+				case *workerv1.GenerateResponse_Tokens:
+					held += uint32(len(m.Tokens.GetIds()))
+					text := dec.Next(m.Tokens.GetIds()...)
+					if text == "" {
+						continue
+					}
+					if !yield(Delta(text, held), nil) {
+						return
+					}
+					held = 0
+				case *workerv1.GenerateResponse_End:
+					if text := dec.Flush(); text != "" && !yield(Delta(text, held), nil) {
+						return
+					}
+					yield(End(m.End), nil)
+					return
+				}
+			}
+		}
+	}
+}
+
+// Delta makes a message, in one allocation: this runs once per token.
+func Delta(text string, tokens uint32) *chatv1.GenerateResponse {
+	m := new(struct {
+		resp  chatv1.GenerateResponse
+		oneof chatv1.GenerateResponse_Delta
+		delta chatv1.Delta
+	})
+	m.delta.Text, m.delta.Tokens = text, tokens
+	m.oneof.Delta = &m.delta
+	m.resp.Message = &m.oneof
+	return &m.resp
+}
+
+// End makes the last message of a stream.
+func End(end *streamv1.End) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}}
+}

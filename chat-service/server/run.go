@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/route"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// A Config says what chat-service does. The zero value serves the embedded model from a worker at DefaultWorker.
+type Config struct {
+	Name       string        // in paths and logs
+	Worker     string        // host:port of the llm-worker
+	Model      string        // Hugging Face directory with tokenizer and template; "" is the embedded model
+	ModelName  string        // what requests call the model; "" is the worker's name for it
+	MaxStreams int           // live streams at most; further ones are OVERLOADED
+	Grace      time.Duration // for streams that run when the process drains
+}
+
+// Defaults of Config.
+const (
+	DefaultName       = "chat-service"
+	DefaultListen     = "127.0.0.1:8081"
+	DefaultWorker     = "127.0.0.1:8082"
+	DefaultMaxStreams = 10000
+	DefaultGrace      = 30 * time.Second
+)
+
+// Flags adds the flags of c to fs.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
+	fs.StringVar(&c.Worker, "worker", DefaultWorker, "`host:port` of the llm-worker")
+	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
+	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	c.ModelFlags(fs)
+}
+
+// ModelFlags adds only the flags that say which model is served.
+func (c *Config) ModelFlags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of the model; empty for the embedded whence-tiny")
+	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
+}
+
+// Validate reports what is wrong with c.
+func (c *Config) Validate() error {
+	if c.MaxStreams < 1 {
+		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
+	}
+	if _, _, err := net.SplitHostPort(c.Worker); err != nil {
+		return fmt.Errorf("--worker: %w", err)
+	}
+	return nil
+}
+
+// Run serves on ln until ctx is done and the streams have drained.
+func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	model, err := loadModel(c)
+	if err != nil {
+		return err
+	}
+	worker, err := route.Dial(c.Name, c.Worker, func(info *workerv1.InfoResponse) error { return fits(model, info) }, log)
+	if err != nil {
+		return err
+	}
+	defer worker.Close() //nolint:errcheck // nothing is lost: the streams have drained
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log}
+	s := New(hop, model, chat.New(model, worker.Generate))
+
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { worker.Watch(watching, s.SetHealthy) })
+	defer wg.Wait()
+	defer stop()
+	return s.Serve(ctx, ln, c.Grace)
+}
+
+// ModelID returns what requests call the model.
+func (c *Config) ModelID() string {
+	switch {
+	case c.ModelName != "":
+		return c.ModelName
+	case c.Model != "":
+		return filepath.Base(c.Model)
+	default:
+		return whencetiny.Name
+	}
+}
+
+func loadModel(c Config) (*chat.Model, error) {
+	var dir fs.FS = whencetiny.FS()
+	name, owner := c.ModelID(), whencetiny.Owner
+	if c.Model != "" {
+		dir, owner = os.DirFS(c.Model), ""
+	}
+	model, err := chat.Load(dir, name, owner)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", name, err)
+	}
+	return model, nil
+}
+
+// fits reports why a worker cannot serve the model: token ids must mean the same on both sides.
+func fits(model *chat.Model, info *workerv1.InfoResponse) error {
+	switch {
+	case info.GetModel() != model.Name:
+		return fmt.Errorf("%s serves the model %q, not %q", info.GetInstance(), info.GetModel(), model.Name)
+	case int(info.GetVocabSize()) < model.Tokenizer.VocabSize():
+		return fmt.Errorf("%s has a vocabulary of %d, the tokenizer one of %d", info.GetInstance(), info.GetVocabSize(), model.Tokenizer.VocabSize())
+	case int(info.GetContextLength()) < model.ContextLength:
+		return fmt.Errorf("%s has a context of %d tokens, config.json says %d", info.GetInstance(), info.GetContextLength(), model.ContextLength)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+// Package server is chat-service: whence.chat.v1.Chat on a Kitex gRPC server.
+package server
+
+import (
+	"context"
+	"iter"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/whence-dev/whence/chat-service/chat"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Server is whence.chat.v1.Chat.
+type Server struct {
+	chatv1.UnimplementedChatServer
+	hop    *rpc.Hop
+	model  *chat.Model
+	engine chat.Engine
+	begun  time.Time
+	health *health.Server
+}
+
+// New returns a server of one model, whose pipeline is engine. It is not healthy until SetHealthy says so.
+func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine) *Server {
+	s := &Server{hop: hop, model: model, engine: engine, begun: time.Now(), health: health.NewServer()}
+	s.SetHealthy(false)
+	return s
+}
+
+// SetHealthy says whether requests can be answered.
+func (s *Server) SetHealthy(healthy bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if healthy {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	s.health.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, status)
+}
+
+// Generate implements chatv1.ChatServer.
+func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
+	return rpc.Serve(s.hop, st, rpc.Chat, s.answer)
+}
+
+// Complete implements chatv1.ChatServer.
+func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*chatv1.CompleteResponse, error) {
+	if req.GetChat() == nil {
+		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("chat", "chat is missing"))
+	}
+	resp := &chatv1.CompleteResponse{}
+	var text strings.Builder
+	err := rpc.ServeUnary(ctx, s.hop, rpc.Chat, s.answer, req.GetChat(), func(out *chatv1.GenerateResponse) {
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			resp.Started = m.Started
+		case *chatv1.GenerateResponse_Delta:
+			text.WriteString(m.Delta.GetText())
+		case *chatv1.GenerateResponse_End:
+			resp.End = m.End
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp.Text = text.String()
+	return resp, nil
+}
+
+// answer finds the model's pipeline.
+func (s *Server) answer(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	switch req.GetModel() {
+	case s.model.Name:
+		return s.engine(ctx, req)
+	case "":
+		return stream.Fail[*chatv1.GenerateResponse](streamerr.InvalidParam("model", "model is missing; there is %q", s.model.Name))
+	default:
+		e := streamerr.New(streamerr.NotFound, "the model %q does not exist; there is %q", req.GetModel(), s.model.Name)
+		e.Param = "model"
+		return stream.Fail[*chatv1.GenerateResponse](e)
+	}
+}
+
+// Models implements chatv1.ChatServer.
+func (s *Server) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
+	return &chatv1.ModelsResponse{Models: []*chatv1.Model{{
+		Id: s.model.Name, OwnedBy: s.model.OwnedBy, Created: s.begun.Unix(), ContextLength: uint32(s.model.ContextLength),
+	}}}, nil
+}
+
+// Stop implements chatv1.ChatServer.
+func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
+	resp, err := s.hop.Stop(ctx, req.GetStream())
+	if err != nil {
+		return nil, err
+	}
+	return &chatv1.StopResponse{Stream: resp}, nil
+}
+
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for grace, ends the rest
+// with DRAINING, and returns nil.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
+	srv := kitexrpc.NewServer()
+	chatv1.RegisterChatServer(srv, s)
+	healthpb.RegisterHealthServer(srv, s.health)
+	reflection.RegisterV1(srv)
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	s.health.Shutdown()
+	s.hop.Drain(grace)
+	srv.Stop()
+	return <-failed
+}

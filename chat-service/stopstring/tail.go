@@ -1,0 +1,33 @@
+package stopstring
+
+// tail is the text that is held back. It is shorter than the longest stop string, and buf is at most twice that and a
+// piece: what has been emitted is dropped from its front only when that is half of it, so that a long partial match that
+// moves on by one byte at a time is not copied each time.
+type tail struct {
+	buf  []byte
+	head int // buf[:head] has been emitted
+}
+
+func (t *tail) len() int { return len(t.buf) - t.head }
+
+// cut appends piece, keeps the last keep bytes, and returns what lay before them.
+func (t *tail) cut(piece string, keep int) string {
+	if t.len() == 0 { // the usual case: nothing was held back, so piece itself can be cut
+		t.buf, t.head = t.buf[:0], 0
+		out := len(piece) - keep
+		t.buf = append(t.buf, piece[out:]...)
+		return piece[:out]
+	}
+	t.buf = append(t.buf, piece...)
+	out := t.buf[t.head : len(t.buf)-keep]
+	if len(out) == 0 {
+		return ""
+	}
+	emit := string(out)
+	t.head += len(out)
+	if t.head*2 >= len(t.buf) {
+		t.buf = t.buf[:copy(t.buf, t.buf[t.head:])]
+		t.head = 0
+	}
+	return emit
+}
