@@ -1,0 +1,68 @@
+package tinyllama
+
+import (
+	"math"
+
+	"github.com/viterin/vek/vek32"
+)
+
+// remember stores the key and value of a row in one layer. kv has all heads' keys, then all heads' values.
+func (l *lane) remember(layer int, r row, rotation rotation, kv []float32) {
+	c, at := l.weights.config, r.position%blockTokens
+	key, value := kv[:c.kvDim()], kv[c.kvDim():]
+	for head := range c.kvHeads {
+		first, last := head*c.headDim, (head+1)*c.headDim
+		keys, values := c.cache(r.sequence.blocks[r.position/blockTokens], layer, head)
+		rotation.apply(key[first:last])
+		copy(keys[at*c.headDim:], key[first:last])
+		for i, v := range value[first:last] {
+			values[i*blockTokens+at] = v
+		}
+	}
+}
+
+// attend sets out to what the row's query finds at its own and all earlier positions, which remember has stored.
+//
+// Keys and values are looked at one block after another, always from the sequence's first position on, so what comes out
+// depends on the position, and not on when the positions before it were read.
+func (l *lane) attend(layer int, r row, rotation rotation, query, out []float32) {
+	c := l.weights.config
+	dim, count := c.headDim, r.position+1
+	blocks := r.sequence.blocks[:blocksFor(count)]
+	scores := l.scores[:len(blocks)*blockTokens]
+	scale := float32(1 / math.Sqrt(float64(dim)))
+	for head := range c.heads {
+		q, kvHead := query[head*dim:(head+1)*dim], head*c.kvHeads/c.heads
+		rotation.apply(q)
+		vek32.MulNumber_Inplace(q, scale)
+		for b, block := range blocks {
+			keys, _ := c.cache(block, layer, kvHead)
+			first, last := b*blockTokens, min((b+1)*blockTokens, count)
+			dots(scores[first:last], keys[:(last-first)*dim], q)
+		}
+		total := exponentials(scores, count)
+		o := out[head*dim : (head+1)*dim]
+		for b, block := range blocks {
+			_, values := c.cache(block, layer, kvHead)
+			weights := scores[b*blockTokens : (b+1)*blockTokens]
+			if b == 0 {
+				dots(o, values, weights)
+				continue
+			}
+			dots(l.part, values, weights)
+			vek32.Add_Inplace(o, l.part)
+		}
+		vek32.MulNumber_Inplace(o, 1/total)
+	}
+}
+
+// exponentials replaces the first count scores by e to the power of how far they are from the largest, the rest, up to the
+// end of the last block, by 0, and returns the sum. Whole blocks keep vek from finishing with its slower code for odd ends.
+func exponentials(scores []float32, count int) (total float32) {
+	vek32.AddNumber_Inplace(scores[:count], -vek32.Max(scores[:count]))
+	for i := count; i < len(scores); i++ {
+		scores[i] = -math.MaxFloat32
+	}
+	vek32.Exp_Inplace(scores)
+	return vek32.Sum(scores)
+}

@@ -1,0 +1,190 @@
+package tinyllama
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+)
+
+// 64 streams at once give exactly what llama.cpp gave one by one. They join one after another and are stepped in changing
+// order, on several threads.
+func TestConcurrentStreamsGetTheirOwnAnswers(t *testing.T) {
+	var short []golden
+	for _, g := range goldens(t) {
+		if len(g.Answer) < 60 && len(g.Prompt) < 100 {
+			short = append(short, g)
+		}
+	}
+	m := New(tinyWeights(t), Options{Threads: 3, PrefillChunk: 48})
+	random := rand.New(rand.NewPCG(1, 2))
+	const streams = 64
+	answers := make([][]batch.Output, streams)
+	var live []uint64
+	joined := 0
+	for joined < streams || len(live) > 0 {
+		for range min(5, streams-joined) {
+			if err := m.Join(uint64(joined), short[joined%len(short)].request()); err != nil {
+				t.Fatal(err)
+			}
+			live = append(live, uint64(joined))
+			joined++
+		}
+		random.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
+		for _, o := range mustStep(t, m, live, nil) {
+			answers[o.ID] = append(answers[o.ID], o)
+			if o.Finish != streamv1.Finish_FINISH_UNSPECIFIED {
+				m.Leave(o.ID)
+				live = slices.DeleteFunc(live, func(id uint64) bool { return id == o.ID })
+			}
+		}
+	}
+	for i, got := range answers {
+		short[i%len(short)].check(t, got)
+	}
+	if used, _ := m.KV(); used != 0 {
+		t.Errorf("%d tokens of KV cache are still reserved", used)
+	}
+}
+
+// Not only the tokens, but every bit of the KV cache is the same in any company, with any chunks, on any number of threads.
+func TestBatchesDoNotChangeABit(t *testing.T) {
+	weights := map[string]*Weights{
+		"whence-tiny": tinyWeights(t),
+		// Odd sizes, so that every kernel has odd ends.
+		"odd": newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 401}).load(t),
+	}
+	for name, w := range weights {
+		t.Run(name, func(t *testing.T) {
+			want := traceOf(t, New(w, Options{Threads: 1}), 0)
+			for _, opts := range []Options{
+				{Threads: 1, PrefillChunk: 1}, {Threads: 1, PrefillChunk: 7}, {Threads: 4, PrefillChunk: 64}, {Threads: 2, PrefillChunk: 1000},
+			} {
+				for _, company := range []int{0, 1, 3, 20} {
+					got := traceOf(t, New(w, opts), company)
+					if !slices.Equal(got.tokens, want.tokens) || !slices.Equal(got.bits, want.bits) {
+						t.Errorf("%+v with %d others: %d tokens %v, want %v; KV cache equal: %v",
+							opts, company, len(got.tokens), got.tokens, want.tokens, slices.Equal(got.bits, want.bits))
+					}
+				}
+			}
+		})
+	}
+}
+
+// A trace is a sequence's tokens, and the bits of its KV cache.
+type trace struct {
+	tokens []uint32
+	bits   []uint32
+}
+
+// traceOf runs one sequence of 150 tokens in the company of others, which come and go.
+func traceOf(t *testing.T, m *Model, company int) (result trace) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(6, uint64(company)))
+	request := func(seed uint64, prompt int, answer uint32) *workerv1.TokenRequest {
+		source := rand.New(rand.NewPCG(seed, 0))
+		req := &workerv1.TokenRequest{Sampling: &streamv1.Sampling{Seed: &seed, MaxTokens: &answer, IgnoreEos: true}}
+		for range prompt {
+			req.Prompt = append(req.Prompt, source.Uint32N(uint32(m.VocabSize())))
+		}
+		return req
+	}
+	const subject = 1 << 40
+	if err := m.Join(subject, request(1, 110, 40)); err != nil {
+		t.Fatal(err)
+	}
+	live, next := []uint64{subject}, uint64(2)
+	for {
+		for len(live) <= company {
+			if err := m.Join(next, request(next, 1+random.IntN(90), 1+random.Uint32N(30))); err != nil {
+				t.Fatal(err)
+			}
+			live, next = append(live, next), next+1
+		}
+		random.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
+		for _, o := range mustStep(t, m, live, nil) {
+			if o.ID == subject {
+				result.tokens = append(result.tokens, o.Token)
+			}
+			if o.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+				continue
+			}
+			if o.ID == subject {
+				for _, b := range m.sequences[subject].blocks {
+					for _, v := range b {
+						result.bits = append(result.bits, math.Float32bits(v))
+					}
+				}
+				return result
+			}
+			m.Leave(o.ID)
+			live = slices.DeleteFunc(live, func(id uint64) bool { return id == o.ID })
+		}
+	}
+}
+
+// The same for logits, which the KV cache does not show: those of one sequence alone, and as row after row of a batch.
+func TestBatchesDoNotChangeABitOfTheLogits(t *testing.T) {
+	w := newRandomModel(3, map[string]any{"hidden_size": 44, "intermediate_size": 51, "head_dim": 6, "vocab_size": 1401}).load(t)
+	const answer = 12
+	logits := func(others int) (all [][]float32) {
+		m := New(w, Options{Threads: 1, PrefillChunk: 1 << 12}) // all prompts in one step
+		var ids []uint64
+		for i := range others + 1 {
+			if err := m.Join(uint64(i), endless(5+i, answer+10*min(i, 1))); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, uint64(others-i))
+		}
+		for m.sequences[0].read < 5 { // the others come first, so this one is in the last row from now on
+			mustStep(t, m, ids, nil)
+		}
+		for range answer - 1 {
+			mustStep(t, m, ids, nil)
+			all = append(all, slices.Clone(m.lanes[0].logits[others*1401:(others+1)*1401])) // greedy leaves them as they are
+		}
+		return all
+	}
+	want := logits(0)
+	for others := 1; others < logitRows; others += 3 {
+		for i, got := range logits(others) {
+			for j, v := range got {
+				if math.Float32bits(v) != math.Float32bits(want[i][j]) {
+					t.Fatalf("%d others, token %d: logit %d is %v, alone %v", others, i, j, v, want[i][j])
+				}
+			}
+		}
+	}
+}
+
+func TestDotsAgree(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for _, columns := range []int{1, 7, 8, 31, 32, 33, 128, 352, 30000} {
+		t.Run(fmt.Sprint(columns), func(t *testing.T) {
+			rows := min(130, 200000/columns)
+			l := linear{in: columns, out: rows, w: make([]float32, rows*columns)}
+			x := make([]float32, 3*columns)
+			for _, s := range [][]float32{l.w, x} {
+				for i := range s {
+					s[i] = float32(random.NormFloat64())
+				}
+			}
+			got, portable := make([]float32, 3*rows), make([]float32, rows)
+			l.apply(got, rows, x, columns, 3)
+			for i := range 3 {
+				portableDots(portable, l.w, x[i*columns:(i+1)*columns])
+				for j, v := range portable {
+					if diff := math.Abs(float64(v - got[i*rows+j])); diff > 1e-5*float64(columns)+1e-5 {
+						t.Fatalf("row %d of input %d: %v and %v", j, i, got[i*rows+j], v)
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package tinyllama
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+)
+
+// config is what the forward pass needs of config.json, checked.
+type config struct {
+	hidden        int
+	feedForward   int
+	layers        int
+	heads         int
+	kvHeads       int
+	headDim       int
+	vocab         int
+	context       int
+	normEpsilon   float32
+	frequencies   []float64 // of RoPE: one for each pair of a head
+	tied          bool      // the embedding is the output matrix as well
+	attentionBias bool      // q, k, v and o have a bias
+	mlpBias       bool      // gate, up and down have a bias
+	eos           []uint32
+}
+
+func (c *config) queryDim() int { return c.heads * c.headDim }
+func (c *config) kvDim() int    { return c.kvHeads * c.headDim }
+
+// configJSON has a pointer wherever Hugging Face has a default that is not the zero value.
+type configJSON struct {
+	Architectures []string        `json:"architectures"`
+	ModelType     *string         `json:"model_type"`
+	Hidden        int             `json:"hidden_size"`
+	FeedForward   int             `json:"intermediate_size"`
+	Layers        int             `json:"num_hidden_layers"`
+	Heads         int             `json:"num_attention_heads"`
+	KVHeads       *int            `json:"num_key_value_heads"`
+	HeadDim       *int            `json:"head_dim"`
+	Vocab         int             `json:"vocab_size"`
+	Context       *int            `json:"max_position_embeddings"`
+	NormEpsilon   *float64        `json:"rms_norm_eps"`
+	RopeTheta     *float64        `json:"rope_theta"`
+	RopeScaling   *ropeJSON       `json:"rope_scaling"`
+	RopeParams    *ropeJSON       `json:"rope_parameters"` // what newer versions write instead of the two above
+	PartialRotary *float64        `json:"partial_rotary_factor"`
+	HiddenAct     *string         `json:"hidden_act"`
+	Tied          bool            `json:"tie_word_embeddings"`
+	AttentionBias bool            `json:"attention_bias"`
+	MLPBias       bool            `json:"mlp_bias"`
+	Quantization  json.RawMessage `json:"quantization_config"`
+	EOS           tokenIDs        `json:"eos_token_id"`
+}
+
+// tokenIDs is an id, a list of ids, or null.
+type tokenIDs []uint32
+
+func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
+	if bytes.Equal(b, []byte("null")) {
+		return nil
+	}
+	if len(b) > 0 && b[0] == '[' {
+		return json.Unmarshal(b, (*[]uint32)(ids))
+	}
+	*ids = make([]uint32, 1)
+	return json.Unmarshal(b, &(*ids)[0])
+}
+
+func readConfig(fsys fs.FS) (*config, error) {
+	const name = "config.json"
+	b, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	var j configJSON
+	if err := json.Unmarshal(b, &j); err != nil {
+		return nil, fmt.Errorf("parse %s: %w", name, err)
+	}
+	c, err := j.check()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+func (j *configJSON) check() (*config, error) {
+	if err := j.supported(); err != nil {
+		return nil, err
+	}
+	c := &config{
+		hidden: j.Hidden, feedForward: j.FeedForward, layers: j.Layers, heads: j.Heads, vocab: j.Vocab,
+		kvHeads: or(j.KVHeads, j.Heads), context: or(j.Context, 2048), normEpsilon: float32(or(j.NormEpsilon, 1e-6)),
+		tied: j.Tied, attentionBias: j.AttentionBias, mlpBias: j.MLPBias, eos: j.EOS,
+	}
+	if j.Heads > 0 {
+		c.headDim = or(j.HeadDim, j.Hidden/j.Heads)
+	}
+	// The limits are far above any real model. They keep every product of two numbers from overflowing, and what is
+	// allocated before the weights have been seen small.
+	for _, d := range []struct {
+		field      string
+		value, max int
+	}{
+		{"hidden_size", c.hidden, 1 << 20},
+		{"intermediate_size", c.feedForward, 1 << 20},
+		{"num_hidden_layers", c.layers, 1 << 10},
+		{"num_attention_heads", c.heads, 1 << 10},
+		{"num_key_value_heads", c.kvHeads, 1 << 10},
+		{"head_dim", c.headDim, 1 << 10}, // so that a block of keys stays below what linear.go says of vek
+		{"vocab_size", c.vocab, 1 << 24},
+		{"max_position_embeddings", c.context, 1 << 24},
+	} {
+		if d.value < 1 || d.value > d.max {
+			return nil, fmt.Errorf("%s is %d; it must be from 1 to %d", d.field, d.value, d.max)
+		}
+	}
+	if c.heads%c.kvHeads != 0 {
+		return nil, fmt.Errorf("num_attention_heads (%d) is no multiple of num_key_value_heads (%d)", c.heads, c.kvHeads)
+	}
+	if c.headDim%2 != 0 {
+		return nil, fmt.Errorf("head_dim is %d; it must be even", c.headDim)
+	}
+	if !(c.normEpsilon >= 0 && c.normEpsilon < 1) {
+		return nil, fmt.Errorf("rms_norm_eps is %v", c.normEpsilon)
+	}
+	var err error
+	c.frequencies, err = j.rope(c.headDim)
+	return c, err
+}
+
+// supported refuses, by name, what would silently give wrong answers.
+func (j *configJSON) supported() error {
+	switch {
+	case !slices.Equal(j.Architectures, []string{"LlamaForCausalLM"}):
+		return fmt.Errorf("architecture %q is not supported, only LlamaForCausalLM", j.Architectures)
+	case or(j.ModelType, "llama") != "llama":
+		return fmt.Errorf("model_type %q is not supported, only llama", *j.ModelType)
+	case or(j.HiddenAct, "silu") != "silu":
+		return fmt.Errorf("hidden_act %q is not supported, only silu", *j.HiddenAct)
+	case or(j.PartialRotary, 1) != 1:
+		return fmt.Errorf("partial_rotary_factor %v is not supported, only 1", *j.PartialRotary)
+	case len(j.Quantization) > 0 && string(j.Quantization) != "null":
+		return errors.New("quantization_config is not supported: the weights must be F32, BF16 or F16")
+	}
+	return nil
+}
+
+// readEOS returns the tokens that end an answer: those of generation_config.json, else those of config.json, sorted.
+func readEOS(fsys fs.FS, c *config) ([]uint32, error) {
+	const name = "generation_config.json"
+	ids := c.eos
+	b, err := fs.ReadFile(fsys, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		var j struct {
+			EOS tokenIDs `json:"eos_token_id"`
+		}
+		if err := json.Unmarshal(b, &j); err != nil {
+			return nil, fmt.Errorf("parse %s: %w", name, err)
+		}
+		if len(j.EOS) > 0 {
+			ids = j.EOS
+		}
+	}
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	if len(ids) > 0 && int64(ids[len(ids)-1]) >= int64(c.vocab) {
+		return nil, fmt.Errorf("eos_token_id %d is not below vocab_size, which is %d", ids[len(ids)-1], c.vocab)
+	}
+	return ids, nil
+}
+
+func or[T any](p *T, otherwise T) T {
+	if p != nil {
+		return *p
+	}
+	return otherwise
+}
+
+// positive is false for NaN and infinities.
+func positive(v float64) bool { return v > 0 && v <= math.MaxFloat64 }

@@ -1,0 +1,118 @@
+package tinyllama
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// A golden is what llama.cpp answered; scripts/goldens-engine writes them.
+type golden struct {
+	Name      string   `json:"name"`
+	MaxTokens *uint32  `json:"max_tokens"`
+	Finish    string   `json:"finish"`
+	Prompt    []uint32 `json:"prompt"`
+	Answer    []uint32 `json:"answer"`
+}
+
+func goldens(t testing.TB) (all []golden) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/greedy.json")
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil || len(all) < 24 {
+		t.Fatalf("%d goldens, %v", len(all), err)
+	}
+	return all
+}
+
+func (g golden) request() *workerv1.TokenRequest {
+	return &workerv1.TokenRequest{
+		Prompt:   g.Prompt,
+		Sampling: &streamv1.Sampling{Temperature: new(float32(0)), MaxTokens: g.MaxTokens},
+	}
+}
+
+// check compares what the engine gave with what llama.cpp did.
+func (g golden) check(t *testing.T, got []batch.Output) {
+	t.Helper()
+	var ids []uint32
+	for _, o := range got {
+		ids = append(ids, o.Token)
+	}
+	if !slices.Equal(ids, g.Answer) {
+		t.Errorf("%s: answer\n%v, want\n%v", g.Name, ids, g.Answer)
+		return
+	}
+	for i, o := range got {
+		want := batch.Output{ID: o.ID, Token: o.Token}
+		if i == len(got)-1 {
+			want.Hidden, want.Finish = g.Finish == "stop", streamv1.Finish_FINISH_LENGTH
+			if want.Hidden {
+				want.Finish = streamv1.Finish_FINISH_STOP
+			}
+		}
+		if o != want {
+			t.Errorf("%s: token %d is %+v, want %+v", g.Name, i, o, want)
+		}
+	}
+}
+
+var (
+	tinyFS = whencetiny.FS()
+	tiny   = sync.OnceValues(func() (*Weights, error) { return Load(tinyFS) })
+)
+
+func tinyWeights(t testing.TB) *Weights {
+	t.Helper()
+	w, err := tiny()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestGreedyAnswersAreThoseOfLlamaCpp(t *testing.T) {
+	m := New(tinyWeights(t), Options{})
+	for i, g := range goldens(t) {
+		if testing.Short() && len(g.Answer) > 100 {
+			continue
+		}
+		g.check(t, generate(t, m, uint64(i), g.request()))
+	}
+}
+
+func TestGreedyAnswersAreThoseOfLlamaCppWithoutAssembly(t *testing.T) {
+	defer func(was bool) { accelerated = was }(accelerated)
+	accelerated = false
+	m := New(tinyWeights(t), Options{})
+	for i, g := range goldens(t) {
+		if len(g.Prompt)+len(g.Answer) < 60 { // slow under the race detector
+			g.check(t, generate(t, m, uint64(i), g.request()))
+		}
+	}
+}
+
+// generate runs one sequence by itself, from Join to Leave.
+func generate(t testing.TB, m *Model, id uint64, req *workerv1.TokenRequest) (got []batch.Output) {
+	t.Helper()
+	if err := m.Join(id, req); err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave(id)
+	for len(got) == 0 || got[len(got)-1].Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		var err error
+		if got, err = m.Step([]uint64{id}, got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return got
+}

@@ -1,0 +1,172 @@
+// Package tinyllama runs any small LlamaForCausalLM in Go alone, many sequences at once, and gives each sequence exactly
+// the tokens that it would get by itself.
+//
+// Load reads weights, New makes a batch.Model of them. Exactly means bit by bit: every number of a sequence's forward pass
+// comes from the same operations in the same order whatever else is in the batch, wherever the chunks of its prompt end
+// and however many threads there are, since rows of a batch meet only in the cache, never in a sum. Greedy answers are
+// those of llama.cpp for the same weights (testdata/greedy.json). Another kind of processor may round differently.
+//
+// Memory is bounded by Options: the KV cache by KVTokens, and everything else by a few rows for each thread. A step does
+// one token for each sequence that answers and PrefillChunk tokens of prompts, so its length is bounded, too.
+//
+// Deliberately absent: quantized weights, GPUs, beams, and sharing of prompts' KV cache.
+package tinyllama
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Options bound what a Model uses. The zero value works.
+type Options struct {
+	// ContextLength is how many tokens a prompt and its answer may have together; at most what the model allows, and that
+	// if 0.
+	ContextLength int
+	// KVTokens is the size of the KV cache in token positions, rounded up to whole blocks of 64. If 0 it is 65,536, or the
+	// context length if that is more. Memory is taken as sequences grow, and then kept.
+	KVTokens int
+	// PrefillChunk is how many tokens of prompts a step reads at most, all sequences together; 32 if 0, which is fast and
+	// for the embedded model one to three milliseconds. A larger chunk only makes whoever waits for the step wait longer.
+	PrefillChunk int
+	// Threads is how many goroutines share a step that is worth it; if 0, half of GOMAXPROCS, which leaves the other half
+	// to those who carry the tokens away.
+	Threads int
+}
+
+func (o Options) withDefaults(c *config) Options {
+	if o.ContextLength <= 0 || o.ContextLength > c.context {
+		o.ContextLength = c.context
+	}
+	if o.KVTokens <= 0 {
+		o.KVTokens = max(64<<10, o.ContextLength)
+	}
+	if o.PrefillChunk <= 0 {
+		o.PrefillChunk = 32
+	}
+	if o.Threads <= 0 {
+		o.Threads = max(1, runtime.GOMAXPROCS(0)/2)
+	}
+	return o
+}
+
+// A Model is a batch.Model. Check may be called from any goroutine, everything else from one at a time.
+type Model struct {
+	// Static.
+	weights *Weights
+	options Options
+
+	// Owned by whoever calls Step.
+	sequences map[uint64]*sequence
+	pool      pool
+	lanes     []*lane
+	jobs      []job          // of the step under way
+	group     sync.WaitGroup // of its lanes
+}
+
+var _ batch.Model = (*Model)(nil)
+
+// New returns a Model without sequences.
+func New(w *Weights, opts Options) *Model {
+	opts = opts.withDefaults(w.config)
+	m := &Model{
+		weights:   w,
+		options:   opts,
+		sequences: map[uint64]*sequence{},
+		pool:      pool{blockFloats: w.config.blockFloats(), total: blocksFor(opts.KVTokens)},
+	}
+	for range opts.Threads {
+		m.lanes = append(m.lanes, newLane(w, opts.ContextLength))
+	}
+	return m
+}
+
+// ContextLength returns how many tokens a prompt and its answer may have together.
+func (m *Model) ContextLength() int { return m.options.ContextLength }
+
+// VocabSize returns the number that all token ids are below.
+func (m *Model) VocabSize() int { return m.weights.config.vocab }
+
+// EOS returns the model's end-of-sequence tokens, sorted. The caller must not change them.
+func (m *Model) EOS() []uint32 { return m.weights.eos }
+
+// KV reports reserved and total positions.
+func (m *Model) KV() (used, total uint64) {
+	return uint64(m.pool.reserved) * blockTokens, uint64(m.pool.total) * blockTokens
+}
+
+// Check refuses a request that could never join.
+func (m *Model) Check(req *workerv1.TokenRequest) error {
+	prompt := req.GetPrompt()
+	switch {
+	case len(prompt) == 0:
+		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
+	case len(prompt) >= m.options.ContextLength:
+		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more",
+			len(prompt), m.options.ContextLength)
+	}
+	for i, id := range prompt {
+		if int64(id) >= int64(m.VocabSize()) {
+			return streamerr.InvalidParam(fmt.Sprintf("prompt[%d]", i), "token id %d is not below %d, the size of the vocabulary", id, m.VocabSize())
+		}
+	}
+	if err := sample.Validate(req.GetSampling(), m.VocabSize()); err != nil {
+		return err
+	}
+	if need := m.positions(req); blocksFor(need) > m.pool.total {
+		param := "prompt"
+		if blocksFor(len(prompt)+1) <= m.pool.total {
+			param = "sampling.max_tokens"
+		}
+		return streamerr.InvalidParam(param, "prompt and answer can take %d tokens of KV cache, but there are %d in all",
+			need, m.pool.total*blockTokens)
+	}
+	return nil
+}
+
+// positions returns how many positions a valid request can come to fill.
+func (m *Model) positions(req *workerv1.TokenRequest) int {
+	room := m.options.ContextLength - len(req.GetPrompt())
+	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
+		room = int(min(int64(room), int64(*s.MaxTokens)))
+	}
+	return len(req.GetPrompt()) + room
+}
+
+// Join adds a sequence, or returns what Check says, or batch.ErrFull.
+func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
+	if err := m.Check(req); err != nil {
+		return err
+	}
+	if m.sequences[id] != nil {
+		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
+	}
+	need := m.positions(req)
+	if !m.pool.reserve(blocksFor(need)) {
+		return batch.ErrFull
+	}
+	m.sequences[id] = &sequence{
+		prompt:   req.GetPrompt(),
+		reserved: blocksFor(need),
+		sampler: sample.New(req.GetSampling(), sample.Sequence{
+			Prompt: req.GetPrompt(),
+			EOS:    m.EOS(),
+			Vocab:  m.VocabSize(),
+			Room:   need - len(req.GetPrompt()),
+		}),
+	}
+	return nil
+}
+
+// Leave forgets a sequence; one that is not there is left alone.
+func (m *Model) Leave(id uint64) {
+	if s := m.sequences[id]; s != nil {
+		delete(m.sequences, id)
+		m.pool.release(s.reserved, s.blocks)
+	}
+}

@@ -1,0 +1,119 @@
+package tinyllama
+
+import (
+	"fmt"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A sequence is a prompt and what has been answered to it.
+type sequence struct {
+	// Static.
+	prompt   []uint32
+	reserved int // blocks
+
+	sampler  *sample.Sampler
+	blocks   []block // taken so far, at most reserved
+	read     int     // positions whose keys and values are in blocks
+	last     uint32  // the token that was chosen last, once the prompt is read
+	finished bool
+}
+
+// token returns the token at a position that is next to be read.
+func (s *sequence) token(position int) uint32 {
+	if position < len(s.prompt) {
+		return s.prompt[position]
+	}
+	return s.last
+}
+
+// A job is one sequence's part in a step.
+type job struct {
+	id       uint64
+	sequence *sequence
+	tokens   int // to read, from sequence.read on
+
+	// Set by the lane that does the job.
+	chosen bool // whether the sequence has come to the end of what is known, and got a token
+	choice sample.Choice
+	err    error
+}
+
+// Step does one token for each sequence that answers, and up to PrefillChunk tokens of prompts: those of the first
+// sequences in ids first, so that prompts are finished one after another rather than all late.
+func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	if err := m.schedule(ids); err != nil {
+		return out, fmt.Errorf("tinyllama: %w", err)
+	}
+	m.run()
+	for i := range m.jobs {
+		j := &m.jobs[i]
+		if j.err != nil {
+			return out, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: fmt.Errorf("tinyllama: sequence %d: %w", j.id, j.err)}
+		}
+		s := j.sequence
+		s.read += j.tokens
+		if j.chosen {
+			s.last, s.finished = j.choice.Token, j.choice.Finish != streamv1.Finish_FINISH_UNSPECIFIED
+			out = append(out, batch.Output{ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish})
+		}
+	}
+	return out, nil
+}
+
+// schedule fills m.jobs, and takes the blocks that they need.
+func (m *Model) schedule(ids []uint64) error {
+	m.jobs = m.jobs[:0]
+	chunk := m.options.PrefillChunk
+	for _, id := range ids {
+		s := m.sequences[id]
+		if s == nil || s.finished {
+			return fmt.Errorf("sequence %d is not there to be continued", id)
+		}
+		tokens := 1
+		if rest := len(s.prompt) - s.read; rest > 0 {
+			tokens = min(rest, chunk)
+			chunk -= tokens
+		}
+		if tokens == 0 {
+			continue
+		}
+		for len(s.blocks) < blocksFor(s.read+tokens) {
+			s.blocks = append(s.blocks, m.pool.take())
+		}
+		m.jobs = append(m.jobs, job{id: id, sequence: s, tokens: tokens})
+	}
+	return nil
+}
+
+// run shares the jobs out to lanes, and returns when all are done. A sequence stays in one lane, because its later tokens
+// look at its earlier ones; so lanes meet once, at the end of the step.
+func (m *Model) run() {
+	tokens := 0
+	for i := range m.jobs {
+		tokens += m.jobs[i].tokens
+	}
+	lanes := min(len(m.lanes), len(m.jobs), max(1, tokens*m.weights.config.multiplications()/laneMultiplications))
+	jobs, done := m.jobs, 0
+	for k := range lanes {
+		n, goal := 0, tokens*(k+1)/lanes
+		for n < len(jobs) && (done < goal || k == lanes-1) {
+			done += jobs[n].tokens
+			n++
+		}
+		mine := jobs[:n]
+		jobs = jobs[n:]
+		if k == lanes-1 {
+			m.lanes[k].do(mine)
+		} else {
+			m.group.Go(func() { m.lanes[k].do(mine) })
+		}
+	}
+	m.group.Wait()
+}
+
+// laneMultiplications is how much work is worth waking a goroutine for: about a tenth of a millisecond.
+const laneMultiplications = 2 << 20

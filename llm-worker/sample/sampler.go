@@ -1,0 +1,179 @@
+// Package sample chooses the next token of a sequence from the model's logits, the way whence.stream.v1.Sampling asks.
+//
+// One Sampler serves one sequence and is told its logits token after token. The order of operations is that of vLLM:
+// repetition, frequency and presence penalties, logit_bias, the mask of min_tokens, temperature, min_p, top_k, top_p, and
+// a draw from the softmax of what is left; temperature 0 takes the largest logit instead of drawing, the lowest id where
+// several are equal. Each filter looks at the distribution that the one before it left, rescaled to 1, and none ever
+// drops the most likely token. A field that is not set has the default that the proto names.
+//
+// Same seed, request and logits, same tokens: the generator is a PCG of our own seeding, and nothing here depends on
+// other sequences, on time, or on the order of a map.
+package sample
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/viterin/vek/vek32"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// ErrLogits says that the model's logits are no distribution: empty, NaN or +Inf. It is never the request's fault.
+var ErrLogits = errors.New("sample: logits are not finite")
+
+// A Sequence is what a Sampler must know of the sequence it serves.
+type Sequence struct {
+	Prompt []uint32
+	EOS    []uint32 // the model's end-of-sequence tokens
+	Vocab  int      // logits per token
+	Room   int      // tokens that the context leaves for the answer; at least one
+}
+
+// A Choice is one token of the answer.
+type Choice struct {
+	Token uint32
+	// Hidden marks a token that ended the answer and is not part of it.
+	Hidden bool
+	// Finish is FINISH_UNSPECIFIED while the answer goes on.
+	Finish streamv1.Finish
+}
+
+// A Sampler chooses the tokens of one sequence. It is not safe for concurrent use.
+type Sampler struct {
+	// Static.
+	temperature float32
+	filter      filter
+	bias        []bias
+	stops       []uint32 // ids that end the answer, sorted
+	minTokens   int
+	maxTokens   int
+
+	// What the answer has brought so far.
+	tokens  int
+	penalty *penalty // nil when the request asks for none
+	random  *rand.PCG
+}
+
+type bias struct {
+	id    uint32
+	value float32
+}
+
+// New returns a Sampler for one sequence. p may be nil; it is not kept, and Validate must have accepted it.
+func New(p *streamv1.Sampling, seq Sequence) *Sampler {
+	s := &Sampler{
+		temperature: 1,
+		filter:      newFilter(p),
+		minTokens:   saturated(p.GetMinTokens()),
+		maxTokens:   seq.Room,
+		penalty:     newPenalty(p, seq.Prompt, seq.Vocab),
+	}
+	if p != nil && p.Temperature != nil {
+		s.temperature = *p.Temperature
+	}
+	if s.filter.topK == 1 {
+		s.temperature = 0 // the same, without the work
+	}
+	if p != nil && p.MaxTokens != nil {
+		s.maxTokens = min(s.maxTokens, saturated(*p.MaxTokens))
+	}
+	for id, value := range p.GetLogitBias() {
+		s.bias = append(s.bias, bias{id, value})
+	}
+	s.stops = append(s.stops, p.GetStopTokenIds()...)
+	if !p.GetIgnoreEos() {
+		s.stops = append(s.stops, seq.EOS...)
+	}
+	slices.Sort(s.stops)
+	s.stops = slices.Compact(s.stops)
+	if s.temperature > 0 {
+		s.random = newRandom(p)
+	}
+	return s
+}
+
+// saturated keeps a count of the wire positive where int has 32 bits.
+func saturated(n uint32) int { return int(min(n, math.MaxInt32)) }
+
+// newRandom returns the generator of a request. Without a seed no two are alike.
+func newRandom(p *streamv1.Sampling) *rand.PCG {
+	const stream = 0x9e3779b97f4a7c15 // any constant will do: PCG has 2^64 sequences for each seed
+	if p != nil && p.Seed != nil {
+		return rand.NewPCG(*p.Seed, stream)
+	}
+	return rand.NewPCG(rand.Uint64(), rand.Uint64())
+}
+
+// Next chooses a token. logits has one number for each token id; Next writes over them, which saves a copy. The error is
+// ErrLogits. After a Choice that finishes, the Sampler is spent.
+func (s *Sampler) Next(logits []float32) (Choice, error) {
+	s.adjust(logits)
+	best, ok := argmax(logits)
+	if !ok {
+		return Choice{}, ErrLogits
+	}
+	token := best
+	if s.temperature > 0 && !math.IsInf(float64(logits[best]), -1) {
+		vek32.AddNumber_Inplace(logits, -logits[best])
+		vek32.DivNumber_Inplace(logits, s.temperature)
+		vek32.Exp_Inplace(logits)
+		logits[best] = 1 // exactly, whoever computed exp
+		token = s.filter.draw(logits, best, s.random)
+	}
+	return s.finish(uint32(token)), nil
+}
+
+// adjust does what comes before the temperature.
+func (s *Sampler) adjust(logits []float32) {
+	if s.penalty != nil {
+		s.penalty.apply(logits)
+	}
+	for _, b := range s.bias {
+		if int64(b.id) < int64(len(logits)) {
+			logits[b.id] += b.value
+		}
+	}
+	if s.tokens < s.minTokens {
+		for _, id := range s.stops {
+			if int64(id) < int64(len(logits)) {
+				logits[id] = float32(math.Inf(-1))
+			}
+		}
+	}
+}
+
+// finish counts the token and says whether it ends the answer. A stop condition comes before the limit, so that an
+// answer that fits exactly is complete, not cut.
+func (s *Sampler) finish(token uint32) Choice {
+	early := s.tokens < s.minTokens
+	s.tokens++
+	if s.penalty != nil {
+		s.penalty.count(token)
+	}
+	c := Choice{Token: token}
+	if _, stop := slices.BinarySearch(s.stops, token); stop && !early {
+		c.Hidden, c.Finish = true, streamv1.Finish_FINISH_STOP
+	} else if s.tokens >= s.maxTokens {
+		c.Finish = streamv1.Finish_FINISH_LENGTH
+	}
+	return c
+}
+
+// argmax returns the lowest index of the largest logit; ok is false if there is no logit, or one is NaN or +Inf. A logit
+// of -Inf is a token that is never chosen.
+func argmax(logits []float32) (best int, ok bool) {
+	top := float32(math.Inf(-1))
+	for i, v := range logits {
+		if v <= top { // all but a few, and never NaN
+			continue
+		}
+		if !(v <= math.MaxFloat32) {
+			return 0, false
+		}
+		best, top = i, v
+	}
+	return best, len(logits) > 0
+}

@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// A Config says what llm-worker does.
+type Config struct {
+	Name       string // in paths and logs
+	Model      string // Hugging Face directory; "" is the embedded model
+	ModelName  string // what requests call it; "" is the directory's name
+	MaxRunning int
+	MaxQueued  int
+	Pace       float64 // tokens per second per stream; 0 is as fast as the engine goes
+	KVTokens   int     // size of the KV cache, in tokens; 0 is the engine's default
+	Threads    int     // of the engine; 0 is the engine's default
+	Grace      time.Duration
+}
+
+// Defaults of Config.
+const (
+	DefaultName   = "llm-worker/0"
+	DefaultListen = "127.0.0.1:8082"
+	DefaultGrace  = 30 * time.Second
+)
+
+// Flags adds the flags of c to fs.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
+	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of a LlamaForCausalLM; empty for the embedded whence-tiny")
+	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
+	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	c.EngineFlags(fs)
+}
+
+// EngineFlags adds only the flags that say how the engine works.
+func (c *Config) EngineFlags(fs *flag.FlagSet) {
+	fs.IntVar(&c.MaxRunning, "max-running", batch.DefaultMaxRunning, "streams in the batch at most")
+	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "streams that wait for a place in the batch at most; further ones are refused")
+	fs.Float64Var(&c.Pace, "pace", 0, "tokens per second per stream at most, so that a demo looks like a GPU's stream; 0 for no limit")
+	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
+	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
+}
+
+// Validate reports what is wrong with c.
+func (c *Config) Validate() error {
+	switch {
+	case c.MaxRunning < 1:
+		return fmt.Errorf("--max-running is %d; it must be at least 1", c.MaxRunning)
+	case c.MaxQueued < 0:
+		return fmt.Errorf("--max-queued is %d; it must not be negative", c.MaxQueued)
+	case c.Pace < 0 || c.Pace > 1e6:
+		return fmt.Errorf("--pace is %g; it must be 0 to 1,000,000", c.Pace)
+	case c.KVTokens < 0 || c.Threads < 0:
+		return errors.New("--kv-tokens and --threads must not be negative")
+	}
+	return nil
+}
+
+// Run serves on ln until ctx is done and the streams have drained.
+func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	var dir fs.FS = whencetiny.FS()
+	name, owner := whencetiny.Name, whencetiny.Owner
+	if c.Model != "" {
+		dir = os.DirFS(c.Model)
+		name, owner = filepath.Base(c.Model), ""
+	}
+	if c.ModelName != "" {
+		name = c.ModelName
+	}
+	weights, err := tinyllama.Load(dir)
+	if err != nil {
+		return fmt.Errorf("model %s: %w", name, err)
+	}
+	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads})
+	queued := c.MaxQueued
+	if queued == 0 {
+		queued = -1 // none; 0 is batch's default
+	}
+	loop := batch.New(model, batch.Options{MaxRunning: c.MaxRunning, MaxQueued: queued, Pace: c.Pace, Model: name, Log: log})
+	s := NewServer(loop.Generate, &workerv1.InfoResponse{
+		Instance:      c.Name,
+		Model:         name,
+		OwnedBy:       owner,
+		Engine:        "embedded",
+		ContextLength: uint32(model.ContextLength()),
+		VocabSize:     uint32(model.VocabSize()),
+		EosTokenIds:   model.EOS(),
+	}, loop.Load, log)
+
+	// The loop outlives ctx: it stops when the streams have drained.
+	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { loop.Run(looping) })
+	defer wg.Wait()
+	defer stop()
+	return s.Serve(ctx, ln, c.Grace)
+}

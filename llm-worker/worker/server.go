@@ -1,0 +1,112 @@
+// Package worker serves an engine over gRPC: token ids in, token ids out.
+package worker
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An Engine is what a worker runs.
+type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
+// A Server is whence.worker.v1.Worker.
+type Server struct {
+	workerv1.UnimplementedWorkerServer
+	hop    rpc.Hop
+	engine Engine
+	info   *workerv1.InfoResponse // without load
+	load   func() *workerv1.Load
+}
+
+// NewServer returns a server of engine. info describes it; load says how busy it is.
+func NewServer(engine Engine, info *workerv1.InfoResponse, load func() *workerv1.Load, log *slog.Logger) *Server {
+	return &Server{hop: rpc.Hop{Name: info.GetInstance(), Log: log}, engine: engine, info: info, load: load}
+}
+
+// Generate implements workerv1.WorkerServer.
+func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	return rpc.Serve(&s.hop, st, rpc.Worker, s.checkModel)
+}
+
+// checkModel refuses requests for a model that is not here.
+func (s *Server) checkModel(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	if m := req.GetModel(); m != "" && m != s.info.GetModel() {
+		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %q", s.info.GetModel(), m)
+		e.Param = "model"
+		return stream.Fail[*workerv1.GenerateResponse](e)
+	}
+	return s.engine(ctx, req)
+}
+
+// Info implements workerv1.WorkerServer.
+func (s *Server) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	return &workerv1.InfoResponse{
+		Instance:      s.info.GetInstance(),
+		Model:         s.info.GetModel(),
+		OwnedBy:       s.info.GetOwnedBy(),
+		Engine:        s.info.GetEngine(),
+		ContextLength: s.info.GetContextLength(),
+		VocabSize:     s.info.GetVocabSize(),
+		EosTokenIds:   s.info.GetEosTokenIds(),
+		Load:          s.load(),
+	}, nil
+}
+
+// Stop implements workerv1.WorkerServer.
+func (s *Server) Stop(ctx context.Context, req *workerv1.StopRequest) (*workerv1.StopResponse, error) {
+	resp, err := s.hop.Stop(ctx, req.GetStream())
+	if err != nil {
+		return nil, err
+	}
+	return &workerv1.StopResponse{Stream: resp}, nil
+}
+
+const (
+	// A peer that vanished without a word is noticed after these two.
+	pingEvery   = 30 * time.Second
+	pingTimeout = 10 * time.Second
+	// stopWait bounds the goodbye of connections whose streams have all ended.
+	stopWait = time.Second
+)
+
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for grace, ends the rest
+// with DRAINING, and returns nil.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
+	gs := grpc.NewServer(
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
+	)
+	hs := health.NewServer()
+	hs.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(gs, hs)
+	workerv1.RegisterWorkerServer(gs, s)
+	reflection.Register(gs)
+
+	failed := make(chan error, 1)
+	go func() { failed <- gs.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	hs.Shutdown()
+	s.hop.Drain(grace)
+	watchdog := time.AfterFunc(stopWait, gs.Stop)
+	gs.GracefulStop()
+	watchdog.Stop()
+	return <-failed
+}
