@@ -1,0 +1,84 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// A Config says what api-service does.
+type Config struct {
+	Name         string        // in paths and logs
+	Chat         string        // host:port of the chat-service
+	MaxBody      int64         // bytes of a request's body at most
+	MaxStreams   int           // live streams at most; further ones are OVERLOADED
+	ReadTimeout  time.Duration // for a request's header and body
+	WriteTimeout time.Duration // for one write to a client; past it the reader is too slow
+	HeadersAfter time.Duration // how long a stream's status waits for the request to be found valid
+	Grace        time.Duration // for streams that run when the process drains
+}
+
+// Defaults of Config.
+const (
+	DefaultName         = "api-service"
+	DefaultListen       = "127.0.0.1:8080"
+	DefaultChat         = "127.0.0.1:8081"
+	DefaultMaxBody      = 2 << 20
+	DefaultMaxStreams   = 10000
+	DefaultReadTimeout  = 30 * time.Second
+	DefaultWriteTimeout = 30 * time.Second
+	DefaultHeadersAfter = 2 * time.Second
+	DefaultGrace        = 30 * time.Second
+
+	idleTimeout = 2 * time.Minute // of a kept connection between requests
+)
+
+// Flags adds the flags of c to fs.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
+	fs.StringVar(&c.Chat, "chat", DefaultChat, "`host:port` of the chat-service")
+	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
+	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	c.HTTPFlags(fs)
+}
+
+// HTTPFlags adds only the flags that say how HTTP is spoken.
+func (c *Config) HTTPFlags(fs *flag.FlagSet) {
+	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "`bytes` of a request's body at most")
+	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request's header and body may take")
+	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits for the request to be found valid; past it the status is 200 and a refusal comes as an event")
+	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take")
+}
+
+// maxMaxBody keeps a request within what the chat-service receives.
+const maxMaxBody = 3 << 20
+
+// Validate reports what is wrong with c.
+func (c *Config) Validate() error {
+	switch {
+	case c.MaxBody < 1 || c.MaxBody > maxMaxBody:
+		return fmt.Errorf("--max-body is %d; it must be 1 to %d", c.MaxBody, maxMaxBody)
+	case c.MaxStreams < 1:
+		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
+	case c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.HeadersAfter <= 0:
+		return errors.New("--read-timeout, --write-timeout and --headers-after must be over 0")
+	}
+	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
+		return fmt.Errorf("--chat: %w", err)
+	}
+	return nil
+}
+
+// Run serves on ln until ctx is done and the streams have drained.
+func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
+	e, err := New(c, log)
+	if err != nil {
+		return err
+	}
+	defer e.Close() //nolint:errcheck // nothing is lost: the streams have drained
+	return e.Serve(ctx, ln)
+}

@@ -1,0 +1,150 @@
+// Package edge is api-service: HTTP on one side, whence.chat.v1.Chat on the other.
+//
+// A request's status is held back until the chat-service has said that the request is valid, for a short time at most;
+// then headers go out at once. From there on a stream ends with [DONE] if and only if it completed, else with one data line
+// that says why, and where even that cannot be written the body is cut. When the client goes, the engine stops.
+package edge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/network/netpoll"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/whence-dev/whence/api-service/web"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// chatHop names the chat-service in paths when it cannot name itself.
+const chatHop = "chat-service"
+
+// An Edge answers HTTP requests.
+type Edge struct {
+	config Config
+	log    *slog.Logger
+	hop    *rpc.Hop
+	conn   *kitexrpc.ClientConn
+	client chatv1.ChatClient
+	health healthpb.HealthClient
+	chat   stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+}
+
+// New returns an edge in front of the chat-service of c. The caller closes it.
+func New(c Config, log *slog.Logger) (*Edge, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	conn, err := kitexrpc.Dial(c.Chat, &chatv1.Chat_ServiceDesc, &healthpb.Health_ServiceDesc)
+	if err != nil {
+		return nil, err
+	}
+	client := chatv1.NewChatClient(conn)
+	return &Edge{
+		config: c, log: log, conn: conn, client: client,
+		hop:    &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log},
+		health: healthpb.NewHealthClient(conn),
+		chat:   rpc.Dial(c.Name, chatHop, client.Generate, rpc.Chat),
+	}, nil
+}
+
+// Close closes the connection to the chat-service. Streams must have ended.
+func (e *Edge) Close() error { return e.conn.Close() }
+
+// stopWait bounds the goodbye of connections whose streams have all ended.
+const stopWait = time.Second
+
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
+// Config, ends the rest with DRAINING, and returns nil.
+func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
+	h := server.New(
+		server.WithListener(ln),
+		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
+		server.WithSenseClientDisconnection(true),
+		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
+		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
+		server.WithReadTimeout(e.config.ReadTimeout),
+		server.WithWriteTimeout(e.config.WriteTimeout),
+		server.WithIdleTimeout(idleTimeout),
+		server.WithExitWaitTime(stopWait),
+		server.WithHandleMethodNotAllowed(true),
+		server.WithRedirectTrailingSlash(false),
+		server.WithDisablePrintRoute(true),
+	)
+	h.Name = "whence"
+	h.Use(e.recover)
+	e.routes(h)
+	failed := make(chan error, 1)
+	go func() { failed <- h.Run() }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("http server: %w", err)
+	case <-ctx.Done():
+	}
+	e.hop.Drain(e.config.Grace)
+	// Run returns when the listener is closed; its error then only says that.
+	waiting, cancel := context.WithTimeout(context.Background(), stopWait)
+	defer cancel()
+	if err := h.Shutdown(waiting); err != nil {
+		return fmt.Errorf("http server: %w", err)
+	}
+	<-failed
+	return nil
+}
+
+func (e *Edge) routes(h *server.Hertz) {
+	h.POST("/v1/chat/completions", e.chatCompletions)
+	h.GET("/v1/models", e.models)
+	h.GET("/v1/models/*id", e.model)
+	h.GET("/healthz", e.healthz)
+	h.GET("/readyz", e.readyz)
+	for _, f := range web.Files() {
+		serve := page(f)
+		h.GET(f.Path, serve)
+		h.HEAD(f.Path, serve)
+	}
+	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
+		e.refuse(c, http.StatusNotFound, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()))
+	})
+	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
+		e.refuse(c, http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method()))
+	})
+}
+
+// page serves one file of the page.
+func page(f web.File) app.HandlerFunc {
+	return func(_ context.Context, c *app.RequestContext) {
+		c.Header("Content-Security-Policy", web.ContentSecurityPolicy)
+		c.Header("X-Content-Type-Options", "nosniff")
+		c.Header("Cache-Control", "no-cache")
+		c.Header("ETag", f.ETag)
+		if f.Fresh(string(c.GetHeader("If-None-Match"))) {
+			c.Status(http.StatusNotModified)
+			return
+		}
+		c.Data(http.StatusOK, f.ContentType, f.Body)
+	}
+}
+
+// recover answers a panic outside of a stream, where package rpc does not see it.
+func (e *Edge) recover(ctx context.Context, c *app.RequestContext) {
+	defer func() {
+		if v := recover(); v != nil {
+			e.log.Error("panic in a handler", "path", string(c.Path()), "panic", v, "stack", string(debug.Stack()))
+			c.Response.Reset()
+			e.refuse(c, http.StatusInternalServerError, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", e.hop.Name))
+		}
+	}()
+	c.Next(ctx)
+}

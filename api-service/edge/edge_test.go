@@ -1,0 +1,318 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) {
+	edge.LogTo(io.Discard)
+	leaktest.Main(m)
+}
+
+// A scripted chat-service answers by the first message's content: "wait 50ms say hello fail peer_lost ...".
+type scripted struct {
+	chatv1.UnimplementedChatServer
+	hop    rpc.Hop
+	causes chan error
+}
+
+func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
+	return rpc.Serve(&s.hop, st, rpc.Chat, s.play)
+}
+
+func (s *scripted) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
+	return &chatv1.ModelsResponse{Models: []*chatv1.Model{{Id: "org/m"}}}, nil
+}
+
+func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		stopping := stream.Stopping(ctx)
+		words := strings.Fields(req.GetMessages()[0].GetContent())
+		for i := 0; i+1 < len(words); i += 2 {
+			arg := words[i+1]
+			switch words[i] {
+			case "wait":
+				d, _ := time.ParseDuration(arg)
+				select {
+				case <-time.After(d):
+				case <-stopping:
+					s.causes <- stream.Cause(ctx)
+					yield(nil, stream.Cause(ctx))
+					return
+				}
+			case "start":
+				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{StreamId: req.GetStreamId(), Model: arg}}}, nil) {
+					return
+				}
+			case "say":
+				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: arg, Tokens: 1}}}, nil) {
+					return
+				}
+			case "flood":
+				for range 1 << 20 {
+					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: strings.Repeat(arg, 1000), Tokens: 1}}}, nil) {
+						s.causes <- stream.Cause(ctx)
+						return
+					}
+					if cause := stream.Cause(ctx); cause != nil {
+						s.causes <- cause
+						yield(nil, cause)
+						return
+					}
+				}
+			case "fail":
+				yield(nil, &streamerr.Error{Reason: streamerr.ParseReason(arg), Message: "as scripted", RetryAfter: 1500 * time.Millisecond})
+				return
+			case "panic":
+				panic(arg)
+			case "end":
+				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP}}}, nil)
+				return
+			}
+		}
+	}
+}
+
+// start runs an edge in front of a scripted chat-service.
+func start(t *testing.T, change func(*edge.Config)) (url string, chat *scripted) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log}, causes: make(chan error, 10)}
+	gs := grpc.NewServer()
+	chatv1.RegisterChatServer(gs, chat)
+	healthpb.RegisterHealthServer(gs, health.NewServer())
+	back, front := listen(t), listen(t)
+	c := edge.Config{
+		Name: "api-service", Chat: back.Addr().String(), MaxBody: 10000, MaxStreams: 10, ReadTimeout: 5 * time.Second,
+		WriteTimeout: 5 * time.Second, HeadersAfter: 5 * time.Second, Grace: time.Second,
+	}
+	if change != nil {
+		change(&c)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = gs.Serve(back) })
+	wg.Go(func() {
+		if err := edge.Run(ctx, c, front, log); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		cancel()
+		gs.Stop()
+		wg.Wait()
+	})
+	return "http://" + front.Addr().String(), chat
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+func post(t *testing.T, url, script string, streamed bool) (*http.Response, string) {
+	t.Helper()
+	body := `{"model":"m","messages":[{"role":"user","content":"` + script + `"}]}`
+	if streamed {
+		body = strings.TrimSuffix(body, "}") + `,"stream":true}`
+	}
+	resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body)) //nolint:noctx // bounded by the test's own
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b = append(b, "CUT"...)
+	}
+	return resp, string(b)
+}
+
+func TestRefusalHasItsOwnStatus(t *testing.T) {
+	url, _ := start(t, nil)
+	for reason, want := range map[string]int{
+		"invalid": 400, "not_found": 404, "overloaded": 429, "deadline": 504, "draining": 503, "unavailable": 503, "peer_lost": 502,
+		"engine_failed": 500, "user_stop": 409, "reason_57": 500,
+	} {
+		for _, streamed := range []bool{true, false} {
+			resp, body := post(t, url, "fail "+reason, streamed)
+			if resp.StatusCode != want || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("Retry-After") != "2" ||
+				!strings.Contains(body, `"code":"`+reason+`"`) || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
+				t.Errorf("%s (stream %t): %d %v %s", reason, streamed, resp.StatusCode, resp.Header, body)
+			}
+		}
+	}
+}
+
+func TestFailureInMidStreamIsOneDataLineAndNoDone(t *testing.T) {
+	url, _ := start(t, nil)
+	for _, how := range []string{"fail peer_lost", "panic oops"} {
+		resp, body := post(t, url, "start m say hello "+how, true)
+		events := strings.Split(strings.TrimSuffix(body, "\n\n"), "\n\n")
+		if resp.StatusCode != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[2], `data: {"error":{`) || strings.Contains(body, "[DONE]") {
+			t.Errorf("%s: %d %q", how, resp.StatusCode, body)
+		}
+	}
+	if resp, body := post(t, url, "start m say hello fail engine_failed", false); resp.StatusCode != 500 || strings.Contains(body, "hello") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+func TestEndWithoutEndingIsNoCleanEnd(t *testing.T) {
+	url, _ := start(t, nil)
+	if _, body := post(t, url, "start m say hello", true); strings.Contains(body, "[DONE]") || !strings.Contains(body, `"code":"internal"`) {
+		t.Error(body)
+	}
+}
+
+func TestHeadersDoNotWaitForever(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
+	resp, body := post(t, url, "wait 100ms fail overloaded", true)
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, ":keep-alive\ndata: {\"error\":") {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+	resp, body = post(t, url, "wait 100ms start m say hi end x", true)
+	if resp.StatusCode != http.StatusOK || !strings.HasSuffix(body, "data: [DONE]\n\n") {
+		t.Errorf("%d %q", resp.StatusCode, body)
+	}
+}
+
+func TestClientThatLeavesStopsTheChatService(t *testing.T) {
+	url, chat := start(t, nil)
+	for name, script := range map[string]string{"before the first byte": "wait 1m", "in mid-stream": "start m say hi wait 1m"} {
+		for _, streamed := range []string{"true", "false"} {
+			ctx, leave := context.WithCancel(t.Context())
+			body := `{"model":"m","stream":` + streamed + `,"messages":[{"role":"user","content":"` + script + `"}]}`
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			answered := make(chan *http.Response, 1)
+			go func() {
+				resp, _ := http.DefaultClient.Do(req) //nolint:bodyclose // closed below
+				answered <- resp
+			}()
+			if strings.HasPrefix(script, "start") && streamed == "true" {
+				resp := <-answered
+				if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "assistant") {
+					t.Fatal(line, err)
+				}
+				leave()
+				_ = resp.Body.Close()
+			} else {
+				for chat.hop.Live.Len() == 0 {
+					time.Sleep(time.Millisecond) // another process' streams could not be waited for either
+				}
+				leave()
+				<-answered
+			}
+			cause := streamerr.As(<-chat.causes)
+			if cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
+				t.Errorf("%s (stream %s): %v", name, streamed, cause)
+			}
+		}
+	}
+}
+
+func TestClientThatDoesNotReadIsTooSlow(t *testing.T) {
+	url, chat := start(t, func(c *edge.Config) { c.WriteTimeout = 200 * time.Millisecond })
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // a test's
+	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"start m flood x"}]}`
+	if _, err := io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
+		t.Fatal(err)
+	}
+	cause := streamerr.As(<-chat.causes)
+	if cause.Reason != streamerr.SlowReader || cause.Path.String() != "api-service" {
+		t.Error(cause)
+	}
+}
+
+func TestLiveIDCannotBeTakenTwice(t *testing.T) {
+	url, chat := start(t, nil)
+	ask := func(ctx context.Context, script string) *http.Response {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions",
+			strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"`+script+`"}]}`))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("X-Request-Id", "mine")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	first := ask(ctx, "start m wait 1m")
+	second := ask(t.Context(), "start m end x")
+	if first.Header.Get("X-Request-Id") != "mine" || second.StatusCode != http.StatusBadRequest {
+		t.Error(first.Header, second.StatusCode)
+	}
+	leave()
+	<-chat.causes
+	_, _ = first.Body.Close(), second.Body.Close()
+}
+
+func TestModelsAndHealth(t *testing.T) {
+	url, _ := start(t, nil)
+	for path, want := range map[string]int{
+		"/v1/models": 200, "/v1/models/org/m": 200, "/v1/models/nope": 404, "/healthz": 200, "/readyz": 503, "/": 200, "/assets/app.js": 200, "/nope": 404,
+	} {
+		resp, err := http.Get(url + path) //nolint:noctx // bounded by the test's own
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for name, change := range map[string]func(*edge.Config){
+		"body":    func(c *edge.Config) { c.MaxBody = 1 << 30 },
+		"streams": func(c *edge.Config) { c.MaxStreams = 0 },
+		"timeout": func(c *edge.Config) { c.ReadTimeout = 0 },
+		"chat":    func(c *edge.Config) { c.Chat = "nowhere" },
+	} {
+		c := edge.Config{Chat: "h:1", MaxBody: 1, MaxStreams: 1, ReadTimeout: 1, WriteTimeout: 1, HeadersAfter: 1}
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if change(&c); c.Validate() == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+}

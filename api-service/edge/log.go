@@ -1,0 +1,16 @@
+package edge
+
+import (
+	"io"
+
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+)
+
+// LogTo sends what Hertz, and the Kitex client behind it, log from now on, in the whole process, to w, a line at a time.
+func LogTo(w io.Writer) {
+	hlog.SetLevel(hlog.LevelInfo)
+	hlog.SetOutput(w)
+	kitexrpc.LogTo(w)
+}

@@ -1,0 +1,139 @@
+package openai_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/whence-dev/whence/api-service/openai"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+var (
+	started = &streamv1.Started{StreamId: "str-1", Model: "m"}
+	ended   = &streamv1.End{Finish: streamv1.Finish_FINISH_LENGTH, Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 4}}
+)
+
+// chunk has the fields that OpenAI's schema requires, and no others: decoding is strict.
+type chunk struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Model   string `json:"model"`
+	Choices []struct {
+		Index        *int            `json:"index"`
+		Delta        json.RawMessage `json:"delta"`
+		LogProbs     json.RawMessage `json:"logprobs"`
+		FinishReason *string         `json:"finish_reason"`
+	} `json:"choices"`
+	Usage json.RawMessage `json:"usage"`
+}
+
+func parse(t *testing.T, b []byte) chunk {
+	t.Helper()
+	var c chunk
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	if c.ID != "chatcmpl-str-1" || c.Object != "chat.completion.chunk" || c.Model != "m" || c.Created == 0 || c.Choices == nil {
+		t.Errorf("%s", b)
+	}
+	return c
+}
+
+func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
+	for _, usage := range []bool{false, true} {
+		c := openai.NewChunks(started, usage)
+		for _, step := range []struct {
+			data          []byte
+			delta, finish string
+		}{
+			{append([]byte(nil), c.Role()...), `{"role":"assistant","content":"","refusal":null}`, ""},
+			{append([]byte(nil), c.Delta("a\"\n😀")...), `{"content":"a\"\n😀"}`, ""},
+			{append([]byte(nil), c.Finish(ended)...), `{}`, "length"},
+		} {
+			got := parse(t, step.data)
+			if len(got.Choices) != 1 || string(got.Choices[0].Delta) != step.delta || *got.Choices[0].Index != 0 {
+				t.Errorf("%s", step.data)
+			}
+			if f := got.Choices[0].FinishReason; (f == nil) != (step.finish == "") || f != nil && *f != step.finish {
+				t.Errorf("%s", step.data)
+			}
+			if (string(got.Usage) == "null") != usage {
+				t.Errorf("usage %t: %s", usage, step.data)
+			}
+		}
+		last := c.Usage(ended)
+		if !usage {
+			if last != nil {
+				t.Errorf("usage that nobody asked for: %s", last)
+			}
+			continue
+		}
+		got := parse(t, last)
+		if len(got.Choices) != 0 || string(got.Usage) != `{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}` {
+			t.Errorf("%s", last)
+		}
+	}
+}
+
+func TestCompletionHasTheRequiredFields(t *testing.T) {
+	var got map[string]any
+	if err := json.Unmarshal(openai.Completion(started, "text", ended), &got); err != nil {
+		t.Fatal(err)
+	}
+	choice, _ := got["choices"].([]any)[0].(map[string]any)
+	message, _ := choice["message"].(map[string]any)
+	if got["object"] != "chat.completion" || choice["finish_reason"] != "length" || message["content"] != "text" || message["role"] != "assistant" {
+		t.Error(got)
+	}
+	for _, name := range []string{"refusal"} {
+		if _, ok := message[name]; !ok {
+			t.Errorf("message lacks %s", name)
+		}
+	}
+	if _, ok := choice["logprobs"]; !ok {
+		t.Error("choice lacks logprobs")
+	}
+}
+
+func TestModelsListIsNeverNull(t *testing.T) {
+	if got := string(openai.Models(nil)); got != `{"object":"list","data":[]}` {
+		t.Error(got)
+	}
+	if got := string(openai.Model(&chatv1.Model{Id: "m", Created: 5, OwnedBy: "o", ContextLength: 9})); got != `{"id":"m","object":"model","created":5,"owned_by":"o","context_length":9}` {
+		t.Error(got)
+	}
+}
+
+func FuzzDeltaIsJSON(f *testing.F) {
+	f.Add("a\"\\\x00\x1f\x7f\u2028é😀\xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		var got struct {
+			Choices []struct{ Delta struct{ Content string } }
+		}
+		data := openai.NewChunks(started, false).Delta(s)
+		if err := json.Unmarshal(data, &got); err != nil {
+			t.Fatalf("%q: %s: %v", s, data, err)
+		}
+		want, _ := json.Marshal(s)
+		var clean string
+		_ = json.Unmarshal(want, &clean) // invalid UTF-8 has become U+FFFD
+		if got.Choices[0].Delta.Content != clean {
+			t.Errorf("%q became %q", clean, got.Choices[0].Delta.Content)
+		}
+		for _, c := range data {
+			if c < ' ' {
+				t.Errorf("%q has a control character, which would break the event", data)
+			}
+		}
+	})
+}
+
+func BenchmarkDelta(b *testing.B) {
+	c := openai.NewChunks(started, true)
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = c.Delta(" token")
+	}
+}

@@ -1,0 +1,344 @@
+// Package openai is the OpenAI JSON of api-service: request bodies in, chunks, completions and lists out. No other package
+// knows this JSON.
+//
+// A body is read strictly: a wrong type, a value out of range, an unknown field, or one that is known but cannot be
+// honoured, is refused with an error that names it; nothing is silently ignored but what has no effect on an answer.
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Chat is a body of POST /v1/chat/completions.
+type Chat struct {
+	Request      *chatv1.ChatRequest
+	Stream       bool
+	IncludeUsage bool
+	maxTokens    string // the field that said so
+}
+
+// A setter reads one field; raw is not null.
+type setter func(c *Chat, param string, raw json.RawMessage) error
+
+var setters = map[string]setter{
+	"model": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Model, err = text(param, raw)
+		return err
+	},
+	"messages": setMessages,
+	"stream": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Stream, err = boolean(param, raw)
+		return err
+	},
+	"stream_options":        setStreamOptions,
+	"max_tokens":            setMaxTokens,
+	"max_completion_tokens": setMaxTokens,
+	"stop":                  setStop,
+	"logit_bias":            setLogitBias,
+	"temperature":           float(0, 2, func(s *streamv1.Sampling, v float32) { s.Temperature = &v }),
+	"top_p": float(0, 1, func(s *streamv1.Sampling, v float32) {
+		if v == 0 {
+			v = math.SmallestNonzeroFloat32 // "keep nothing" can only mean the most likely token
+		}
+		s.TopP = &v
+	}),
+	"frequency_penalty": float(-2, 2, func(s *streamv1.Sampling, v float32) { s.FrequencyPenalty = &v }),
+	"presence_penalty":  float(-2, 2, func(s *streamv1.Sampling, v float32) { s.PresencePenalty = &v }),
+	"seed": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := integer(param, raw, math.MinInt64, math.MaxInt64)
+		seed := uint64(v)
+		c.Request.Sampling.Seed = &seed
+		return err
+	},
+
+	// Not OpenAI's, but what vLLM and SGLang call them.
+	"min_p":              float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
+	"repetition_penalty": float(0, math.MaxFloat32, func(s *streamv1.Sampling, v float32) { s.RepetitionPenalty = &v }),
+	"top_k": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := integer(param, raw, -1, math.MaxInt32)
+		k := uint32(max(v, 0)) // both -1 and 0 keep all
+		c.Request.Sampling.TopK = &k
+		return err
+	},
+	"min_tokens": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Sampling.MinTokens, err = count(param, raw, 0)
+		return err
+	},
+	"ignore_eos": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Sampling.IgnoreEos, err = boolean(param, raw)
+		return err
+	},
+	"stop_token_ids": setStopTokenIDs,
+
+	// Honoured only as far as they ask for what happens anyway.
+	"n": func(_ *Chat, param string, raw json.RawMessage) error {
+		v, err := integer(param, raw, 1, 128)
+		if err == nil && v != 1 {
+			return unsupported(param, "n is %d; only one choice can be generated", v)
+		}
+		return err
+	},
+	"logprobs": func(_ *Chat, param string, raw json.RawMessage) error {
+		v, err := boolean(param, raw)
+		if err == nil && v {
+			return unsupported(param, "logprobs are not supported by this model")
+		}
+		return err
+	},
+	"top_logprobs": func(_ *Chat, param string, raw json.RawMessage) error {
+		v, err := integer(param, raw, 0, 20)
+		if err == nil && v != 0 {
+			return unsupported(param, "logprobs are not supported by this model")
+		}
+		return err
+	},
+	"response_format": func(_ *Chat, param string, raw json.RawMessage) error {
+		return onlyKind(param, raw, "text")
+	},
+	"tools":         onlyEmpty,
+	"functions":     onlyEmpty,
+	"tool_choice":   onlyWords("none", "auto"),
+	"function_call": onlyWords("none", "auto"),
+	"modalities":    setModalities,
+	"audio":         never, "prediction": never, "web_search_options": never, "moderation": never,
+
+	// Without effect on an answer here.
+	"user": accept, "metadata": accept, "store": accept, "service_tier": accept, "safety_identifier": accept,
+	"prompt_cache_key": accept, "prompt_cache_retention": accept, "prompt_cache_options": accept,
+	"parallel_tool_calls": accept, "reasoning_effort": accept, "verbosity": accept,
+}
+
+// ParseChat reads a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at fault.
+func ParseChat(body []byte) (*Chat, error) {
+	if !utf8.Valid(body) {
+		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return nil, syntax(body, err)
+	}
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}}
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names) // the same body always gets the same error
+	for _, name := range names {
+		set, ok := setters[name]
+		if !ok {
+			return nil, streamerr.InvalidParam(printable(name), "unknown field %q", name)
+		}
+		if raw := fields[name]; !bytes.Equal(raw, []byte("null")) {
+			if err := set(c, name, raw); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch {
+	case c.Request.GetModel() == "":
+		return nil, streamerr.InvalidParam("model", "model is missing")
+	case len(c.Request.GetMessages()) == 0:
+		return nil, streamerr.InvalidParam("messages", "messages is missing or empty")
+	case c.IncludeUsage && !c.Stream:
+		return nil, streamerr.InvalidParam("stream_options", "stream_options is only allowed when stream is true")
+	}
+	return c, nil
+}
+
+// Param names a field as the body did that an inner hop calls by its name in the IDL.
+func (c *Chat) Param(inner string) string {
+	name := strings.TrimPrefix(inner, "sampling.")
+	switch name {
+	case "max_tokens":
+		if c.maxTokens != "" {
+			return c.maxTokens
+		}
+	case "prompt":
+		return "messages"
+	}
+	return name
+}
+
+func syntax(body []byte, err error) error {
+	if bytes.TrimSpace(body) == nil || len(bytes.TrimSpace(body)) == 0 {
+		return streamerr.New(streamerr.Invalid, "the body is empty; it must be a JSON object")
+	}
+	var at *json.SyntaxError
+	if errors.As(err, &at) {
+		return streamerr.New(streamerr.Invalid, "the body is not valid JSON: %v at byte %d", at, at.Offset)
+	}
+	return streamerr.New(streamerr.Invalid, "the body must be a JSON object")
+}
+
+// printable bounds a name that a stranger chose.
+func printable(name string) string {
+	q := strconv.QuoteToASCII(name[:min(len(name), 64)])
+	return q[1 : len(q)-1]
+}
+
+func accept(*Chat, string, json.RawMessage) error { return nil }
+
+func unsupported(param, format string, args ...any) error {
+	return streamerr.InvalidParam(param, format, args...)
+}
+
+func never(_ *Chat, param string, _ json.RawMessage) error {
+	return unsupported(param, "%s is not supported by this model", param)
+}
+
+func onlyEmpty(_ *Chat, param string, raw json.RawMessage) error {
+	v, err := array(param, raw)
+	if err == nil && len(v) > 0 {
+		return unsupported(param, "%s are not supported by this model", param)
+	}
+	return err
+}
+
+func onlyWords(words ...string) setter {
+	return func(_ *Chat, param string, raw json.RawMessage) error {
+		var v string
+		if json.Unmarshal(raw, &v) != nil || !slices.Contains(words, v) {
+			return unsupported(param, "%s must be one of %s, because tools are not supported by this model", param, strings.Join(words, ", "))
+		}
+		return nil
+	}
+}
+
+func onlyKind(param string, raw json.RawMessage, want string) error {
+	v, err := object(param, raw)
+	if err != nil {
+		return err
+	}
+	kind, err := text(param+".type", orNull(v["type"]))
+	if err == nil && kind != want {
+		return unsupported(param+".type", "%s.type is %q; this model only supports %q", param, kind, want)
+	}
+	return err
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+func setModalities(_ *Chat, param string, raw json.RawMessage) error {
+	var v []string
+	if json.Unmarshal(raw, &v) != nil {
+		return mismatch(param, "an array of strings", raw)
+	}
+	if !slices.Equal(v, []string{"text"}) {
+		return unsupported(param, `modalities must be ["text"]`)
+	}
+	return nil
+}
+
+func float(low, high float64, set func(*streamv1.Sampling, float32)) setter {
+	return func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := number(param, raw, low, high)
+		if err == nil {
+			set(c.Request.Sampling, v)
+		}
+		return err
+	}
+}
+
+func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
+	options, err := object(param, raw)
+	if err != nil {
+		return err
+	}
+	for name, raw := range options {
+		name = param + "." + printable(name)
+		if bytes.Equal(raw, []byte("null")) {
+			continue
+		}
+		switch name {
+		case "stream_options.include_usage":
+			if c.IncludeUsage, err = boolean(name, raw); err != nil {
+				return err
+			}
+		case "stream_options.include_obfuscation": // pads chunks against eavesdroppers; without effect on an answer
+		default:
+			return streamerr.InvalidParam(name, "unknown field %q", name)
+		}
+	}
+	return nil
+}
+
+func setMaxTokens(c *Chat, param string, raw json.RawMessage) error {
+	n, err := count(param, raw, 1)
+	if err != nil {
+		return err
+	}
+	if c.maxTokens != "" && *n != c.Request.GetSampling().GetMaxTokens() {
+		return streamerr.InvalidParam(param, "%s and %s contradict each other", c.maxTokens, param)
+	}
+	c.maxTokens = param
+	c.Request.Sampling.MaxTokens = n
+	return nil
+}
+
+func setStop(c *Chat, param string, raw json.RawMessage) error {
+	if raw[0] == '"' {
+		s, err := text(param, raw)
+		c.Request.Stop = []string{s}
+		return err
+	}
+	items, err := array(param, raw)
+	if err != nil {
+		return mismatch(param, "a string or an array of strings", raw)
+	}
+	for i, raw := range items {
+		s, err := text(fmt.Sprintf("%s[%d]", param, i), raw)
+		if err != nil {
+			return err
+		}
+		c.Request.Stop = append(c.Request.Stop, s)
+	}
+	return nil
+}
+
+func setStopTokenIDs(c *Chat, param string, raw json.RawMessage) error {
+	items, err := array(param, raw)
+	for i, raw := range items {
+		id, err := integer(fmt.Sprintf("%s[%d]", param, i), raw, 0, math.MaxInt32)
+		if err != nil {
+			return err
+		}
+		c.Request.Sampling.StopTokenIds = append(c.Request.Sampling.StopTokenIds, uint32(id))
+	}
+	return err
+}
+
+func setLogitBias(c *Chat, param string, raw json.RawMessage) error {
+	items, err := object(param, raw)
+	if err != nil {
+		return err
+	}
+	bias := make(map[uint32]float32, len(items))
+	for key, raw := range items {
+		id, err := strconv.ParseUint(key, 10, 31)
+		if err != nil {
+			return streamerr.InvalidParam(param, "%s has the key %q; keys must be token ids", param, printable(key))
+		}
+		if bias[uint32(id)], err = number(param+"."+key, raw, -100, 100); err != nil {
+			return err
+		}
+	}
+	c.Request.Sampling.LogitBias = bias
+	return nil
+}

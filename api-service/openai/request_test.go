@@ -1,0 +1,168 @@
+package openai_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/api-service/openai"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const hello = `"model":"m","messages":[{"role":"user","content":"hello"}]`
+
+func TestEveryFieldReachesTheRequest(t *testing.T) {
+	c, err := openai.ParseChat([]byte(`{
+		"model": "m",
+		"messages": [
+			{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+			{"role":"user","content":"u","name":"n"},
+			{"role":"assistant","content":null,"refusal":null,"tool_calls":[]},
+			{"role":"user","content":""}],
+		"stream": true, "stream_options": {"include_usage": true, "include_obfuscation": false},
+		"max_completion_tokens": 7, "stop": ["x","y"], "temperature": 0.5, "top_p": 0.25, "seed": -1,
+		"frequency_penalty": -2, "presence_penalty": 2, "logit_bias": {"5": -100}, "n": 1, "logprobs": false, "top_logprobs": null,
+		"top_k": -1, "min_p": 0.125, "repetition_penalty": 1.5, "min_tokens": 2, "ignore_eos": true, "stop_token_ids": [1, 2],
+		"response_format": {"type":"text"}, "tools": [], "tool_choice": "none", "modalities": ["text"],
+		"user": "u", "metadata": {"a":"b"}, "store": false, "service_tier": "auto", "parallel_tool_calls": true
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &chatv1.ChatRequest{
+		Model: "m",
+		Messages: []*chatv1.Message{
+			{Role: "system", Content: "ab"}, {Role: "user", Content: "u", Name: "n"}, {Role: "assistant"}, {Role: "user"},
+		},
+		Stop: []string{"x", "y"},
+		Sampling: &streamv1.Sampling{
+			Temperature: proto.Float32(0.5), TopP: proto.Float32(0.25), Seed: proto.Uint64(1<<64 - 1), MaxTokens: proto.Uint32(7),
+			FrequencyPenalty: proto.Float32(-2), PresencePenalty: proto.Float32(2), LogitBias: map[uint32]float32{5: -100},
+			TopK: proto.Uint32(0), MinP: proto.Float32(0.125), RepetitionPenalty: proto.Float32(1.5), MinTokens: proto.Uint32(2),
+			IgnoreEos: true, StopTokenIds: []uint32{1, 2},
+		},
+	}
+	if !c.Stream || !c.IncludeUsage || !proto.Equal(c.Request, want) {
+		t.Errorf("got  %v\nwant %v", c.Request, want)
+	}
+	for inner, outer := range map[string]string{"sampling.max_tokens": "max_completion_tokens", "sampling.top_p": "top_p", "prompt": "messages", "messages[0].role": "messages[0].role"} {
+		if got := c.Param(inner); got != outer {
+			t.Errorf("%s is called %s, want %s", inner, got, outer)
+		}
+	}
+}
+
+func TestNullAndAbsentAreTheSame(t *testing.T) {
+	for _, body := range []string{`{` + hello + `}`, `{` + hello + `,"temperature":null,"stop":null,"stream":null,"max_tokens":null,"tools":null,"seed":null}`} {
+		c, err := openai.ParseChat([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Stream || c.Request.GetSampling().Temperature != nil || c.Request.GetSampling().Seed != nil || c.Request.GetStop() != nil {
+			t.Error(c.Request)
+		}
+	}
+}
+
+func TestBadBodiesAreRefusedByName(t *testing.T) {
+	deep := strings.Repeat("[", 100) + strings.Repeat("]", 100)
+	for body, want := range map[string]struct{ param, message string }{
+		``:                                      {"", "the body is empty"},
+		` `:                                     {"", "the body is empty"},
+		`{`:                                     {"", "not valid JSON"},
+		`{"a":1}x`:                              {"", "not valid JSON"},
+		`[]`:                                    {"", "must be a JSON object"},
+		`null`:                                  {"model", "model is missing"},
+		"{\"a\":\"\xff\"}":                      {"", "not valid UTF-8"},
+		`{}`:                                    {"model", "model is missing"},
+		`{"model":"m"}`:                         {"messages", "missing or empty"},
+		`{"model":"m","messages":[]}`:           {"messages", "missing or empty"},
+		`{"model":"m","messages":"hi"}`:         {"messages", "must be an array; got a string"},
+		`{"model":"m","messages":` + deep + `}`: {"messages[0]", "must be an object; got an array"},
+		`{"model":"m","messages":[{"content":"x"}]}`:                                                          {"messages[0].role", "must be a string; got null"},
+		`{"model":"m","messages":[{"role":"robot","content":"x"}]}`:                                           {"messages[0].role", `"robot"`},
+		`{"model":"m","messages":[{"role":"user"}]}`:                                                          {"messages[0].content", "missing"},
+		`{"model":"m","messages":[{"role":"user","content":null}]}`:                                           {"messages[0].content", "must be a string or an array of parts; got null"},
+		`{"model":"m","messages":[{"role":"user","content":5}]}`:                                              {"messages[0].content", "got the number 5"},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`: {"messages[0].content[0].type", `"image_url"`},
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"text"}]}]}`:                              {"messages[0].content[0].text", "got null"},
+		`{"model":"m","messages":[{"role":"user","content":"x","color":"red"}]}`:                              {"messages[0].color", "unknown field"},
+		`{"model":"m","messages":[{"role":"assistant","content":"x","tool_calls":[{}]}]}`:                     {"messages[0].tool_calls", "not supported"},
+		`{"model":7,"messages":[]}`:                                                                           {"model", "must be a string; got the number 7"},
+		`{` + hello + `,"max_tokens":-1}`:                                                                     {"max_tokens", "is -1"},
+		`{` + hello + `,"max_tokens":0}`:                                                                      {"max_tokens", "is 0"},
+		`{` + hello + `,"max_tokens":1.5}`:                                                                    {"max_tokens", "must be an integer; got the number 1.5"},
+		`{` + hello + `,"max_tokens":1e99}`:                                                                   {"max_tokens", "must be an integer"},
+		`{` + hello + `,"max_tokens":"5"}`:                                                                    {"max_tokens", "must be an integer; got a string"},
+		`{` + hello + `,"max_tokens":5,"max_completion_tokens":6}`:                                            {"max_tokens", "contradict"},
+		`{` + hello + `,"temperature":3}`:                                                                     {"temperature", "is 3; it must be from 0 to 2"},
+		`{` + hello + `,"temperature":"hot"}`:                                                                 {"temperature", "must be a number; got a string"},
+		`{` + hello + `,"top_p":-0.5}`:                                                                        {"top_p", "is -0.5"},
+		`{` + hello + `,"frequency_penalty":2.5}`:                                                             {"frequency_penalty", "is 2.5"},
+		`{` + hello + `,"presence_penalty":[]}`:                                                               {"presence_penalty", "got an array"},
+		`{` + hello + `,"seed":1.5}`:                                                                          {"seed", "must be an integer"},
+		`{` + hello + `,"n":2}`:                                                                               {"n", "only one choice"},
+		`{` + hello + `,"n":0}`:                                                                               {"n", "from 1 to 128"},
+		`{` + hello + `,"logprobs":true}`:                                                                     {"logprobs", "not supported"},
+		`{` + hello + `,"top_logprobs":3}`:                                                                    {"top_logprobs", "not supported"},
+		`{` + hello + `,"stream":"yes"}`:                                                                      {"stream", "must be a boolean; got a string"},
+		`{` + hello + `,"stream":true,"stream_options":5}`:                                                    {"stream_options", "must be an object"},
+		`{` + hello + `,"stream":true,"stream_options":{"x":1}}`:                                              {"stream_options.x", "unknown field"},
+		`{` + hello + `,"stream_options":{"include_usage":true}}`:                                             {"stream_options", "only allowed when stream is true"},
+		`{` + hello + `,"stop":5}`:                                                                            {"stop", "a string or an array of strings; got the number 5"},
+		`{` + hello + `,"stop":["a",5]}`:                                                                      {"stop[1]", "must be a string"},
+		`{` + hello + `,"logit_bias":{"x":1}}`:                                                                {"logit_bias", `"x"`},
+		`{` + hello + `,"logit_bias":{"1":101}}`:                                                              {"logit_bias.1", "from -100 to 100"},
+		`{` + hello + `,"stop_token_ids":[-1]}`:                                                               {"stop_token_ids[0]", "is -1"},
+		`{` + hello + `,"response_format":{"type":"json_object"}}`:                                            {"response_format.type", `"json_object"`},
+		`{` + hello + `,"tools":[{"type":"function"}]}`:                                                       {"tools", "not supported"},
+		`{` + hello + `,"tool_choice":"required"}`:                                                            {"tool_choice", "one of none, auto"},
+		`{` + hello + `,"modalities":["audio"]}`:                                                              {"modalities", `["text"]`},
+		`{` + hello + `,"audio":{}}`:                                                                          {"audio", "not supported"},
+		`{` + hello + `,"temprature":1}`:                                                                      {"temprature", "unknown field"},
+		`{` + hello + `,"bad\u0000\nname":1}`:                                                                 {`bad\x00\nname`, "unknown field"},
+	} {
+		_, err := openai.ParseChat([]byte(body))
+		if err == nil {
+			t.Errorf("%s is accepted", body)
+			continue
+		}
+		e := streamerr.As(err)
+		if e.Reason != streamerr.Invalid || e.Param != want.param || !strings.Contains(e.Message, want.message) {
+			t.Errorf("%.120s\n got param %q, %v\nwant param %q, %s", body, e.Param, e, want.param, want.message)
+		}
+	}
+}
+
+func FuzzParseChat(f *testing.F) {
+	f.Add([]byte(`{` + hello + `}`))
+	f.Add([]byte(`{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"\u0000"}]}],"logit_bias":{"1":2}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, err := openai.ParseChat(body)
+		if err != nil {
+			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
+				t.Error(err)
+			}
+			return
+		}
+		if c.Request.GetModel() == "" || len(c.Request.GetMessages()) == 0 {
+			t.Error(c.Request)
+		}
+		if _, err := proto.Marshal(c.Request); err != nil {
+			t.Error(err) // such as invalid UTF-8, which could not cross to the chat-service
+		}
+	})
+}
+
+func BenchmarkParseChat(b *testing.B) {
+	body := []byte(`{"model":"m","stream":true,"temperature":0,"messages":[{"role":"system","content":"be nice"},{"role":"user","content":"hello"}]}`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := openai.ParseChat(body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// Requests to the public endpoints.
+
+import { failure, refusal } from './ending.js';
+import { Parser } from './sse.js';
+
+const completions = '/v1/chat/completions';
+
+// models returns the ids of the models that can be asked.
+export async function models() {
+  const response = await fetch('/v1/models', { cache: 'no-store' });
+  const body = await response.text();
+  if (!response.ok) {
+    const { status, message } = refusal(response.status, null, body);
+    throw new Error(`${status} ${message}`);
+  }
+  return (JSON.parse(body).data ?? []).map((model) => model.id);
+}
+
+// ask sends a chat completion request and returns its ending; it never throws. onOpen hears the stream's id, onText the
+// text as it comes. Aborting the signal closes the connection, and that is what stops the engine.
+export async function ask(request, { signal, onOpen, onText }) {
+  const answer = new Answer(performance.now());
+  let response, reader;
+  try {
+    response = await fetch(completions, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+      body: JSON.stringify(request),
+      cache: 'no-store',
+      signal,
+    });
+    onOpen(response.headers.get('X-Request-Id') ?? '');
+    if (!response.ok || !/^text\/event-stream\b/i.test(response.headers.get('Content-Type') ?? '')) {
+      return refusal(response.status, response.headers.get('Retry-After'), await response.text());
+    }
+    reader = response.body.getReader();
+    const parser = new Parser();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return answer.close();
+      let text = '';
+      for (const { data } of parser.push(value)) text += answer.take(data, performance.now());
+      if (text) onText(text);
+      if (answer.ending) {
+        drain(reader);
+        return answer.ending;
+      }
+    }
+  } catch (err) {
+    reader?.cancel().catch(() => {});
+    if (signal.aborted) return { kind: 'stopped' };
+    if (!response) return { kind: 'unreachable' };
+    return { kind: 'cut', message: err instanceof TypeError ? 'the connection broke' : err.message };
+  }
+}
+
+// An Answer folds the data frames of one stream into text and an ending.
+export class Answer {
+  ending = null;
+  #start;
+  #first; // when the first text came
+  #last; // when the finish came: the token that ends an answer takes its time as well
+  #finish = '';
+  #tokens;
+
+  constructor(start) {
+    this.#start = start;
+  }
+
+  // take returns the text that a frame adds. It throws if the frame cannot be read.
+  take(data, now) {
+    if (this.ending) return '';
+    if (data === '[DONE]') {
+      this.ending = this.#finish ? this.#completed() : { kind: 'cut', message: '[DONE] came without a finish_reason' };
+      return '';
+    }
+    let chunk;
+    try {
+      chunk = JSON.parse(data);
+    } catch {
+      throw new Error('a frame could not be read');
+    }
+    if (chunk.error) {
+      this.ending = failure(chunk.error);
+      return '';
+    }
+    this.#tokens = chunk.usage?.completion_tokens ?? this.#tokens;
+    const choice = chunk.choices?.[0];
+    const text = choice?.delta?.content ?? '';
+    if (text) this.#first ??= now;
+    if (choice?.finish_reason) {
+      this.#finish = choice.finish_reason;
+      this.#last = now;
+    }
+    return text;
+  }
+
+  // close returns the ending once no more frames come.
+  close() {
+    return this.ending ?? {
+      kind: 'cut',
+      message: `the stream ended without ${this.#finish ? '[DONE]' : 'a finish_reason or [DONE]'}`,
+    };
+  }
+
+  #completed() {
+    const ending = { kind: 'completed', finish: this.#finish, tokens: this.#tokens };
+    if (this.#first !== undefined) ending.ttft = this.#first - this.#start;
+    const seconds = (this.#last - this.#first) / 1000;
+    if (seconds > 0 && this.#tokens > 1) ending.rate = (this.#tokens - 1) / seconds;
+    return ending;
+  }
+}
+
+// drain reads what is left after the last frame, which is normally nothing, because leaving early would look to the
+// server like a client that went away. After a second it leaves all the same.
+async function drain(reader) {
+  const timer = setTimeout(() => reader.cancel().catch(() => {}), 1000);
+  try {
+    while (!(await reader.read()).done);
+  } catch {
+    // The ending is known; how the connection closes no longer matters.
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+// curl returns the command that sends the same request.
+export function curl(origin, request) {
+  const quoted = JSON.stringify(request).replaceAll("'", "'\\''");
+  return `curl -N ${origin}${completions} \\\n  -H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
+}

@@ -1,0 +1,66 @@
+// Endings: every answer has exactly one, and the page says which. An ending is {kind, ...}:
+//
+//   completed    finish, tokens, ttft, rate   finish_reason and [DONE] both arrived
+//   stopped                                   the reader of the page stopped it
+//   failed       code, message, param, path   the stream said why it failed
+//   refused      status, retryAfter + those   the answer never began
+//   cut          message                      it just ended: nobody said that it is complete
+//   unreachable                               no response at all
+
+// failure reads the OpenAI error object, with the path as Whence sends it.
+export function failure(error) {
+  const { message, code, type, param, path } = typeof error === 'string' ? { message: error } : error;
+  return {
+    kind: 'failed',
+    code: String(code ?? type ?? 'error'),
+    message: String(message ?? ''),
+    param: param ?? '',
+    path: Array.isArray(path) ? path.join(' > ') : (path ?? ''),
+  };
+}
+
+// refusal reads a response that is not a stream.
+export function refusal(status, retryAfter, body) {
+  let ending = { code: '', message: body.trim().slice(0, 300), param: '', path: '' };
+  try {
+    const { error } = JSON.parse(body);
+    if (error) ending = failure(error);
+  } catch {
+    // Not ours: a proxy's page, perhaps. Its text is all there is.
+  }
+  return { ...ending, kind: 'refused', status, retryAfter: retryAfter ?? '' };
+}
+
+// describe returns an ending as the one line that people read.
+export function describe(ending) {
+  switch (ending.kind) {
+    case 'completed':
+      return [
+        'completed',
+        ending.finish,
+        ending.tokens !== undefined && `${ending.tokens} ${ending.tokens === 1 ? 'token' : 'tokens'}`,
+        ending.ttft !== undefined && `TTFT ${Math.round(ending.ttft)} ms`,
+        ending.rate !== undefined && `${ending.rate.toFixed(ending.rate < 10 ? 1 : 0)} tok/s`,
+      ].filter(Boolean).join(' · ');
+    case 'stopped':
+      return 'stopped by you';
+    case 'failed':
+      return parts(`ended: ${ending.code}`, ending);
+    case 'refused':
+      return parts(`refused: ${[ending.status, ending.code].filter(Boolean).join(' ')}`, ending);
+    case 'cut':
+      return `cut off — ${ending.message}`;
+    default:
+      return 'no answer — the server could not be reached';
+  }
+}
+
+function parts(head, { message, param, path, retryAfter }) {
+  return [
+    head,
+    message,
+    param && `field: ${param}`,
+    path && `path: ${path}`,
+    retryAfter && `retry after: ${retryAfter}${/^\d+$/.test(retryAfter) ? ' s' : ''}`,
+  ].filter(Boolean).join(' — ');
+}

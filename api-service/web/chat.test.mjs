@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { afterEach, test } from 'node:test';
+import { Answer, ask, curl } from './assets/chat.js';
+import { describe } from './assets/ending.js';
+
+const chunk = (delta, finish_reason = null) => JSON.stringify({ choices: [{ index: 0, delta, finish_reason }], usage: null });
+const role = chunk({ role: 'assistant', content: '' });
+const usage = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":47}}';
+const frames = (...data) => data.map((line) => `data: ${line}\n\n`).join('');
+
+// serve makes fetch answer with these parts; an Error among them breaks the connection, null leaves it open.
+function serve(parts, { status = 200, type = 'text/event-stream', headers = {} } = {}) {
+  globalThis.fetch = async (_, { signal }) => {
+    signal.throwIfAborted();
+    const body = new ReadableStream({
+      start(controller) {
+        signal.addEventListener('abort', () => controller.error(signal.reason));
+        for (const part of parts) {
+          if (part === null) return;
+          if (part instanceof Error) return controller.error(part);
+          controller.enqueue(new TextEncoder().encode(part));
+        }
+        controller.close();
+      },
+    }, { highWaterMark: 0 });
+    return new Response(body, { status, headers: { 'Content-Type': type, 'X-Request-Id': 'req-1', ...headers } });
+  };
+}
+
+async function answerTo(parts, response, signal = new AbortController().signal) {
+  serve(parts, response);
+  const heard = { id: '', text: '' };
+  const ending = await ask({}, { signal, onOpen: (id) => (heard.id = id), onText: (text) => (heard.text += text) });
+  return { ...heard, ending, line: describe(ending) };
+}
+
+const realFetch = globalThis.fetch;
+afterEach(() => (globalThis.fetch = realFetch));
+
+test('a whole answer is completed, with its numbers', () => {
+  const answer = new Answer(1000);
+  assert.equal(answer.take(role, 1005), '');
+  assert.equal(answer.take(chunk({ content: 'Hel' }), 1012), 'Hel');
+  assert.equal(answer.take(chunk({ content: 'lo' }), 1500), 'lo');
+  assert.equal(answer.take(chunk({}, 'stop'), 2496), '');
+  assert.equal(answer.take(usage, 2497), '');
+  assert.equal(answer.ending, null);
+  answer.take('[DONE]', 2498);
+  assert.equal(describe(answer.ending), 'completed · stop · 47 tokens · TTFT 12 ms · 31 tok/s');
+});
+
+test('the id and the text are heard', async () => {
+  const heard = await answerTo([frames(role, chunk({ content: 'Hel' })), frames(chunk({ content: 'lo' }), chunk({}, 'length'), '[DONE]')]);
+  assert.equal(heard.id, 'req-1');
+  assert.equal(heard.text, 'Hello');
+  assert.match(heard.line, /^completed · length/);
+});
+
+test('an error in mid-stream is the ending, whatever follows', async () => {
+  const error = '{"error":{"message":"the worker went away","type":"server_error","param":null,"code":"peer_lost","path":["llm-worker","chat-service","api-service"]}}';
+  const { text, line } = await answerTo([frames(role, chunk({ content: 'Hel' }), error, chunk({ content: 'lo' }), '[DONE]')]);
+  assert.equal(text, 'Hel');
+  assert.equal(line, 'ended: peer_lost — the worker went away — path: llm-worker > chat-service > api-service');
+});
+
+test('a stream that just ends is cut off, never complete', async () => {
+  const cut = async (...data) => (await answerTo([frames(...data)])).line;
+  assert.equal(await cut(role, chunk({ content: 'Hel' })), 'cut off — the stream ended without a finish_reason or [DONE]');
+  assert.equal(await cut(role, chunk({}, 'stop'), usage), 'cut off — the stream ended without [DONE]');
+  assert.equal(await cut(role, '[DONE]'), 'cut off — [DONE] came without a finish_reason');
+  assert.match(await cut(), /^cut off/);
+});
+
+test('a broken connection and an unreadable frame are cut off', async () => {
+  assert.equal((await answerTo([frames(role), new TypeError('network error')])).line, 'cut off — the connection broke');
+  assert.equal((await answerTo([frames(role, '{"choi')])).line, 'cut off — a frame could not be read');
+});
+
+test('a refusal shows status, message and field', async () => {
+  const body = '{"error":{"message":"max_tokens is over the context","type":"invalid_request_error","param":"max_tokens","code":"invalid","path":["api-service"]}}';
+  assert.equal(
+    (await answerTo([body], { status: 400, type: 'application/json' })).line,
+    'refused: 400 invalid — max_tokens is over the context — field: max_tokens — path: api-service',
+  );
+  assert.equal(
+    (await answerTo(['try later'], { status: 429, type: 'text/plain', headers: { 'Retry-After': '2' } })).line,
+    'refused: 429 — try later — retry after: 2 s',
+  );
+  assert.match((await answerTo(['<p>hello'], { type: 'text/html' })).line, /^refused: 200/);
+});
+
+test('aborting is "stopped by you", before and during the stream', async () => {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(), 20);
+  assert.equal((await answerTo([frames(role, chunk({ content: 'Hel' })), null], {}, controller.signal)).line, 'stopped by you');
+  assert.equal((await answerTo([], {}, controller.signal)).line, 'stopped by you');
+});
+
+test('an answer that is complete does not wait for the connection to close', async () => {
+  const { line } = await answerTo([frames(role, chunk({}, 'stop'), '[DONE]'), null]);
+  assert.match(line, /^completed/);
+});
+
+test('a server that is not there is no answer', async () => {
+  globalThis.fetch = async () => { throw new TypeError('Failed to fetch'); };
+  const ending = await ask({}, { signal: new AbortController().signal, onOpen() {}, onText() {} });
+  assert.match(describe(ending), /^no answer/);
+});
+
+test('curl survives quotes', () => {
+  const command = curl('http://localhost', { messages: [{ role: 'user', content: `it's "$HOME" \`x\` $' and\nmore` }] });
+  assert.match(command, /^curl -N http:\/\/localhost\/v1\/chat\/completions \\\n/);
+  assert.ok(command.includes(String.raw`it'\''s \"$HOME\" ` + '`x` $' + String.raw`'\'' and\nmore`), command);
+});

@@ -1,0 +1,135 @@
+// Command whence runs the whole path in one process: llm-worker, chat-service and api-service, with real loopback sockets
+// between them. Each service is a command of its own, too.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/process"
+)
+
+// A config is that of all three services. What connects them is not in it.
+type config struct {
+	http, chat, worker string // addresses to listen on
+	edge               edge.Config
+	server             server.Config
+	engine             worker.Config
+	grace              time.Duration
+}
+
+func (c *config) flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.chat, "chat-listen", server.DefaultListen, "`host:port` of the chat-service; port 0 takes any")
+	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any")
+	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
+	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long running streams may finish after the first signal")
+	c.server.ModelFlags(fs)
+	c.engine.EngineFlags(fs)
+	c.edge.HTTPFlags(fs)
+}
+
+func main() {
+	var c config
+	process.Main("whence", edge.DefaultListen, c.flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+		edge.LogTo(process.Lines(log, "cloudwego"))
+		return run(ctx, c, ln, log)
+	})
+}
+
+// run serves all three until ctx is done. They drain in the order in which requests come in, so that none loses the
+// streams of the one before it.
+func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) error {
+	middle, err := net.Listen("tcp", c.chat)
+	if err != nil {
+		return err
+	}
+	back, err := net.Listen("tcp", c.worker)
+	if err != nil {
+		return err
+	}
+	c.edge.Name, c.edge.Chat, c.edge.Grace = edge.DefaultName, middle.Addr().String(), c.grace
+	c.server.Name, c.server.Worker = server.DefaultName, back.Addr().String()
+	c.server.MaxStreams, c.server.Grace = c.edge.MaxStreams, c.grace
+	c.engine.Name, c.engine.Model, c.engine.ModelName, c.engine.Grace = worker.DefaultName, c.server.Model, c.server.ModelName, c.grace
+
+	failed, all := errgroup.WithContext(ctx) // one that fails takes the others with it
+	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
+	failed.Go(func() error {
+		defer close(edgeDone)
+		return edge.Run(all, c.edge, front, log)
+	})
+	failed.Go(func() error {
+		defer close(chatDone)
+		return server.Run(after(all, edgeDone), c.server, middle, log)
+	})
+	failed.Go(func() error { return worker.Run(after(all, chatDone), c.engine, back, log) })
+	failed.Go(func() error {
+		if ready(all, front.Addr()) {
+			greet(c, front.Addr(), middle.Addr(), back.Addr())
+		}
+		return nil
+	})
+	return failed.Wait()
+}
+
+// after returns a context that is done, with ctx's cause, once ctx and the hop before have ended.
+func after(ctx context.Context, before <-chan struct{}) context.Context {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		<-before
+		cancel(context.Cause(ctx))
+	})
+	return late
+}
+
+// ready waits until the whole path answers.
+func ready(ctx context.Context, front net.Addr) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+front.String()+"/readyz", nil)
+		if err != nil {
+			return false
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				http.DefaultClient.CloseIdleConnections()
+				return true
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// greet prints what to do next.
+func greet(c config, front, middle, back net.Addr) {
+	model := c.server.ModelID()
+	fmt.Fprintf(os.Stdout, `
+Whence streams %[1]s on http://%[2]s: open it to chat, or paste one of these.
+
+curl -N http://%[2]s/v1/chat/completions -H 'Content-Type: application/json' \
+  -d '{"model":"%[1]s","stream":true,"temperature":0,"messages":[{"role":"user","content":"What happens when I close the tab?"}]}'
+
+grpcurl -plaintext -d '{"chat":{"model":"%[1]s","messages":[{"role":"user","content":"What is Whence?"}],"sampling":{"temperature":0}}}' \
+  %[3]s whence.chat.v1.Chat/Generate
+
+chat-service listens on %[3]s, llm-worker on %[4]s. Ctrl-C drains.
+
+`, model, front, middle, back)
+}
