@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,11 +21,11 @@ import (
 
 // A config is that of all three services. What connects them is not in it.
 type config struct {
-	http, chat, worker string // addresses to listen on
-	edge               edge.Config
-	server             server.Config
-	engine             worker.Config
-	grace              time.Duration
+	chat, worker string // addresses to listen on
+	edge         edge.Config
+	server       server.Config
+	engine       worker.Config
+	grace        time.Duration
 }
 
 func (c *config) flags(fs *flag.FlagSet) {
@@ -120,7 +119,7 @@ func ready(ctx context.Context, front net.Addr) bool {
 // greet prints what to do next.
 func greet(c config, front, middle, back net.Addr) {
 	model := c.server.ModelID()
-	fmt.Fprintf(os.Stdout, `
+	fmt.Printf(`
 Whence streams %[1]s on http://%[2]s: open it to chat, or paste one of these.
 
 curl -N http://%[2]s/v1/chat/completions -H 'Content-Type: application/json' \

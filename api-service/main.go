@@ -13,7 +13,7 @@ import (
 func main() {
 	var c edge.Config
 	process.Main("api-service", edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
-		edge.LogTo(process.Lines(log, "hertz"))
+		edge.LogTo(process.Lines(log, "cloudwego"))
 		return edge.Run(ctx, c, ln, log)
 	})
 }

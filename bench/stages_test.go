@@ -59,7 +59,7 @@ func BenchmarkStage(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer cc.Close() //nolint:errcheck // a benchmark's
+		defer cc.Close()
 		measure(b, 1<<20, rpc.Dial("bench", "llm-worker", workerv1.NewWorkerClient(cc).Generate, rpc.Worker), tokens)
 	})
 	b.Run("3 pipeline", func(b *testing.B) {
@@ -72,7 +72,7 @@ func BenchmarkStage(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		defer cc.Close() //nolint:errcheck // a benchmark's
+		defer cc.Close()
 		measure(b, 1000, rpc.Dial("bench", "chat-service", chatv1.NewChatClient(cc).Generate, rpc.Chat), ask)
 	})
 	b.Run("5 chunk", func(b *testing.B) {
@@ -94,13 +94,13 @@ func start(b *testing.B, up *bench.Upstream) *bench.Path {
 	return p
 }
 
-// measure reads b.N tokens in streams of at most most tokens.
-func measure[Req, Item any](b *testing.B, most int, e stream.Engine[Req, Item], ask func(n int) Req) {
+// measure reads b.N tokens, in streams of at most limit.
+func measure[Req, Item any](b *testing.B, limit int, e stream.Engine[Req, Item], ask func(n int) Req) {
 	b.Helper()
 	b.ReportAllocs()
 	b.ResetTimer()
-	for left := b.N; left > 0; left -= most {
-		for _, err := range e(b.Context(), ask(min(left, most))) {
+	for left := b.N; left > 0; left -= limit {
+		for _, err := range e(b.Context(), ask(min(left, limit))) {
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -70,6 +70,10 @@ func outward(in *openai.Chat, err *streamerr.Error) *streamerr.Error {
 		return err
 	}
 	out := *err
-	out.Param = in.Param(err.Param)
+	if out.Param = in.Param(err.Param); err.Param == "stream_id" {
+		out.Param = requestIDHeader
+	}
+	// Messages name the field, too.
+	out.Message = strings.ReplaceAll(out.Message, strings.TrimPrefix(err.Param, "sampling."), out.Param)
 	return &out
 }

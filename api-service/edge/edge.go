@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -93,13 +94,31 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	e.hop.Drain(e.config.Grace)
-	// Run returns when the listener is closed; its error then only says that.
+	if err := running(h, failed); err != nil {
+		return fmt.Errorf("http server: %w", err)
+	}
 	waiting, cancel := context.WithTimeout(context.Background(), stopWait)
 	defer cancel()
 	if err := h.Shutdown(waiting); err != nil {
 		return fmt.Errorf("http server: %w", err)
 	}
-	<-failed
+	if err := <-failed; err != nil {
+		e.log.Debug("http server has stopped", "err", err) // that its listener is closed
+	}
+	return nil
+}
+
+// running waits until h runs: Hertz cannot be shut down while it starts.
+func running(h *server.Hertz, failed <-chan error) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !h.IsRunning() {
+		select {
+		case err := <-failed:
+			return err
+		case <-tick.C:
+		}
+	}
 	return nil
 }
 
@@ -115,9 +134,17 @@ func (e *Edge) routes(h *server.Hertz) {
 		h.HEAD(f.Path, serve)
 	}
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
+		requestID(c)
 		e.refuse(c, http.StatusNotFound, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()))
 	})
+	taken := h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
+		requestID(c)
+		for _, r := range taken {
+			if prefix, rest := strings.CutSuffix(r.Path, "*id"); r.Path == string(c.Path()) || rest && strings.HasPrefix(string(c.Path()), prefix) {
+				c.Response.Header.Add("Allow", r.Method)
+			}
+		}
 		e.refuse(c, http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method()))
 	})
 }

@@ -144,11 +144,11 @@ func post(t *testing.T, url, script string, streamed bool) (*http.Response, stri
 	if streamed {
 		body = strings.TrimSuffix(body, "}") + `,"stream":true}`
 	}
-	resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body)) //nolint:noctx // bounded by the test's own
+	resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
+	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		b = append(b, "CUT"...)
@@ -181,7 +181,7 @@ func TestFailureInMidStreamIsOneDataLineAndNoDone(t *testing.T) {
 			t.Errorf("%s: %d %q", how, resp.StatusCode, body)
 		}
 	}
-	if resp, body := post(t, url, "start m say hello fail engine_failed", false); resp.StatusCode != 500 || strings.Contains(body, "hello") {
+	if resp, body := post(t, url, "start m say hello fail engine_failed", false); resp.StatusCode != http.StatusInternalServerError || strings.Contains(body, "hello") {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 }
@@ -218,7 +218,7 @@ func TestClientThatLeavesStopsTheChatService(t *testing.T) {
 			req.Header.Set("Content-Type", "application/json")
 			answered := make(chan *http.Response, 1)
 			go func() {
-				resp, _ := http.DefaultClient.Do(req) //nolint:bodyclose // closed below
+				resp, _ := http.DefaultClient.Do(req)
 				answered <- resp
 			}()
 			if strings.HasPrefix(script, "start") && streamed == "true" {
@@ -249,7 +249,7 @@ func TestClientThatDoesNotReadIsTooSlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // a test's
+	defer conn.Close()
 	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"start m flood x"}]}`
 	if _, err := io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestModelsAndHealth(t *testing.T) {
 	for path, want := range map[string]int{
 		"/v1/models": 200, "/v1/models/org/m": 200, "/v1/models/nope": 404, "/healthz": 200, "/readyz": 503, "/": 200, "/assets/app.js": 200, "/nope": 404,
 	} {
-		resp, err := http.Get(url + path) //nolint:noctx // bounded by the test's own
+		resp, err := http.Get(url + path)
 		if err != nil {
 			t.Fatal(err)
 		}

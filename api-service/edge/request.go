@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
@@ -42,6 +43,9 @@ func (e *Edge) readBody(c *app.RequestContext) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(string(c.ContentType())); err != nil || kind != "application/json" {
 		// A browser sends any other type to any site without asking, so this also keeps strangers' pages out.
 		return nil, &refusal{streamerr.InvalidParam("Content-Type", "Content-Type must be application/json"), http.StatusUnsupportedMediaType}
+	}
+	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, &refusal{streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc), http.StatusUnsupportedMediaType}
 	}
 	limit := e.config.MaxBody
 	if int64(c.Request.Header.ContentLength()) <= limit {

@@ -57,6 +57,15 @@ func text(param string, raw json.RawMessage) (string, error) {
 	return v, nil
 }
 
+// member reads a string that an object must have.
+func member(param, name string, fields map[string]json.RawMessage) (string, error) {
+	raw, ok := fields[name]
+	if !ok {
+		return "", streamerr.InvalidParam(param+"."+name, "%s.%s is missing", param, name)
+	}
+	return text(param+"."+name, raw)
+}
+
 func boolean(param string, raw json.RawMessage) (bool, error) {
 	var v bool
 	if json.Unmarshal(raw, &v) != nil {

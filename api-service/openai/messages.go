@@ -33,7 +33,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 		return nil, err
 	}
 	m := &chatv1.Message{}
-	if m.Role, err = text(param+".role", orNull(fields["role"])); err != nil {
+	if m.Role, err = member(param, "role", fields); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(roles, m.Role) {
@@ -83,6 +83,9 @@ func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(parts) == 0 {
+		return "", streamerr.InvalidParam(param, "%s has no parts", param)
+	}
 	var b strings.Builder
 	for i, raw := range parts {
 		at := fmt.Sprintf("%s[%d]", param, i)
@@ -90,14 +93,14 @@ func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		kind, err := text(at+".type", orNull(part["type"]))
+		kind, err := member(at, "type", part)
 		if err != nil {
 			return "", err
 		}
 		if kind != "text" {
 			return "", unsupported(at+".type", "%s.type is %q; this model only supports \"text\"", at, printable(kind))
 		}
-		s, err := text(at+".text", orNull(part["text"]))
+		s, err := member(at, "text", part)
 		if err != nil {
 			return "", err
 		}

@@ -64,8 +64,15 @@ var setters = map[string]setter{
 	},
 
 	// Not OpenAI's, but what vLLM and SGLang call them.
-	"min_p":              float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
-	"repetition_penalty": float(0, math.MaxFloat32, func(s *streamv1.Sampling, v float32) { s.RepetitionPenalty = &v }),
+	"min_p": float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
+	"repetition_penalty": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := number(param, raw, -math.MaxFloat32, math.MaxFloat32)
+		if err == nil && v <= 0 {
+			return streamerr.InvalidParam(param, "%s is %v; it must be over 0", param, v)
+		}
+		c.Request.Sampling.RepetitionPenalty = &v
+		return err
+	},
 	"top_k": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, -1, math.MaxInt32)
 		k := uint32(max(v, 0)) // both -1 and 0 keep all
@@ -100,7 +107,7 @@ var setters = map[string]setter{
 	"top_logprobs": func(_ *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, 0, 20)
 		if err == nil && v != 0 {
-			return unsupported(param, "logprobs are not supported by this model")
+			return unsupported(param, "top_logprobs are not supported by this model")
 		}
 		return err
 	},
@@ -126,7 +133,7 @@ func ParseChat(body []byte) (*Chat, error) {
 		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
 	}
 	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(body, &fields); err != nil {
+	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
 		return nil, syntax(body, err)
 	}
 	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}}
@@ -138,7 +145,7 @@ func ParseChat(body []byte) (*Chat, error) {
 	for _, name := range names {
 		set, ok := setters[name]
 		if !ok {
-			return nil, streamerr.InvalidParam(printable(name), "unknown field %q", name)
+			return nil, streamerr.InvalidParam(printable(name), "unknown field \"%s\"", printable(name))
 		}
 		if raw := fields[name]; !bytes.Equal(raw, []byte("null")) {
 			if err := set(c, name, raw); err != nil {
@@ -221,18 +228,11 @@ func onlyKind(param string, raw json.RawMessage, want string) error {
 	if err != nil {
 		return err
 	}
-	kind, err := text(param+".type", orNull(v["type"]))
+	kind, err := member(param, "type", v)
 	if err == nil && kind != want {
-		return unsupported(param+".type", "%s.type is %q; this model only supports %q", param, kind, want)
+		return unsupported(param+".type", "%s.type is \"%s\"; this model only supports %q", param, printable(kind), want)
 	}
 	return err
-}
-
-func orNull(raw json.RawMessage) json.RawMessage {
-	if raw == nil {
-		return json.RawMessage("null")
-	}
-	return raw
 }
 
 func setModalities(_ *Chat, param string, raw json.RawMessage) error {

@@ -225,10 +225,10 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		"NUL":                 {user("a\x00b"), "messages[0].content", ""},
 		"too long":            {user(strings.Repeat("word ", 3000)), "messages", "context of 1024 tokens"},
 		"too many tokens":     {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(1024)}}, "sampling.max_tokens", "context of 1024 tokens"},
-		"empty stop":          {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"a", ""}}, "stop", ""},
+		"empty stop":          {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"a", ""}}, "stop[1]", ""},
 		"too many stops":      {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: make([]string, 17)}, "stop", "17"},
-		"broken stop":         {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"\xff"}}, "stop", ""},
-		"stop of 2,000 bytes": {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{strings.Repeat("x", 2000)}}, "stop", ""},
+		"broken stop":         {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"\xff"}}, "stop[0]", ""},
+		"stop of 2,000 bytes": {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{strings.Repeat("x", 2000)}}, "stop[0]", ""},
 	} {
 		p := &parrot{ids: []uint32{1}}
 		_, _, _, err := read(t, chat.New(m, p.generate), c.req)

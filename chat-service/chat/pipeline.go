@@ -7,6 +7,7 @@ package chat
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"unicode/utf8"
 
@@ -19,11 +20,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An Engine answers conversations, a TokenEngine token ids.
-type (
-	Engine      = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
-	TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
-)
+// An Engine answers conversations.
+type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+
+// A TokenEngine answers token ids.
+type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Model is what the pipeline must know of a model.
 type Model struct {
@@ -36,7 +37,7 @@ type Model struct {
 
 // New returns the pipeline for m over worker.
 func New(m *Model, worker TokenEngine) Engine {
-	return validate(stopStrings(detoken.New(m.Tokenizer, render(m, tokenise(m, worker)))))
+	return validate(stopStrings(detoken.New(m.Tokenizer, oneByOne(render(m, tokenise(m, worker))))))
 }
 
 const (
@@ -51,9 +52,10 @@ func validate(next Engine) Engine {
 		if len(req.GetStop()) > maxStops {
 			return stream.Fail[*chatv1.GenerateResponse](streamerr.InvalidParam("stop", "stop has %d strings; at most %d are allowed", len(req.GetStop()), maxStops))
 		}
-		for _, s := range req.GetStop() {
+		for i, s := range req.GetStop() {
 			if s == "" || len(s) > maxStopSize || !utf8.ValidString(s) {
-				return stream.Fail[*chatv1.GenerateResponse](streamerr.InvalidParam("stop", "a stop string must be UTF-8 of 1 to %d bytes", maxStopSize))
+				at := fmt.Sprintf("stop[%d]", i)
+				return stream.Fail[*chatv1.GenerateResponse](streamerr.InvalidParam(at, "%s must be UTF-8 of 1 to %d bytes", at, maxStopSize))
 			}
 		}
 		return next(ctx, req)

@@ -8,6 +8,8 @@ import (
 	"github.com/whence-dev/whence/chat-service/stopstring"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // stopStrings ends the answer where a stop string of the request begins. Leaving the loop below is what tells the worker.
@@ -73,4 +75,31 @@ func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.Generate
 		}
 	}
 	return yield(out, nil)
+}
+
+// oneByOne splits tokens that were merged, for requests with stop strings: the answer's usage ends with the token that
+// completes a stop string, not with those that happened to come along.
+func oneByOne(next stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse] {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		if len(req.GetStop()) == 0 {
+			return next(ctx, req)
+		}
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for out, err := range next(ctx, req) {
+				merged := out.GetTokens().GetIds()
+				for ; len(merged) > 1; merged = merged[1:] {
+					one := &workerv1.Tokens{Ids: merged[:1]}
+					if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: one}}, nil) {
+						return
+					}
+				}
+				if len(merged) == 1 {
+					out.GetTokens().Ids = merged
+				}
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -11,8 +11,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -24,7 +28,9 @@ const (
 	anyWorker = "llm-worker"
 	// probeEvery is how often a worker is asked how it is, probeTimeout how long it may take to answer.
 	probeEvery   = time.Second
-	probeTimeout = 2 * time.Second
+	probeTimeout = time.Second
+	// A lost worker is dialed again as often as it is asked, not ever more seldom.
+	redialEvery = time.Second
 	// retryAfter is what callers are told while no worker is healthy.
 	retryAfter = time.Second
 	// A worker whose host vanished without a word is noticed after these two.
@@ -39,6 +45,8 @@ type Worker struct {
 	client workerv1.WorkerClient
 	check  func(*workerv1.InfoResponse) error
 	log    *slog.Logger
+	health healthpb.HealthClient
+	doubt  chan struct{}                         // capacity 1: a stream's ending says that the worker should be asked now
 	info   atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
 }
 
@@ -47,12 +55,16 @@ type Worker struct {
 func Dial(self, target string, check func(*workerv1.InfoResponse) error, log *slog.Logger) (*Worker, error) {
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("worker at %s: %w", target, err)
 	}
-	return &Worker{self: self, conn: conn, client: workerv1.NewWorkerClient(conn), check: check, log: log}, nil
+	return &Worker{
+		self: self, conn: conn, client: workerv1.NewWorkerClient(conn), health: healthpb.NewHealthClient(conn),
+		check: check, log: log, doubt: make(chan struct{}, 1),
+	}, nil
 }
 
 // Close closes the connection. Streams over it must have ended.
@@ -66,6 +78,7 @@ func (w *Worker) Watch(ctx context.Context, changed func(healthy bool)) {
 		w.probe(ctx, changed)
 		select {
 		case <-tick.C:
+		case <-w.doubt:
 		case <-ctx.Done():
 			return
 		}
@@ -75,10 +88,7 @@ func (w *Worker) Watch(ctx context.Context, changed func(healthy bool)) {
 func (w *Worker) probe(ctx context.Context, changed func(healthy bool)) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	info, err := w.client.Info(ctx, &workerv1.InfoRequest{}, grpc.WaitForReady(true))
-	if err == nil {
-		err = w.check(info)
-	}
+	info, err := w.ask(ctx)
 	if err != nil {
 		info = nil
 	}
@@ -91,6 +101,26 @@ func (w *Worker) probe(ctx context.Context, changed func(healthy bool)) {
 		w.log.Warn("worker is not healthy", "target", w.conn.Target(), "err", err)
 		changed(false)
 	}
+}
+
+// ask returns what the worker says of itself, if it takes streams and can be used.
+func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
+	info, err := w.client.Info(ctx, &workerv1.InfoRequest{})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.check(info); err != nil {
+		return nil, err
+	}
+	health, err := w.health.Check(ctx, &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
+	switch {
+	case status.Code(err) == codes.Unimplemented: // a worker that has no health service is as healthy as it answers
+	case err != nil:
+		return nil, err
+	case health.GetStatus() != healthpb.HealthCheckResponse_SERVING:
+		return nil, fmt.Errorf("%s is %s", info.GetInstance(), health.GetStatus())
+	}
+	return info, nil
 }
 
 // Healthy reports whether the worker answered when it was last asked.
@@ -107,6 +137,9 @@ func (w *Worker) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		started := false
 		for out, err := range engine(ctx, req) {
+			if errors.Is(err, streamerr.PeerLost) || errors.Is(err, streamerr.Draining) {
+				w.suspect()
+			}
 			if err != nil && !started && errors.Is(err, streamerr.PeerLost) {
 				e := streamerr.New(streamerr.Unavailable, "no healthy worker for %q", req.GetModel())
 				e.Cause, e.RetryAfter = err, retryAfter
@@ -117,5 +150,13 @@ func (w *Worker) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 				return
 			}
 		}
+	}
+}
+
+// suspect has the worker asked how it is, now.
+func (w *Worker) suspect() {
+	select {
+	case w.doubt <- struct{}{}:
+	default:
 	}
 }

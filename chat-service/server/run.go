@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -103,7 +102,7 @@ func (c *Config) ModelID() string {
 }
 
 func loadModel(c Config) (*chat.Model, error) {
-	var dir fs.FS = whencetiny.FS()
+	dir := whencetiny.FS()
 	name, owner := c.ModelID(), whencetiny.Owner
 	if c.Model != "" {
 		dir, owner = os.DirFS(c.Model), ""

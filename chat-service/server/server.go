@@ -85,7 +85,7 @@ func (s *Server) answer(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 	case "":
 		return stream.Fail[*chatv1.GenerateResponse](streamerr.InvalidParam("model", "model is missing; there is %q", s.model.Name))
 	default:
-		e := streamerr.New(streamerr.NotFound, "the model %q does not exist; there is %q", req.GetModel(), s.model.Name)
+		e := streamerr.New(streamerr.NotFound, "the model %.128q does not exist; there is %q", req.GetModel(), s.model.Name)
 		e.Param = "model"
 		return stream.Fail[*chatv1.GenerateResponse](e)
 	}

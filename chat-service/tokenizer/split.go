@@ -88,6 +88,7 @@ func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
 			join = i > 0 && match && !before
 		case mergedWithNext:
 			join = i > 0 && !match && before
+		case isolated:
 		}
 		before = match
 		if join {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -77,7 +76,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	var dir fs.FS = whencetiny.FS()
+	dir := whencetiny.FS()
 	name, owner := whencetiny.Name, whencetiny.Owner
 	if c.Model != "" {
 		dir = os.DirFS(c.Model)

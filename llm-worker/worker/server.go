@@ -3,6 +3,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"log/slog"
 	"net"
@@ -45,7 +46,7 @@ func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 // checkModel refuses requests for a model that is not here.
 func (s *Server) checkModel(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	if m := req.GetModel(); m != "" && m != s.info.GetModel() {
-		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %q", s.info.GetModel(), m)
+		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", s.info.GetModel(), m)
 		e.Param = "model"
 		return stream.Fail[*workerv1.GenerateResponse](e)
 	}
@@ -108,5 +109,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	watchdog := time.AfterFunc(stopWait, gs.Stop)
 	gs.GracefulStop()
 	watchdog.Stop()
-	return <-failed
+	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it had begun
+		return err
+	}
+	return nil
 }

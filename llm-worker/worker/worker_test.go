@@ -57,10 +57,10 @@ func start(t *testing.T, change func(*worker.Config)) (*grpc.ClientConn, context
 	return cc, cancel
 }
 
-func request(max uint32) *workerv1.TokenRequest {
+func request(limit uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{
 		Prompt:   []uint32{1534, 10, 11, 12},
-		Sampling: &streamv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(max), IgnoreEos: true},
+		Sampling: &streamv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(limit), IgnoreEos: true},
 	}
 }
 

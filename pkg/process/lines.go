@@ -10,7 +10,8 @@ import (
 
 // Lines returns a writer for a library that logs lines of text to it. Each becomes a record of log: a line marked
 // "[Error]" or "[Fatal]" a warning, because the stream that it is about has an ending of its own, the rest at level debug.
-// Libraries quote requests when they fail to parse them, so nothing after a line's first is kept.
+// Libraries quote requests when they fail to parse them, so nothing after a line's first is kept, and nothing after
+// "contents:".
 func Lines(log *slog.Logger, library string) io.Writer {
 	return lines{log.With("library", library)}
 }
@@ -28,6 +29,7 @@ func (l lines) Write(text []byte) (int, error) {
 	if _, after, ok := strings.Cut(line, "] "); ok {
 		line = after
 	}
+	line, _, _ = strings.Cut(line, "contents:")
 	l.log.Log(context.Background(), level, "library says", "text", line[:min(len(line), maxLine)])
 	return len(text), nil
 }

@@ -88,22 +88,36 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		if out, err = st.Recv(); err != nil {
 			break
 		}
-		end := c.m.End(out)
-		if !yield(out, nil) {
-			left = streamerr.New(streamerr.Completed, "the reader has what it needs")
-			if end != nil {
-				left = nil
+		if c.m.End(out) != nil {
+			if err = c.status(); err != nil {
+				break
 			}
+			left = nil
+			yield(out, nil)
 			return
 		}
-		if end != nil {
-			left = nil
-			_, _ = st.Recv() // the status, so that the call is over before the loop is left
+		if !yield(out, nil) {
+			left = streamerr.New(streamerr.Completed, "the reader has what it needs")
 			return
 		}
 	}
 	left = nil
 	yield(nil, c.ended(ctx, err))
+}
+
+// status awaits the end of the call behind its End message, within the grace, so that the peer has forgotten the stream when
+// the caller hears of its end.
+func (c *call[Req, In, Out]) status() error {
+	timer := time.AfterFunc(DefaultGrace, func() { c.cut(errLeft) })
+	defer timer.Stop()
+	switch _, err := c.st.Recv(); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return streamerr.New(streamerr.Internal, "%s sent a message after its ending", c.peer)
+	}
 }
 
 // stop says the cause to the peer and half-closes. When the grace has passed it cuts the call.

@@ -73,10 +73,15 @@ func (h *Hop) refusal(id string, err error) error {
 	}
 }
 
+// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline.
+const clockSlack = 5 * time.Millisecond
+
 // callLost says why a call is done without a Stop having come.
 func callLost(call context.Context) func() *streamerr.Error {
 	return func() *streamerr.Error {
-		if errors.Is(call.Err(), context.DeadlineExceeded) {
+		// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
+		at, ok := call.Deadline()
+		if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {
 			return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
 		}
 		return &streamerr.Error{
@@ -156,6 +161,9 @@ func (h *Hop) log(ctx context.Context, o Outcome, begun time.Time) {
 	}
 	if o.Err != nil {
 		attrs = append(attrs, slog.String("message", o.Err.Text()))
+		if o.Err.Cause != nil && o.Err.Message != "" {
+			attrs = append(attrs, slog.String("cause", o.Err.Cause.Error()))
+		}
 	} else {
 		attrs = append(attrs,
 			slog.Uint64("prompt_tokens", uint64(o.End.GetUsage().GetPromptTokens())),

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // An Error is the ending of a stream that did not complete, or a refusal to start one. Reason, Path, Message, Param and
@@ -28,12 +29,22 @@ type Error struct {
 
 // New returns an Error without a path: it gets one as it leaves its first hop.
 func New(reason Reason, format string, args ...any) *Error {
-	return &Error{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &Error{Reason: reason, Message: clip(fmt.Sprintf(format, args...))}
 }
 
 // InvalidParam returns a refusal of the field named by param.
 func InvalidParam(param, format string, args ...any) *Error {
-	return &Error{Reason: Invalid, Param: param, Message: fmt.Sprintf(format, args...)}
+	return &Error{Reason: Invalid, Param: param, Message: clip(fmt.Sprintf(format, args...))}
+}
+
+// maxText bounds a message, in bytes: messages quote requests, and travel in headers, which peers limit.
+const maxText = 2048
+
+func clip(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + "…"
+	}
+	return strings.ToValidUTF8(text, string(utf8.RuneError))
 }
 
 // Text returns what people read: the message, else the cause's text, else the reason.

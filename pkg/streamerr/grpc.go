@@ -16,27 +16,22 @@ import (
 const (
 	// Domain marks the google.rpc.ErrorInfo that is ours.
 	Domain = "whence"
-	// ReasonTrailer and PathTrailer say in gRPC trailers what ErrorInfo says in details, for clients that read no
-	// details. They are sent for completed streams too.
+	// ReasonTrailer says in a gRPC trailer what ErrorInfo says in details, for clients that read no details. It is sent
+	// for completed streams, too.
 	ReasonTrailer = "whence-end-reason"
-	PathTrailer   = "whence-end-path"
+	// PathTrailer says the path, likewise.
+	PathTrailer = "whence-end-path"
 	// ViaHeader names the hops that a call has crossed, so that a bare RST or a lost connection still yields a path.
 	ViaHeader = "whence-via"
 
 	pathKey  = "path"
 	paramKey = "param"
-	// maxText bounds a message on the wire: details travel in a header, and peers limit headers.
-	maxText = 2048
 )
 
 // GRPCStatus makes every grpc-go client and server understand e: status.FromError, status.Code and returning e from a
 // handler all work.
 func (e *Error) GRPCStatus() *status.Status {
-	text := e.Text()
-	if len(text) > maxText {
-		text = text[:maxText] + "…"
-	}
-	st := status.New(e.Reason.Code(), strings.ToValidUTF8(text, string(utf8.RuneError)))
+	st := status.New(e.Reason.Code(), clip(e.Text()))
 	if st.Code() == codes.OK {
 		return st
 	}
@@ -71,23 +66,27 @@ func FromGRPC(hop string, err error) *Error {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	e := FromStatus(st)
+	e, ours := fromStatus(st)
 	e.Cause = err
 	if len(e.Path) == 0 {
 		e.Path = NewPath(hop)
 	}
+	if !ours && e.Reason == PeerLost { // libraries put addresses into the text; they are for the log
+		e.Message = "the connection to " + hop + " broke, or could not be made"
+	}
 	return e
 }
 
-// FromStatus reads a gRPC status. The path is empty if the status is not one of ours.
-func FromStatus(st *status.Status) *Error {
-	e := &Error{Message: st.Message()}
+// fromStatus reads a gRPC status, and reports whether it is one of ours.
+func fromStatus(st *status.Status) (e *Error, ours bool) {
+	e = &Error{Message: st.Message()}
 	for _, detail := range st.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() != Domain {
 				continue
 			}
+			ours = true
 			e.Reason = ParseReason(d.GetReason())
 			if path := d.GetMetadata()[pathKey]; path != "" {
 				e.Path = ParsePath(path)
@@ -100,7 +99,7 @@ func FromStatus(st *status.Status) *Error {
 	if e.Reason == Unspecified {
 		e.Reason = fromCode(st.Code())
 	}
-	return e
+	return e, ours
 }
 
 func fromCode(code codes.Code) Reason {

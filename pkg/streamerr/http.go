@@ -33,7 +33,8 @@ func (e *Error) JSON() []byte {
 // else. A code that is not one of ours leaves the Reason Unspecified.
 func ParseJSON(b []byte) (e *Error, ok bool) {
 	var env envelope
-	if err := json.Unmarshal(b, &env); err != nil || env.Error.Message == "" {
+	_ = json.Unmarshal(b, &env) // what is not an error object has no message
+	if env.Error.Message == "" {
 		return nil, false
 	}
 	e = &Error{Message: env.Error.Message, Path: NewPath(env.Error.Path...)}

@@ -1,6 +1,7 @@
 package hfjinja
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ardanlabs/jinja"
@@ -40,7 +41,7 @@ func (b *budget) write(n int) error {
 // out stands around every expression that is written. It turns values into text as Python does.
 func (b *budget) out(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 {
-		return jinja.Undefined(), fmt.Errorf("tuples cannot be written")
+		return jinja.Undefined(), errors.New("tuples cannot be written")
 	}
 	text, err := text(args[0])
 	if err != nil {

@@ -56,6 +56,7 @@ func beginsOperand(tok token) bool {
 			return false
 		}
 		return true
+	case operator:
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package hfjinja
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,7 +19,7 @@ func globals(now func() time.Time) map[string]jinja.Value {
 		"range":           boundedRange,
 		"strftime_now": func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 			if len(args) != 1 || !args[0].IsString() {
-				return jinja.Undefined(), fmt.Errorf("strftime_now takes one format")
+				return jinja.Undefined(), errors.New("strftime_now takes one format")
 			}
 			text, err := strftime(now(), args[0].AsString())
 			return jinja.NewString(text), err
@@ -34,7 +35,7 @@ func globals(now func() time.Time) map[string]jinja.Value {
 
 func raise(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 {
-		return jinja.Undefined(), fmt.Errorf("raise_exception takes one message")
+		return jinja.Undefined(), errors.New("raise_exception takes one message")
 	}
 	message, err := text(args[0])
 	if err != nil {
@@ -46,11 +47,11 @@ func raise(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 func boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	bounds := []int64{0, 0, 1}
 	if len(args) < 1 || len(args) > 3 {
-		return jinja.Undefined(), fmt.Errorf("range takes one to three numbers")
+		return jinja.Undefined(), errors.New("range takes one to three numbers")
 	}
 	for i, arg := range args {
 		if !arg.IsInt() {
-			return jinja.Undefined(), fmt.Errorf("range takes integers")
+			return jinja.Undefined(), errors.New("range takes integers")
 		}
 		if len(args) == 1 {
 			i = 1
@@ -59,7 +60,7 @@ func boundedRange(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, er
 	}
 	start, stop, step := bounds[0], bounds[1], bounds[2]
 	if step == 0 {
-		return jinja.Undefined(), fmt.Errorf("range cannot step by 0")
+		return jinja.Undefined(), errors.New("range cannot step by 0")
 	}
 	var items []jinja.Value
 	for n := start; step > 0 && n < stop || step < 0 && n > stop; n += step {

@@ -1,7 +1,7 @@
 package hfjinja
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +34,7 @@ func toJSON(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, err
 	if sep := opts[2]; sep.IsList() && sep.AsList().Len() == 2 {
 		first, second := sep.AsList().Get(0), sep.AsList().Get(1)
 		if !first.IsString() || !second.IsString() {
-			return jinja.Undefined(), fmt.Errorf("tojson: separators are not strings")
+			return jinja.Undefined(), errors.New("tojson: separators are not strings")
 		}
 		e.item, e.key = first.AsString(), second.AsString()
 	}
@@ -74,7 +74,7 @@ func (e *encoder) value(v jinja.Value, depth int) error {
 			return e.value(v.AsDict().Data[keys[i]], depth+1)
 		})
 	default:
-		return fmt.Errorf("tojson: a value of this type has no JSON")
+		return errors.New("tojson: a value of this type has no JSON")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package hfjinja
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -131,7 +132,7 @@ func (lx *lexer) close(n int, sign string, block bool) {
 func (lx *lexer) comment() error {
 	end := strings.Index(lx.rest(), "#}")
 	if end < 0 {
-		return fmt.Errorf("comment without end")
+		return errors.New("comment without end")
 	}
 	sign := ""
 	if end > 0 {
@@ -148,7 +149,7 @@ func (lx *lexer) raw(n int) error {
 		sign = "-"
 	}
 	lx.close(n, sign, false)
-	for end := 0; end < len(lx.rest()); end++ {
+	for end := range len(lx.rest()) {
 		tag := lx.rest()[end:]
 		n := keywordTag(tag, "endraw")
 		if n == 0 {
@@ -158,7 +159,7 @@ func (lx *lexer) raw(n int) error {
 		lx.close(end+n, signAt(tag[n-3:]), true)
 		return nil
 	}
-	return fmt.Errorf("raw block without end")
+	return errors.New("raw block without end")
 }
 
 // keywordTag returns the length of the tag {% keyword %} at the start of s, with or without signs, or 0.

@@ -36,6 +36,7 @@ func New(expression string) (Pattern, error) {
 // A Literal matches itself. It is not empty.
 type Literal string
 
+// Matches implements Pattern.
 func (l Literal) Matches(dst []Span, s string) []Span {
 	for at := 0; ; {
 		i := strings.Index(s[at:], string(l))
@@ -50,6 +51,7 @@ func (l Literal) Matches(dst []Span, s string) []Span {
 // A Char matches the characters it holds for, each by itself.
 type Char func(rune) bool
 
+// Matches implements Pattern.
 func (is Char) Matches(dst []Span, s string) []Span {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])

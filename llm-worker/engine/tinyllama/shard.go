@@ -66,7 +66,7 @@ func (s shard) each(fsys fs.FS, visit func(t safetensors.Tensor, r io.Reader) er
 	if err != nil {
 		return err
 	}
-	defer f.Close() // only read
+	defer f.Close() //nolint:errcheck // only read
 	info, err := f.Stat()
 	if err != nil {
 		return err

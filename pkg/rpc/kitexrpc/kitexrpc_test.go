@@ -2,7 +2,6 @@ package kitexrpc_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -188,12 +186,11 @@ func TestResponsesAreNotCompressedBehindTheCallersBack(t *testing.T) {
 // TestClaimedLengthIsNotAllocated sends the five bytes that claim a message of 1 GiB.
 func TestClaimedLengthIsNotAllocated(t *testing.T) {
 	addr := serve(t)
-	h2c := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}}
+	h2c := &http.Transport{Protocols: new(http.Protocols)}
+	h2c.Protocols.SetUnencryptedHTTP2(true)
 	defer h2c.CloseIdleConnections()
 	body, send := io.Pipe()
-	defer send.Close() //nolint:errcheck // a pipe
+	defer send.Close()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/whence.worker.v1.Worker/Generate", body)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +204,7 @@ func TestClaimedLengthIsNotAllocated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read below
+	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, resp.Body)
 	code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
 	if code != strconv.Itoa(int(codes.ResourceExhausted)) {

@@ -36,7 +36,7 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	if !ok || args.Stream == nil {
 		return nil, errors.New("kitexrpc: not a gRPC stream")
 	}
-	conn, err := nphttp2.GetServerConn(args.Stream)
+	conn, err := nphttp2.GetServerConn(args.Stream) //nolint:staticcheck // deprecated for proxies; nothing else gives bytes before they are allocated
 	if err != nil {
 		return nil, err
 	}

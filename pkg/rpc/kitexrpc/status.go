@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/cloudwego/kitex/pkg/kerrors"
+	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	kstatus "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,8 +34,9 @@ func fromKitex(err error) error {
 	if errors.As(err, &withStatus) {
 		return status.FromProto(withStatus.GRPCStatus().Proto()).Err()
 	}
+	var broken kgrpc.ConnectionError
 	switch {
-	case errors.Is(err, kerrors.ErrGetConnection), errors.Is(err, kerrors.ErrRemoteOrNetwork), errors.Is(err, kerrors.ErrNoMoreInstance),
+	case errors.As(err, &broken), errors.Is(err, kerrors.ErrGetConnection), errors.Is(err, kerrors.ErrRemoteOrNetwork), errors.Is(err, kerrors.ErrNoMoreInstance),
 		errors.Is(err, kerrors.ErrServiceDiscovery), errors.Is(err, kerrors.ErrLoadbalance):
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, context.Canceled):

@@ -154,8 +154,8 @@ func panicReleases[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 			t.Fatal("the reader's panic was swallowed")
 		}
 	}()
-	for range s.Engine(ctx, s.longest()()) {
-		panic("reader")
+	for _, err := range s.Engine(ctx, s.longest()()) {
+		panic(err)
 	}
 }
 

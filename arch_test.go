@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/whence-dev/whence"
+
+// A goPackage is what `go list` says of a package.
+type goPackage struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	Imports         []string
+	TestImports     []string
+	XTestImports    []string
+	Standard        bool
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports,TestImports,XTestImports,Standard", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// local returns an import path within the module, without the module; "" for others.
+func local(path string) string {
+	rest, ok := strings.CutPrefix(path, module+"/")
+	if !ok {
+		return ""
+	}
+	return rest
+}
+
+func top(path string) string {
+	first, _, _ := strings.Cut(path, "/")
+	return first
+}
+
+var services = []string{"api-service", "chat-service", "llm-worker"}
+
+// TestArrowsPointDownwards: main -> service -> pkg -> idl/gen, and services never import each other.
+func TestArrowsPointDownwards(t *testing.T) {
+	allowed := map[string][]string{
+		"api-service":  {"api-service", "pkg", "idl"},
+		"chat-service": {"chat-service", "pkg", "idl"},
+		"llm-worker":   {"llm-worker", "pkg", "idl"},
+		"pkg":          {"pkg", "idl"},
+		"idl":          {"idl"},
+	}
+	for _, p := range packages(t) {
+		from := local(p.ImportPath)
+		to, bound := allowed[top(from)]
+		if !bound {
+			continue // main, bench and e2e see everything
+		}
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			if path := local(imp); path != "" && !slices.Contains(to, top(path)) {
+				t.Errorf("%s imports %s; %s may only import %v", from, path, top(from), to)
+			}
+		}
+	}
+}
+
+// TestTransportsStayWhereTheyBelong keeps stages free of gRPC, Kitex and Hertz.
+func TestTransportsStayWhereTheyBelong(t *testing.T) {
+	for library, homes := range map[string][]string{
+		"github.com/cloudwego/kitex": {"pkg/rpc/kitexrpc"},
+		"github.com/cloudwego/hertz": {"api-service/edge"},
+		"google.golang.org/grpc": {
+			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
+			"api-service/edge", "chat-service/server", "chat-service/route", "llm-worker/worker", // where servers and clients are made
+		},
+	} {
+		for _, p := range packages(t) {
+			from := local(p.ImportPath)
+			if slices.ContainsFunc(homes, func(home string) bool { return from == home || strings.HasPrefix(from, home+"/") }) {
+				continue
+			}
+			for _, imp := range p.Imports {
+				if imp == library || strings.HasPrefix(imp, library+"/") {
+					t.Errorf("%s imports %s; only %v may", from, imp, homes)
+				}
+			}
+		}
+	}
+}
+
+func TestStreamImportsOnlyTheStandardLibrary(t *testing.T) {
+	for _, p := range packages(t) {
+		if local(p.ImportPath) != "pkg/stream" {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if strings.Contains(top(imp), ".") {
+				t.Errorf("pkg/stream imports %s", imp)
+			}
+		}
+		return
+	}
+	t.Error("there is no pkg/stream")
+}
+
+// tooLarge are packages above the limit, each with its reason.
+var tooLarge = map[string]string{
+	"chat-service/tokenizer":      "one file format with many small components, none of which is of use alone",
+	"chat-service/prompt/hfjinja": "one language, from lexer to filters",
+}
+
+const (
+	maxFileLines    = 400
+	maxPackageLines = 1500
+)
+
+func TestFilesAndPackagesStaySmall(t *testing.T) {
+	for _, p := range packages(t) {
+		name := local(p.ImportPath)
+		if strings.HasPrefix(name, "idl/gen") {
+			continue
+		}
+		lines := 0
+		for _, file := range p.GoFiles {
+			n := countLines(t, filepath.Join(p.Dir, file))
+			if n > maxFileLines {
+				t.Errorf("%s/%s has %d lines; split it by noun, at most %d", name, file, n, maxFileLines)
+			}
+			lines += n
+		}
+		if _, known := tooLarge[name]; lines > maxPackageLines && !known {
+			t.Errorf("%s has %d lines; at most %d", name, lines, maxPackageLines)
+		} else if known && lines <= maxPackageLines {
+			t.Errorf("%s is no longer too large: take it off the list", name)
+		}
+	}
+}
+
+func countLines(t *testing.T, file string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(b, []byte("\n"))
+}
+
+func TestEveryPackageSaysWhatItPromises(t *testing.T) {
+	for _, p := range packages(t) {
+		name := local(p.ImportPath)
+		if strings.HasPrefix(name, "idl/gen") || len(p.GoFiles) == 0 {
+			continue
+		}
+		var docs []string
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				docs = append(docs, f.Doc.Text())
+			}
+			want := "Package " + f.Name.Name + " "
+			if f.Name.Name == "main" {
+				want = "Command "
+			}
+			if f.Doc != nil && !strings.HasPrefix(f.Doc.Text(), want) {
+				t.Errorf("%s/%s: the package comment must begin with %q", name, file, want)
+			}
+		}
+		if len(docs) != 1 {
+			t.Errorf("%s has %d package comments; it needs one", name, len(docs))
+		}
+	}
+}
+
+func TestNamesSayWhatAPackageIsFor(t *testing.T) {
+	for _, p := range packages(t) {
+		switch last := filepath.Base(p.Dir); last {
+		case "util", "utils", "common", "types", "helpers", "misc":
+			t.Errorf("%s: name it for what it does", local(p.ImportPath))
+		}
+	}
+}
+
+// TestFilesSpeakOfTheProjectAlone looks for addresses of registries and for paths of somebody's machine.
+func TestFilesSpeakOfTheProjectAlone(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		t.Skip("not a git checkout")
+	}
+	words := []string{"registry." + "npmjs", "proxy." + "golang.org", "deb." + "debian.org", "/ro" + "ot/", "/ho" + "me/", "/wo" + "rk/"}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		b, err := os.ReadFile(lines.Text())
+		if err != nil || bytes.IndexByte(b[:min(len(b), 8000)], 0) >= 0 {
+			continue // deleted, or binary
+		}
+		for _, word := range words {
+			if at := bytes.Index(b, []byte(word)); at >= 0 {
+				t.Errorf("%s:%d has %q", lines.Text(), 1+bytes.Count(b[:at], []byte("\n")), word)
+			}
+		}
+	}
+}
+
+func TestEveryServiceRunsByItself(t *testing.T) {
+	for _, service := range services {
+		if _, err := os.Stat(filepath.Join(service, "main.go")); err != nil {
+			t.Error(err)
+		}
+	}
+}

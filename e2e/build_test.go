@@ -1,0 +1,39 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// binDir holds what this run has built; TestMain removes it. It is set by build.
+var binDir string
+
+// build builds all commands, once. E2E_BUILD_FLAGS are flags of go build, such as -race.
+var build = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "whence-e2e-")
+	if err != nil {
+		return err
+	}
+	binDir = dir
+	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, strings.Fields(os.Getenv("E2E_BUILD_FLAGS"))...)
+	cmd := exec.Command("go", append(args, ".", "./api-service", "./chat-service", "./llm-worker")...)
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return nil
+})
+
+// binary returns the path of a command: whence, api-service, chat-service or llm-worker.
+func binary(t *testing.T, name string) string {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(binDir, name)
+}

@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A victim is a process that a test ends.
+type victim struct {
+	topology, service string
+	path              []string // of what the client hears of its end
+}
+
+// victims are all processes there are. In one process the edge drains first.
+var victims = []victim{
+	{allInOne, apiService, []string{"api-service"}},
+	{separate, apiService, []string{"api-service"}},
+	{separate, chatService, []string{"chat-service", "api-service"}},
+	{separate, llmWorker, []string{"llm-worker/0", "chat-service", "api-service"}},
+}
+
+func eachVictim(t *testing.T, f flags, test func(*testing.T, *whence, victim)) {
+	t.Parallel()
+	for _, v := range victims {
+		t.Run(v.topology+" "+v.service, func(t *testing.T) {
+			t.Parallel()
+			test(t, run(t, v.topology, f), v)
+		})
+	}
+}
+
+func TestDrainingProcessFinishesItsStreamsAndTakesNoMore(t *testing.T) {
+	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
+		want := w.answer(t, greedy(long, "max_tokens", 60))
+		running := w.open(t, greedy(long, "max_tokens", 60)).begun(t)
+		p := w.processes[v.service]
+		p.terminate(t)
+		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining") })
+		eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() != http.StatusOK })
+		select {
+		case <-p.exited:
+			t.Fatalf("only when %s was gone did /readyz say so", v.service)
+		default:
+		}
+		for _, stream := range []bool{false, true} {
+			resp, err := w.send(t, greedy(short, "stream", stream), "")
+			if err != nil {
+				t.Fatal(err) // the process that runs a stream still listens
+			}
+			r := readAll(t, resp)
+			e := r.completion(t).Error
+			ok := e.code() == "draining" && slices.Equal(e.Path, v.path)
+			if v.service == llmWorker && e.code() == "unavailable" {
+				ok = slices.Equal(e.Path, v.path[1:]) // the chat-service need not ask a worker that drains
+			}
+			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !ok {
+				t.Errorf("new request: status %d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.body)
+			}
+		}
+		if got := running.completed(t); got != want {
+			t.Errorf("the stream that ran got %q, want %q", got, want)
+		}
+		p.exit(t)
+	})
+}
+
+func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
+	eachVictim(t, flags{all: []string{"--drain", "100ms"}, worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
+		running := w.open(t, greedy(long)).begun(t)
+		p := w.processes[v.service]
+		p.terminate(t)
+		e := running.failed(t)
+		if e.code() != "draining" || !slices.Equal(e.Path, v.path) {
+			t.Errorf("the client reads code %q, path %v, message %q; want draining, %v", e.code(), e.Path, e.Message, v.path)
+		}
+		p.exit(t)
+		w.drained(t, running.id, v)
+	})
+}
+
+// drained wants every hop to have logged that a stream ended because of a victim's drain: those before it hear it as an
+// error, those after it as a stop.
+func (w *whence) drained(t *testing.T, stream string, v victim) {
+	t.Helper()
+	at := slices.IndexFunc(hops, func(hop string) bool { return serviceOf(hop) == v.service })
+	for i, hop := range hops {
+		path := slices.Clone(hops[min(i, at) : max(i, at)+1])
+		if i < at {
+			slices.Reverse(path)
+		}
+		got := w.ended(t, hop, stream)
+		if want := strings.Join(path, " > "); got.Reason != "draining" || got.Path != want {
+			t.Errorf("%s logged reason %s, path %q; want draining, %q", hop, got.Reason, got.Path, want)
+		}
+	}
+}
+
+func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
+	t.Parallel()
+	w := run(t, allInOne, flags{worker: []string{"--pace", "40"}})
+	running := w.open(t, greedy(long)).begun(t)
+	p := w.processes[apiService]
+	p.terminate(t)
+	p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining") })
+	p.terminate(t)
+	<-p.exited
+	if got := p.cmd.ProcessState.ExitCode(); got != 130 {
+		t.Errorf("status %d, want 130", got)
+	}
+	for {
+		if _, err := running.next(); err != nil {
+			break // cut or reset, but not [DONE]
+		}
+	}
+	if running.done {
+		t.Error("the stream claims to be complete")
+	}
+}

@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait. It is generous: only what is broken takes so long.
+const patience = 20 * time.Second
+
+// A process is a command that runs.
+type process struct {
+	name   string
+	args   []string
+	cmd    *exec.Cmd
+	out    *lines
+	logs   *lines
+	exited chan struct{} // closed when the process is gone and all it wrote is in out and logs
+	ended  bool          // the test has seen to its end
+}
+
+// start starts a command. When the test is over it must still run, unless the test itself has ended it, and end with
+// status 0 on SIGTERM. If the test fails, its log is printed.
+func start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{name: name, args: args, out: newLines(), logs: newLines(), exited: make(chan struct{})}
+	p.cmd = exec.Command(binary(t, name), args...)
+	p.cmd.Env = cleanEnv()
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.logs
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // the status is in ProcessState
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		if !p.ended {
+			p.terminate(t)
+			p.exit(t)
+		}
+		if t.Failed() {
+			t.Logf("%s %s logged:\n%s", name, strings.Join(args, " "), p.logs)
+		}
+	})
+	return p
+}
+
+// cleanEnv is the environment without the configuration of somebody's own Whence.
+func cleanEnv() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "WHENCE_") {
+			env = append(env, v)
+		}
+	}
+	return env
+}
+
+// terminate sends SIGTERM.
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	p.ended = true
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("SIGTERM for %s: %v", p.name, err)
+	}
+}
+
+// exit awaits the end of a process that was terminated, and wants status 0.
+func (p *process) exit(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		t.Errorf("%s runs %v after SIGTERM", p.name, patience)
+		p.kill(t)
+		return
+	}
+	if state := p.cmd.ProcessState; state.ExitCode() != 0 {
+		t.Errorf("%s ended with %v, not with status 0", p.name, state)
+	}
+}
+
+// kill sends SIGKILL, and returns when the process is gone.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	p.ended = true
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatalf("SIGKILL for %s: %v", p.name, err)
+	}
+	<-p.exited
+}
+
+// await returns the first line of l, which is p.out or p.logs, that match accepts, whether it has come or is to come.
+func (p *process) await(t *testing.T, l *lines, what string, match func(line string) bool) string {
+	t.Helper()
+	late := time.After(patience)
+	for from, gone := 0, false; ; {
+		lines, grown := l.since(from)
+		for _, line := range lines {
+			if match(line) {
+				return line
+			}
+		}
+		from += len(lines)
+		if gone {
+			t.Fatalf("%s ended without %s", p.name, what)
+		}
+		select {
+		case <-grown:
+		case <-p.exited:
+			gone = true
+		case <-late:
+			t.Fatalf("%s did not write %s within %v", p.name, what, patience)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+)
+
+// What most tests ask.
+const (
+	model  = "whence-tiny"
+	short  = "What happens when I close the tab?"              // answered with some 50 tokens
+	long   = "Tell me a long story about a fox in the harbor." // answered with some 400
+	idName = "X-Request-Id"
+)
+
+// An ask is a body of POST /v1/chat/completions.
+type ask map[string]any
+
+// greedy returns a request for the most likely answer. more are further fields, each a name and a value.
+func greedy(prompt string, more ...any) ask {
+	a := ask{"model": model, "temperature": 0, "messages": []any{map[string]any{"role": "user", "content": prompt}}}
+	for i := 0; i < len(more); i += 2 {
+		a[more[i].(string)] = more[i+1]
+	}
+	return a
+}
+
+// send sends a request. An empty id leaves it to the service. The test closes the body.
+func (w *whence) send(t *testing.T, a ask, id string) (*http.Response, error) {
+	body, err := json.Marshal(a)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url("/v1/chat/completions"), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if id != "" {
+		req.Header.Set(idName, id)
+	}
+	return w.http.Do(req)
+}
+
+// A reply is a whole response.
+type reply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// post sends a request and reads the whole response.
+func (w *whence) post(t *testing.T, a ask) reply {
+	t.Helper()
+	resp, err := w.send(t, a, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readAll(t, resp)
+}
+
+func readAll(t *testing.T, resp *http.Response) reply {
+	t.Helper()
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("status %s, then %v after %q", resp.Status, err, body)
+	}
+	return reply{resp.StatusCode, resp.Header, body}
+}
+
+// A completion is the body of an answer that is not streamed, or of a refusal.
+type completion struct {
+	ID      string
+	Model   string
+	Choices []struct {
+		Message      struct{ Role, Content string }
+		FinishReason string `json:"finish_reason"`
+	}
+	Usage *usage
+	Error *refusal
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+}
+
+// A refusal is an error object, in a body or in a stream.
+type refusal struct {
+	Message, Type string
+	Param, Code   *string
+	Path          []string
+}
+
+// code is the word for why.
+func (r *refusal) code() string {
+	if r == nil || r.Code == nil {
+		return ""
+	}
+	return *r.Code
+}
+
+func (r reply) completion(t *testing.T) completion {
+	t.Helper()
+	var c completion
+	if err := json.Unmarshal(r.body, &c); err != nil {
+		t.Fatalf("status %d with %q: %v", r.status, r.body, err)
+	}
+	return c
+}
+
+// answer asks for a whole answer, which must come.
+func (w *whence) answer(t *testing.T, a ask) string {
+	t.Helper()
+	r := w.post(t, a)
+	c := r.completion(t)
+	if r.status != http.StatusOK || len(c.Choices) != 1 {
+		t.Fatalf("status %d: %s", r.status, r.body)
+	}
+	return c.Choices[0].Message.Content
+}
+
+// works wants the service to answer a good request.
+func (w *whence) works(t *testing.T) {
+	t.Helper()
+	if text := w.answer(t, greedy("What is 2 + 3?")); text != "2 + 3 = 5." {
+		t.Errorf("2 + 3 is answered with %q", text)
+	}
+}

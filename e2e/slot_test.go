@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// oneSlot lets one stream run, slowly, and one wait.
+var oneSlot = flags{worker: []string{"--max-running", "1", "--max-queued", "1", "--pace", "20"}}
+
+// freed awaits that the worker has forgotten a stream, and wants every hop to say that the client left.
+func (w *whence) freed(t *testing.T, stream string) {
+	t.Helper()
+	begun := time.Now()
+	w.idle(t)
+	t.Logf("the slot was free %v after the client had left", time.Since(begun).Round(time.Microsecond))
+	w.clientGone(t, stream)
+}
+
+func TestKilledCurlFreesTheSlot(t *testing.T) {
+	curl := tool(t, "curl")
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		body, err := json.Marshal(greedy(long, "stream", true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(curl, "-sN", w.url("/v1/chat/completions"), "-H", "Content-Type: application/json", "-H", idName+": curl", "-d", string(body))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		watchdog := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer watchdog.Stop()
+		r := bufio.NewReader(out)
+		for range 3 { // role and some text
+			if _, err := frame(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.busy(t, 1, 0)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		w.freed(t, "curl")
+		w.works(t)
+	})
+}
+
+func TestClosedStreamFreesTheSlot(t *testing.T) {
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		l := w.open(t, greedy(long)).begun(t)
+		l.close()
+		w.freed(t, l.id)
+	})
+}
+
+func TestClosedRequestForAWholeAnswerFreesTheSlot(t *testing.T) {
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		conn := w.dial(t, greedy(long), "whole")
+		w.busy(t, 1, 0)
+		_ = conn.Close()
+		w.freed(t, "whole")
+	})
+}
+
+func TestResetConnectionFreesTheSlot(t *testing.T) {
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		conn := w.dial(t, greedy(long, "stream", true), "reset")
+		w.busy(t, 1, 0)
+		if err := conn.SetLinger(0); err != nil { // close with RST
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		w.freed(t, "reset")
+	})
+}
+
+func TestClosedWaitingStreamFreesItsPlaceInTheQueue(t *testing.T) {
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		runs := w.open(t, greedy(long)).begun(t)
+		for _, stream := range []bool{false, true} {
+			id := fmt.Sprint("waits-", stream)
+			conn := w.dial(t, greedy(short, "stream", stream), id)
+			w.busy(t, 1, 1)
+			_ = conn.Close()
+			w.busy(t, 1, 0)
+			w.clientGone(t, id)
+		}
+		before := runs.text.Len()
+		for runs.text.Len() == before { // the stream that runs is left alone
+			if _, err := runs.next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runs.close()
+		w.freed(t, runs.id)
+	})
+}
+
+func TestConnectionClosedDuringPrefillFreesTheSlot(t *testing.T) {
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		prompt := strings.Repeat("the fox in the harbor ", 180) // some 30 steps of the engine
+		l := w.open(t, greedy(prompt))
+		if _, err := l.next(); err != nil { // the role chunk comes once the stream is admitted, before its prefill
+			t.Fatal(err)
+		}
+		l.close()
+		if l.text.Len() > 0 {
+			t.Errorf("text came before the prefill: %q", l.text.String())
+		}
+		w.freed(t, l.id)
+
+		// Closed as soon as it is sent, a request may not get as far as the worker. Whoever saw it says the same.
+		for i := range 10 {
+			id := fmt.Sprint("sent-and-gone-", i)
+			_ = w.dial(t, greedy(prompt, "stream", i%2 == 0), id).Close()
+			if got := w.ended(t, apiService, id); got.Reason != "client_gone" || got.Path != "client > api-service" {
+				t.Errorf("logged reason %s and path %q", got.Reason, got.Path)
+			}
+		}
+		w.idle(t)
+		for _, p := range w.all() {
+			lines, _ := p.logs.since(0)
+			for _, line := range lines {
+				if strings.Contains(line, "sent-and-gone-") && !strings.Contains(line, `"reason":"client_gone","origin":"client"`) {
+					t.Errorf("%s logged %s", p.name, line)
+				}
+			}
+		}
+		w.works(t)
+	})
+}
+
+func TestOneRequestTooManyIsToldToComeBack(t *testing.T) {
+	eachTopology(t, oneSlot, func(t *testing.T, w *whence) {
+		runs := w.open(t, greedy(long)).begun(t)
+		waits := w.open(t, greedy(long))
+		w.busy(t, 1, 1)
+		for _, stream := range []bool{false, true} {
+			r := w.post(t, greedy(short, "stream", stream))
+			e := r.completion(t).Error
+			if r.status != http.StatusTooManyRequests || e.code() != "overloaded" || e.Type != "rate_limit_error" || r.header.Get("Retry-After") != "1" {
+				t.Errorf("status %d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.body)
+			}
+		}
+		runs.close()
+		waits.begun(t).close() // moved up
+		w.freed(t, waits.id)
+		w.clientGone(t, runs.id)
+		w.works(t)
+	})
+}
+
+// dial sends a request by a connection of its own and reads nothing. The connection is closed after the test.
+func (w *whence) dial(t *testing.T, a ask, id string) *net.TCPConn {
+	t.Helper()
+	body, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := w.connect(t)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", w.api, idName, id, len(body), body)
+	if _, err := conn.Write(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// hang keeps the worker from doing anything, until resume, which may be called more than once, or the end of the test.
+func (w *whence) hang(t *testing.T) (resume func()) {
+	t.Helper()
+	worker := w.processes[llmWorker].cmd.Process
+	if err := worker.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	resume = func() { _ = worker.Signal(syscall.SIGCONT) }
+	t.Cleanup(resume)
+	eventually(t, "the worker does not answer", func() bool { // the signal takes its time
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := w.client.Info(ctx, &workerv1.InfoRequest{})
+		return err != nil
+	})
+	return resume
+}
+
+func TestHeadersComeWhileTheWorkerHangs(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{})
+	want := w.answer(t, greedy(short))
+	resume := w.hang(t)
+	l := w.open(t, greedy(short)) // returns with the headers
+	first, err := l.frames.ReadString('\n')
+	if err != nil || !strings.HasPrefix(first, ":") {
+		t.Errorf("the first line is %q: %v; want a comment", first, err)
+	}
+	resume()
+	if got := l.completed(t); got != want {
+		t.Errorf("the answer is %q, want %q", got, want)
+	}
+}
+
+func TestClientThatLeavesAHangingWorkerIsNoted(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{worker: []string{"--pace", "40"}})
+	l := w.open(t, greedy(long)).begun(t)
+	resume := w.hang(t)
+	l.close()
+	for hop, path := range map[string]string{"api-service": "client > api-service", "chat-service": "client > api-service > chat-service"} {
+		if got := w.ended(t, hop, l.id); got.Reason != "client_gone" || got.Path != path {
+			t.Errorf("%s logged reason %s, path %q", hop, got.Reason, got.Path)
+		}
+	}
+	resume()
+	w.idle(t)
+	w.works(t)
+}

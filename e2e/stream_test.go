@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A chunk is the data of one event of a stream.
+type chunk struct {
+	ID      string
+	Object  string
+	Created int64
+	Model   string
+	Choices []struct {
+		Index        int
+		Delta        struct{ Role, Content *string }
+		FinishReason *string `json:"finish_reason"`
+	}
+	Usage *usage
+	Error *refusal
+}
+
+// A live is a stream that is being read.
+type live struct {
+	id     string // of the stream
+	resp   *http.Response
+	frames *bufio.Reader
+	ending
+}
+
+// An ending is what a client has read of a stream.
+type ending struct {
+	text   strings.Builder
+	finish string
+	usage  *usage
+	err    *refusal
+	done   bool // [DONE] has come
+}
+
+// open asks for a stream, which must start. It is closed after the test.
+func (w *whence) open(t *testing.T, a ask) *live {
+	t.Helper()
+	a["stream"] = true
+	resp, err := w.send(t, a, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d: %s", resp.StatusCode, readAll(t, resp).body)
+	}
+	l := newLive(resp)
+	t.Cleanup(l.close)
+	return l
+}
+
+func newLive(resp *http.Response) *live {
+	return &live{id: resp.Header.Get(idName), resp: resp, frames: bufio.NewReader(resp.Body)}
+}
+
+// close closes the client's connection if the stream runs.
+func (l *live) close() { _ = l.resp.Body.Close() }
+
+// next reads one event; io.EOF is a body that ended as bodies do.
+func (l *live) next() (chunk, error) {
+	var c chunk
+	frame, err := frame(l.frames)
+	if err != nil {
+		return c, err
+	}
+	data, ok := strings.CutPrefix(frame, "data: ")
+	if !ok {
+		return c, nil // a comment
+	}
+	if data == "[DONE]" {
+		l.done = true
+		return c, nil
+	}
+	if err := json.Unmarshal([]byte(data), &c); err != nil {
+		return c, fmt.Errorf("event %q: %w", data, err)
+	}
+	for _, choice := range c.Choices {
+		if choice.Delta.Content != nil {
+			l.text.WriteString(*choice.Delta.Content)
+		}
+		if choice.FinishReason != nil {
+			l.finish = *choice.FinishReason
+		}
+	}
+	if c.Usage != nil {
+		l.usage = c.Usage
+	}
+	if c.Error != nil {
+		l.err = c.Error
+	}
+	return c, nil
+}
+
+// begun reads until there is text.
+func (l *live) begun(t *testing.T) *live {
+	t.Helper()
+	for l.text.Len() == 0 {
+		if _, err := l.next(); err != nil {
+			t.Fatalf("the stream ended before its text: %v", err)
+		}
+	}
+	return l
+}
+
+// rest reads to the end, which must be that of the body, not of the connection.
+func (l *live) rest(t *testing.T) *ending {
+	t.Helper()
+	for {
+		if _, err := l.next(); errors.Is(err, io.EOF) {
+			return &l.ending
+		} else if err != nil {
+			t.Fatalf("the stream was cut: %v", err)
+		}
+	}
+}
+
+// completed reads to the end, which must be a good one, and returns the text.
+func (l *live) completed(t *testing.T) string {
+	t.Helper()
+	e := l.rest(t)
+	if e.err != nil || !e.done || e.finish == "" {
+		t.Fatalf("error %+v, [DONE] %t, finish_reason %q", e.err, e.done, e.finish)
+	}
+	return e.text.String()
+}
+
+// failed reads to the end, which must be one error and no [DONE], and returns the error.
+func (l *live) failed(t *testing.T) *refusal {
+	t.Helper()
+	e := l.rest(t)
+	if e.err == nil || e.done || e.finish != "" {
+		t.Fatalf("error %+v, [DONE] %t, finish_reason %q", e.err, e.done, e.finish)
+	}
+	return e.err
+}
+
+// errCut is the end of a body in the middle of a frame.
+var errCut = errors.New("the body ends in a frame")
+
+// frame reads up to a blank line and returns what stands before it.
+func frame(r *bufio.Reader) (string, error) {
+	var b strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		switch {
+		case err != nil && b.Len()+len(line) > 0:
+			return "", errors.Join(errCut, err)
+		case err != nil:
+			return "", err
+		case line == "\n":
+			return strings.TrimSuffix(b.String(), "\n"), nil
+		}
+		b.WriteString(line)
+	}
+}

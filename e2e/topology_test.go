@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// The two ways to run Whence.
+const (
+	allInOne = "all-in-one" // one process
+	separate = "separate"   // one for each service
+)
+
+var topologies = []string{allInOne, separate}
+
+// The services, by the names of their commands and, but for the worker's number, of their hops.
+const (
+	apiService  = "api-service"
+	chatService = "chat-service"
+	llmWorker   = "llm-worker"
+)
+
+// flags are the command lines of the services; all is for each of them. In one process they are one command line.
+type flags struct{ all, api, chat, worker []string }
+
+// A whence is the whole path, running.
+type whence struct {
+	topology          string
+	api, chat, worker string              // host:port
+	processes         map[string]*process // by service; the same one three times where there is but one
+	http              *http.Client        // closed after the test
+	client            workerv1.WorkerClient
+}
+
+// eachTopology runs a test once against each, in parallel.
+func eachTopology(t *testing.T, f flags, test func(*testing.T, *whence)) {
+	t.Parallel()
+	for _, topology := range topologies {
+		t.Run(topology, func(t *testing.T) {
+			t.Parallel()
+			test(t, run(t, topology, f))
+		})
+	}
+}
+
+// run starts Whence and returns when it is ready.
+func run(t *testing.T, topology string, f flags) *whence {
+	t.Helper()
+	w := &whence{topology: topology, processes: map[string]*process{}}
+	if topology == allInOne {
+		p := service(t, "whence", "127.0.0.1:0", []string{"--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0"}, f.all, f.api, f.chat, f.worker)
+		w.processes[apiService], w.processes[chatService], w.processes[llmWorker] = p, p, p
+		w.api = p.listening(t)
+		w.chat, w.worker = p.greeting(t)
+	} else {
+		w.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", f.all, f.worker)
+		w.worker = w.processes[llmWorker].listening(t)
+		w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", w.worker}, f.all, f.chat)
+		w.chat = w.processes[chatService].listening(t)
+		w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat}, f.all, f.api)
+		w.api = w.processes[apiService].listening(t)
+	}
+	transport := &http.Transport{}
+	w.http = &http.Client{Transport: transport}
+	t.Cleanup(transport.CloseIdleConnections)
+	w.client = workerv1.NewWorkerClient(dialGRPC(t, w.worker))
+	w.ready(t)
+	return w
+}
+
+// service starts one process, which logs JSON.
+func service(t *testing.T, name, listen string, args ...[]string) *process {
+	t.Helper()
+	all := []string{"--listen", listen, "--log-json"}
+	for _, more := range args {
+		all = append(all, more...)
+	}
+	return start(t, name, all...)
+}
+
+// restart starts a service, which must have ended, again on the same port.
+func (w *whence) restart(t *testing.T, name string) {
+	t.Helper()
+	p := w.processes[name]
+	w.processes[name] = start(t, name, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...) // where it listened
+	w.processes[name].listening(t)
+}
+
+// all returns the processes, each once, in the order of requests.
+func (w *whence) all() []*process {
+	if w.topology == allInOne {
+		return []*process{w.processes[apiService]}
+	}
+	return []*process{w.processes[apiService], w.processes[chatService], w.processes[llmWorker]}
+}
+
+var greeted = regexp.MustCompile(`^chat-service listens on (\S+), llm-worker on (\S+)\. `)
+
+// greeting returns the addresses that the all-in-one process prints.
+func (p *process) greeting(t *testing.T) (chat, worker string) {
+	t.Helper()
+	line := p.await(t, p.out, "its greeting", greeted.MatchString)
+	found := greeted.FindStringSubmatch(line)
+	return found[1], found[2]
+}
+
+func (w *whence) url(path string) string { return "http://" + w.api + path }
+
+// readiness is the status of /readyz, or 0 while nobody listens.
+func (w *whence) readiness() int {
+	resp, err := w.http.Get(w.url("/readyz"))
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode
+}
+
+// ready awaits that requests can be answered.
+func (w *whence) ready(t *testing.T) {
+	t.Helper()
+	eventually(t, "/readyz says ok", func() bool { return w.readiness() == http.StatusOK })
+}
+
+// idle awaits that the worker has neither running nor waiting streams, and holds no KV cache.
+func (w *whence) idle(t *testing.T) {
+	t.Helper()
+	w.busy(t, 0, 0)
+	if kv := w.load(t).GetKvUsedTokens(); kv != 0 {
+		t.Errorf("an idle worker reserves %d tokens of KV cache", kv)
+	}
+}
+
+// busy awaits that the worker runs and queues so many streams.
+func (w *whence) busy(t *testing.T, running, queued uint32) {
+	t.Helper()
+	var load *workerv1.Load
+	defer func() {
+		if t.Failed() {
+			t.Logf("the worker's load: %v", load)
+		}
+	}()
+	eventually(t, "the worker is as busy as it should be", func() bool {
+		load = w.load(t)
+		return load.GetRunning() == running && load.GetQueued() == queued
+	})
+}
+
+func (w *whence) load(t *testing.T) *workerv1.Load {
+	t.Helper()
+	info, err := w.client.Info(t.Context(), &workerv1.InfoRequest{})
+	if err != nil {
+		t.Fatalf("Worker/Info: %v", err)
+	}
+	return info.GetLoad()
+}
+
+// eventually asks again and again, within patience. It is for what no event tells.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for begun := time.Now(); !ok(); <-again.C {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// dialGRPC returns a connection of grpc-go, closed after the test.
+func dialGRPC(t *testing.T, addr string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return conn
+}
+
+// serviceOf returns the service of a hop: instances of a worker are numbered.
+func serviceOf(hop string) string {
+	service, _, _ := strings.Cut(hop, "/")
+	return service
+}
