@@ -1,6 +1,7 @@
 package hfjinja
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -35,7 +36,7 @@ func method(name string) function {
 func onString(fn func(s string, args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error)) function {
 	return func(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 		if !args[0].IsString() {
-			return jinja.Undefined(), fmt.Errorf("method of strings called on something else")
+			return jinja.Undefined(), errors.New("method of strings called on something else")
 		}
 		return fn(args[0].AsString(), args[1:], kwargs)
 	}
@@ -50,7 +51,7 @@ func trimming(trim func(string, func(rune) bool) string) function {
 			chars := args[0].AsString()
 			return jinja.NewString(trim(s, func(r rune) bool { return strings.ContainsRune(chars, r) })), nil
 		}
-		return jinja.Undefined(), fmt.Errorf("strip: characters are not a string")
+		return jinja.Undefined(), errors.New("strip: characters are not a string")
 	})
 }
 
@@ -65,7 +66,7 @@ func split(s string, args []jinja.Value, kwargs map[string]jinja.Value) (jinja.V
 	}
 	sep := opts[0].AsString()
 	if sep == "" {
-		return jinja.Undefined(), fmt.Errorf("split: empty separator")
+		return jinja.Undefined(), errors.New("split: empty separator")
 	}
 	return jinja.NewList(stringValues(strings.SplitN(s, sep, limit+1))), nil
 }
@@ -88,7 +89,7 @@ func splitWords(s string, limit int) []string {
 
 func find(s string, args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if len(args) != 1 || !args[0].IsString() {
-		return jinja.Undefined(), fmt.Errorf("find: only one string is supported")
+		return jinja.Undefined(), errors.New("find: only one string is supported")
 	}
 	i := strings.Index(s, args[0].AsString())
 	if i > 0 {
@@ -99,7 +100,7 @@ func find(s string, args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, 
 
 func items(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if !args[0].IsDict() {
-		return jinja.Undefined(), fmt.Errorf("items: not a mapping")
+		return jinja.Undefined(), errors.New("items: not a mapping")
 	}
 	d := args[0].AsDict()
 	pairs := make([]jinja.Value, len(d.Keys))

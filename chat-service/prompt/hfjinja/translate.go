@@ -1,6 +1,7 @@
 package hfjinja
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,7 +64,7 @@ func (t *translator) segment(seg segment) error {
 		return nil
 	case output:
 		if len(seg.tokens) == 0 {
-			return fmt.Errorf("empty expression")
+			return errors.New("empty expression")
 		}
 		if toks := seg.tokens; len(toks) == 1 && toks[0].kind == str {
 			t.literal(toks[0].text)
@@ -98,7 +99,7 @@ func (t *translator) literal(text string) {
 // statement handles {% keyword … %}.
 func (t *translator) statement(seg segment) error {
 	if len(seg.tokens) == 0 || seg.tokens[0].kind != name {
-		return fmt.Errorf("statement without keyword")
+		return errors.New("statement without keyword")
 	}
 	keyword, rest := seg.tokens[0].text, seg.tokens[1:]
 	switch keyword {
@@ -184,7 +185,7 @@ func (t *translator) loop(seg segment) error {
 	toks := seg.tokens[1:]
 	in := topLevel(toks, name, "in")
 	if in < 0 {
-		return fmt.Errorf("for without in")
+		return errors.New("for without in")
 	}
 	var targets []string
 	for i, tok := range toks[:in] {
