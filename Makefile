@@ -1,10 +1,12 @@
 # Thin names for the scripts.
-.PHONY: run test gen bench
+.PHONY: run test gen lint bench
 run:
 	go run .
 test:
 	./scripts/test
 gen:
 	./scripts/gen
+lint:
+	go tool -modfile=scripts/tools/lint/go.mod golangci-lint run ./...
 bench:
 	./scripts/bench

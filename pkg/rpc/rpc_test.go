@@ -89,7 +89,7 @@ func newService(name string, e engine) *service {
 	return &service{hop: &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler)}, engine: e}
 }
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,7 +98,7 @@ func listen(t *testing.T) net.Listener {
 	return ln
 }
 
-func serveGRPC(t *testing.T, svc *service) (addr string) {
+func serveGRPC(t testing.TB, svc *service) (addr string) {
 	t.Helper()
 	s := grpc.NewServer()
 	workerv1.RegisterWorkerServer(s, svc)
@@ -109,7 +109,7 @@ func serveGRPC(t *testing.T, svc *service) (addr string) {
 	return ln.Addr().String()
 }
 
-func serveKitex(t *testing.T, svc *service) (addr string) {
+func serveKitex(t testing.TB, svc *service) (addr string) {
 	t.Helper()
 	s := kitexrpc.NewServer()
 	workerv1.RegisterWorkerServer(s, svc)
@@ -124,7 +124,7 @@ func serveKitex(t *testing.T, svc *service) (addr string) {
 	return ln.Addr().String()
 }
 
-func dialGRPC(t *testing.T, addr string) grpc.ClientConnInterface {
+func dialGRPC(t testing.TB, addr string) grpc.ClientConnInterface {
 	t.Helper()
 	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -134,7 +134,7 @@ func dialGRPC(t *testing.T, addr string) grpc.ClientConnInterface {
 	return cc
 }
 
-func dialKitex(t *testing.T, addr string) grpc.ClientConnInterface {
+func dialKitex(t testing.TB, addr string) grpc.ClientConnInterface {
 	t.Helper()
 	cc, err := kitexrpc.Dial(addr, &workerv1.Worker_ServiceDesc)
 	if err != nil {
@@ -146,8 +146,8 @@ func dialKitex(t *testing.T, addr string) grpc.ClientConnInterface {
 
 var transports = []struct {
 	name  string
-	serve func(*testing.T, *service) string
-	dial  func(*testing.T, string) grpc.ClientConnInterface
+	serve func(testing.TB, *service) string
+	dial  func(testing.TB, string) grpc.ClientConnInterface
 }{
 	{"grpc to grpc", serveGRPC, dialGRPC},
 	{"grpc to kitex", serveKitex, dialGRPC},
@@ -390,7 +390,7 @@ func TestNoPeerIsPeerLostNotAHang(t *testing.T) {
 	ln := listen(t)
 	addr := ln.Addr().String()
 	_ = ln.Close()
-	for _, dial := range []func(*testing.T, string) grpc.ClientConnInterface{dialGRPC, dialKitex} {
+	for _, dial := range []func(testing.TB, string) grpc.ClientConnInterface{dialGRPC, dialKitex} {
 		var last error
 		for _, err := range engineAt(dial(t, addr), "caller", "worker")(t.Context(), ask(3)()) {
 			last = err
@@ -415,8 +415,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 	for _, tr := range transports {
 		b.Run(tr.name, func(b *testing.B) {
-			var t testing.T // for the helpers: they only fail on broken machines
-			e := engineAt(tr.dial(&t, tr.serve(&t, newService("worker", flood))), "caller", "worker")
+			e := engineAt(tr.dial(b, tr.serve(b, newService("worker", flood))), "caller", "worker")
 			b.ReportAllocs()
 			b.ResetTimer()
 			for _, err := range e(b.Context(), ask(uint32(b.N))()) {
