@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/pkg/rpc"
 )
 
 // A config is that of all three services. What connects them is not in it.
@@ -25,6 +26,7 @@ type config struct {
 	edge         edge.Config
 	server       server.Config
 	engine       worker.Config
+	timers       rpc.Timers // the edge's; those of the hops below keep their defaults
 	grace        time.Duration
 }
 
@@ -32,6 +34,8 @@ func (c *config) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.chat, "chat-listen", server.DefaultListen, "`host:port` of the chat-service; port 0 takes any")
 	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any")
 	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
+	c.timers = edge.DefaultTimers
+	c.timers.Flags(fs)
 	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long running streams may finish after the first signal")
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
@@ -57,10 +61,11 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	c.edge.Name, c.edge.Chat, c.edge.Grace = edge.DefaultName, middle.Addr().String(), c.grace
+	c.edge.Name, c.edge.Chat, c.edge.Timers, c.edge.Grace = edge.DefaultName, middle.Addr().String(), c.timers, c.grace
 	c.server.Name, c.server.Worker = server.DefaultName, back.Addr().String()
-	c.server.MaxStreams, c.server.Grace = c.edge.MaxStreams, c.grace
-	c.engine.Name, c.engine.Model, c.engine.ModelName, c.engine.Grace = worker.DefaultName, c.server.Model, c.server.ModelName, c.grace
+	c.server.MaxStreams, c.server.Timers, c.server.Grace = c.edge.MaxStreams, server.DefaultTimers, c.grace
+	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.DefaultName, c.server.Model, c.server.ModelName
+	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
 
 	failed, all := errgroup.WithContext(ctx) // one that fails takes the others with it
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})

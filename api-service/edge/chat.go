@@ -27,6 +27,10 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 		e.refuse(c, statusOf(err), err)
 		return
 	}
+	if in.Timeout, err = timeout(c, in.Timeout); err != nil {
+		e.refuse(c, statusOf(err), err)
+		return
+	}
 	in.Request.StreamId = id
 	ctx, end, err := e.hop.Begin(conn, &in.Request.StreamId, gone)
 	if err != nil {
@@ -37,6 +41,7 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	defer end()
+	ctx = rpc.WithDeadline(ctx, in.Timeout)
 	if in.Stream {
 		e.stream(ctx, c, in)
 		return

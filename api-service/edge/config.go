@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/whence-dev/whence/pkg/rpc"
 )
 
 // A Config says what api-service does.
@@ -19,6 +21,7 @@ type Config struct {
 	ReadTimeout  time.Duration // for a request's header and body
 	WriteTimeout time.Duration // for one write to a client; past it the reader is too slow
 	HeadersAfter time.Duration // how long a stream's status waits for the request to be found valid
+	Timers       rpc.Timers
 	Grace        time.Duration // for streams that run when the process drains
 }
 
@@ -37,12 +40,17 @@ const (
 	idleTimeout = 2 * time.Minute // of a kept connection between requests
 )
 
+// DefaultTimers are more patient than those of the hops below.
+var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Second}
+
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
 	fs.StringVar(&c.Chat, "chat", DefaultChat, "`host:port` of the chat-service")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	c.Timers = DefaultTimers
+	c.Timers.Flags(fs)
 	c.HTTPFlags(fs)
 }
 
@@ -70,7 +78,7 @@ func (c *Config) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
 		return fmt.Errorf("--chat: %w", err)
 	}
-	return nil
+	return c.Timers.Validate()
 }
 
 // Run serves on ln until ctx is done and the streams have drained.

@@ -28,8 +28,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// chatHop names the chat-service in paths when it cannot name itself.
-const chatHop = "chat-service"
+// Names in paths: of who asks, and of the chat-service when it cannot name itself.
+const (
+	client  = "client"
+	chatHop = "chat-service"
+)
 
 // An Edge answers HTTP requests.
 type Edge struct {
@@ -51,12 +54,12 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := chatv1.NewChatClient(conn)
+	chat := chatv1.NewChatClient(conn)
 	return &Edge{
-		config: c, log: log, conn: conn, client: client,
-		hop:    &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log},
+		config: c, log: log, conn: conn, client: chat,
+		hop:    &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log},
 		health: healthpb.NewHealthClient(conn),
-		chat:   rpc.Dial(c.Name, chatHop, client.Generate, rpc.Chat),
+		chat:   rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat),
 	}, nil
 }
 
@@ -124,6 +127,8 @@ func running(h *server.Hertz, failed <-chan error) error {
 
 func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.chatCompletions)
+	h.DELETE("/v1/streams/:id", e.stopStream)
+	h.POST("/abort_request", e.abortRequest)
 	h.GET("/v1/models", e.models)
 	h.GET("/v1/models/*id", e.model)
 	h.GET("/healthz", e.healthz)
@@ -141,7 +146,11 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
 		requestID(c)
 		for _, r := range taken {
-			if prefix, rest := strings.CutSuffix(r.Path, "*id"); r.Path == string(c.Path()) || rest && strings.HasPrefix(string(c.Path()), prefix) {
+			prefix, _, rest := strings.Cut(r.Path, "*id")
+			if !rest {
+				prefix, _, rest = strings.Cut(r.Path, ":id")
+			}
+			if r.Path == string(c.Path()) || rest && strings.HasPrefix(string(c.Path()), prefix) {
 				c.Response.Header.Add("Allow", r.Method)
 			}
 		}

@@ -284,6 +284,89 @@ func TestLiveIDCannotBeTakenTwice(t *testing.T) {
 	_, _ = first.Body.Close(), second.Body.Close()
 }
 
+func TestUserStopsAStreamByItsID(t *testing.T) {
+	url, chat := start(t, nil)
+	for name, stop := range map[string]func(id string) *http.Request{
+		"delete": func(id string) *http.Request {
+			req, _ := http.NewRequest(http.MethodDelete, url+"/v1/streams/"+id, nil)
+			return req
+		},
+		"abort_request": func(id string) *http.Request {
+			req, _ := http.NewRequest(http.MethodPost, url+"/abort_request", strings.NewReader(`{"rid":"`+id+`"}`))
+			req.Header.Set("Content-Type", "application/json")
+			return req
+		},
+	} {
+		resp, err := http.Post(url+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"start m say hi wait 1m"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := resp.Header.Get("X-Request-Id")
+		stopped, err := http.DefaultClient.Do(stop(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(stopped.Body)
+		_ = stopped.Body.Close()
+		if stopped.StatusCode != http.StatusAccepted || !strings.Contains(string(body), id) {
+			t.Errorf("%s: %d %s", name, stopped.StatusCode, body)
+		}
+		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.UserStop || cause.Path.String() != "client > api-service" {
+			t.Errorf("%s: %v", name, cause)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if strings.Contains(string(text), "[DONE]") || !strings.Contains(string(text), `"code":"user_stop"`) || !strings.Contains(string(text), `"path":["client","api-service"]`) {
+			t.Errorf("%s: %s", name, text)
+		}
+		again, err := http.DefaultClient.Do(stop(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = again.Body.Close()
+		if again.StatusCode == http.StatusAccepted {
+			t.Errorf("%s: stopped twice", name)
+		}
+	}
+}
+
+func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
+	url, chat := start(t, nil)
+	for name, set := range map[string]func(*http.Request) string{
+		"body":   func(*http.Request) string { return `,"timeout":0.05` },
+		"header": func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "0.05"); return `,"timeout":3600` },
+	} {
+		req, _ := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", nil)
+		req.Header.Set("Content-Type", "application/json")
+		body := `{"model":"m","messages":[{"role":"user","content":"wait 1m"}]` + set(req) + `}`
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(text), "deadline of api-service") {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
+		}
+		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.Deadline || cause.Path.String() != "api-service" {
+			t.Errorf("%s: %v", name, cause)
+		}
+	}
+	req, _ := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"x"}]}`))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Timeout", "soon")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Error(resp.StatusCode)
+	}
+}
+
 func TestModelsAndHealth(t *testing.T) {
 	url, _ := start(t, nil)
 	for path, want := range map[string]int{

@@ -9,9 +9,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -27,6 +29,22 @@ func requestID(c *app.RequestContext) string {
 	}
 	c.Header(requestIDHeader, id)
 	return id
+}
+
+// timeoutHeader says, in seconds, how long the answer may take; it wins over the body's timeout.
+const timeoutHeader = "X-Request-Timeout"
+
+// timeout returns the request's deadline; 0 is none.
+func timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error) {
+	header := string(c.GetHeader(timeoutHeader))
+	if header == "" {
+		return inBody, nil
+	}
+	seconds, err := strconv.ParseFloat(header, 64)
+	if err != nil || !(seconds > 0 && seconds <= openai.MaxTimeout.Seconds()) {
+		return 0, streamerr.InvalidParam(timeoutHeader, "%s is %.32q; it must be seconds, over 0 and at most %v", timeoutHeader, header, openai.MaxTimeout.Seconds())
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
 }
 
 // A refusal is an error with an HTTP status that its Reason alone does not say.
@@ -87,7 +105,7 @@ func writeError(c *app.RequestContext, status int, err *streamerr.Error) {
 
 // gone is why a stream ends whose client has closed its connection.
 func gone() *streamerr.Error {
-	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "the client closed its connection"}
+	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(client), Message: "the client closed its connection"}
 }
 
 // unwritten is why a stream ends whose client cannot be written to.

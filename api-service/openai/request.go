@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -26,8 +27,12 @@ type Chat struct {
 	Request      *chatv1.ChatRequest
 	Stream       bool
 	IncludeUsage bool
-	maxTokens    string // the field that said so
+	Timeout      time.Duration // how long the answer may take; 0 is no limit
+	maxTokens    string        // the field that said so
 }
+
+// MaxTimeout is the longest timeout that a request may ask for.
+const MaxTimeout = 24 * time.Hour
 
 // A setter reads one field; raw is not null.
 type setter func(c *Chat, param string, raw json.RawMessage) error
@@ -88,6 +93,16 @@ var setters = map[string]setter{
 		return err
 	},
 	"stop_token_ids": setStopTokenIDs,
+
+	// Not OpenAI's either, but what several gateways call it: seconds.
+	"timeout": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := number(param, raw, 0, MaxTimeout.Seconds())
+		if err == nil && v == 0 {
+			return streamerr.InvalidParam(param, "%s is 0; it must be over 0", param)
+		}
+		c.Timeout = time.Duration(float64(v) * float64(time.Second))
+		return err
+	},
 
 	// Honoured only as far as they ask for what happens anyway.
 	"n": func(_ *Chat, param string, raw json.RawMessage) error {

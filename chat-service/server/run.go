@@ -21,11 +21,12 @@ import (
 
 // A Config says what chat-service does. The zero value serves the embedded model from a worker at DefaultWorker.
 type Config struct {
-	Name       string        // in paths and logs
-	Worker     string        // host:port of the llm-worker
-	Model      string        // Hugging Face directory with tokenizer and template; "" is the embedded model
-	ModelName  string        // what requests call the model; "" is the worker's name for it
-	MaxStreams int           // live streams at most; further ones are OVERLOADED
+	Name       string // in paths and logs
+	Worker     string // host:port of the llm-worker
+	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
+	ModelName  string // what requests call the model; "" is the worker's name for it
+	MaxStreams int    // live streams at most; further ones are OVERLOADED
+	Timers     rpc.Timers
 	Grace      time.Duration // for streams that run when the process drains
 }
 
@@ -38,12 +39,17 @@ const (
 	DefaultGrace      = 30 * time.Second
 )
 
+// DefaultTimers are more patient than the worker's, and less than the edge's.
+var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second}
+
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
 	fs.StringVar(&c.Worker, "worker", DefaultWorker, "`host:port` of the llm-worker")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	c.Timers = DefaultTimers
+	c.Timers.Flags(fs)
 	c.ModelFlags(fs)
 }
 
@@ -61,7 +67,7 @@ func (c *Config) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Worker); err != nil {
 		return fmt.Errorf("--worker: %w", err)
 	}
-	return nil
+	return c.Timers.Validate()
 }
 
 // Run serves on ln until ctx is done and the streams have drained.
@@ -78,7 +84,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer worker.Close() //nolint:errcheck // nothing is lost: the streams have drained
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log}
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log}
 	s := New(hop, model, chat.New(model, worker.Generate))
 
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -15,6 +15,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
@@ -28,6 +29,7 @@ type Config struct {
 	Pace       float64 // tokens per second per stream; 0 is as fast as the engine goes
 	KVTokens   int     // size of the KV cache, in tokens; 0 is the engine's default
 	Threads    int     // of the engine; 0 is the engine's default
+	Timers     rpc.Timers
 	Grace      time.Duration
 }
 
@@ -38,12 +40,17 @@ const (
 	DefaultGrace  = 30 * time.Second
 )
 
+// DefaultTimers are the least patient of the path's.
+var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Second}
+
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of a LlamaForCausalLM; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	c.Timers = DefaultTimers
+	c.Timers.Flags(fs)
 	c.EngineFlags(fs)
 }
 
@@ -68,7 +75,7 @@ func (c *Config) Validate() error {
 	case c.KVTokens < 0 || c.Threads < 0:
 		return errors.New("--kv-tokens and --threads must not be negative")
 	}
-	return nil
+	return c.Timers.Validate()
 }
 
 // Run serves on ln until ctx is done and the streams have drained.
@@ -104,6 +111,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		VocabSize:     uint32(model.VocabSize()),
 		EosTokenIds:   model.EOS(),
 	}, loop.Load, log)
+	s.hop.Timers = c.Timers
 
 	// The loop outlives ctx: it stops when the streams have drained.
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -26,6 +26,8 @@ type Hop struct {
 	Live stream.Set
 	// Grace is how long a stopped stream has to say goodbye; 0 is DefaultGrace.
 	Grace time.Duration
+	// Timers bound what streams may take.
+	Timers Timers
 	// Log gets one line per ended stream.
 	Log *slog.Logger
 }

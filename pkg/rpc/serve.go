@@ -82,10 +82,13 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		}
 		h.log(ctx, o, begun)
 	}()
+	timers := h.watch(ctx)
+	defer timers.end()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
 			return Outcome{Err: streamerr.Via(h.Name, err)}
 		}
+		timers.item(m.Tokens(out))
 		end := m.End(out)
 		if end != nil {
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
