@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -43,6 +44,9 @@ func (c *config) flags(fs *flag.FlagSet) {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "why" {
+		process.Exit("whence why", why(os.Args[2:], os.Stdout))
+	}
 	var c config
 	process.Main("whence", edge.DefaultListen, c.flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/web"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -36,13 +37,14 @@ const (
 
 // An Edge answers HTTP requests.
 type Edge struct {
-	config Config
-	log    *slog.Logger
-	hop    *rpc.Hop
-	conn   *kitexrpc.ClientConn
-	client chatv1.ChatClient
-	health healthpb.HealthClient
-	chat   stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+	config  Config
+	log     *slog.Logger
+	hop     *rpc.Hop
+	conn    *kitexrpc.ClientConn
+	client  chatv1.ChatClient
+	streams streamv1.StreamsClient
+	health  healthpb.HealthClient
+	chat    stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 }
 
 // New returns an edge in front of the chat-service of c. The caller closes it.
@@ -50,16 +52,17 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	conn, err := kitexrpc.Dial(c.Chat, &chatv1.Chat_ServiceDesc, &healthpb.Health_ServiceDesc)
+	conn, err := kitexrpc.Dial(c.Chat, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
 	if err != nil {
 		return nil, err
 	}
 	chat := chatv1.NewChatClient(conn)
 	return &Edge{
 		config: c, log: log, conn: conn, client: chat,
-		hop:    &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log},
-		health: healthpb.NewHealthClient(conn),
-		chat:   rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat),
+		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log},
+		streams: streamv1.NewStreamsClient(conn),
+		health:  healthpb.NewHealthClient(conn),
+		chat:    rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat),
 	}, nil
 }
 
@@ -127,6 +130,8 @@ func running(h *server.Hertz, failed <-chan error) error {
 
 func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.chatCompletions)
+	h.GET("/v1/streams", e.listStreams)
+	h.GET("/v1/streams/:id", e.why)
 	h.DELETE("/v1/streams/:id", e.stopStream)
 	h.POST("/abort_request", e.abortRequest)
 	h.GET("/v1/models", e.models)

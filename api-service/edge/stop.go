@@ -2,12 +2,12 @@ package edge
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -20,7 +20,7 @@ func (e *Edge) stopStream(ctx context.Context, c *app.RequestContext) {
 	e.stopByID(ctx, c, c.Param("id"))
 }
 
-// abortRequest is SGLang's POST /abort_request {"rid":"..."}. SGLang takes rid for a prefix; here it names one stream.
+// abortRequest is SGLang's POST /abort_request.
 func (e *Edge) abortRequest(ctx context.Context, c *app.RequestContext) {
 	requestID(c)
 	body, err := e.readBody(c)
@@ -28,27 +28,19 @@ func (e *Edge) abortRequest(ctx context.Context, c *app.RequestContext) {
 		e.refuse(c, statusOf(err), err)
 		return
 	}
-	var in struct {
-		RID      string `json:"rid"`
-		AbortAll bool   `json:"abort_all"`
+	rid, err := story.ParseAbort(body)
+	if err != nil {
+		e.refuse(c, statusOf(err), err)
+		return
 	}
-	switch err := json.Unmarshal(body, &in); {
-	case err != nil:
-		e.refuse(c, http.StatusBadRequest, streamerr.New(streamerr.Invalid, "the body must be a JSON object with a string rid: %v", err))
-	case in.AbortAll:
-		e.refuse(c, http.StatusBadRequest, streamerr.InvalidParam("abort_all", "abort_all is not supported: it would end other users' streams"))
-	case in.RID == "":
-		e.refuse(c, http.StatusBadRequest, streamerr.InvalidParam("rid", "rid is missing"))
-	default:
-		e.stopByID(ctx, c, in.RID)
-	}
+	e.stopByID(ctx, c, rid)
 }
 
 // stopByID ends a stream with USER_STOP, wherever it is: a stream of another api-service is stopped where all of them meet,
 // in the chat-service, and its ending goes up to the one that owns it.
 func (e *Edge) stopByID(ctx context.Context, c *app.RequestContext, id string) {
-	if !stream.ValidID(id) {
-		e.refuse(c, http.StatusBadRequest, streamerr.InvalidParam("id", "%.64q is no stream's id", id))
+	if err := checkID(id); err != nil {
+		e.refuse(c, statusOf(err), err)
 		return
 	}
 	cause := &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(client), Message: "the client asked for the stream to stop"}
@@ -60,15 +52,7 @@ func (e *Edge) stopByID(ctx context.Context, c *app.RequestContext, id string) {
 			return
 		}
 	}
-	answer, err := json.Marshal(struct {
-		ID    string `json:"id"`
-		State string `json:"state"`
-		AgeMS int64  `json:"age_ms"`
-	}{id, "stopping", age.Milliseconds()})
-	if err != nil {
-		panic(err) // strings and a number
-	}
-	c.Data(http.StatusAccepted, "application/json", answer)
+	c.Data(http.StatusAccepted, "application/json", story.Stopping(id, age))
 }
 
 func (e *Edge) stopBelow(ctx context.Context, id string, cause *streamerr.Error) (time.Duration, error) {
@@ -82,4 +66,40 @@ func (e *Edge) stopBelow(ctx context.Context, id string, cause *streamerr.Error)
 		return 0, streamerr.FromGRPC(chatHop, err)
 	}
 	return resp.GetStream().GetAge().AsDuration(), nil
+}
+
+// listStreams is GET /v1/streams: those that run here.
+func (e *Edge) listStreams(_ context.Context, c *app.RequestContext) {
+	c.Data(http.StatusOK, "application/json", story.List(e.hop.Ledger.Live()))
+}
+
+// why is GET /v1/streams/{id}: what every hop that knows the stream tells of it.
+func (e *Edge) why(ctx context.Context, c *app.RequestContext) {
+	requestID(c)
+	id := c.Param("id")
+	if err := checkID(id); err != nil {
+		e.refuse(c, statusOf(err), err)
+		return
+	}
+	var hops []*streamv1.Record
+	if own := e.hop.Ledger.Get(id); own != nil {
+		hops = append(hops, own)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	resp, err := e.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
+	hops = append(hops, resp.GetHops()...)
+	if len(hops) == 0 {
+		err := streamerr.FromGRPC(chatHop, err)
+		e.refuse(c, statusOf(err), err)
+		return
+	}
+	c.Data(http.StatusOK, "application/json", story.New(hops).JSON())
+}
+
+func checkID(id string) error {
+	if stream.ValidID(id) {
+		return nil
+	}
+	return streamerr.InvalidParam("id", "%.64q is no stream's id", id)
 }

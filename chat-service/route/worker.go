@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -159,4 +160,15 @@ func (w *Worker) suspect() {
 	case w.doubt <- struct{}{}:
 	default:
 	}
+}
+
+// Why returns what the worker knows of a stream; nothing if it cannot be asked.
+func (w *Worker) Why(ctx context.Context, id string) []*streamv1.Record {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	resp, err := streamv1.NewStreamsClient(w.conn).Why(ctx, &streamv1.WhyRequest{StreamId: id})
+	if err != nil {
+		return nil // the hops that can be asked tell what they know
+	}
+	return resp.GetHops()
 }

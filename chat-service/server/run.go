@@ -85,7 +85,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	}
 	defer worker.Close() //nolint:errcheck // nothing is lost: the streams have drained
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log}
-	s := New(hop, model, chat.New(model, worker.Generate))
+	s := New(hop, model, chat.New(model, worker.Generate), worker.Why)
 
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -29,11 +30,13 @@ type Server struct {
 	engine chat.Engine
 	begun  time.Time
 	health *health.Server
+	below  func(ctx context.Context, id string) []*streamv1.Record
 }
 
-// New returns a server of one model, whose pipeline is engine. It is not healthy until SetHealthy says so.
-func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine) *Server {
-	s := &Server{hop: hop, model: model, engine: engine, begun: time.Now(), health: health.NewServer()}
+// New returns a server of one model, whose pipeline is engine; below tells what the hops below know of a stream. It is not
+// healthy until SetHealthy says so.
+func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine, below func(ctx context.Context, id string) []*streamv1.Record) *Server {
+	s := &Server{hop: hop, model: model, engine: engine, below: below, begun: time.Now(), health: health.NewServer()}
 	s.SetHealthy(false)
 	return s
 }
@@ -112,6 +115,7 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
 	chatv1.RegisterChatServer(srv, s)
+	rpc.RegisterStreams(srv, s.hop, s.below)
 	healthpb.RegisterHealthServer(srv, s.health)
 	reflection.RegisterV1(srv)
 	failed := make(chan error, 1)

@@ -8,6 +8,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -33,7 +34,11 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, err)
 			return
 		}
-		defer l.leave(ctx, s)
+		record, counted := ledger.Of(ctx), 0
+		defer func() {
+			l.leave(ctx, s)
+			record.In(s.total() - counted) // with those that nobody has read
+		}()
 		if !yield(l.started(ctx, s, ahead), nil) {
 			return
 		}
@@ -43,10 +48,16 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			case <-s.box.ready:
 			case <-stopping:
 				l.leave(ctx, s)
+				if s.gone() {
+					record.Confirmed()
+				}
 				yield(nil, stream.Cause(ctx))
 				return
 			}
 			tokens, end, err := s.box.take()
+			n := len(tokens.GetTokens().GetIds())
+			record.In(n)
+			counted += n
 			if tokens != nil && !yield(tokens, nil) {
 				return
 			}
@@ -94,11 +105,9 @@ func (l *Loop) enter(req *workerv1.TokenRequest) (s *sequence, ahead int, err er
 // leave makes the loop forget a sequence, and returns when it has, or when the stream is killed.
 func (l *Loop) leave(ctx context.Context, s *sequence) {
 	l.mu.Lock()
-	select {
-	case <-s.released:
+	if s.gone() {
 		l.mu.Unlock()
 		return
-	default:
 	}
 	if i := slices.Index(l.waiting, s); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
@@ -113,6 +122,24 @@ func (l *Loop) leave(ctx context.Context, s *sequence) {
 	case <-s.released:
 	case <-ctx.Done():
 	}
+}
+
+// gone reports whether the model has forgotten the sequence.
+func (s *sequence) gone() bool {
+	select {
+	case <-s.released:
+		return true
+	default:
+		return false
+	}
+}
+
+// total returns how many tokens were generated, once the sequence is gone; before that it is not known.
+func (s *sequence) total() int {
+	if !s.gone() {
+		return 0
+	}
+	return int(s.generated)
 }
 
 func (l *Loop) poke() {

@@ -95,6 +95,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	hs.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(gs, hs)
 	workerv1.RegisterWorkerServer(gs, s)
+	rpc.RegisterStreams(gs, &s.hop, nil)
 	reflection.Register(gs)
 
 	failed := make(chan error, 1)

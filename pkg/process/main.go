@@ -20,14 +20,14 @@ func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Conte
 	l.Flags(fs)
 	flags(fs)
 	if err := Parse(fs, os.Args[1:], os.Stdout); err != nil {
-		exit(name, err)
+		Exit(name, err)
 	}
 	log := l.Logger(os.Stderr)
 	ctx, stop := Signals(log)
 	defer stop()
 	ln, err := net.Listen("tcp", *addr)
 	if err != nil {
-		exit(name, err)
+		Exit(name, err)
 	}
 	log.Info("listening", "addr", ln.Addr().String())
 	if err := run(ctx, ln, log); err != nil {
@@ -38,9 +38,9 @@ func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Conte
 	os.Exit(0)
 }
 
-// exit ends a process whose configuration is wrong, or that was only asked for help.
-func exit(name string, err error) {
-	if errors.Is(err, flag.ErrHelp) {
+// Exit ends the process: with 0 if err is nil or says that help was asked for, else with 2, and err on standard error.
+func Exit(name string, err error) {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
 	}
 	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -61,6 +62,7 @@ type call[Req, In, Out any] struct {
 }
 
 func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStreamingClient[In, Out], error), yield func(*Out, error) bool) {
+	record := ledger.Of(ctx)
 	undo := stream.AfterStop(ctx, c.stop)
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	defer func() {
@@ -77,7 +79,9 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 				break
 			}
 		}
-		timer.Stop()
+		if timer.Stop() { // the peer has ended the call by itself
+			record.Confirmed()
+		}
 	}()
 
 	st, err := open()
@@ -88,6 +92,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		if out, err = st.Recv(); err != nil {
 			break
 		}
+		record.In(c.m.Tokens(out))
 		if c.m.End(out) != nil {
 			if err = c.status(); err != nil {
 				break

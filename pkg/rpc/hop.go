@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -26,6 +26,8 @@ type Hop struct {
 	Live stream.Set
 	// Grace is how long a stopped stream has to say goodbye; 0 is DefaultGrace.
 	Grace time.Duration
+	// Ledger remembers what became of them.
+	Ledger ledger.Ledger
 	// Timers bound what streams may take.
 	Timers Timers
 	// Log gets one line per ended stream.
@@ -36,10 +38,11 @@ type Hop struct {
 // then.
 const retryAfterDrain = time.Second
 
-// Begin takes a stream in. id points to the id that the caller gave it, and is filled if it gave none. When parent is done
+// Begin takes a stream in. id points to the id that the caller gave it, and is filled if it gave none; peer is the caller's
+// address, for people. When parent is done
 // the stream is stopped with what lost returns. The returned context has a Control and the id; the caller calls end when
 // the stream has ended.
-func (h *Hop) Begin(parent context.Context, id *string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
+func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
 	}
@@ -56,9 +59,13 @@ func (h *Hop) Begin(parent context.Context, id *string, lost func() *streamerr.E
 		ctl.Release()
 		return nil, nil, h.refusal(*id, err)
 	}
+	record := h.Ledger.Open(*id, h.Name, peer)
+	ctx = ledger.With(stream.WithID(ctx, *id), record)
 	undo := context.AfterFunc(parent, func() { ctl.Stop(lost()) })
-	return stream.WithID(ctx, *id), func() {
+	unheard := stream.AfterStop(ctx, func(cause error) { record.Stopping(streamerr.As(cause)) })
+	return ctx, func() {
 		undo()
+		unheard()
 		remove()
 		ctl.Release()
 	}, nil
@@ -103,12 +110,19 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	}
 	age, ok := h.Live.Stop(req.GetStreamId(), cause)
 	if !ok {
-		return nil, streamerr.Via(h.Name, &streamerr.Error{
-			Reason: streamerr.NotFound, Param: "stream_id",
-			Message: fmt.Sprintf("no live stream has the id %q here", req.GetStreamId()),
-		})
+		return nil, streamerr.Via(h.Name, h.unknown(req.GetStreamId()))
 	}
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
+}
+
+// unknown says that a stream is not here. One that has ended is still known, by what its ending was.
+func (h *Hop) unknown(id string) *streamerr.Error {
+	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
+	if r := h.Ledger.Get(id); r != nil {
+		e = streamerr.New(streamerr.NotFound, "the stream %.128q has ended: %s", id, streamerr.Reason(r.GetReason()))
+	}
+	e.Param = "stream_id"
+	return e
 }
 
 // Drain takes no new streams from now on, lets those that run finish for grace, and ends the rest with DRAINING.
@@ -152,7 +166,13 @@ func (o Outcome) Path() streamerr.Path {
 	return streamerr.NewPath(o.End.GetPath()...)
 }
 
-func (h *Hop) log(ctx context.Context, o Outcome, begun time.Time) {
+// close writes the ending into the ledger and the log.
+func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
+	message := ""
+	if o.Err != nil {
+		message = o.Err.Text()
+	}
+	ledger.Of(ctx).Close(o.Reason(), o.Path(), message)
 	attrs := []slog.Attr{
 		slog.String("stream", stream.ID(ctx)),
 		slog.String("hop", h.Name),

@@ -27,6 +27,8 @@ type Method[Req, In, Out any] struct {
 	Stopped func(*In) (stop *streamv1.Stop, ok bool)
 	// ID points to the request's field for the stream id.
 	ID func(Req) *string
+	// Started returns the admission that a message carries, or nil.
+	Started func(*Out) *streamv1.Started
 	// Tokens returns how many tokens a message carries.
 	Tokens func(*Out) int
 	// End returns the ending that a message carries, or nil.
@@ -47,9 +49,10 @@ var Chat = &Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.GenerateR
 	Stopped: func(in *chatv1.GenerateRequest) (*streamv1.Stop, bool) {
 		return in.GetStop(), in.GetStop() != nil
 	},
-	ID:     func(req *chatv1.ChatRequest) *string { return &req.StreamId },
-	Tokens: func(out *chatv1.GenerateResponse) int { return int(out.GetDelta().GetTokens()) },
-	End:    (*chatv1.GenerateResponse).GetEnd,
+	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
+	Started: (*chatv1.GenerateResponse).GetStarted,
+	Tokens:  func(out *chatv1.GenerateResponse) int { return int(out.GetDelta().GetTokens()) },
+	End:     (*chatv1.GenerateResponse).GetEnd,
 }
 
 // Worker is whence.worker.v1.Worker/Generate.
@@ -66,7 +69,8 @@ var Worker = &Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.
 	Stopped: func(in *workerv1.GenerateRequest) (*streamv1.Stop, bool) {
 		return in.GetStop(), in.GetStop() != nil
 	},
-	ID:     func(req *workerv1.TokenRequest) *string { return &req.StreamId },
-	Tokens: func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) },
-	End:    (*workerv1.GenerateResponse).GetEnd,
+	ID:      func(req *workerv1.TokenRequest) *string { return &req.StreamId },
+	Started: (*workerv1.GenerateResponse).GetStarted,
+	Tokens:  func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) },
+	End:     (*workerv1.GenerateResponse).GetEnd,
 }

@@ -7,7 +7,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -26,7 +28,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if !ok {
 		return streamerr.Via(h.Name, streamerr.New(streamerr.Invalid, "the first message must be the request"))
 	}
-	ctx, end, err := h.Begin(incoming, m.ID(req), callLost(incoming))
+	ctx, end, err := h.Begin(incoming, m.ID(req), address(incoming), callLost(incoming))
 	if err != nil {
 		return streamerr.Via(h.Name, err)
 	}
@@ -40,7 +42,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 // ServeUnary runs engine for a unary method, and hands each item to collect.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
 	call := withIncomingVia(ctx)
-	ctx, end, err := h.Begin(call, m.ID(req), callLost(call))
+	ctx, end, err := h.Begin(call, m.ID(req), address(call), callLost(call))
 	if err != nil {
 		return streamerr.Via(h.Name, err)
 	}
@@ -48,6 +50,14 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	o := Drive(ctx, h, m, engine, req, func(out *Out) error { collect(out); return nil })
 	_ = grpc.SetTrailer(ctx, endTrailer(o)) // fails only where there is no call to answer
 	return o.status()
+}
+
+// address says where a call comes from.
+func address(call context.Context) string {
+	if p, ok := peer.FromContext(call); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
 }
 
 func endTrailer(o Outcome) metadata.MD {
@@ -80,15 +90,20 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		if v := recover(); v != nil {
 			o = Outcome{Err: streamerr.Via(h.Name, h.panicked(ctx, v))}
 		}
-		h.log(ctx, o, begun)
+		h.close(ctx, o, begun)
 	}()
+	record := ledger.Of(ctx)
 	timers := h.watch(ctx)
 	defer timers.end()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
 			return Outcome{Err: streamerr.Via(h.Name, err)}
 		}
-		timers.item(m.Tokens(out))
+		tokens := m.Tokens(out)
+		timers.item(tokens)
+		if s := m.Started(out); s != nil {
+			record.Started(s)
+		}
 		end := m.End(out)
 		if end != nil {
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
@@ -97,6 +112,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 			stream.ControlOf(ctx).Stop(unsent(ctx, err))
 			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
 		}
+		record.Out(tokens)
 		if end != nil {
 			return Outcome{End: end}
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
@@ -46,6 +47,9 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	}
 	md, _ := kmetadata.FromIncomingContext(ctx)
 	ctx = metadata.NewIncomingContext(ctx, metadata.MD(md))
+	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: from.Address()})
+	}
 	s := &serverStream{ctx: ctx, st: args.Stream, conn: conn, limit: limit}
 	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s, "/" + method})
 	return s, nil

@@ -12,6 +12,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -23,6 +24,63 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// State is how far a stream has come.
+type State int32
+
+const (
+	// Nothing was said.
+	State_STATE_UNSPECIFIED State = 0
+	// It runs.
+	State_STATE_LIVE State = 1
+	// It was asked to stop, and has not ended yet.
+	State_STATE_STOPPED State = 2
+	// It has ended.
+	State_STATE_ENDED State = 3
+)
+
+// Enum value maps for State.
+var (
+	State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_LIVE",
+		2: "STATE_STOPPED",
+		3: "STATE_ENDED",
+	}
+	State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_LIVE":        1,
+		"STATE_STOPPED":     2,
+		"STATE_ENDED":       3,
+	}
+)
+
+func (x State) Enum() *State {
+	p := new(State)
+	*p = x
+	return p
+}
+
+func (x State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (State) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_stream_v1_stream_proto_enumTypes[0].Descriptor()
+}
+
+func (State) Type() protoreflect.EnumType {
+	return &file_whence_stream_v1_stream_proto_enumTypes[0]
+}
+
+func (x State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use State.Descriptor instead.
+func (State) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
+}
 
 // Reason is why a stream ended. The same word stands in logs, metric labels, gRPC trailers and SSE error codes
 // (there in lower case, without the prefix).
@@ -122,11 +180,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[0].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[0]
+	return &file_whence_stream_v1_stream_proto_enumTypes[1]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -135,7 +193,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
 }
 
 // Finish is why an answer is complete.
@@ -179,11 +237,11 @@ func (x Finish) String() string {
 }
 
 func (Finish) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
 }
 
 func (Finish) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+	return &file_whence_stream_v1_stream_proto_enumTypes[2]
 }
 
 func (x Finish) Number() protoreflect.EnumNumber {
@@ -192,7 +250,354 @@ func (x Finish) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Finish.Descriptor instead.
 func (Finish) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+}
+
+// Record is what one hop knows of one stream.
+type Record struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The stream's id.
+	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// The hop that tells.
+	Hop string `protobuf:"bytes,2,opt,name=hop,proto3" json:"hop,omitempty"`
+	// How far the stream has come on this hop.
+	State State `protobuf:"varint,3,opt,name=state,proto3,enum=whence.stream.v1.State" json:"state,omitempty"`
+	// The address that the stream came from.
+	Peer string `protobuf:"bytes,4,opt,name=peer,proto3" json:"peer,omitempty"`
+	// The model asked for.
+	Model string `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	// When the stream came to this hop.
+	Began *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=began,proto3" json:"began,omitempty"`
+	// When this hop heard that the stream is to stop, if it did.
+	StopHeard *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=stop_heard,json=stopHeard,proto3" json:"stop_heard,omitempty"`
+	// When the hop below, on the last hop the engine, had stopped, if it did before its grace had passed.
+	StopConfirmed *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=stop_confirmed,json=stopConfirmed,proto3" json:"stop_confirmed,omitempty"`
+	// When the stream ended on this hop; not set while it runs.
+	Ended *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
+	// Why it ended, or is being stopped.
+	Reason Reason `protobuf:"varint,10,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
+	// The path of the ending up to this hop, origin first.
+	Path []string `protobuf:"bytes,11,rep,name=path,proto3" json:"path,omitempty"`
+	// For people.
+	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
+	// Tokens of the prompt.
+	PromptTokens uint32 `protobuf:"varint,13,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	// Tokens that came to this hop from below; on the last hop, tokens that the engine generated.
+	TokensIn uint32 `protobuf:"varint,14,opt,name=tokens_in,json=tokensIn,proto3" json:"tokens_in,omitempty"`
+	// Tokens that this hop passed on.
+	TokensOut     uint32 `protobuf:"varint,15,opt,name=tokens_out,json=tokensOut,proto3" json:"tokens_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Record) Reset() {
+	*x = Record{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Record) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Record) ProtoMessage() {}
+
+func (x *Record) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Record.ProtoReflect.Descriptor instead.
+func (*Record) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Record) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *Record) GetHop() string {
+	if x != nil {
+		return x.Hop
+	}
+	return ""
+}
+
+func (x *Record) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *Record) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Record) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Record) GetBegan() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *Record) GetStopHeard() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StopHeard
+	}
+	return nil
+}
+
+func (x *Record) GetStopConfirmed() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StopConfirmed
+	}
+	return nil
+}
+
+func (x *Record) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *Record) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *Record) GetPath() []string {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *Record) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Record) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Record) GetTokensIn() uint32 {
+	if x != nil {
+		return x.TokensIn
+	}
+	return 0
+}
+
+func (x *Record) GetTokensOut() uint32 {
+	if x != nil {
+		return x.TokensOut
+	}
+	return 0
+}
+
+// ListRequest asks for the live streams.
+type ListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRequest) Reset() {
+	*x = ListRequest{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRequest) ProtoMessage() {}
+
+func (x *ListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
+func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
+// ListResponse holds the live streams.
+type ListResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Oldest first.
+	Streams       []*Record `protobuf:"bytes,1,rep,name=streams,proto3" json:"streams,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListResponse) Reset() {
+	*x = ListResponse{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListResponse) ProtoMessage() {}
+
+func (x *ListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
+func (*ListResponse) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListResponse) GetStreams() []*Record {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
+// WhyRequest names a stream.
+type WhyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The stream's id.
+	StreamId      string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyRequest) Reset() {
+	*x = WhyRequest{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyRequest) ProtoMessage() {}
+
+func (x *WhyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
+func (*WhyRequest) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WhyRequest) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+// WhyResponse is the story of a stream.
+type WhyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each hop that knows the stream, the hop that was asked first.
+	Hops          []*Record `protobuf:"bytes,1,rep,name=hops,proto3" json:"hops,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyResponse) Reset() {
+	*x = WhyResponse{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyResponse) ProtoMessage() {}
+
+func (x *WhyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
+func (*WhyResponse) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WhyResponse) GetHops() []*Record {
+	if x != nil {
+		return x.Hops
+	}
+	return nil
 }
 
 // Usage counts tokens.
@@ -210,7 +615,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[0]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -222,7 +627,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[0]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -235,7 +640,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -277,7 +682,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +694,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +707,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Started) GetStreamId() string {
@@ -348,7 +753,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +765,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +778,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Stop) GetReason() Reason {
@@ -419,7 +824,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +836,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +849,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *End) GetReason() Reason {
@@ -525,7 +930,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +942,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,7 +955,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Sampling) GetTemperature() float32 {
@@ -657,7 +1062,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +1074,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +1087,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -710,7 +1115,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +1127,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +1140,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -749,7 +1154,34 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\"~\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x04\n" +
+	"\x06Record\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
+	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x17.whence.stream.v1.StateR\x05state\x12\x12\n" +
+	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x14\n" +
+	"\x05model\x18\x05 \x01(\tR\x05model\x120\n" +
+	"\x05began\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05began\x129\n" +
+	"\n" +
+	"stop_heard\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstopHeard\x12A\n" +
+	"\x0estop_confirmed\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\rstopConfirmed\x120\n" +
+	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x120\n" +
+	"\x06reason\x18\n" +
+	" \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
+	"\x04path\x18\v \x03(\tR\x04path\x12\x18\n" +
+	"\amessage\x18\f \x01(\tR\amessage\x12#\n" +
+	"\rprompt_tokens\x18\r \x01(\rR\fpromptTokens\x12\x1b\n" +
+	"\ttokens_in\x18\x0e \x01(\rR\btokensIn\x12\x1d\n" +
+	"\n" +
+	"tokens_out\x18\x0f \x01(\rR\ttokensOut\"\r\n" +
+	"\vListRequest\"B\n" +
+	"\fListResponse\x122\n" +
+	"\astreams\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\astreams\")\n" +
+	"\n" +
+	"WhyRequest\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\";\n" +
+	"\vWhyResponse\x12,\n" +
+	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"~\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12#\n" +
@@ -806,7 +1238,13 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12*\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\"A\n" +
 	"\x12StopStreamResponse\x12+\n" +
-	"\x03age\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03age*\xa7\x03\n" +
+	"\x03age\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03age*R\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"STATE_LIVE\x10\x01\x12\x11\n" +
+	"\rSTATE_STOPPED\x10\x02\x12\x0f\n" +
+	"\vSTATE_ENDED\x10\x03*\xa7\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10REASON_COMPLETED\x10\x01\x12\x16\n" +
@@ -831,7 +1269,10 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x12FINISH_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vFINISH_STOP\x10\x01\x12\x11\n" +
 	"\rFINISH_LENGTH\x10\x02\x12\x15\n" +
-	"\x11FINISH_TOOL_CALLS\x10\x03B@Z>github.com/whence-dev/whence/idl/gen/whence/stream/v1;streamv1b\x06proto3"
+	"\x11FINISH_TOOL_CALLS\x10\x032\x94\x01\n" +
+	"\aStreams\x12E\n" +
+	"\x04List\x12\x1d.whence.stream.v1.ListRequest\x1a\x1e.whence.stream.v1.ListResponse\x12B\n" +
+	"\x03Why\x12\x1c.whence.stream.v1.WhyRequest\x1a\x1d.whence.stream.v1.WhyResponseB@Z>github.com/whence-dev/whence/idl/gen/whence/stream/v1;streamv1b\x06proto3"
 
 var (
 	file_whence_stream_v1_stream_proto_rawDescOnce sync.Once
@@ -845,34 +1286,53 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_whence_stream_v1_stream_proto_rawDescData
 }
 
-var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
-	(Reason)(0),                 // 0: whence.stream.v1.Reason
-	(Finish)(0),                 // 1: whence.stream.v1.Finish
-	(*Usage)(nil),               // 2: whence.stream.v1.Usage
-	(*Started)(nil),             // 3: whence.stream.v1.Started
-	(*Stop)(nil),                // 4: whence.stream.v1.Stop
-	(*End)(nil),                 // 5: whence.stream.v1.End
-	(*Sampling)(nil),            // 6: whence.stream.v1.Sampling
-	(*StopStreamRequest)(nil),   // 7: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),  // 8: whence.stream.v1.StopStreamResponse
-	nil,                         // 9: whence.stream.v1.Sampling.LogitBiasEntry
-	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
+	(State)(0),                    // 0: whence.stream.v1.State
+	(Reason)(0),                   // 1: whence.stream.v1.Reason
+	(Finish)(0),                   // 2: whence.stream.v1.Finish
+	(*Record)(nil),                // 3: whence.stream.v1.Record
+	(*ListRequest)(nil),           // 4: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 5: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 6: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 7: whence.stream.v1.WhyResponse
+	(*Usage)(nil),                 // 8: whence.stream.v1.Usage
+	(*Started)(nil),               // 9: whence.stream.v1.Started
+	(*Stop)(nil),                  // 10: whence.stream.v1.Stop
+	(*End)(nil),                   // 11: whence.stream.v1.End
+	(*Sampling)(nil),              // 12: whence.stream.v1.Sampling
+	(*StopStreamRequest)(nil),     // 13: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 14: whence.stream.v1.StopStreamResponse
+	nil,                           // 15: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
-	0,  // 0: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	0,  // 1: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	1,  // 2: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	2,  // 3: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	9,  // 4: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	4,  // 5: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	10, // 6: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
+	16, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	16, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	16, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	16, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	1,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
+	3,  // 6: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	3,  // 7: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	1,  // 8: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
+	1,  // 9: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	2,  // 10: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
+	8,  // 11: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
+	15, // 12: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	10, // 13: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	17, // 14: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	4,  // 15: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	6,  // 16: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	5,  // 17: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	7,  // 18: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	17, // [17:19] is the sub-list for method output_type
+	15, // [15:17] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -880,16 +1340,16 @@ func file_whence_stream_v1_stream_proto_init() {
 	if File_whence_stream_v1_stream_proto != nil {
 		return
 	}
-	file_whence_stream_v1_stream_proto_msgTypes[4].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   8,
+			NumEnums:      3,
+			NumMessages:   13,
 			NumExtensions: 0,
-			NumServices:   0,
+			NumServices:   1,
 		},
 		GoTypes:           file_whence_stream_v1_stream_proto_goTypes,
 		DependencyIndexes: file_whence_stream_v1_stream_proto_depIdxs,

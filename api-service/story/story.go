@@ -1,0 +1,184 @@
+// Package story is the JSON of /v1/streams: what became of a stream, hop by hop, for programs and for people.
+package story
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Story is what the hops of a path know of one stream. Its ending is that of the first hop that tells.
+type Story struct {
+	ID      string   `json:"id"`
+	State   string   `json:"state"` // "live", "stopped" or "ended"
+	Reason  string   `json:"reason,omitempty"`
+	Origin  string   `json:"origin,omitempty"`
+	Path    []string `json:"path,omitempty"`
+	Message string   `json:"message,omitempty"`
+	Model   string   `json:"model,omitempty"`
+	Tokens  Tokens   `json:"tokens"`
+	Hops    []Hop    `json:"hops"`
+}
+
+// Tokens counts a stream's tokens. Wasted ones were generated and not delivered; a token that ends the answer and has no text
+// is among them.
+type Tokens struct {
+	Prompt    uint32 `json:"prompt"`
+	Generated uint32 `json:"generated"`
+	Delivered uint32 `json:"delivered"`
+	Wasted    uint32 `json:"wasted"`
+}
+
+// A Hop is one hop's part. Times are the hop's own clock's.
+type Hop struct {
+	Hop     string   `json:"hop"`
+	State   string   `json:"state"`
+	Peer    string   `json:"peer,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	Path    []string `json:"path,omitempty"`
+	Message string   `json:"message,omitempty"`
+	Began   string   `json:"began"` // RFC 3339, UTC
+	TookMS  float64  `json:"took_ms"`
+	// StopHeardMS is when the hop heard that the stream is to stop, from Began on; StopConfirmedMS how long after that what is
+	// below it had stopped. Null where that did not happen.
+	StopHeardMS     *float64 `json:"stop_heard_ms"`
+	StopConfirmedMS *float64 `json:"stop_confirmed_ms"`
+	TokensIn        uint32   `json:"tokens_in"`
+	TokensOut       uint32   `json:"tokens_out"`
+}
+
+// New makes a story of what hops tell, the outermost first. There is at least one.
+func New(records []*streamv1.Record) *Story {
+	first, last := records[0], records[len(records)-1]
+	s := &Story{
+		ID: first.GetStreamId(), State: state(first), Model: first.GetModel(), Message: first.GetMessage(),
+		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(),
+		Tokens: Tokens{Prompt: last.GetPromptTokens(), Generated: last.GetTokensIn(), Delivered: first.GetTokensOut()},
+	}
+	if s.Tokens.Generated > s.Tokens.Delivered {
+		s.Tokens.Wasted = s.Tokens.Generated - s.Tokens.Delivered
+	}
+	for _, r := range records {
+		s.Hops = append(s.Hops, hop(r))
+	}
+	return s
+}
+
+// List returns the body of GET /v1/streams.
+func List(live []*streamv1.Record) []byte {
+	list := struct {
+		Streams []*Story `json:"streams"`
+	}{make([]*Story, 0, len(live))}
+	for _, r := range live {
+		list.Streams = append(list.Streams, New([]*streamv1.Record{r}))
+	}
+	return marshal(list)
+}
+
+// JSON returns the body of GET /v1/streams/{id}.
+func (s *Story) JSON() []byte { return marshal(s) }
+
+// Stopping returns the body of the answer to a stop.
+func Stopping(id string, age time.Duration) []byte {
+	return marshal(struct {
+		ID    string  `json:"id"`
+		State string  `json:"state"`
+		AgeMS float64 `json:"age_ms"`
+	}{id, "stopping", ms(age)})
+}
+
+// ParseAbort reads the body of SGLang's POST /abort_request, and returns the stream's id. SGLang takes rid for a prefix; here
+// it names one stream.
+func ParseAbort(body []byte) (rid string, err error) {
+	var in struct {
+		RID      string `json:"rid"`
+		AbortAll bool   `json:"abort_all"`
+	}
+	switch err := json.Unmarshal(body, &in); {
+	case err != nil:
+		return "", streamerr.New(streamerr.Invalid, "the body must be a JSON object with a string rid: %v", err)
+	case in.AbortAll:
+		return "", streamerr.InvalidParam("abort_all", "abort_all is not supported: it would end other users' streams")
+	case in.RID == "":
+		return "", streamerr.InvalidParam("rid", "rid is missing")
+	}
+	return in.RID, nil
+}
+
+// Print writes the story for people, hop by hop.
+func (s *Story) Print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s", s.ID, s.State)
+	if s.Reason != "" {
+		fmt.Fprintf(&b, ": %s by %s", s.Reason, s.Origin)
+	}
+	if s.Message != "" {
+		fmt.Fprintf(&b, " (%s)", s.Message)
+	}
+	fmt.Fprintf(&b, "\n%d prompt tokens; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
+	for _, h := range s.Hops {
+		fmt.Fprintf(&b, "\n  %-14s %-8s %8.1f ms  in %d, out %d\n", h.Hop, h.State, h.TookMS, h.TokensIn, h.TokensOut)
+		if len(h.Path) > 0 {
+			fmt.Fprintf(&b, "  %-14s %s: %s\n", "", h.Reason, strings.Join(h.Path, " > "))
+		}
+		if h.StopHeardMS != nil {
+			fmt.Fprintf(&b, "  %-14s heard the stop after %.1f ms", "", *h.StopHeardMS)
+			if h.StopConfirmedMS != nil {
+				fmt.Fprintf(&b, "; what is below had stopped %.1f ms later", *h.StopConfirmedMS)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func hop(r *streamv1.Record) Hop {
+	end := time.Now()
+	if r.GetEnded() != nil {
+		end = r.GetEnded().AsTime()
+	}
+	began := r.GetBegan().AsTime()
+	return Hop{
+		Hop: r.GetHop(), State: state(r), Peer: r.GetPeer(), Reason: reason(r), Path: r.GetPath(), Message: r.GetMessage(),
+		Began: began.Format(time.RFC3339Nano), TookMS: ms(end.Sub(began)),
+		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
+		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(),
+	}
+}
+
+func state(r *streamv1.Record) string {
+	return strings.ToLower(strings.TrimPrefix(r.GetState().String(), "STATE_"))
+}
+
+func reason(r *streamv1.Record) string {
+	if r.GetReason() == streamv1.Reason_REASON_UNSPECIFIED {
+		return ""
+	}
+	return streamerr.Reason(r.GetReason()).String()
+}
+
+func since(from, to *timestamppb.Timestamp) *float64 {
+	if from == nil || to == nil {
+		return nil
+	}
+	d := ms(to.AsTime().Sub(from.AsTime()))
+	return &d
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs of strings and numbers
+	}
+	return b
+}

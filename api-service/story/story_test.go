@@ -1,0 +1,75 @@
+package story_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/whence-dev/whence/api-service/story"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func at(ms int) *timestamppb.Timestamp {
+	return timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, ms*int(time.Millisecond), time.UTC))
+}
+
+func records() []*streamv1.Record {
+	return []*streamv1.Record{
+		{
+			StreamId: "id", Hop: "api-service", State: streamv1.State_STATE_ENDED, Peer: "client:1", Model: "m", Began: at(0), StopHeard: at(100),
+			StopConfirmed: at(102), Ended: at(103), Reason: streamv1.Reason_REASON_CLIENT_GONE, Path: []string{"client", "api-service"},
+			Message: "gone", TokensIn: 9, TokensOut: 8,
+		},
+		{
+			StreamId: "id", Hop: "llm-worker/0", State: streamv1.State_STATE_LIVE, Began: at(1), PromptTokens: 7, TokensIn: 10, TokensOut: 9,
+		},
+	}
+}
+
+func TestStoryIsTheFirstHopsEndingAndAllHopsParts(t *testing.T) {
+	s := story.New(records())
+	if s.State != "ended" || s.Reason != "client_gone" || s.Origin != "client" || s.Tokens != (story.Tokens{Prompt: 7, Generated: 10, Delivered: 8, Wasted: 2}) {
+		t.Errorf("%+v", s)
+	}
+	if h := s.Hops[0]; h.TookMS != 103 || *h.StopHeardMS != 100 || *h.StopConfirmedMS != 2 || h.Began != "2026-01-02T03:04:05Z" {
+		t.Errorf("%+v", h)
+	}
+	if h := s.Hops[1]; h.State != "live" || h.Reason != "" || h.StopHeardMS != nil {
+		t.Errorf("%+v", h)
+	}
+}
+
+func TestPrintTellsPeople(t *testing.T) {
+	var b strings.Builder
+	if err := story.New(records()).Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"id  ended: client_gone by client (gone)", "7 prompt tokens; 10 generated, 8 delivered, 2 wasted",
+		"client_gone: client > api-service", "heard the stop after 100.0 ms; what is below had stopped 2.0 ms later", "llm-worker/0   live",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, b.String())
+		}
+	}
+}
+
+func TestAbortNamesOneStream(t *testing.T) {
+	if rid, err := story.ParseAbort([]byte(`{"rid":"a"}`)); err != nil || rid != "a" {
+		t.Error(rid, err)
+	}
+	for _, body := range []string{``, `[]`, `{}`, `{"rid":5}`, `{"rid":""}`, `{"abort_all":true}`} {
+		if _, err := story.ParseAbort([]byte(body)); streamerr.As(err).Reason != streamerr.Invalid {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+func TestListIsNeverNull(t *testing.T) {
+	if got := string(story.List(nil)); got != `{"streams":[]}` {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+
+	streamstory "github.com/whence-dev/whence/api-service/story"
+)
+
+// why is GET /v1/streams/{id}.
+func (w *whence) why(t *testing.T, id string) streamstory.Story {
+	t.Helper()
+	resp, err := w.http.Get(w.url("/v1/streams/" + id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var s streamstory.Story
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("the story of %s: %d, %v", id, resp.StatusCode, err)
+	}
+	return s
+}
+
+// cancel is DELETE /v1/streams/{id} at an api-service.
+func (w *whence) cancel(t *testing.T, api, id string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodDelete, "http://"+api+"/v1/streams/"+id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := w.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("DELETE %s: %d", id, resp.StatusCode)
+	}
+}
+
+var paced = flags{worker: []string{"--pace", "30"}}
+
+func TestEveryHopTellsTheSameStory(t *testing.T) {
+	eachTopology(t, paced, func(t *testing.T, w *whence) {
+		l := w.open(t, greedy(long)).begun(t)
+		id := l.id
+		if s := w.why(t, id); s.State != "live" || len(s.Hops) != 3 || s.Model == "" || s.Tokens.Prompt == 0 {
+			t.Errorf("while it runs: %+v", s)
+		}
+		w.cancel(t, w.api, id)
+		if e := l.failed(t); e.code() != "user_stop" {
+			t.Errorf("the reader was told %s", e.code())
+		}
+		w.idle(t)
+		paths := []string{"client > api-service", "client > api-service > chat-service", "client > api-service > chat-service > llm-worker/0"}
+		eventually(t, "every hop has ended the stream", func() bool {
+			for _, h := range w.why(t, id).Hops {
+				if h.State != "ended" {
+					return false
+				}
+			}
+			return true
+		})
+		s := w.why(t, id)
+		if s.Reason != "user_stop" || s.Origin != "client" || len(s.Hops) != len(paths) || s.Tokens.Delivered == 0 || s.Tokens.Wasted > 1 {
+			t.Errorf("%+v", s)
+		}
+		for i, h := range s.Hops {
+			if got := strings.Join(h.Path, " > "); h.Reason != "user_stop" || got != paths[i] || h.StopHeardMS == nil || h.StopConfirmedMS == nil {
+				t.Errorf("%+v", h)
+			}
+		}
+	})
+}
+
+func TestWhyPrintsTheStory(t *testing.T) {
+	w := run(t, allInOne, flags{})
+	l := w.open(t, greedy("What is 2 + 3?"))
+	id := l.id
+	l.completed(t)
+	out, err := exec.Command(binary(t, "whence"), "why", id, "--url", "http://"+w.api).CombinedOutput()
+	for _, want := range []string{"completed by engine", "api-service", "chat-service", "engine > llm-worker/0 > chat-service > api-service", "1 wasted"} {
+		if err != nil || !bytes.Contains(out, []byte(want)) {
+			t.Errorf("%q is missing: %v\n%s", want, err, out)
+		}
+	}
+	out, err = exec.Command(binary(t, "whence"), "why", "nobody", "--url", "http://"+w.api).CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("no stream with the id")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestAnotherReplicaStopsAStream: a client's DELETE may land on an api-service that does not hold the stream.
+func TestAnotherReplicaStopsAStream(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, paced)
+	other := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/1"})
+	l := w.open(t, greedy(long)).begun(t)
+	id := l.id
+	w.cancel(t, other.listening(t), id)
+	e := l.failed(t)
+	if want := "client > api-service/1 > chat-service > api-service"; e.code() != "user_stop" || strings.Join(e.Path, " > ") != want {
+		t.Errorf("%+v", e)
+	}
+	w.idle(t)
+	if r := w.ended(t, "llm-worker/0", id); r.Reason != "user_stop" || r.Path != "client > api-service/1 > chat-service > llm-worker/0" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,93 @@
+// Package ledger remembers what became of a hop's streams: those that run, and the last that ended, as many as its bound
+// says. What it keeps of a stream is a whence.stream.v1.Record.
+package ledger
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte.
+const DefaultMax = 10000
+
+// A Ledger holds records by stream id. The zero value keeps DefaultMax ended ones. All methods are safe for concurrent use.
+type Ledger struct {
+	// Max is how many ended streams are kept; the oldest is forgotten for a new one. It must not change while in use.
+	Max int
+
+	mu    sync.Mutex // guards the following fields
+	byID  map[string]*Record
+	ended []*Record // a ring once it is full
+	next  int       // the place in ended that is written next
+	total uint64    // streams that have ended
+}
+
+// Open begins the record of a stream on hop. An id that was used before is from now on this stream's.
+func (l *Ledger) Open(id, hop, peer string) *Record {
+	r := &Record{id: id, hop: hop, peer: peer, began: time.Now(), ledger: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byID == nil {
+		l.byID = make(map[string]*Record)
+	}
+	l.byID[id] = r
+	return r
+}
+
+func (l *Ledger) close(r *Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total++
+	limit := l.Max
+	if limit <= 0 {
+		limit = DefaultMax
+	}
+	if len(l.ended) < limit {
+		l.ended = append(l.ended, r)
+		return
+	}
+	old := l.ended[l.next]
+	if l.byID[old.id] == old { // its id may be another stream's by now
+		delete(l.byID, old.id)
+	}
+	l.ended[l.next] = r
+	l.next = (l.next + 1) % limit
+}
+
+// Get returns what is known of a stream, or nil.
+func (l *Ledger) Get(id string) *streamv1.Record {
+	l.mu.Lock()
+	r := l.byID[id]
+	l.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	return r.Proto()
+}
+
+// Live returns the streams that run, oldest first.
+func (l *Ledger) Live() []*streamv1.Record {
+	l.mu.Lock()
+	all := make([]*Record, 0, len(l.byID)-min(len(l.byID), len(l.ended)))
+	for _, r := range l.byID {
+		all = append(all, r)
+	}
+	l.mu.Unlock()
+	all = slices.DeleteFunc(all, func(r *Record) bool { return r.done() })
+	slices.SortFunc(all, func(a, b *Record) int { return a.began.Compare(b.began) })
+	live := make([]*streamv1.Record, len(all))
+	for i, r := range all {
+		live[i] = r.Proto()
+	}
+	return live
+}
+
+// Total returns how many streams have ended, those that are forgotten included.
+func (l *Ledger) Total() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total
+}

@@ -1,0 +1,141 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Record is what a hop writes down of one stream. A nil Record takes everything and keeps nothing. All methods are safe
+// for concurrent use.
+type Record struct {
+	// Static.
+	id, hop, peer string
+	began         time.Time
+	ledger        *Ledger
+
+	in, out atomic.Uint32 // tokens
+
+	mu        sync.Mutex // guards the following fields
+	model     string
+	prompt    uint32
+	heard     time.Time
+	confirmed time.Time
+	ended     time.Time
+	reason    streamerr.Reason
+	path      streamerr.Path
+	message   string
+}
+
+type recordKey struct{}
+
+// With returns a context that carries the record of its stream.
+func With(ctx context.Context, r *Record) context.Context {
+	return context.WithValue(ctx, recordKey{}, r)
+}
+
+// Of returns the record of ctx's stream, or nil.
+func Of(ctx context.Context) *Record {
+	r, _ := ctx.Value(recordKey{}).(*Record)
+	return r
+}
+
+// Started notes what was admitted.
+func (r *Record) Started(s *streamv1.Started) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
+}
+
+// In notes tokens that came from below.
+func (r *Record) In(tokens int) {
+	if r != nil {
+		r.in.Add(uint32(tokens))
+	}
+}
+
+// Out notes tokens that were passed on.
+func (r *Record) Out(tokens int) {
+	if r != nil {
+		r.out.Add(uint32(tokens))
+	}
+}
+
+// Stopping notes that the stream is to stop, and why. The first time counts.
+func (r *Record) Stopping(cause *streamerr.Error) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heard.IsZero() && r.ended.IsZero() {
+		r.heard = time.Now()
+		r.reason, r.path, r.message = cause.Reason, cause.Path.Append(r.hop), cause.Text()
+	}
+}
+
+// Confirmed notes that what is below has stopped, if it was asked to. The first time counts.
+func (r *Record) Confirmed() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.heard.IsZero() && r.confirmed.IsZero() {
+		r.confirmed = time.Now()
+	}
+}
+
+// Close notes the ending. The first time counts.
+func (r *Record) Close(reason streamerr.Reason, path streamerr.Path, message string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	first := r.ended.IsZero()
+	if first {
+		r.ended = time.Now()
+		r.reason, r.path, r.message = reason, path, message
+	}
+	r.mu.Unlock()
+	if first {
+		r.ledger.close(r)
+	}
+}
+
+func (r *Record) done() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.ended.IsZero()
+}
+
+// Proto returns the record as it stands.
+func (r *Record) Proto() *streamv1.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := &streamv1.Record{
+		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt,
+		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
+		Reason: r.reason.Proto(), Path: r.path, Message: r.message,
+		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
+	}
+	if !r.heard.IsZero() {
+		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)
+	}
+	if !r.confirmed.IsZero() {
+		p.StopConfirmed = timestamppb.New(r.confirmed)
+	}
+	if !r.ended.IsZero() {
+		p.State, p.Ended = streamv1.State_STATE_ENDED, timestamppb.New(r.ended)
+	}
+	return p
+}
