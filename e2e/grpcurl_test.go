@@ -162,10 +162,10 @@ func TestGRPCurlHearsWhatIsWrong(t *testing.T) {
 			{w.chat, `Code: NotFound\n *Message: the model "none" does not exist`, []string{"-d", `{"chat":{"model":"none"}}`, "whence.chat.v1.Chat/Generate"}},
 			{w.chat, `Code: InvalidArgument\n *Message: chat is missing`, []string{"-d", `{}`, "whence.chat.v1.Chat/Complete"}},
 			{w.chat, `Code: InvalidArgument\n *Message: messages must not be empty`, []string{"-d", `{"chat":{"model":"` + model + `"}}`, "whence.chat.v1.Chat/Complete"}},
-			{w.chat, `Code: NotFound\n *Message: no live stream has the id "none"`, []string{"-d", `{"stream":{"stream_id":"none"}}`, "whence.chat.v1.Chat/Stop"}},
+			{w.chat, `Code: NotFound\n *Message: no stream with the id "none" is known here`, []string{"-d", `{"stream":{"stream_id":"none"}}`, "whence.chat.v1.Chat/Stop"}},
 			{w.worker, `Code: InvalidArgument\n *Message: .*prompt`, []string{"-d", `{"tokens":{}}`, "whence.worker.v1.Worker/Generate"}},
 			{w.worker, `Code: InvalidArgument\n *Message: (?s:.*)"param": "prompt\[0\]"`, []string{"-d", `{"tokens":{"prompt":[1536]}}`, "whence.worker.v1.Worker/Generate"}},
-			{w.worker, `Code: NotFound\n *Message: no live stream has the id "none"`, []string{"-d", `{"stream":{"stream_id":"none"}}`, "whence.worker.v1.Worker/Stop"}},
+			{w.worker, `Code: NotFound\n *Message: no stream with the id "none" is known here`, []string{"-d", `{"stream":{"stream_id":"none"}}`, "whence.worker.v1.Worker/Stop"}},
 		} {
 			if out, ok := grpcurl(t, test.addr, test.args...); ok || !regexp.MustCompile(test.want).MatchString(out) {
 				t.Errorf("%v prints %s, want %s", test.args, out, test.want)
