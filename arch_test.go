@@ -96,7 +96,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 		"github.com/cloudwego/hertz": {"api-service/edge"},
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
-			"api-service/edge", "chat-service/server", "chat-service/route", "llm-worker/worker", // where servers and clients are made
+			"api-service/edge", "chat-service/server", "chat-service/route", "llm-worker/worker", "examples", // where servers and clients are made
 		},
 	} {
 		for _, p := range packages(t) {
