@@ -8,6 +8,7 @@ package edge
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -72,6 +73,9 @@ func (e *Edge) Close() error { return e.conn.Close() }
 // stopWait bounds the goodbye of connections whose streams have all ended.
 const stopWait = time.Second
 
+// startWait bounds the wait for a server that is told to stop while it starts.
+const startWait = 5 * time.Second
+
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
@@ -100,7 +104,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	e.hop.Drain(e.config.Grace)
-	if err := running(h, failed); err != nil {
+	if err := answering(ln.Addr(), failed); err != nil {
 		return fmt.Errorf("http server: %w", err)
 	}
 	waiting, cancel := context.WithTimeout(context.Background(), stopWait)
@@ -114,18 +118,27 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// running waits until h runs: Hertz cannot be shut down while it starts.
-func running(h *server.Hertz, failed <-chan error) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !h.IsRunning() {
-		select {
-		case err := <-failed:
-			return err
-		case <-tick.C:
-		}
+// answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and says that it runs before
+// it listens.
+func answering(addr net.Addr, failed <-chan error) error {
+	conn, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		return err
 	}
-	return nil
+	_ = conn.SetDeadline(time.Now().Add(startWait))
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		_, _ = conn.Read(make([]byte, 1)) // an answer, or the end of the connection
+	}()
+	select {
+	case err = <-failed:
+	case <-answered:
+	}
+	_ = conn.Close() // which ends the goroutine
+	<-answered
+	return err
 }
 
 func (e *Edge) routes(h *server.Hertz) {

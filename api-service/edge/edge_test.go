@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 type scripted struct {
 	chatv1.UnimplementedChatServer
 	hop    rpc.Hop
-	causes chan error
+	begun  chan struct{} // a stream has come
+	causes chan error    // a stream was stopped
 }
 
 func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -49,6 +50,7 @@ func (s *scripted) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.Model
 
 func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		s.begun <- struct{}{}
 		stopping := stream.Stopping(ctx)
 		words := strings.Fields(req.GetMessages()[0].GetContent())
 		for i := 0; i+1 < len(words); i += 2 {
@@ -100,7 +102,7 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 func start(t *testing.T, change func(*edge.Config)) (url string, chat *scripted) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log}, causes: make(chan error, 10)}
+	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
 	gs := grpc.NewServer()
 	chatv1.RegisterChatServer(gs, chat)
 	healthpb.RegisterHealthServer(gs, health.NewServer())
@@ -222,6 +224,7 @@ func TestClientThatLeavesStopsTheChatService(t *testing.T) {
 				answered <- resp
 			}()
 			if strings.HasPrefix(script, "start") && streamed == "true" {
+				<-chat.begun
 				resp := <-answered
 				if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, "assistant") {
 					t.Fatal(line, err)
@@ -229,9 +232,7 @@ func TestClientThatLeavesStopsTheChatService(t *testing.T) {
 				leave()
 				_ = resp.Body.Close()
 			} else {
-				for chat.hop.Live.Len() == 0 {
-					time.Sleep(time.Millisecond) // another process' streams could not be waited for either
-				}
+				<-chat.begun
 				leave()
 				<-answered
 			}

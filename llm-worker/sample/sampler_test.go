@@ -105,7 +105,7 @@ func TestPenalties(t *testing.T) {
 				LogitBias: map[uint32]float32{1: 10, 3: -2},
 			},
 			prompt: []uint32{0}, answer: []uint32{1, 1},
-			logits: []float32{8, 8, 8, 8}, want: []float32{2, 2 - 2 - 0.25 + 10, 8, 6},
+			logits: []float32{8, 8, 8, 8}, want: []float32{2, 9.75, 8, 6},
 		},
 		"a penalty that overflows is not an error": {
 			p:      &streamv1.Sampling{RepetitionPenalty: new(float32(1e-45))},

@@ -37,7 +37,7 @@ const (
 	// that a layer's numbers stay in the cache.
 	tileRows = 64
 	// logitRows is how many rows of logits there are at a time; a vocabulary can be large.
-	logitRows = 64
+	logitRows = 16
 )
 
 func newLane(w *Weights, context int) *lane {
