@@ -78,7 +78,8 @@ func outward(in *openai.Chat, err *streamerr.Error) *streamerr.Error {
 	if out.Param = in.Param(err.Param); err.Param == "stream_id" {
 		out.Param = requestIDHeader
 	}
-	// Messages name the field, too.
-	out.Message = strings.ReplaceAll(out.Message, strings.TrimPrefix(err.Param, "sampling."), out.Param)
+	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too
+		out.Message = strings.ReplaceAll(out.Message, inner, out.Param)
+	}
 	return &out
 }

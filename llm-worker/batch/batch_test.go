@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -338,6 +339,32 @@ func TestEndOfRunEndsEveryStreamOnce(t *testing.T) {
 		}
 		if n := len(slices.Collect(maps.Keys(m.at))); n != 0 {
 			t.Error(n)
+		}
+	})
+}
+
+// A slow model's step takes a second, which is more than a stream's grace.
+type slow struct{ *counting }
+
+func (m slow) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	time.Sleep(time.Second)
+	return m.counting.Step(ids, out)
+}
+
+func TestStreamKilledInAStepKeepsItsCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := run(t, slow{newCounting()}, batch.Options{})
+		var kept ledger.Ledger
+		ctx, ctl := stream.WithControl(t.Context(), time.Millisecond)
+		defer ctl.Release()
+		record := kept.Open("id", "worker", "")
+		_, _, _, err := read(ledger.With(ctx, record), l, count(10), func(n int) {
+			if n == 3 {
+				ctl.Stop(streamerr.ClientGone)
+			}
+		})
+		if got := record.Proto(); !errors.Is(err, streamerr.ClientGone) || got.GetTokensIn() != 3 || got.GetStopConfirmed() != nil {
+			t.Error(err, got)
 		}
 	})
 }

@@ -37,7 +37,9 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		record, counted := ledger.Of(ctx), 0
 		defer func() {
 			l.leave(ctx, s)
-			record.In(s.total() - counted) // with those that nobody has read
+			if s.gone() { // else the loop still counts
+				record.In(int(s.generated) - counted) // those that nobody has read
+			}
 		}()
 		if !yield(l.started(ctx, s, ahead), nil) {
 			return
@@ -124,7 +126,7 @@ func (l *Loop) leave(ctx context.Context, s *sequence) {
 	}
 }
 
-// gone reports whether the model has forgotten the sequence.
+// gone reports whether the model has forgotten the sequence; what Run owned of it may then be read.
 func (s *sequence) gone() bool {
 	select {
 	case <-s.released:
@@ -132,14 +134,6 @@ func (s *sequence) gone() bool {
 	default:
 		return false
 	}
-}
-
-// total returns how many tokens were generated, once the sequence is gone; before that it is not known.
-func (s *sequence) total() int {
-	if !s.gone() {
-		return 0
-	}
-	return int(s.generated)
 }
 
 func (l *Loop) poke() {

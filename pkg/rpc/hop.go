@@ -39,9 +39,8 @@ type Hop struct {
 const retryAfterDrain = time.Second
 
 // Begin takes a stream in. id points to the id that the caller gave it, and is filled if it gave none; peer is the caller's
-// address, for people. When parent is done
-// the stream is stopped with what lost returns. The returned context has a Control and the id; the caller calls end when
-// the stream has ended.
+// address, for people. When parent is done the stream is stopped with what lost returns. The returned context has a Control,
+// the id and the record; the caller calls end when the stream has ended.
 func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
