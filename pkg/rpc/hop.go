@@ -60,11 +60,10 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 	}
 	record := h.Ledger.Open(*id, h.Name, peer)
 	ctx = ledger.With(stream.WithID(ctx, *id), record)
+	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 	undo := context.AfterFunc(parent, func() { ctl.Stop(lost()) })
-	unheard := stream.AfterStop(ctx, func(cause error) { record.Stopping(streamerr.As(cause)) })
 	return ctx, func() {
 		undo()
-		unheard()
 		remove()
 		ctl.Release()
 	}, nil

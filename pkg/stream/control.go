@@ -28,9 +28,10 @@ type Control struct {
 	done     <-chan struct{}         // of the stream's own context
 	grace    time.Duration
 
-	mu    sync.Mutex // guards the following fields
-	state State
-	timer *time.Timer // kills after the grace; nil before Stop
+	mu     sync.Mutex // guards the following fields
+	state  State
+	timer  *time.Timer // kills after the grace; nil before Stop
+	onStop func(cause error)
 }
 
 type controlKey struct{}
@@ -59,13 +60,33 @@ func (c *Control) Kill(cause error) { c.advance(Killed, cause) }
 
 // Release frees what the Control holds. The stream must have ended; a cause that was not set before is
 // context.Canceled.
-func (c *Control) Release() { c.advance(Killed, context.Canceled) }
+func (c *Control) Release() {
+	c.mu.Lock()
+	c.onStop = nil
+	c.mu.Unlock()
+	c.advance(Killed, context.Canceled)
+}
+
+// OnStop has f called when the stream is asked to stop, before anybody else can know of it, and at once if it was already.
+// f must not block, nor use c. Only the last f counts; Release forgets it.
+func (c *Control) OnStop(f func(cause error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != Live {
+		f(context.Cause(c.stopping))
+		return
+	}
+	c.onStop = f
+}
 
 func (c *Control) advance(to State, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to <= c.state {
 		return
+	}
+	if c.state == Live && c.onStop != nil {
+		c.onStop(cause)
 	}
 	c.state = to
 	c.stop(cause) // keeps the first cause

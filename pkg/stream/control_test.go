@@ -85,6 +85,41 @@ func TestStopIsPoliteAndFirstCauseWins(t *testing.T) {
 	})
 }
 
+func TestOnStopComesBeforeAnybodyElseKnows(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+	defer ctl.Release()
+	var heard []error
+	known := func() bool {
+		select {
+		case <-stream.Stopping(ctx):
+			return true
+		default:
+			return false
+		}
+	}
+	ctl.OnStop(func(cause error) {
+		if known() {
+			t.Error("the stop was known before")
+		}
+		heard = append(heard, cause)
+	})
+	ctl.Stop(errGone)
+	ctl.Kill(errors.New("later"))
+	if !known() || len(heard) != 1 || heard[0] != errGone { //nolint:errorlint // the very cause
+		t.Errorf("known %t, heard %v", known(), heard)
+	}
+	ctl.OnStop(func(cause error) { heard = append(heard, cause) })
+	if len(heard) != 2 || heard[1] != errGone { //nolint:errorlint // the very cause
+		t.Errorf("too late for the stop: heard %v", heard)
+	}
+}
+
+func TestReleaseIsNoStop(t *testing.T) {
+	_, ctl := stream.WithControl(t.Context(), time.Minute)
+	ctl.OnStop(func(error) { t.Error("heard a stop") })
+	ctl.Release()
+}
+
 func TestGraceEndsInKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, ctl := stream.WithControl(t.Context(), 50*time.Millisecond)
