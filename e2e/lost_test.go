@@ -26,8 +26,8 @@ func TestLostProcessIsNamedAndComesBack(t *testing.T) {
 			status, code := http.StatusServiceUnavailable, "unavailable" // the chat-service knows that there is no worker
 			if v.service == chatService {
 				status, code = http.StatusBadGateway, "peer_lost"
-				w.idle(t) // the worker must have noticed, too; a broken connection and a reset look the same to it
-				if got := w.ended(t, "llm-worker/0", running.id); got.Reason != "peer_reset" || got.Path != "chat-service > llm-worker/0" {
+				w.idle(t) // the worker must have noticed, too
+				if got := w.ended(t, "llm-worker/0", running.id); got.Reason != "peer_lost" || got.Path != "chat-service > llm-worker/0" {
 					t.Errorf("the worker logged reason %s, path %q", got.Reason, got.Path)
 				}
 			}

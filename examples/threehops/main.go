@@ -92,7 +92,7 @@ func run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	leaf := grpc.NewServer()
+	leaf := grpc.NewServer(grpc.Creds(rpc.SenseLoss(insecure.NewCredentials()))) // a vanished caller is no reset
 	examplev1.RegisterCountServer(leaf, &service{hop: &rpc.Hop{Name: "leaf", Log: log}, engine: count})
 	middle := kitexrpc.NewServer()
 

@@ -48,11 +48,7 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 	if !stream.ValidID(*id) {
 		return nil, nil, streamerr.InvalidParam("stream_id", "stream_id must be 1 to 128 of A-Z a-z 0-9 . _ : -")
 	}
-	grace := h.Grace
-	if grace == 0 {
-		grace = DefaultGrace
-	}
-	ctx, ctl := stream.WithControl(context.WithoutCancel(parent), grace)
+	ctx, ctl := stream.WithControl(context.WithoutCancel(parent), h.grace())
 	remove, err := h.Live.Add(*id, ctl)
 	if err != nil {
 		ctl.Release()
@@ -67,6 +63,13 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 		remove()
 		ctl.Release()
 	}, nil
+}
+
+func (h *Hop) grace() time.Duration {
+	if h.Grace == 0 {
+		return DefaultGrace
+	}
+	return h.Grace
 }
 
 func (h *Hop) refusal(id string, err error) error {
@@ -84,19 +87,17 @@ func (h *Hop) refusal(id string, err error) error {
 const clockSlack = 5 * time.Millisecond
 
 // callLost says why a call is done without a Stop having come.
-func callLost(call context.Context) func() *streamerr.Error {
-	return func() *streamerr.Error {
-		// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
-		at, ok := call.Deadline()
-		if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {
-			return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
-		}
-		return &streamerr.Error{
-			Reason:  streamerr.PeerReset,
-			Path:    streamerr.NewPath(caller(call)),
-			Message: "the caller reset the call without a reason, or its connection broke",
-		}
+func callLost(call context.Context) *streamerr.Error {
+	// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
+	at, ok := call.Deadline()
+	if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {
+		return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
 	}
+	e := &streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(call)), Message: "the caller reset the call without a reason"}
+	if lost(call) {
+		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
+	}
+	return e
 }
 
 // Stop ends a stream from outside of it, for a service's unary Stop method.

@@ -4,7 +4,8 @@
 // A bidi method carries one stream. Its first message is the request; later ones are control. To stop a stream the caller
 // sends a Stop, half-closes and awaits the trailers, because RST_STREAM can carry no cause and overtakes any message that
 // could; only when the grace has passed does it reset. Serve is the callee's side, Dial the caller's. Both speak the
-// types of grpc-go; package kitexrpc lends these types to Kitex servers and clients.
+// types of grpc-go; package kitexrpc lends these types to Kitex servers and clients. A caller that resets is told from one whose
+// connection broke: kitexrpc's servers do so by themselves, grpc-go's with SenseLoss.
 //
 // On the wire: a failed stream ends with a status that carries google.rpc.ErrorInfo, any stream with the trailers
 // whence-end-reason and whence-end-path, and the request metadata whence-via names the hops that a call has crossed.

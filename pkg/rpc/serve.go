@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,13 +27,32 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if !ok {
 		return streamerr.Via(h.Name, streamerr.New(streamerr.Invalid, "the first message must be the request"))
 	}
-	ctx, end, err := h.Begin(incoming, m.ID(req), address(incoming), callLost(incoming))
+	heard := make(chan struct{}) // closed when nothing more can come from the caller
+	lost := func() *streamerr.Error {
+		select {
+		case <-heard: // a Stop that came before the call's end says more than the end
+		case <-time.After(h.grace()):
+		}
+		return callLost(incoming)
+	}
+	ctx, end, err := h.Begin(incoming, m.ID(req), address(incoming), lost)
 	if err != nil {
 		return streamerr.Via(h.Name, err)
 	}
 	defer end()
-	go hear(ctx, st, m) // ends when st does, which is when this handler has returned
-	o := Drive(ctx, h, m, engine, req, st.Send)
+	go func() { // ends when st does, which is when this handler has returned
+		defer close(heard)
+		hear(ctx, st, m)
+	}()
+	o := Drive(ctx, h, m, engine, req, func(out *Out) error {
+		err := st.Send(out)
+		if err == nil {
+			return nil
+		}
+		gone := lost()
+		gone.Cause = err
+		return gone
+	})
 	st.SetTrailer(endTrailer(o))
 	return o.status()
 }
@@ -42,7 +60,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 // ServeUnary runs engine for a unary method, and hands each item to collect.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
 	call := withIncomingVia(ctx)
-	ctx, end, err := h.Begin(call, m.ID(req), address(call), callLost(call))
+	ctx, end, err := h.Begin(call, m.ID(req), address(call), func() *streamerr.Error { return callLost(call) })
 	if err != nil {
 		return streamerr.Via(h.Name, err)
 	}
@@ -82,8 +100,7 @@ func hear[Req, In, Out any](ctx context.Context, st grpc.BidiStreamingServer[In,
 }
 
 // Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, and says how the stream
-// ended, to its caller and in the log. An error of send stops the stream: with that error if it is a *streamerr.Error, else
-// with PEER_RESET. A panic is INTERNAL, and ends nothing but this stream.
+// ended, to its caller and in the log. An error of send is why the stream stops. A panic is INTERNAL, and ends nothing but this stream.
 func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) (o Outcome) {
 	begun := time.Now()
 	defer func() {
@@ -109,7 +126,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
 		}
 		if err := send(out); err != nil {
-			stream.ControlOf(ctx).Stop(unsent(ctx, err))
+			stream.ControlOf(ctx).Stop(err)
 			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
 		}
 		record.Out(tokens)
@@ -118,12 +135,4 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		}
 	}
 	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
-}
-
-// unsent is why a stream ends whose reader cannot be written to.
-func unsent(ctx context.Context, err error) *streamerr.Error {
-	if e, ok := errors.AsType[*streamerr.Error](err); ok {
-		return e
-	}
-	return &streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(ctx)), Message: "the caller no longer reads", Cause: err}
 }

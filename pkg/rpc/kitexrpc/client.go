@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cloudwego/kitex/client"
+	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
 	"github.com/cloudwego/kitex/pkg/streaming"
 	"github.com/cloudwego/kitex/transport"
@@ -44,6 +45,7 @@ func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 			client.WithHostPorts(target),
 			client.WithTransportProtocol(transport.GRPC),
 			client.WithGRPCConnPoolSize(1),
+			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: pingEvery, Timeout: pingTimeout}),
 		)
 		if err != nil {
 			_ = c.Close()

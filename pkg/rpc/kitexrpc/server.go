@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
@@ -24,6 +25,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+)
+
+// A peer that vanished without a word is noticed after these two, on both sides; Kitex's own figure for servers is two hours.
+const (
+	pingEvery   = 20 * time.Second
+	pingTimeout = 5 * time.Second
 )
 
 // DefaultMaxRecvBytes bounds a received message, as grpc-go does by default.
@@ -98,6 +105,8 @@ func (s *Server) Serve(ln net.Listener) error {
 		server.WithExitWaitTime(exitWait),
 		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
 		server.WithGRPCUnknownServiceHandler(unknown),
+		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: pingEvery, Timeout: pingTimeout}),
+		server.WithGRPCKeepaliveEnforcementPolicy(kgrpc.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 	)
 	limit := s.MaxRecvBytes
 	if limit == 0 {

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"slices"
+	"strings"
 
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
 	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
@@ -48,11 +51,26 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	md, _ := kmetadata.FromIncomingContext(ctx)
 	ctx = metadata.NewIncomingContext(ctx, metadata.MD(md))
 	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
-		ctx = peer.NewContext(ctx, &peer.Peer{Addr: from.Address()})
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: losable{from.Address(), ctx}})
 	}
 	s := &serverStream{ctx: ctx, st: args.Stream, conn: conn, limit: limit}
 	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s, "/" + method})
 	return s, nil
+}
+
+// A losable is a caller's address that knows whether its connection broke; it implements rpc.Losable.
+type losable struct {
+	net.Addr
+	call context.Context // whose end it tells
+}
+
+// lostWords are Kitex's: it has no types for why it cancels a call.
+var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
+
+// Lost reports whether the call is over because its connection broke.
+func (l losable) Lost() bool {
+	err := l.call.Err()
+	return err != nil && slices.ContainsFunc(lostWords, func(words string) bool { return strings.Contains(err.Error(), words) })
 }
 
 func (s *serverStream) Context() context.Context        { return s.ctx }

@@ -1,0 +1,159 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// servers are both kinds of server.
+var servers = []struct {
+	name  string
+	serve func(testing.TB, *service) string
+}{{"grpc-go", serveGRPC}, {"kitex", serveKitex}}
+
+// begun starts an endless stream over a connection that the test can break.
+func begun(t *testing.T, addr string) *net.TCPConn {
+	t.Helper()
+	dialed := make(chan *net.TCPConn, 1)
+	cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+			if err == nil {
+				select {
+				case dialed <- c.(*net.TCPConn):
+				default: // dialed again, after the test has broken the first
+				}
+			}
+			return c, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), streamerr.ViaHeader, "client > gateway"))
+	t.Cleanup(cancel)
+	st, err := workerv1.NewWorkerClient(cc).Generate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(rpc.Worker.Open(ask(1 << 30)())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	return <-dialed
+}
+
+func TestBrokenConnectionIsALostPeer(t *testing.T) {
+	for _, srv := range servers {
+		for linger, name := range map[int]string{-1: "closed", 0: "reset"} {
+			t.Run(srv.name+" "+name, func(t *testing.T) {
+				leaf := newCounter()
+				conn := begun(t, srv.serve(t, newService("worker", leaf.generate)))
+				if err := conn.SetLinger(linger); err != nil {
+					t.Fatal(err)
+				}
+				_ = conn.Close()
+				if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.PeerLost || got.Path.String() != "gateway" {
+					t.Error(got)
+				}
+			})
+		}
+	}
+}
+
+// TestStopIsHeardThoughTheCallIsCut: what a hung process finds in its socket when it wakes up is a Stop, and right behind
+// it a reset.
+func TestStopIsHeardThoughTheCallIsCut(t *testing.T) {
+	for _, srv := range servers {
+		t.Run(srv.name, func(t *testing.T) {
+			leaf := newCounter()
+			addr := srv.serve(t, newService("worker", leaf.generate))
+			for i := range 100 {
+				stopAndReset(t, addr)
+				if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.UserStop || got.Path.Origin() != "client" {
+					t.Fatalf("stream %d: %v", i, got)
+				}
+			}
+		})
+	}
+}
+
+// stopAndReset starts a stream, frame by frame, and ends it with a Stop and a reset in one segment.
+func stopAndReset(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var out, headers bytes.Buffer
+	framer := http2.NewFramer(&out, conn)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	out.WriteString(http2.ClientPreface)
+	check(framer.WriteSettings())
+	enc := hpack.NewEncoder(&headers)
+	for _, h := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", workerv1.Worker_Generate_FullMethodName},
+		{":authority", addr},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		check(enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
+	}
+	check(framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
+	check(framer.WriteData(1, false, message(t, rpc.Worker.Open(ask(1<<30)()))))
+	_, err = out.WriteTo(conn)
+	check(err)
+	for f, err := framer.ReadFrame(); ; f, err = framer.ReadFrame() {
+		check(err)
+		if _, ok := f.(*http2.DataFrame); ok {
+			break // it runs
+		}
+	}
+	stop := &streamv1.Stop{Reason: streamv1.Reason_REASON_USER_STOP, Path: []string{"client"}}
+	check(framer.WriteData(1, false, message(t, rpc.Worker.Stop(stop))))
+	check(framer.WriteRSTStream(1, http2.ErrCodeCancel))
+	_, err = out.WriteTo(conn)
+	check(err)
+	for { // until the server has taken both; else closing the connection might overtake them
+		if _, err := framer.ReadFrame(); err != nil {
+			return
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	}
+}
+
+// message is a message as gRPC frames it.
+func message(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+}
