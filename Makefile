@@ -1,5 +1,5 @@
 # Thin names for the scripts.
-.PHONY: run test gen lint bench
+.PHONY: run test gen lint bench whodunit
 run:
 	go run .
 test:
@@ -10,3 +10,5 @@ lint:
 	go tool -modfile=scripts/tools/lint/go.mod golangci-lint run ./...
 bench:
 	./scripts/bench
+whodunit:
+	./scripts/whodunit

@@ -21,7 +21,7 @@ var build = sync.OnceValue(func() error {
 	}
 	binDir = dir
 	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, strings.Fields(os.Getenv("E2E_BUILD_FLAGS"))...)
-	cmd := exec.Command("go", append(args, ".", "./api-service", "./chat-service", "./llm-worker")...)
+	cmd := exec.Command("go", append(args, ".", "./api-service", "./chat-service", "./llm-worker", "./e2e/faulty")...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
@@ -29,7 +29,7 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// binary returns the path of a command: whence, api-service, chat-service or llm-worker.
+// binary returns the path of a command: whence, api-service, chat-service, llm-worker or faulty.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	if err := build(); err != nil {

@@ -26,14 +26,21 @@ var buildGRPCurl = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// grpcurl runs grpcurl against addr and returns what it prints, and whether it says that all is well.
-func grpcurl(t *testing.T, addr string, args ...string) (string, bool) {
+// grpcurlPath returns where grpcurl is.
+func grpcurlPath(t *testing.T) string {
 	t.Helper()
 	binary(t, "whence") // so that there is a directory
 	path, err := buildGRPCurl()
 	if err != nil {
 		missing(t, "grpcurl cannot be built: %v", err)
 	}
+	return path
+}
+
+// grpcurl runs grpcurl against addr and returns what it prints, and whether it says that all is well.
+func grpcurl(t *testing.T, addr string, args ...string) (string, bool) {
+	t.Helper()
+	path := grpcurlPath(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var before, after []string

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // A record is one line of a service's log.
 type record struct {
-	Msg  string `json:"msg"`
-	Addr string `json:"addr"`
+	Time time.Time `json:"time"`
+	Msg  string    `json:"msg"`
+	Addr string    `json:"addr"`
 
 	// Of "stream ended".
 	Stream  string `json:"stream"`

@@ -166,15 +166,21 @@ func TestOneRequestTooManyIsToldToComeBack(t *testing.T) {
 // dial sends a request by a connection of its own and reads nothing. The connection is closed after the test.
 func (w *whence) dial(t *testing.T, a ask, id string) *net.TCPConn {
 	t.Helper()
+	conn := w.connect(t)
+	w.ask(t, conn, a, id)
+	return conn
+}
+
+// ask writes a request.
+func (w *whence) ask(t *testing.T, conn net.Conn, a ask, id string) {
+	t.Helper()
 	body, err := json.Marshal(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := w.connect(t)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", w.api, idName, id, len(body), body)
 	if _, err := conn.Write(b.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	return conn
 }

@@ -11,6 +11,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -41,6 +42,7 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	defer end()
+	defer e.feel(c, stream.ControlOf(ctx))()
 	ctx = rpc.WithDeadline(ctx, in.Timeout)
 	if in.Stream {
 		e.stream(ctx, c, in)

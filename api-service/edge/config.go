@@ -9,7 +9,9 @@ import (
 	"net"
 	"time"
 
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A Config says what api-service does.
@@ -20,22 +22,31 @@ type Config struct {
 	MaxStreams   int           // live streams at most; further ones are OVERLOADED
 	ReadTimeout  time.Duration // for a request's header and body
 	WriteTimeout time.Duration // for one write to a client; past it the reader is too slow
-	HeadersAfter time.Duration // how long a stream's status waits for the request to be found valid
-	Timers       rpc.Timers
-	Grace        time.Duration // for streams that run when the process drains
+	// ClientTimeout is how long a client may acknowledge nothing of what was sent to it; past it it has gone. 0 is no bound.
+	ClientTimeout time.Duration
+	MaxUnsent     int           // bytes that wait in the kernel for a slow client; with more, writes to it block. 0 is no bound
+	HeadersAfter  time.Duration // how long a stream's status waits for the request to be found valid
+	Timers        rpc.Timers
+	Grace         time.Duration // for streams that run when the process drains
+	Stage         Stage         // put around the chat-service by a program that builds this service in; nil is none
 }
+
+// A Stage sees every stream of the service.
+type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.
 const (
-	DefaultName         = "api-service"
-	DefaultListen       = "127.0.0.1:8080"
-	DefaultChat         = "127.0.0.1:8081"
-	DefaultMaxBody      = 2 << 20
-	DefaultMaxStreams   = 10000
-	DefaultReadTimeout  = 30 * time.Second
-	DefaultWriteTimeout = 30 * time.Second
-	DefaultHeadersAfter = 2 * time.Second
-	DefaultGrace        = 30 * time.Second
+	DefaultName          = "api-service"
+	DefaultListen        = "127.0.0.1:8080"
+	DefaultChat          = "127.0.0.1:8081"
+	DefaultMaxBody       = 2 << 20
+	DefaultMaxStreams    = 10000
+	DefaultReadTimeout   = 30 * time.Second
+	DefaultWriteTimeout  = 30 * time.Second
+	DefaultClientTimeout = 15 * time.Second
+	DefaultMaxUnsent     = 128 << 10
+	DefaultHeadersAfter  = 2 * time.Second
+	DefaultGrace         = 30 * time.Second
 
 	idleTimeout = 2 * time.Minute // of a kept connection between requests
 )
@@ -59,7 +70,9 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "`bytes` of a request's body at most")
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request's header and body may take")
 	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits for the request to be found valid; past it the status is 200 and a refusal comes as an event")
-	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take")
+	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take; past it the reader is too slow")
+	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave what was sent to it unacknowledged; past it it counts as gone; 0 for the system's own limit")
+	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "`bytes` that wait in the kernel for a slow client at most; with more, writes to it block; 0 for the system's own limit")
 }
 
 // maxMaxBody keeps a request within what the chat-service receives.
@@ -74,6 +87,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	case c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.HeadersAfter <= 0:
 		return errors.New("--read-timeout, --write-timeout and --headers-after must be over 0")
+	case c.ClientTimeout < 0 || c.MaxUnsent < 0:
+		return errors.New("--client-timeout and --max-unsent must not be negative")
 	}
 	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
 		return fmt.Errorf("--chat: %w", err)

@@ -58,12 +58,16 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		return nil, err
 	}
 	chat := chatv1.NewChatClient(conn)
+	engine := rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat)
+	if c.Stage != nil {
+		engine = c.Stage(engine)
+	}
 	return &Edge{
 		config: c, log: log, conn: conn, client: chat,
 		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log},
 		streams: streamv1.NewStreamsClient(conn),
 		health:  healthpb.NewHealthClient(conn),
-		chat:    rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat),
+		chat:    engine,
 	}, nil
 }
 
@@ -82,6 +86,8 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
+		server.WithOnAccept(e.accepted),
+		server.WithKeepAliveTimeout(probeEvery),
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/route"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -28,7 +29,11 @@ type Config struct {
 	MaxStreams int    // live streams at most; further ones are OVERLOADED
 	Timers     rpc.Timers
 	Grace      time.Duration // for streams that run when the process drains
+	Stage      Stage         // put around the pipeline by a program that builds this service in; nil is none
 }
+
+// A Stage sees every stream of the service.
+type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.
 const (
@@ -85,7 +90,11 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	}
 	defer worker.Close() //nolint:errcheck // nothing is lost: the streams have drained
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log}
-	s := New(hop, model, chat.New(model, worker.Generate), worker.Why)
+	engine := chat.New(model, worker.Generate)
+	if c.Stage != nil {
+		engine = c.Stage(engine)
+	}
+	s := New(hop, model, engine, worker.Why)
 
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup

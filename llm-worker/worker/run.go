@@ -16,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
@@ -31,7 +32,11 @@ type Config struct {
 	Threads    int     // of the engine; 0 is the engine's default
 	Timers     rpc.Timers
 	Grace      time.Duration
+	Stage      Stage // put around the engine by a program that builds this service in; nil is none
 }
+
+// A Stage sees every stream of the service.
+type Stage = stream.Stage[*workerv1.TokenRequest, *workerv1.GenerateResponse, *workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Defaults of Config.
 const (
@@ -102,7 +107,11 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		queued = -1 // none; 0 is batch's default
 	}
 	loop := batch.New(model, batch.Options{MaxRunning: c.MaxRunning, MaxQueued: queued, Pace: c.Pace, Model: name, Log: log})
-	s := NewServer(loop.Generate, &workerv1.InfoResponse{
+	engine := Engine(loop.Generate)
+	if c.Stage != nil {
+		engine = c.Stage(engine)
+	}
+	s := NewServer(engine, &workerv1.InfoResponse{
 		Instance:      c.Name,
 		Model:         name,
 		OwnedBy:       owner,

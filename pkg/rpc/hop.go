@@ -83,8 +83,8 @@ func (h *Hop) refusal(id string, err error) error {
 	}
 }
 
-// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline.
-const clockSlack = 5 * time.Millisecond
+// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline: ours began when the call came.
+const clockSlack = 100 * time.Millisecond
 
 // callLost says why a call is done without a Stop having come.
 func callLost(call context.Context) *streamerr.Error {

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package edge
+
+import (
+	"errors"
+	"time"
+)
+
+// tune does nothing: which clients have vanished is left to the system's own time-outs.
+func tune(int, int) error { return nil }
+
+// acknowledged is not known here.
+func acknowledged(int) (all bool, ago time.Duration, err error) {
+	return false, 0, errors.ErrUnsupported
+}

@@ -1,0 +1,108 @@
+// Command faulty is the three services with faults built in, for tests: `faulty chat-service --listen ...`. A stream whose
+// id begins with fault:HOP:KIND: meets that fault on that hop, after three items; all others are served as ever.
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: faulty api-service|chat-service|llm-worker FLAGS")
+		os.Exit(2)
+	}
+	service := os.Args[1]
+	os.Args = os.Args[1:]
+	switch service {
+	case "api-service":
+		c := edge.Config{Stage: stage(service, edge.Stage(nil))}
+		process.Main(service, edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+			edge.LogTo(process.Lines(log, "cloudwego"))
+			return edge.Run(ctx, c, ln, log)
+		})
+	case "chat-service":
+		c := server.Config{Stage: stage(service, server.Stage(nil))}
+		process.Main(service, server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+			kitexrpc.LogTo(process.Lines(log, "kitex"))
+			return server.Run(ctx, c, ln, log)
+		})
+	case "llm-worker":
+		c := worker.Config{Stage: stage(service, worker.Stage(nil))}
+		process.Main(service, worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+			return worker.Run(ctx, c, ln, log)
+		})
+	default:
+		fmt.Fprintf(os.Stderr, "faulty: there is no %q\n", service)
+		os.Exit(2)
+	}
+}
+
+// stage returns the faults of a hop, as a stage of the same type as its second argument.
+func stage[Req, Item any](hop string, _ stream.Stage[Req, Item, Req, Item]) stream.Stage[Req, Item, Req, Item] {
+	return func(next stream.Engine[Req, Item]) stream.Engine[Req, Item] {
+		return func(ctx context.Context, req Req) iter.Seq2[Item, error] {
+			kind := faultOf(stream.ID(ctx), hop)
+			if kind == "" {
+				return next(ctx, req)
+			}
+			return func(yield func(Item, error) bool) {
+				ctx, cancel := context.WithCancelCause(ctx) // as handlers do that have timers of their own
+				defer cancel(nil)
+				n := 0
+				for item, err := range next(ctx, req) {
+					if n++; n > 3 && err == nil && strike(ctx, cancel, kind, yield) {
+						return
+					}
+					if !yield(item, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// faultOf returns the fault that a stream meets on a hop, if any.
+func faultOf(id, hop string) string {
+	if parts := strings.Split(id, ":"); len(parts) == 4 && parts[0] == "fault" && parts[1] == hop {
+		return parts[2]
+	}
+	return ""
+}
+
+// strike makes the fault happen, and reports whether that was the end of the stream.
+func strike[Item any](ctx context.Context, cancel context.CancelCauseFunc, kind string, yield func(Item, error) bool) bool {
+	var zero Item
+	if kind != "wrap" {
+		slog.New(slog.NewJSONHandler(os.Stderr, nil)).InfoContext(ctx, "fault", "kind", kind)
+	}
+	switch kind {
+	case "panic":
+		panic("a fault, on purpose")
+	case "fail":
+		yield(zero, &streamerr.Error{Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: "a fault, on purpose"})
+	case "stall": // deaf, too: only a kill wakes it
+		<-ctx.Done()
+		yield(zero, stream.Cause(ctx))
+	case "cancel":
+		cancel(streamerr.New(streamerr.OperatorStop, "the quota is used up"))
+		return false
+	case "wrap": // has happened: the context below is not the stream's own
+		return false
+	}
+	return true
+}

@@ -1,0 +1,224 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// The hops of a scene.
+const (
+	api0 = "api-service/0"
+	api1 = "api-service/1" // another replica, in front of the same chat-service
+	work = "llm-worker/0"
+)
+
+// A scene is a path of separate processes, with two api-services, for one row of the table: a stream, and what ends it.
+type scene struct {
+	*whence // through api-service/0
+	t       *testing.T
+	id      string              // of the stream
+	procs   map[string]*process // by hop
+	addrs   map[string]string   // by hop
+	at      time.Time           // of the fault
+}
+
+// stage starts the processes of a row, and returns when they answer. Those of the services are built with faults in them.
+func stage(t *testing.T, id string, f flags) *scene {
+	t.Helper()
+	s := &scene{t: t, id: id, procs: map[string]*process{}, addrs: map[string]string{}}
+	s.start(llmWorker, work, f.all, f.worker)
+	s.start(chatService, chatService, []string{"--worker", s.addrs[work]}, f.all, f.chat)
+	for _, hop := range []string{api0, api1} {
+		s.start(apiService, hop, []string{"--chat", s.addrs[chatService]}, f.all, f.api)
+	}
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	s.whence = &whence{
+		topology: separate, api: s.addrs[api0], chat: s.addrs[chatService], worker: s.addrs[work],
+		http:   &http.Client{Transport: transport},
+		client: workerv1.NewWorkerClient(dialGRPC(t, s.addrs[work])),
+	}
+	s.ready(t)
+	return s
+}
+
+func (s *scene) start(service, hop string, args ...[]string) {
+	s.t.Helper()
+	all := append([]string{service, "--listen", "127.0.0.1:0", "--log-json", "--name", hop}, slices.Concat(args...)...)
+	s.procs[hop] = start(s.t, "faulty", all...)
+	s.addrs[hop] = s.procs[hop].listening(s.t)
+}
+
+// open asks for the stream, and returns once there is text.
+func (s *scene) open(more ...any) *live {
+	s.t.Helper()
+	resp, err := s.send(s.t, greedy(long, append(more, "stream", true)...), s.id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		s.t.Fatalf("status %d: %s", resp.StatusCode, readAll(s.t, resp).body)
+	}
+	l := newLive(resp)
+	s.t.Cleanup(l.close)
+	return l.begun(s.t)
+}
+
+// occupy takes the worker's one slot.
+func (s *scene) occupy() {
+	s.t.Helper()
+	s.whence.open(s.t, greedy(long)).begun(s.t)
+}
+
+// flowing asks for the stream on a connection of the row's own, and returns once there are three events.
+func (s *scene) flowing() (*net.TCPConn, *bufio.Reader) {
+	s.t.Helper()
+	conn := s.dial(s.t, greedy(long, "stream", true), s.id)
+	r := bufio.NewReader(conn)
+	for events := 0; events < 3; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if strings.HasPrefix(line, "data: ") {
+			events++
+		}
+	}
+	return conn, r
+}
+
+// fault notes the time and does what the row is about.
+func (s *scene) fault(f func()) {
+	s.at = time.Now()
+	f()
+}
+
+// whole asks for an answer in one piece, and returns its error.
+func (s *scene) whole(a ask) *refusal {
+	s.t.Helper()
+	resp, err := s.send(s.t, a, s.id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return readAll(s.t, resp).completion(s.t).Error
+}
+
+// A saying is what somebody says of an ending: "reason: origin > ... > hop".
+type saying string
+
+func says(reason string, path []string) saying {
+	return saying(reason + ": " + strings.Join(path, " > "))
+}
+
+// heard is what a client reads.
+func (r *refusal) heard() saying {
+	if r == nil {
+		return "nothing"
+	}
+	return says(r.code(), r.Path)
+}
+
+// logged returns what a hop's log says of the stream: once, or it is no ending.
+func (s *scene) logged(hop string) saying {
+	var all []string
+	lines, _ := s.procs[hop].logs.since(0)
+	for _, line := range lines {
+		var r record
+		if json.Unmarshal([]byte(line), &r) != nil || r.Stream != s.id || r.Hop != hop {
+			continue
+		}
+		switch r.Msg {
+		case "stream ended":
+			all = append(all, r.Reason+": "+r.Path)
+		case "request refused": // never was a stream
+			all = append(all, r.Reason+": "+hop)
+		}
+	}
+	return saying(strings.Join(all, " and "))
+}
+
+// record returns what a hop's ledger says of the stream; nil if it knows nothing.
+func (s *scene) record(hop string) *streamv1.Record {
+	s.t.Helper()
+	if serviceOf(hop) == apiService {
+		return s.story(hop)
+	}
+	resp, err := streamv1.NewStreamsClient(dialGRPC(s.t, s.addrs[hop])).Why(s.t.Context(), &streamv1.WhyRequest{StreamId: s.id})
+	if err != nil {
+		if errors.Is(streamerr.FromGRPC(hop, err), streamerr.NotFound) {
+			return nil
+		}
+		s.t.Fatal(err)
+	}
+	for _, r := range resp.GetHops() {
+		if r.GetHop() == hop {
+			return r
+		}
+	}
+	return nil
+}
+
+// story is the edge's own part of GET /v1/streams/{id}.
+func (s *scene) story(hop string) *streamv1.Record {
+	s.t.Helper()
+	resp, err := s.http.Get("http://" + s.addrs[hop] + "/v1/streams/" + s.id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var story struct {
+		Hops []struct {
+			Hop, State, Reason string
+			Path               []string
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&story); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, h := range story.Hops {
+		if h.Hop == hop {
+			r := &streamv1.Record{Hop: hop, Path: h.Path, Reason: streamv1.Reason(streamv1.Reason_value["REASON_"+strings.ToUpper(h.Reason)])}
+			if h.State == "ended" {
+				r.State = streamv1.State_STATE_ENDED
+			}
+			return r
+		}
+	}
+	return nil
+}
+
+// booked is what a hop's ledger says.
+func (s *scene) booked(hop string) saying {
+	s.t.Helper()
+	r := s.record(hop)
+	switch {
+	case r == nil:
+		return ""
+	case r.GetState() != streamv1.State_STATE_ENDED:
+		return saying(fmt.Sprintf("%v", r.GetState()))
+	}
+	return says(streamerr.Reason(r.GetReason()).String(), r.GetPath())
+}
+
+// stopped is how long after the fault the engine had stopped, by the worker's ledger.
+func (s *scene) stopped() time.Duration {
+	s.t.Helper()
+	r := s.record(work)
+	at := r.GetEnded()
+	if r.GetStopConfirmed() != nil {
+		at = r.GetStopConfirmed()
+	}
+	return at.AsTime().Sub(s.at)
+}

@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+var (
+	slow    = flags{worker: []string{"--pace", "40"}}
+	oneSlow = flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "1"}}
+)
+
+// rows are the faults of the matrix. Where a stream can be lost in several ways, there are several rows.
+var rows = []row{
+	{name: "client closes its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		conn, r := s.flowing()
+		s.fault(func() { _ = conn.CloseWrite() }) // a FIN; to close with something unread would be a reset
+		_, _ = io.Copy(io.Discard, r)
+		return nil
+	}},
+	{name: "client resets its connection", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		conn, _ := s.flowing()
+		_ = conn.SetLinger(0)
+		s.fault(func() { _ = conn.Close() })
+		return nil
+	}},
+	{name: "client closes before the first token", flags: oneSlow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		s.occupy()
+		conn := s.dial(s.t, greedy(long, "stream", true), s.id)
+		s.busy(s.t, 1, 1)
+		s.fault(func() { _ = conn.Close() })
+		return nil
+	}},
+	{name: "client closes a request for a whole answer", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		conn := s.dial(s.t, greedy(long), s.id)
+		s.busy(s.t, 1, 0)
+		s.fault(func() { _ = conn.Close() })
+		return nil
+	}},
+	{name: "DELETE of the stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
+		return l.failed(s.t)
+	}},
+	{name: "DELETE at the other replica", flags: slow, reason: "user_stop", origin: []string{"client", api1, chatService}, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.cancel(s.t, s.addrs[api1], s.id) })
+		return l.failed(s.t)
+	}},
+	{name: "abort_request of the stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.abort(s.addrs[api0]) })
+		return l.failed(s.t)
+	}},
+	{name: "abort_request at the other replica", flags: slow, reason: "user_stop", origin: []string{"client", api1, chatService}, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.abort(s.addrs[api1]) })
+		return l.failed(s.t)
+	}},
+	{name: "client's connection goes dead", flags: flags{worker: slow.worker, api: []string{"--client-timeout", "1s"}}, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		conn, _ := s.flowing()
+		s.fault(func() { deafen(s.t, conn) })
+		return nil
+	}},
+	{name: "client reads a byte at a time", id: strings.Repeat("so-that-events-are-long-", 5), flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, reason: "slow_reader", origin: []string{api0}, deaf: true, act: (*scene).sip},
+	{name: "deadline of the request", flags: slow, reason: "deadline", origin: []string{api0}, act: func(s *scene) *refusal {
+		begun := time.Now()
+		l := s.open("timeout", 0.7)
+		s.at = begun.Add(700 * time.Millisecond)
+		return l.failed(s.t)
+	}},
+	{name: "deadline of a gRPC caller", flags: slow, path: chain[1:], reason: "deadline", origin: []string{chatService}, deaf: true, act: func(s *scene) *refusal {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 700*time.Millisecond)
+		defer cancel()
+		s.at = time.Now().Add(700 * time.Millisecond)
+		wantCode(s.t, started(ctx, s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), s.id), codes.DeadlineExceeded)
+		return nil
+	}},
+	{name: "api-service panics", flags: slow, id: "fault:api-service:panic:1", reason: "internal", origin: []string{api0}, act: (*scene).doomed},
+	{name: "api-service is killed", flags: slow, reason: "peer_lost", origin: []string{api0}, dead: api0, deaf: true, act: func(s *scene) *refusal { return s.killed(api0) }},
+	{name: "api-service drains", flags: drain(slow), reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.drained(api0) }},
+	{name: "chat-service panics", flags: slow, id: "fault:chat-service:panic:1", reason: "internal", origin: []string{chatService}, act: (*scene).doomed},
+	{name: "chat-service is killed", flags: slow, reason: "peer_lost", origin: []string{chatService}, dead: chatService, act: func(s *scene) *refusal { return s.killed(chatService) }},
+	{name: "chat-service drains", flags: drain(slow), reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.drained(chatService) }},
+	{name: "chat-service's handler cancels with a cause", flags: slow, id: "fault:chat-service:cancel:1", reason: "operator_stop", origin: []string{chatService}, act: (*scene).doomed},
+	{name: "client closes while a handler has wrapped its context", flags: slow, id: "fault:chat-service:wrap:1", reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(l.close)
+		return nil
+	}},
+	{name: "llm-worker is killed", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal { return s.killed(work) }},
+	{name: "llm-worker hangs", flags: flags{worker: slow.worker, chat: []string{"--stall-timeout", "500ms"}}, reason: "deadline", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.signal(work, syscall.SIGSTOP) })
+		e := l.failed(s.t)
+		s.signal(work, syscall.SIGCONT) // it has a story to tell
+		return e
+	}},
+	{name: "llm-worker drains", flags: drain(slow), reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.drained(work) }},
+	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomed},
+	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).doomed},
+	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).doomed},
+	{name: "gRPC caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{"client", chatService}, deaf: true, act: func(s *scene) *refusal {
+		ctx, cancel := context.WithCancel(s.t.Context())
+		st := started(ctx, s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), s.id)
+		s.fault(cancel)
+		wantCode(s.t, st, codes.Canceled)
+		return nil
+	}},
+	{name: "grpcurl is killed", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).grpcurlKilled},
+	{name: "operator stops it at chat-service", flags: slow, reason: "operator_stop", origin: []string{"operator", chatService}, act: func(s *scene) *refusal {
+		return s.operated("whence.chat.v1.Chat", chatService)
+	}},
+	{name: "operator stops it at llm-worker", flags: slow, reason: "operator_stop", origin: []string{"operator", work}, act: func(s *scene) *refusal {
+		return s.operated("whence.worker.v1.Worker", work)
+	}},
+	{name: "model does not exist", path: chain[:2], reason: "not_found", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+		return s.whole(greedy(short, "model", "nobody"))
+	}},
+	{name: "request is no JSON", path: chain[:1], reason: "invalid", origin: []string{api0}, still: true, act: (*scene).garbled},
+	{name: "prompt is too long", path: chain[:2], reason: "invalid", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+		return s.whole(greedy(strings.Repeat("the fox in the harbor ", 2000)))
+	}},
+	{name: "llm-worker is full", flags: flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "0"}}, reason: "overloaded", origin: []string{work}, still: true, act: func(s *scene) *refusal {
+		s.occupy()
+		return s.whole(greedy(short))
+	}},
+	{name: "no llm-worker is left", path: chain[:2], reason: "unavailable", origin: []string{chatService}, dead: work, still: true, act: func(s *scene) *refusal {
+		s.procs[work].kill(s.t)
+		eventually(s.t, "/readyz says so", func() bool { return s.readiness() == http.StatusServiceUnavailable })
+		return s.whole(greedy(short))
+	}},
+}
+
+// drain lets the processes drain for a moment only.
+func drain(f flags) flags {
+	f.all = append([]string{"--drain", "200ms"}, f.all...)
+	return f
+}
+
+// doomed is a stream whose fault is built in.
+func (s *scene) doomed() *refusal {
+	l := s.open()
+	e := l.failed(s.t)
+	for _, p := range s.procs {
+		lines, _ := p.logs.since(0)
+		for _, line := range lines {
+			if r := (record{}); json.Unmarshal([]byte(line), &r) == nil && r.Msg == "fault" {
+				s.at = r.Time
+			}
+		}
+	}
+	return e
+}
+
+// killed ends a process without a word.
+func (s *scene) killed(hop string) *refusal {
+	l := s.open()
+	s.fault(func() { s.procs[hop].kill(s.t) })
+	if hop == api0 {
+		return nil
+	}
+	return l.failed(s.t)
+}
+
+// drained asks a process to end, which waits for its streams, but not for long.
+func (s *scene) drained(hop string) *refusal {
+	l := s.open()
+	s.fault(func() { s.procs[hop].terminate(s.t) })
+	s.at = s.at.Add(200 * time.Millisecond)
+	return l.failed(s.t)
+}
+
+func (s *scene) signal(hop string, sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.procs[hop].cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// abort is SGLang's way to stop a stream.
+func (s *scene) abort(api string) {
+	s.t.Helper()
+	resp, err := s.http.Post("http://"+api+"/abort_request", "application/json", strings.NewReader(fmt.Sprintf(`{"rid":%q}`, s.id)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		s.t.Fatalf("abort_request: %d", resp.StatusCode)
+	}
+}
+
+// sip reads the stream so slowly that the buffers between fill.
+func (s *scene) sip() *refusal {
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+		})
+	}}
+	conn, err := dialer.DialContext(s.t.Context(), "tcp", s.api)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	s.at = time.Now()
+	s.ask(s.t, conn, greedy(long, "stream", true), s.id)
+	asked, b := 0, make([]byte, 1)
+	eventually(s.t, "the slow reader is cut", func() bool { // asks every millisecond
+		if asked++; asked%20 == 0 {
+			_, _ = conn.Read(b)
+		}
+		return s.logged(api0) != ""
+	})
+	return nil
+}
+
+// grpcurlKilled is a caller that dies.
+func (s *scene) grpcurlKilled() *refusal {
+	path := grpcurlPath(s.t)
+	body := fmt.Sprintf(`{"chat":{"stream_id":%q,"model":%q,"messages":[{"role":"user","content":%q}],"sampling":{"temperature":0}}}`, s.id, model, long)
+	cmd := exec.CommandContext(s.t.Context(), path, "-plaintext", "-d", body, s.chat, "whence.chat.v1.Chat/Generate")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	defer cmd.Wait() // it was killed
+	s.busy(s.t, 1, 0)
+	s.fault(func() { _ = cmd.Process.Kill() })
+	return nil
+}
+
+// operated is Stop by grpcurl.
+func (s *scene) operated(service, hop string) *refusal {
+	l := s.open()
+	if out, ok := grpcurl(s.t, s.addrs[hop], "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, s.id), service+"/Stop"); !ok {
+		s.t.Fatal(out)
+	}
+	e := l.failed(s.t)
+	s.at = s.record(hop).GetStopHeard().AsTime() // grpcurl takes its time
+	return e
+}
+
+// garbled is a request that nobody can read.
+func (s *scene) garbled() *refusal {
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url("/v1/chat/completions"), strings.NewReader(`{"model":`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(idName, s.id)
+	resp, err := s.http.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return readAll(s.t, resp).completion(s.t).Error
+}

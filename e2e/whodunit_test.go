@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to this `file`")
+
+// A row of the table: a fault, and what everybody must say of it.
+type row struct {
+	name   string
+	flags  flags
+	id     string // of the stream; one that begins with fault: names what is built in
+	act    func(s *scene) *refusal
+	reason string
+	origin []string // who ended the stream; the last is where the ending enters the path
+	path   []string // the hops that the stream crosses; nil is all of them
+	dead   string   // the hop that has not lived to tell
+	leaves string   // the hop that ends, and can tell by its log only
+	deaf   bool     // the client cannot be told
+	still  bool     // the engine does not run, or cannot be asked
+}
+
+// chain is the path of a stream, in the order of requests.
+var chain = []string{api0, chatService, work}
+
+// want is what a hop must say: the way from the origin to itself.
+func (r *row) want(hop string) saying {
+	entry := r.origin[len(r.origin)-1]
+	from, to := slices.Index(chain, entry), slices.Index(chain, hop)
+	way := slices.Clone(chain[min(from, to) : max(from, to)+1])
+	if to < from {
+		slices.Reverse(way)
+	}
+	return says(r.reason, append(slices.Clone(r.origin[:len(r.origin)-1]), way...))
+}
+
+// witnesses are the hops that must tell.
+func (r *row) witnesses() []string {
+	path := r.path
+	if path == nil {
+		path = chain
+	}
+	return slices.DeleteFunc(slices.Clone(path), func(hop string) bool { return hop == r.dead })
+}
+
+// A finding is a row as it turned out.
+type finding struct {
+	row     *row
+	says    map[string][]saying // by hop: log, ledger
+	heard   saying
+	stopped time.Duration
+	right   bool
+}
+
+// TestWhodunit plays every fault against separate processes, and wants every hop that is left to name the same reason, the
+// same origin and the path up to itself, once, in its log and in its ledger.
+func TestWhodunit(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var found []*finding
+	t.Cleanup(func() {
+		if t.Failed() || *tableFile != "" {
+			report(t, found)
+		}
+	})
+	for i := range rows {
+		r := &rows[i]
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			f := &finding{row: r, says: map[string][]saying{}}
+			var s *scene
+			t.Cleanup(func() { // once the processes have ended: nobody has anything to add
+				f.right = !t.Failed()
+				for _, hop := range r.witnesses() {
+					if log := s.logged(hop); log != r.want(hop) {
+						t.Errorf("%s logged %q in the end, want %q", hop, log, r.want(hop))
+						f.right = false
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				found = append(found, f)
+			})
+			s = stage(t, r.streamID(), r.flags)
+			investigate(t, r, s, f)
+		})
+	}
+}
+
+func (r *row) streamID() string {
+	if r.id != "" {
+		return r.id
+	}
+	return "whodunit"
+}
+
+func investigate(t *testing.T, r *row, s *scene, f *finding) {
+	heard := r.act(s)
+	if f.heard = heard.heard(); !r.deaf && f.heard != r.want(r.witnesses()[0]) {
+		t.Errorf("the client reads %q, want %q", f.heard, r.want(r.witnesses()[0]))
+	}
+	for _, hop := range r.witnesses() {
+		want := r.want(hop)
+		eventually(t, hop+" has logged the ending", func() bool { return s.logged(hop) != "" })
+		f.says[hop] = []saying{s.logged(hop)}
+		if hop != r.leaves && len(r.path) != 1 { // what is refused at the door is no stream, and in no ledger
+			f.says[hop] = append(f.says[hop], s.booked(hop))
+		}
+		for i, said := range f.says[hop] {
+			if said != want {
+				t.Errorf("%s, %s: %q, want %q", hop, [...]string{"log", "ledger"}[i], said, want)
+			}
+		}
+	}
+	if !r.still && r.leaves != work {
+		f.stopped = s.stopped()
+	}
+}
+
+// report prints the table.
+func report(t *testing.T, found []*finding) {
+	slices.SortFunc(found, func(a, b *finding) int { return slices.Index(names(), a.row.name) - slices.Index(names(), b.row.name) })
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	right := 0
+	fmt.Fprintf(w, "\tfault\texpected\tthe client reads\tby log and ledger alike\tengine stopped after\n")
+	for _, f := range found {
+		mark := "WRONG"
+		if f.right {
+			mark = "ok"
+			right++
+		}
+		var hops []string
+		for _, hop := range f.row.witnesses() {
+			said := slices.Compact(slices.Clone(f.says[hop]))
+			switch {
+			case len(said) == 1 && said[0] == f.row.want(hop):
+				hops = append(hops, hop)
+			default:
+				hops = append(hops, fmt.Sprintf("%s: %q", hop, said))
+			}
+		}
+		stopped := "-"
+		if f.stopped != 0 {
+			stopped = f.stopped.Round(10 * time.Microsecond).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s from %s\t%s\t%s\t%s\n", mark, f.row.name, f.row.reason, strings.Join(f.row.origin, " > "), f.heard, strings.Join(hops, ", "), stopped)
+	}
+	_ = w.Flush() // into a string
+	fmt.Fprintf(&b, "%d of %d rows right\n\n", right, len(rows))
+	if *tableFile == "" {
+		t.Log("\n" + b.String())
+		return
+	}
+	file, err := os.OpenFile(*tableFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer file.Close()
+	if _, err := file.WriteString(b.String()); err != nil {
+		t.Error(err)
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, r := range rows {
+		all = append(all, r.name)
+	}
+	return all
+}
