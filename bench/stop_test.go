@@ -19,100 +19,209 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// BenchmarkStop is how long after its client has closed the connection the engine of a stream has stopped: over the edge and
-// two gRPC hops, each with its log and ledger. One op is one stop, among so many streams that go on. "streaming" has 50 tokens
-// a second under way on every stream, "idle" none at all, so that nothing but the stop itself can wake anybody.
+// BenchmarkStop is how long after its client has closed the connection the engine of a stream has stopped, among so many
+// streams that go on. One op is one stop. "whence" is the edge and two gRPC hops, each with its log and ledger; "relay" is two
+// bare hops of grpc-go, without HTTP before them. "streaming" has tokens under way on every stream, 5,000 a second together and
+// 50 of one stream at most; "idle" has none, so that nothing but the stop itself can wake anybody. late-tokens is how many
+// tokens a stream's engine made after the close, at worst.
 func BenchmarkStop(b *testing.B) {
-	for name, gap := range map[string]time.Duration{"streaming": 20 * time.Millisecond, "idle": time.Hour} {
-		for _, streams := range []int{1, 100} {
-			b.Run(fmt.Sprintf("%s/streams=%d", name, streams), func(b *testing.B) { stops(b, gap, streams) })
+	for _, load := range []string{"streaming", "idle"} {
+		for _, streams := range []int{1, 100, 1000} {
+			gap := time.Hour
+			if load == "streaming" {
+				gap = max(20*time.Millisecond, time.Duration(streams)*time.Second/5000)
+			}
+			for _, path := range []struct {
+				name  string
+				start func(*testing.B, time.Duration) stoppable
+			}{{"whence", startWhence}, {"relay", startBare}} {
+				b.Run(fmt.Sprintf("%s/streams=%d/%s", load, streams, path.name), func(b *testing.B) {
+					stops(b, path.start(b, gap), streams)
+				})
+			}
 		}
 	}
 }
 
-// A stopwatch is an engine that notes when each of its streams was stopped.
-type stopwatch struct {
-	bench.Upstream
-	stopped sync.Map // stream id to time.Time
+// A stoppable is a path whose streams can be left.
+type stoppable interface {
+	// run opens a stream, and reads it until ctx is done; running is called once there was something to read.
+	run(ctx context.Context, id string, running func()) error
+	// stopped returns what the engine noted of a stream that it has stopped.
+	stopped(id string) (*run, bool)
 }
 
-func (s *stopwatch) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	return func(yield func(*workerv1.GenerateResponse, error) bool) {
-		id := stream.ID(ctx)
-		s.Generate(ctx, req)(yield)
-		if errors.Is(stream.Cause(ctx), streamerr.ClientGone) {
-			s.stopped.Store(id, time.Now())
+// A run is a stream as its engine sees it.
+type run struct {
+	tokens  [8]time.Time // the last ones
+	n       int
+	stopped time.Time
+}
+
+func (r *run) token() {
+	r.tokens[r.n%len(r.tokens)] = time.Now()
+	r.n++
+}
+
+// late counts the tokens since at.
+func (r *run) late(at time.Time) int {
+	n := 0
+	for _, t := range r.tokens {
+		if t.After(at) {
+			n++
 		}
 	}
+	return n
 }
 
-func stops(b *testing.B, gap time.Duration, streams int) {
+func stops(b *testing.B, p stoppable, streams int) {
 	b.Helper()
-	engine := &stopwatch{Upstream: *upstream(b, gap)}
-	p, err := bench.Start(engine.generate)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer p.Stop()
-	crowd, leave := context.WithCancel(b.Context())
-	defer leave()
+	crowd, disperse := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer leave()
-	for range streams - 1 {
+	defer disperse()
+	var there sync.WaitGroup
+	for i := range streams - 1 {
+		there.Add(1)
 		wg.Go(func() {
-			for crowd.Err() == nil {
-				_, _ = p.Stream(crowd, 900) // ended by its length or by the benchmark
+			arrived := sync.OnceFunc(there.Done)
+			for n := 0; crowd.Err() == nil; n++ { // again when its answer is at its end
+				if err := p.run(crowd, fmt.Sprintf("crowd-%d-%d", i, n), arrived); err != nil && crowd.Err() == nil {
+					b.Error(err)
+					arrived()
+					return
+				}
 			}
 		})
 	}
+	there.Wait()
 	var took []time.Duration
+	late := 0
 	b.ResetTimer()
 	for i := range b.N {
-		d, err := stop(b.Context(), p, engine, fmt.Sprintf("stop-%d", i))
+		d, n, err := stop(b.Context(), p, fmt.Sprintf("stop-%d", i))
 		if err != nil {
 			b.Fatal(err)
 		}
-		took = append(took, d)
+		took, late = append(took, d), max(late, n)
 	}
 	b.StopTimer()
-	if len(took) == 0 {
-		return
-	}
 	slices.Sort(took)
 	for name, q := range map[string]int{"p50": 50, "p90": 90, "p99": 99} {
 		b.ReportMetric(float64(took[(len(took)-1)*q/100].Microseconds())/1000, name+"-ms")
 	}
+	b.ReportMetric(float64(late), "late-tokens")
 }
 
-// stop opens a stream, closes its connection, and returns when the engine had stopped.
-func stop(ctx context.Context, p *bench.Path, engine *stopwatch, id string) (time.Duration, error) {
+// stop opens a stream, leaves it, and returns how long after that the engine had stopped.
+func stop(ctx context.Context, p stoppable, id string) (took time.Duration, late int, err error) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.Edge+"/v1/chat/completions",
-		strings.NewReader(`{"model":"whence-tiny","stream":true,"max_tokens":900,"messages":[{"role":"user","content":"x"}]}`))
-	if err != nil {
-		return 0, err
+	running, left := make(chan struct{}), make(chan error, 1)
+	go func() { left <- p.run(ctx, id, sync.OnceFunc(func() { close(running) })) }()
+	select {
+	case <-running:
+	case err := <-left:
+		return 0, 0, fmt.Errorf("%s did not run: %w", id, err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Request-Id", id)
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil { // the role: the stream runs
-		return 0, err
-	}
-	time.Sleep(50 * time.Millisecond) // into the stream
+	time.Sleep(30 * time.Millisecond) // into the stream
 	begun := time.Now()
 	leave()
-	_ = resp.Body.Close()
+	<-left
 	for time.Since(begun) < 10*time.Second {
-		if at, ok := engine.stopped.Load(id); ok {
-			return max(0, at.(time.Time).Sub(begun)), nil
+		if r, ok := p.stopped(id); ok {
+			return max(0, r.stopped.Sub(begun)), r.late(begun), nil
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return 0, fmt.Errorf("%s was not stopped in ten seconds", id)
+	return 0, 0, fmt.Errorf("%s was not stopped in ten seconds", id)
+}
+
+// A whence is the whole path, over an engine that notes when its streams were stopped.
+type whence struct {
+	*bench.Path
+	bench.Upstream
+	transport http.Transport
+	runs      sync.Map // stream id to *run
+}
+
+func startWhence(b *testing.B, gap time.Duration) stoppable {
+	b.Helper()
+	w := &whence{Upstream: *upstream(b, gap), transport: http.Transport{MaxIdleConnsPerHost: 2000}}
+	p, err := bench.Start(w.generate)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(p.Stop)
+	b.Cleanup(w.transport.CloseIdleConnections)
+	w.Path = p
+	return w
+}
+
+func (w *whence) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		r := &run{}
+		w.Generate(ctx, req)(func(out *workerv1.GenerateResponse, err error) bool {
+			r.token()
+			return yield(out, err)
+		})
+		if errors.Is(stream.Cause(ctx), streamerr.ClientGone) {
+			r.stopped = time.Now()
+			r.tokens[(r.n-1)%len(r.tokens)] = time.Time{} // that was the ending
+			w.runs.Store(stream.ID(ctx), r)
+		}
+	}
+}
+
+func (w *whence) stopped(id string) (*run, bool) {
+	r, ok := w.runs.Load(id)
+	if !ok {
+		return nil, false
+	}
+	return r.(*run), true
+}
+
+func (w *whence) run(ctx context.Context, id string, running func()) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.Edge+"/v1/chat/completions",
+		strings.NewReader(`{"model":"whence-tiny","stream":true,"max_tokens":900,"messages":[{"role":"user","content":"x"}]}`))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", id)
+	resp, err := w.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() // in mid-stream, that is the point
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", id, resp.Status)
+	}
+	if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil { // the role: the stream runs
+		return err
+	}
+	running()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+func startBare(b *testing.B, gap time.Duration) stoppable {
+	b.Helper()
+	return startRelay(b, gap)
+}
+
+func (r *relay) stopped(id string) (*run, bool) {
+	found, ok := r.leaf.stopped.Load(id)
+	if !ok {
+		return nil, false
+	}
+	return found.(*run), true
+}
+
+func (r *relay) run(ctx context.Context, id string, running func()) error {
+	read, err := r.open(ctx, id)
+	for running(); err == nil; {
+		err = read()
+	}
+	return err
 }
