@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cloudwego/kitex/client"
+	kstatus "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
+	"github.com/cloudwego/kitex/pkg/serviceinfo"
+	"github.com/cloudwego/kitex/pkg/streaming"
+	"github.com/cloudwego/kitex/transport"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// What a caller without our library learns of an ending: the code, and reason and path twice, in the status's details and
+// in the trailers.
+type learnt struct {
+	code                     string
+	reason, path             string // of google.rpc.ErrorInfo
+	trailerReason, trailPath string
+}
+
+// detail reads the details of a status.
+func (l *learnt) detail(details []any) {
+	for _, d := range details {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			l.reason, l.path = info.GetReason(), info.GetMetadata()["path"]
+		}
+	}
+}
+
+func (l *learnt) trailer(md map[string][]string) {
+	l.trailerReason, l.trailPath = strings.Join(md["whence-end-reason"], ","), strings.Join(md["whence-end-path"], ",")
+}
+
+// vanilla are callers that know gRPC and the protos, and nothing else. Each runs a stream until it ends; begun is called once
+// there is text.
+var vanilla = []struct {
+	name string
+	call func(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) learnt
+}{
+	{"grpc-go", vanillaGRPC},
+	{"kitex", vanillaKitex},
+	{"grpcurl", vanillaGRPCurl},
+}
+
+func vanillaGRPC(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l learnt) {
+	t.Helper()
+	st, err := chatv1.NewChatClient(dialGRPC(t, addr)).Generate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(&chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}}); err != nil {
+		t.Fatal(err)
+	}
+	_ = st.CloseSend()
+	for {
+		out, err := st.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				l.detail(status.Convert(err).Details())
+			}
+			l.code = status.Code(err).String()
+			l.trailer(st.Trailer())
+			return l
+		}
+		if out.GetDelta() != nil {
+			begun()
+		}
+	}
+}
+
+func vanillaKitex(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l learnt) {
+	t.Helper()
+	none := func() any { return nil }
+	kc, err := client.NewClient(&serviceinfo.ServiceInfo{
+		ServiceName: "Chat", HandlerType: (*any)(nil), PayloadCodec: serviceinfo.Protobuf,
+		Methods: map[string]serviceinfo.MethodInfo{
+			"Generate": serviceinfo.NewMethodInfo(nil, none, none, false, serviceinfo.WithStreamingMode(serviceinfo.StreamingBidirectional)),
+		},
+		Extra: map[string]any{serviceinfo.PackageName: "whence.chat.v1"},
+	}, client.WithDestService("chat"), client.WithHostPorts(addr), client.WithTransportProtocol(transport.GRPC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if closer, ok := kc.(io.Closer); ok {
+		defer closer.Close()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	st, err := kc.(client.Streaming).StreamX(ctx, "Generate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.SendMsg(ctx, &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}}); err != nil {
+		t.Fatal(err)
+	}
+	_ = st.CloseSend(ctx)
+	for {
+		out := &chatv1.GenerateResponse{}
+		if err := st.RecvMsg(ctx, out); err != nil {
+			l.code = "OK"
+			if s, ok := kstatus.FromError(err); ok && !errors.Is(err, io.EOF) {
+				l.code = s.Code().String()
+				l.detail(s.Details())
+			}
+			l.trailer(st.(streaming.GRPCStreamGetter).GetGRPCStream().Trailer())
+			return l
+		}
+		if out.GetDelta() != nil {
+			begun()
+		}
+	}
+}
+
+// vanillaGRPCurl reads what grpcurl prints for people.
+func vanillaGRPCurl(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l learnt) {
+	t.Helper()
+	body := fmt.Sprintf(`{"chat":{"stream_id":%q,"model":%q,"messages":[{"role":"user","content":%q}],"sampling":{"temperature":0}}}`,
+		req.GetStreamId(), req.GetModel(), req.GetMessages()[0].GetContent())
+	cmd := exec.CommandContext(t.Context(), grpcurlPath(t), "-plaintext", "-v", "-d", body, addr, "whence.chat.v1.Chat/Generate")
+	printed := newLines()
+	cmd.Stdout, cmd.Stderr = printed, printed
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // its status is that of the call
+	}()
+	p := &process{name: "grpcurl", exited: ended}
+	p.await(t, printed, "text or an error", func(line string) bool { return strings.Contains(line, `"delta"`) || strings.HasPrefix(line, "ERROR:") })
+	begun()
+	<-ended
+	all, _ := printed.since(0)
+	for _, line := range all {
+		line = strings.TrimSuffix(strings.TrimSpace(line), ",")
+		for prefix, to := range map[string]*string{
+			"Code: ": &l.code, `"reason": `: &l.reason, `"path": `: &l.path,
+			"whence-end-reason: ": &l.trailerReason, "whence-end-path: ": &l.trailPath,
+		} {
+			if value, ok := strings.CutPrefix(line, prefix); ok && json.Unmarshal([]byte(value), to) != nil {
+				*to = value // not a string of JSON
+			}
+		}
+	}
+	return l
+}
+
+func TestCallersWithoutOurLibraryLearnCodeReasonAndPath(t *testing.T) {
+	eachTopology(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence) {
+		for _, v := range vanilla {
+			stopped := chatRequest(long)
+			stopped.StreamId = "stopped-" + v.name
+			once := false
+			got := v.call(t, w.chat, stopped, func() {
+				if once {
+					return
+				}
+				once = true
+				if out, ok := grpcurl(t, w.worker, "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, stopped.GetStreamId()), "whence.worker.v1.Worker/Stop"); !ok {
+					t.Error(out)
+				}
+			})
+			path := "operator > llm-worker/0 > chat-service"
+			if want := (learnt{"Canceled", "OPERATOR_STOP", path, "operator_stop", path}); got != want {
+				t.Errorf("%s: a stopped stream: %+v, want %+v", v.name, got, want)
+			}
+			missing := chatRequest(short)
+			missing.Model = "nobody"
+			got = v.call(t, w.chat, missing, func() {})
+			if want := (learnt{"NotFound", "NOT_FOUND", "chat-service", "not_found", "chat-service"}); got != want {
+				t.Errorf("%s: a model that does not exist: %+v, want %+v", v.name, got, want)
+			}
+		}
+	})
+}
