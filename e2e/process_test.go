@@ -11,7 +11,7 @@ import (
 )
 
 // patience bounds every wait. It is generous: only what is broken takes so long.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // A process is a command that runs.
 type process struct {

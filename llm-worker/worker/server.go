@@ -79,7 +79,7 @@ func (s *Server) Stop(ctx context.Context, req *workerv1.StopRequest) (*workerv1
 
 const (
 	// A peer that vanished without a word is noticed after these two.
-	pingEvery   = 20 * time.Second
+	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
 	// stopWait bounds the goodbye of connections whose streams have all ended.
 	stopWait = time.Second

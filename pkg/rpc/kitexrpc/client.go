@@ -45,7 +45,7 @@ func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 			client.WithHostPorts(target),
 			client.WithTransportProtocol(transport.GRPC),
 			client.WithGRPCConnPoolSize(1),
-			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: pingEvery, Timeout: pingTimeout}),
+			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: clientPing, Timeout: pingTimeout}),
 		)
 		if err != nil {
 			_ = c.Close()

@@ -27,9 +27,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A peer that vanished without a word is noticed after these two, on both sides; Kitex's own figure for servers is two hours.
+// A peer that vanished without a word is noticed after ping and timeout; Kitex's own figure for servers is two hours. Clients
+// ping less often than they would like to: servers of others may take offence.
 const (
-	pingEvery   = 20 * time.Second
+	serverPing  = 10 * time.Second
+	clientPing  = 20 * time.Second
 	pingTimeout = 5 * time.Second
 )
 
@@ -105,7 +107,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		server.WithExitWaitTime(exitWait),
 		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
 		server.WithGRPCUnknownServiceHandler(unknown),
-		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: pingEvery, Timeout: pingTimeout}),
+		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: serverPing, Timeout: pingTimeout}),
 		server.WithGRPCKeepaliveEnforcementPolicy(kgrpc.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 	)
 	limit := s.MaxRecvBytes

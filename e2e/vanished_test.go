@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// dialTCP is dialGRPC over one connection, which the test may ruin.
+func dialTCP(t *testing.T, addr string) (grpc.ClientConnInterface, *net.TCPConn) {
+	t.Helper()
+	tcp, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return tcp, nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn, tcp.(*net.TCPConn)
+}
+
+// TestCallersThatVanishAreLost: their machine has lost power, or the network between has gone. Only pings tell.
+func TestCallersThatVanishAreLost(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{worker: []string{"--pace", "5"}})
+	ofChat, chatConn := dialTCP(t, w.chat)
+	started(t.Context(), t, chatv1.NewChatClient(ofChat), "chat")
+	ofWorker, workerConn := dialTCP(t, w.worker)
+	st, err := workerv1.NewWorkerClient(ofWorker).Generate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{StreamId: "worker", Prompt: []uint32{1, 2, 3}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	deafen(t, chatConn)
+	deafen(t, workerConn)
+	begun := time.Now()
+	for stream, hop := range map[string]string{"worker": "llm-worker/0", "chat": "chat-service"} {
+		got := w.ended(t, hop, stream)
+		t.Logf("%s noticed after %v", hop, time.Since(begun).Round(time.Second))
+		if want := "client > " + hop; got.Reason != "peer_lost" || got.Path != want {
+			t.Errorf("%s logged reason %s, path %q; want peer_lost, %q", hop, got.Reason, got.Path, want)
+		}
+	}
+}
