@@ -5,7 +5,7 @@
 // every process must end with status 0 when it is asked to. Nothing sleeps: tests await events, all within patience.
 // Tests that need a tool which is not there are skipped, unless the environment says CI=true: there all must run.
 //
-// go test ./e2e -rewrite writes what the stories of testdata got as what they want.
+// go test ./e2e -rewrite writes what the stories of testdata got as what they want, and the table of docs/endings.md.
 package e2e
 
 import (

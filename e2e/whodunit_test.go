@@ -179,3 +179,30 @@ func names() []string {
 	}
 	return all
 }
+
+// TestTheTableInTheDocsIsTheOneThatIsPlayed keeps docs/endings.md; -rewrite writes it.
+func TestTheTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
+	const file, begin, end = "../docs/endings.md", "<!-- rows -->\n", "<!-- end -->"
+	var table strings.Builder
+	table.WriteString("| fault | reason | origin, and the way into the path |\n|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&table, "| %s | `%s` | %s |\n", r.name, r.reason, strings.Join(r.origin, " > "))
+	}
+	doc, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(doc), begin)
+	written, after, ok2 := strings.Cut(rest, end)
+	switch {
+	case !ok || !ok2:
+		t.Fatalf("%s has no place for the table", file)
+	case written == table.String():
+	case flag.Lookup("rewrite").Value.String() == "true":
+		if err := os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s has another table than TestWhodunit plays; go test ./e2e -run Table -rewrite writes it", file)
+	}
+}
