@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -40,7 +41,8 @@ func TestCallersThatVanishAreLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{StreamId: "worker", Prompt: []uint32{1, 2, 3}}}}); err != nil {
+	endless := &workerv1.TokenRequest{StreamId: "worker", Prompt: []uint32{1, 2, 3}, Sampling: &streamv1.Sampling{IgnoreEos: true}}
+	if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: endless}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Recv(); err != nil {
