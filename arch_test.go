@@ -24,7 +24,7 @@ const module = "github.com/whence-dev/whence"
 type goPackage struct {
 	ImportPath, Dir string
 	GoFiles         []string
-	IgnoredGoFiles  []string // for other systems
+	IgnoredGoFiles  []string // for other systems; without tests
 	TestGoFiles     []string
 	Imports         []string
 	TestImports     []string
@@ -45,6 +45,7 @@ func packages(t *testing.T) []goPackage {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+		p.IgnoredGoFiles = slices.DeleteFunc(p.IgnoredGoFiles, func(file string) bool { return strings.HasSuffix(file, "_test.go") })
 		all = append(all, p)
 	}
 }
