@@ -6,7 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/whence-dev/whence/chat-service/prompt"
-	"github.com/whence-dev/whence/chat-service/tokenizer"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // Load reads a model from a Hugging Face directory: config.json, tokenizer.json and tokenizer_config.json.

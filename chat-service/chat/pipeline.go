@@ -13,11 +13,11 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/detoken"
 	"github.com/whence-dev/whence/chat-service/prompt"
-	"github.com/whence-dev/whence/chat-service/tokenizer"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // An Engine answers conversations.

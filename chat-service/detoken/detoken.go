@@ -5,11 +5,11 @@ import (
 	"context"
 	"iter"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // New returns an engine over next whose deltas, joined, are the tokens of next decoded at once, special tokens left out.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // decoders are tokenizers of every kind of decoder, by file, with those of testdata/*.json.

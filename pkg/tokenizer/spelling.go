@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // A spelling is the decoder section, worked out as far as it goes without the tokens before and after: what every token

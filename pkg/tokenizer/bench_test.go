@@ -13,7 +13,7 @@ func english(b *testing.B) string {
 	b.Helper()
 	var text strings.Builder
 	for _, name := range []string{"README.md", "EVAL.md"} {
-		data, err := os.ReadFile(filepath.Join("..", "..", "pkg", "whencetiny", name))
+		data, err := os.ReadFile(filepath.Join("..", "whencetiny", name))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func BenchmarkDecoder(b *testing.B) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	data, err := os.ReadFile(filepath.Join("..", "..", "pkg", "whencetiny", "model", "tokenizer.json"))
+	data, err := os.ReadFile(filepath.Join("..", "whencetiny", "model", "tokenizer.json"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // A splitter is a pre-tokenizer that cuts pieces at the matches of a pattern.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 func TestInvalidUTF8ReadsAsRustWouldReadIt(t *testing.T) {

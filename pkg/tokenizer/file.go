@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
 // maxID is the largest id a file may hold. Tables are as long as the largest id, so a broken file must not name it. The

@@ -24,8 +24,8 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
-	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // A Tokenizer is one model's vocabulary and rules. It is safe for concurrent use.

@@ -6,8 +6,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
-	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // An addedToken is matched in the text itself, before any word is cut: the special tokens of chat templates, and whatever

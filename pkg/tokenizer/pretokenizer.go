@@ -7,8 +7,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/bpe"
-	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // A preTokenizer cuts a piece, which is not empty, into smaller ones and appends those to dst. Pieces it makes empty are

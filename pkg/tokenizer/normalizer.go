@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // A piece is a part of a text on its way to the model.

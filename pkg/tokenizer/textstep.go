@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 
-	"github.com/whence-dev/whence/chat-service/tokenizer/pattern"
+	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
 // A textStep rewrites a text that comes in parts. It belongs to one stream.
