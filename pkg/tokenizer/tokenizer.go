@@ -40,6 +40,10 @@ type Tokenizer struct {
 	added     map[string]uint32
 	spelling  spelling
 
+	// Made when the first Speller is, since most users need none.
+	spellOnce sync.Once
+	spell     *spellTable
+
 	scratch sync.Pool // of *scratch; safe for concurrent use
 }
 
