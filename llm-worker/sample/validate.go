@@ -77,3 +77,13 @@ func validateBias(biases map[uint32]float32, vocab int) error {
 func invalid(field, format string, args ...any) error {
 	return streamerr.InvalidParam("sampling."+field, format, args...)
 }
+
+// Fields returns the names of all fields of Sampling: a Sampler honours every one.
+func Fields() []string {
+	fields := (*streamv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
+	names := make([]string, fields.Len())
+	for i := range names {
+		names[i] = string(fields.Get(i).Name())
+	}
+	return names
+}

@@ -24,6 +24,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Form is what token streams are carried as.
+type Form int32
+
+const (
+	// Nothing was said.
+	Form_FORM_UNSPECIFIED Form = 0
+	// Token ids, as they are.
+	Form_FORM_TOKEN_IDS Form = 1
+	// Text, from ids or to be made into ids.
+	Form_FORM_TEXT Form = 2
+)
+
+// Enum value maps for Form.
+var (
+	Form_name = map[int32]string{
+		0: "FORM_UNSPECIFIED",
+		1: "FORM_TOKEN_IDS",
+		2: "FORM_TEXT",
+	}
+	Form_value = map[string]int32{
+		"FORM_UNSPECIFIED": 0,
+		"FORM_TOKEN_IDS":   1,
+		"FORM_TEXT":        2,
+	}
+)
+
+func (x Form) Enum() *Form {
+	p := new(Form)
+	*p = x
+	return p
+}
+
+func (x Form) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Form) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_worker_v1_worker_proto_enumTypes[0].Descriptor()
+}
+
+func (Form) Type() protoreflect.EnumType {
+	return &file_whence_worker_v1_worker_proto_enumTypes[0]
+}
+
+func (x Form) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Form.Descriptor instead.
+func (Form) EnumDescriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{0}
+}
+
 // TokenRequest asks for the continuation of a prompt.
 type TokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -377,7 +430,7 @@ type InfoResponse struct {
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// Who made the model.
 	OwnedBy string `protobuf:"bytes,3,opt,name=owned_by,json=ownedBy,proto3" json:"owned_by,omitempty"`
-	// Which engine runs it, such as "embedded".
+	// Which engine runs it, such as "embedded" or "openai".
 	Engine string `protobuf:"bytes,4,opt,name=engine,proto3" json:"engine,omitempty"`
 	// Tokens of prompt and answer together.
 	ContextLength uint32 `protobuf:"varint,5,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"`
@@ -386,7 +439,10 @@ type InfoResponse struct {
 	// The model's end-of-sequence tokens.
 	EosTokenIds []uint32 `protobuf:"varint,7,rep,packed,name=eos_token_ids,json=eosTokenIds,proto3" json:"eos_token_ids,omitempty"`
 	// Streams that run and that wait, and how many may.
-	Load          *Load `protobuf:"bytes,8,opt,name=load,proto3" json:"load,omitempty"`
+	Load *Load `protobuf:"bytes,8,opt,name=load,proto3" json:"load,omitempty"`
+	// How faithfully the engine takes requests and gives answers. Not set by a worker that does not say, or does not know
+	// yet because what it asks does not answer.
+	Capabilities  *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -477,6 +533,89 @@ func (x *InfoResponse) GetLoad() *Load {
 	return nil
 }
 
+func (x *InfoResponse) GetCapabilities() *Capabilities {
+	if x != nil {
+		return x.Capabilities
+	}
+	return nil
+}
+
+// Capabilities says what becomes of a request and its answer on the way to the model and back.
+type Capabilities struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the model's tokenizer, if it has one of its own, is given. FORM_TEXT: the worker spells the prompt's ids as text,
+	// and refuses a prompt whose text has other ids.
+	Prompt Form `protobuf:"varint,1,opt,name=prompt,proto3,enum=whence.worker.v1.Form" json:"prompt,omitempty"`
+	// What answers are made of. FORM_TEXT: the worker spells the answer's text in ids, which decode to exactly that text,
+	// but need not be the ids that the model chose.
+	Answer Form `protobuf:"varint,2,opt,name=answer,proto3,enum=whence.worker.v1.Form" json:"answer,omitempty"`
+	// The fields of whence.stream.v1.Sampling that are honoured, by their names. A request that asks anything of another one
+	// is refused with REASON_INVALID.
+	Sampling []string `protobuf:"bytes,3,rep,name=sampling,proto3" json:"sampling,omitempty"`
+	// What kind of server generates, such as "vllm"; empty if the worker does.
+	Upstream      string `protobuf:"bytes,4,opt,name=upstream,proto3" json:"upstream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Capabilities) Reset() {
+	*x = Capabilities{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Capabilities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Capabilities) ProtoMessage() {}
+
+func (x *Capabilities) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
+func (*Capabilities) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Capabilities) GetPrompt() Form {
+	if x != nil {
+		return x.Prompt
+	}
+	return Form_FORM_UNSPECIFIED
+}
+
+func (x *Capabilities) GetAnswer() Form {
+	if x != nil {
+		return x.Answer
+	}
+	return Form_FORM_UNSPECIFIED
+}
+
+func (x *Capabilities) GetSampling() []string {
+	if x != nil {
+		return x.Sampling
+	}
+	return nil
+}
+
+func (x *Capabilities) GetUpstream() string {
+	if x != nil {
+		return x.Upstream
+	}
+	return ""
+}
+
 // Load is how busy a worker is now.
 type Load struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -498,7 +637,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +649,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +662,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -579,7 +718,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +730,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +743,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -625,7 +764,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +776,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +789,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -681,7 +820,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
 	"\amessage\"\r\n" +
-	"\vInfoRequest\"\x89\x02\n" +
+	"\vInfoRequest\"\xcd\x02\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -691,7 +830,13 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"vocab_size\x18\x06 \x01(\rR\tvocabSize\x12\"\n" +
 	"\reos_token_ids\x18\a \x03(\rR\veosTokenIds\x12*\n" +
-	"\x04load\x18\b \x01(\v2\x16.whence.worker.v1.LoadR\x04load\"\xc6\x01\n" +
+	"\x04load\x18\b \x01(\v2\x16.whence.worker.v1.LoadR\x04load\x12B\n" +
+	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\"\xa6\x01\n" +
+	"\fCapabilities\x12.\n" +
+	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
+	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +
+	"\bsampling\x18\x03 \x03(\tR\bsampling\x12\x1a\n" +
+	"\bupstream\x18\x04 \x01(\tR\bupstream\"\xc6\x01\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x1f\n" +
@@ -704,7 +849,11 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\vStopRequest\x12;\n" +
 	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
 	"\fStopResponse\x12<\n" +
-	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream2\xed\x01\n" +
+	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream*?\n" +
+	"\x04Form\x12\x14\n" +
+	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
+	"\tFORM_TEXT\x10\x022\xed\x01\n" +
 	"\x06Worker\x12U\n" +
 	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12E\n" +
 	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x1e.whence.worker.v1.InfoResponse\x12E\n" +
@@ -722,45 +871,51 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_whence_worker_v1_worker_proto_rawDescData
 }
 
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
-	(*TokenRequest)(nil),          // 0: whence.worker.v1.TokenRequest
-	(*GenerateRequest)(nil),       // 1: whence.worker.v1.GenerateRequest
-	(*Tokens)(nil),                // 2: whence.worker.v1.Tokens
-	(*GenerateResponse)(nil),      // 3: whence.worker.v1.GenerateResponse
-	(*InfoRequest)(nil),           // 4: whence.worker.v1.InfoRequest
-	(*InfoResponse)(nil),          // 5: whence.worker.v1.InfoResponse
-	(*Load)(nil),                  // 6: whence.worker.v1.Load
-	(*StopRequest)(nil),           // 7: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),          // 8: whence.worker.v1.StopResponse
-	(*v1.Sampling)(nil),           // 9: whence.stream.v1.Sampling
-	(*v1.Stop)(nil),               // 10: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 11: whence.stream.v1.Started
-	(*v1.End)(nil),                // 12: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 13: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 14: whence.stream.v1.StopStreamResponse
+	(Form)(0),                     // 0: whence.worker.v1.Form
+	(*TokenRequest)(nil),          // 1: whence.worker.v1.TokenRequest
+	(*GenerateRequest)(nil),       // 2: whence.worker.v1.GenerateRequest
+	(*Tokens)(nil),                // 3: whence.worker.v1.Tokens
+	(*GenerateResponse)(nil),      // 4: whence.worker.v1.GenerateResponse
+	(*InfoRequest)(nil),           // 5: whence.worker.v1.InfoRequest
+	(*InfoResponse)(nil),          // 6: whence.worker.v1.InfoResponse
+	(*Capabilities)(nil),          // 7: whence.worker.v1.Capabilities
+	(*Load)(nil),                  // 8: whence.worker.v1.Load
+	(*StopRequest)(nil),           // 9: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),          // 10: whence.worker.v1.StopResponse
+	(*v1.Sampling)(nil),           // 11: whence.stream.v1.Sampling
+	(*v1.Stop)(nil),               // 12: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 13: whence.stream.v1.Started
+	(*v1.End)(nil),                // 14: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 15: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 16: whence.stream.v1.StopStreamResponse
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	9,  // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	0,  // 1: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	10, // 2: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	11, // 3: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	2,  // 4: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	12, // 5: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	6,  // 6: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
-	13, // 7: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	14, // 8: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 9: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	4,  // 10: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	7,  // 11: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	3,  // 12: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	5,  // 13: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	8,  // 14: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	12, // [12:15] is the sub-list for method output_type
-	9,  // [9:12] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	11, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
+	1,  // 1: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
+	12, // 2: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	13, // 3: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	3,  // 4: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
+	14, // 5: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	8,  // 6: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
+	7,  // 7: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
+	0,  // 8: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
+	0,  // 9: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
+	15, // 10: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	16, // 11: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	2,  // 12: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	5,  // 13: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	9,  // 14: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	4,  // 15: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	6,  // 16: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
+	10, // 17: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	15, // [15:18] is the sub-list for method output_type
+	12, // [12:15] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -782,13 +937,14 @@ func file_whence_worker_v1_worker_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   9,
+			NumEnums:      1,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_whence_worker_v1_worker_proto_goTypes,
 		DependencyIndexes: file_whence_worker_v1_worker_proto_depIdxs,
+		EnumInfos:         file_whence_worker_v1_worker_proto_enumTypes,
 		MessageInfos:      file_whence_worker_v1_worker_proto_msgTypes,
 	}.Build()
 	File_whence_worker_v1_worker_proto = out.File

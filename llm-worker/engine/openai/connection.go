@@ -1,0 +1,84 @@
+package openai
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// keepAlive is how often an idle connection is probed: a host that vanished without a word is noticed.
+	keepAlive  = 15 * time.Second
+	maxHeaders = 64 << 10
+)
+
+// newClient returns a client whose every request has a connection of its own, which closing stops: that is how these
+// servers are told to abort, and their only way to say that an answer is whole is the stream itself. So HTTP/2 and reuse are
+// out of the question. Proxies and redirects are, too: the server is beside the worker, and the key is for it alone.
+func newClient() *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
+			TLSHandshakeTimeout:    dialTimeout,
+			Protocols:              protocols,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxHeaders,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// A line is the connection of one request.
+type line struct {
+	cancel context.CancelFunc
+
+	mu   sync.Mutex // guards the following fields
+	conn net.Conn   // nil until there is one
+	cut  bool
+}
+
+// newLine returns a line, and the context that its request must have. That context does not end with ctx.
+func newLine(ctx context.Context) (*line, context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := &line{cancel: cancel}
+	return l, httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { l.take(got.Conn) }})
+}
+
+func (l *line) take(conn net.Conn) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn() // whose Close does not wait to say goodbye
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conn = conn
+	if l.cut {
+		_ = conn.Close()
+	}
+}
+
+// hangUp closes the connection, whatever waits for it: a dial, the response's headers, or its next byte. When it returns,
+// the kernel has closed the connection.
+func (l *line) hangUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+	if l.conn != nil && !l.cut {
+		_ = l.conn.Close() // it may have been closed by the peer, or by the client
+	}
+	l.cut = true
+}
+
+// closeAfter closes body, which ends reading it, unless the returned function is called before.
+func closeAfter(body io.Closer, d time.Duration) (undo func()) {
+	timer := time.AfterFunc(d, func() { _ = body.Close() })
+	return func() { timer.Stop() }
+}

@@ -1,0 +1,248 @@
+package openai_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// status answers with a status and a body.
+func status(code int, body string, headers ...string) script {
+	return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		for i := 0; i+1 < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// events answers with events, and closes the response cleanly.
+func events(data ...string) script {
+	return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { say(w, data...) }
+}
+
+// raw answers with a body that calls itself a stream.
+func raw(body string) script { return status(http.StatusOK, body, "Content-Type", "text/event-stream") }
+
+// thenCut answers with events, and then closes the connection in the middle of the response; with a reset, once it may.
+func thenCut(reset <-chan struct{}, data ...string) script {
+	return func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		say(w, data...)
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		if reset != nil {
+			<-reset // which takes with it what has not been read
+			_ = conn.(*net.TCPConn).SetLinger(0)
+		}
+		_ = conn.Close()
+	}
+}
+
+// endless answers with a line that does not end.
+func endless(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for r.Context().Err() == nil {
+		if _, err := io.WriteString(w, strings.Repeat("data: x", 10000)); err != nil {
+			return
+		}
+	}
+}
+
+// many answers with one event of endlessly many lines.
+func many(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for r.Context().Err() == nil {
+		if _, err := io.WriteString(w, strings.Repeat("data: x\n", 10000)); err != nil {
+			return
+		}
+	}
+}
+
+func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
+	const html = "<!DOCTYPE html><html><body>It works!</body></html>"
+	for name, test := range map[string]struct {
+		answer script
+		reason streamerr.Reason
+		tokens int    // before it
+		says   string // in the message
+	}{
+		"closes at once":                    {raw(""), streamerr.PeerLost, 0, "without an ending"},
+		"closes in mid-answer":              {events(ids(100)), streamerr.PeerLost, 1, "without an ending"},
+		"closes without [DONE]":             {events(ids(100), finish("stop")), streamerr.PeerLost, 1, "without an ending"},
+		"[DONE] without finish_reason":      {events(ids(100), "[DONE]"), streamerr.PeerLost, 1, "finish_reason"},
+		"[DONE] alone":                      {events("[DONE]"), streamerr.PeerLost, 0, "finish_reason"},
+		"closes in the middle of a line":    {raw("data: " + ids(100) + "\n\ndata: [DO"), streamerr.PeerLost, 1, "without an ending"},
+		"breaks the connection":             {thenCut(nil, ids(100)), streamerr.PeerLost, 1, "broke the connection"},
+		"breaks it behind finish_reason":    {thenCut(nil, ids(100), finish("stop")), streamerr.PeerLost, 1, "broke the connection"},
+		"error object":                      {events(ids(100), `{"error":{"message":"CUDA out of memory","type":"server_error","code":500}}`, "[DONE]"), streamerr.EngineFailed, 1, "CUDA out of memory"},
+		"error text":                        {events(`{"error":"no slot"}`), streamerr.EngineFailed, 0, "no slot"},
+		"error of older servers":            {events(`{"object":"error","message":"too bad","code":400}`), streamerr.EngineFailed, 0, "too bad"},
+		"error in a field of its own":       {raw("error: {\"code\":500,\"error\":\"dead\"}\n\n"), streamerr.EngineFailed, 0, "dead"},
+		"aborted":                           {events(ids(100), finish("abort"), "[DONE]"), streamerr.EngineFailed, 1, `"abort"`},
+		"unknown finish_reason":             {events(ids(100), finish("content_filter"), "[DONE]"), streamerr.EngineFailed, 1, `"content_filter"`},
+		"goes on behind its finish_reason":  {events(ids(100), finish("stop"), ids(101)), streamerr.EngineFailed, 1, "goes on"},
+		"a page":                            {status(200, html, "Content-Type", "text/html"), streamerr.EngineFailed, 0, "It works!"},
+		"a page that calls itself a stream": {raw(html), streamerr.EngineFailed, 0, "nonsense"},
+		"an answer that is no stream":       {status(200, `{"choices":[{"text":"hello"}]}`, "Content-Type", "application/json"), streamerr.EngineFailed, 0, "no stream"},
+		"an error with status 200":          {status(200, `{"error":{"message":"busy"}}`, "Content-Type", "application/json"), streamerr.EngineFailed, 0, "busy"},
+		"no JSON":                           {events(ids(100), "hello"), streamerr.EngineFailed, 1, "nonsense"},
+		"JSON of a wrong type":              {events(`[1,2]`), streamerr.EngineFailed, 0, "nonsense"},
+		"JSON of wrong types within":        {events(`{"choices":[{"text":7}]}`), streamerr.EngineFailed, 0, "nonsense"},
+		"JSON about something else":         {events(`{"hello":"world"}`), streamerr.EngineFailed, 0, "neither choices nor usage"},
+		"negative usage":                    {events(ids(100), `{"choices":[],"usage":{"prompt_tokens":-1}}`), streamerr.EngineFailed, 1, "nonsense"},
+		"two choices":                       {events(`{"choices":[{"text":"a"},{"text":"b"}]}`), streamerr.EngineFailed, 0, "2 choices"},
+		"a token that the model has not":    {events(ids(1 << 20)), streamerr.EngineFailed, 0, "vocabulary"},
+		"a negative token":                  {events(ids(-1)), streamerr.EngineFailed, 0, "nonsense"},
+		"an endless line":                   {endless, streamerr.EngineFailed, 0, "bytes"},
+		"an endless event":                  {many, streamerr.EngineFailed, 0, "bytes"},
+		"status 400":                        {status(400, `{"error":{"message":"too long, by far"}}`), streamerr.Invalid, 0, "too long, by far"},
+		"status 400 of older vLLM":          {status(400, `{"object":"error","message":"too long, by far"}`), streamerr.Invalid, 0, "too long, by far"},
+		"status 422 of FastAPI":             {status(422, `{"detail":[{"loc":["body","prompt"],"msg":"too long"}]}`), streamerr.Invalid, 0, "too long"},
+		"status 400 with a page":            {status(400, html), streamerr.Invalid, 0, "It works!"},
+		"status 401":                        {status(401, `{"error":{"message":"Incorrect key: sk-1234"}}`), streamerr.EngineFailed, 0, "--upstream-key"},
+		"status 403":                        {status(403, ``), streamerr.EngineFailed, 0, "--upstream-key"},
+		"status 404":                        {status(404, `{"error":{"message":"no model m"}}`), streamerr.NotFound, 0, "no model m"},
+		"status 408":                        {status(408, ``), streamerr.Deadline, 0, "408"},
+		"status 504":                        {status(504, ``), streamerr.Deadline, 0, "504"},
+		"status 429":                        {status(429, `{"error":{"message":"later"}}`, "Retry-After", "7"), streamerr.Overloaded, 0, "later"},
+		"status 500":                        {status(500, `{"error":{"message":"boom"}}`), streamerr.EngineFailed, 0, "boom"},
+		"status 502":                        {status(502, html), streamerr.Unavailable, 0, "502"},
+		"status 503":                        {status(503, `{"error":{"message":"Loading model"}}`), streamerr.Unavailable, 0, "Loading model"},
+		"a redirect":                        {status(307, ``, "Location", "http://127.0.0.1:1/v1/completions"), streamerr.EngineFailed, 0, "307"},
+		"status 418":                        {status(418, `teapot`), streamerr.EngineFailed, 0, "teapot"},
+		"closes before it answers":          {func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { panic(http.ErrAbortHandler) }, streamerr.Unavailable, 0, "does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, test.answer)
+			r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
+			e := streamerr.As(r.err)
+			if r.err == nil || e.Reason != test.reason || e.Path.String() != "engine" || !strings.Contains(e.Message, test.says) {
+				t.Errorf("got %v, want %s with %q", r.err, test.reason, test.says)
+			}
+			if len(r.tokens) != test.tokens || int(r.record.GetTokensIn()) != test.tokens || r.end != nil {
+				t.Error(r.tokens, r.record, r.end)
+			}
+			if len(e.Message) > 700 || strings.Contains(e.Message, "sk-1234") {
+				t.Error(e.Message)
+			}
+		})
+	}
+}
+
+func TestServerThatResetsTheConnectionIsLost(t *testing.T) {
+	taken := make(chan struct{})
+	f := newFake(t, thenCut(taken, ids(100)))
+	r := read(t.Context(), engineOn(t, f.URL), request(100), func(r *result) {
+		if len(r.tokens) == 1 {
+			close(taken)
+		}
+	})
+	if e := streamerr.As(r.err); e.Reason != streamerr.PeerLost || e.Path.String() != "engine" || len(r.tokens) != 1 {
+		t.Error(r.tokens, r.err)
+	}
+}
+
+func TestCompleteAnswersHaveTheirFinish(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer script
+		finish streamv1.Finish
+	}{
+		"stop":                       {events(ids(100), finish("stop"), "[DONE]"), streamv1.Finish_FINISH_STOP},
+		"length":                     {events(ids(100), finish("length"), "[DONE]"), streamv1.Finish_FINISH_LENGTH},
+		"with CRLF and comments":     {raw(": hello\r\n\r\ndata: " + ids(100) + "\r\n\r\n: ping\r\nevent: x\r\nid: 1\r\ndata:" + finish("stop") + "\r\n\r\ndata: [DONE]\r\n\r\n"), streamv1.Finish_FINISH_STOP},
+		"an event over several data": {raw("data: " + ids(100) + "\n\ndata: {\"choices\":\ndata: [{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"), streamv1.Finish_FINISH_STOP},
+		"[DONE] with one line end":   {raw("data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n"), streamv1.Finish_FINISH_STOP},
+		"an event of 100 kB":         {events(ids(100), `{"choices":[{"text":"`+strings.Repeat(" ", 100_000)+`","finish_reason":"stop"}]}`, "[DONE]"), streamv1.Finish_FINISH_STOP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, test.answer)
+			r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
+			if r.err != nil || r.end.GetFinish() != test.finish || len(r.tokens) != 1 || r.end.GetPath()[0] != "engine" {
+				t.Error(r.tokens, r.end, r.err)
+			}
+		})
+	}
+}
+
+func TestRetryAfterIsPassedOnWithinReason(t *testing.T) {
+	for header, want := range map[string]time.Duration{
+		"7": 7 * time.Second, "": time.Second, "0": time.Second, "soon": time.Second, "-3": time.Second, "999999999": time.Hour,
+		time.Now().Add(time.Minute).UTC().Format(http.TimeFormat): 50 * time.Second, // at least
+	} {
+		f := newFake(t, status(429, "", "Retry-After", header))
+		e := streamerr.As(read(t.Context(), engineOn(t, f.URL), request(100), nil).err)
+		if e.RetryAfter < want || e.RetryAfter > want+11*time.Second {
+			t.Errorf("%q: %v, not %v", header, e.RetryAfter, want)
+		}
+	}
+}
+
+func TestServerThatIsGoneIsUnavailable(t *testing.T) {
+	f := newFake(t, counting)
+	e := engineOn(t, f.URL)
+	f.Close()
+	for range 2 { // found out by the stream, and then known
+		r := read(t.Context(), e, request(5), nil)
+		if err := streamerr.As(r.err); err.Reason != streamerr.Unavailable || err.Path.String() != "engine" || err.RetryAfter == 0 || r.started != nil {
+			t.Error(r.err)
+		}
+		eventually(t, "the engine knows", func() bool { _, can := e.Info(); return can == nil })
+	}
+}
+
+func TestErrorBodyThatDoesNotEndIsNotAwaited(t *testing.T) {
+	f := newFake(t, func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, "because")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
+	if e := streamerr.As(r.err); e.Reason != streamerr.Invalid || !strings.Contains(e.Message, "because") {
+		t.Error(r.err)
+	}
+}
+
+func FuzzAnswerEndsOnceWhateverComes(f *testing.F) {
+	for _, body := range []string{
+		"data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n\n",
+		"data: " + text("hi") + "\n\ndata: " + finish("length") + "\n\ndata: [DONE]\n\n",
+		"data: {\"choices\":[{\"text\":\"\\ud83d\"}]}\n\ndata: {\"choices\":[{\"text\":\"\\ude80\xf0\"}]}\n\n",
+		"error: {}\n\n", ": x\n\n", "data: {\"error\":1}\n", fmt.Sprintf("data: %s\r\n\r\n", ids(1, 2, 3)),
+	} {
+		f.Add([]byte(body))
+	}
+	model := tinyModel(f)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, end, err := openai.Answer(t.Context(), model, request(100), bytes.NewReader(body))
+		if (end == nil) == (err == nil) {
+			t.Errorf("%v and %v", end, err)
+		}
+		if err != nil {
+			if e := streamerr.As(err); e.Reason != streamerr.PeerLost && e.Reason != streamerr.EngineFailed || e.Path.String() != "engine" {
+				t.Error(err)
+			}
+		} else if !bytes.Contains(body, []byte("[DONE]")) {
+			t.Error("completed without [DONE]")
+		}
+		for _, id := range got {
+			if int(id) >= model.VocabSize {
+				t.Error(id)
+			}
+		}
+	})
+}

@@ -1,0 +1,308 @@
+package openai_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestEngineKeepsTheContract(t *testing.T) {
+	for name, change := range map[string]func(*fake){
+		"token ids": func(*fake) {},
+		"text": func(f *fake) {
+			f.texts, f.plain, f.owner = true, true, "somebody"
+			f.answer = func(w http.ResponseWriter, r *http.Request, asked map[string]any) {
+				counting(&asText{w}, r, asked)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+				f := newFake(t, counting, change)
+				e := engineOn(t, f.URL)
+				prompt := tinyModel(t).Tokenizer.Encode("Hello there", false)
+				ask := func(limit uint32) func() *workerv1.TokenRequest {
+					return func() *workerv1.TokenRequest {
+						r := request(limit)
+						r.Prompt = prompt
+						return r
+					}
+				}
+				return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+					Engine: e.Generate,
+					Short:  ask(5),
+					Long:   ask(1000 - uint32(len(prompt))), // a second's worth; stops come in the first milliseconds
+					Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{} },
+					Live:   func() int { return int(f.live.Load()) + int(e.Load().GetRunning()) },
+				}
+			})
+		})
+	}
+}
+
+// asText makes a server forget its token ids.
+type asText struct{ http.ResponseWriter }
+
+func (w *asText) Write(b []byte) (int, error) {
+	_, err := w.ResponseWriter.Write(slices.Concat(b[:0:0], []byte(withoutIDs(string(b)))))
+	return len(b), err
+}
+
+func (w *asText) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
+
+func TestAnswerIsTheServersTokensAndUsage(t *testing.T) {
+	f := newFake(t, counting)
+	r := read(stream.WithID(t.Context(), "one"), engineOn(t, f.URL), request(4), nil)
+	if r.err != nil || !slices.Equal(r.tokens, []uint32{100, 101, 102, 103}) || r.end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+		t.Fatal(r)
+	}
+	if r.started.GetModel() != "tiny" || r.started.GetPromptTokens() != 3 || r.started.GetStreamId() != "one" {
+		t.Error(r.started)
+	}
+	if u := r.end.GetUsage(); u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 4 || u.GetCachedTokens() != 2 || r.record.GetTokensIn() != 4 {
+		t.Error(u, r.record)
+	}
+	if f.header.Load().Get("X-Request-Id") != "one" {
+		t.Error("the server does not know the stream's id")
+	}
+}
+
+func TestTokenThatEndsTheAnswerIsCountedAndNotSent(t *testing.T) {
+	model := tinyModel(t)
+	eos := int(model.EOS[0])
+	for name, test := range map[string]struct {
+		events   []string
+		sampling *streamv1.Sampling
+		want     []uint32
+		count    uint32
+	}{
+		"end of sequence":                 {[]string{ids(100, eos), finish("stop")}, nil, []uint32{100}, 2},
+		"in one event with finish_reason": {[]string{ids(100), `{"choices":[{"text":"","token_ids":[` + fmt.Sprint(eos) + `],"finish_reason":"stop"}]}`}, nil, []uint32{100}, 2},
+		"which the server does not send":  {[]string{ids(100), finish("stop")}, nil, []uint32{100}, 2},
+		"stop token":                      {[]string{ids(100, 200), finish("stop")}, &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100}, 2},
+		"followed by others":              {[]string{ids(100, 200), ids(101), finish("length")}, &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200, 101}, 3},
+		"last, and only by chance":        {[]string{ids(100, 200), finish("length")}, &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200}, 2},
+		"ignored":                         {[]string{ids(100, eos), ids(101), finish("length")}, &streamv1.Sampling{IgnoreEos: true}, []uint32{100, uint32(eos), 101}, 3},
+		"nothing but":                     {[]string{ids(eos), finish("stop")}, nil, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+				say(w, append(test.events, "[DONE]")...)
+			})
+			req := &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: test.sampling}
+			r := read(t.Context(), engineOn(t, f.URL), req, nil)
+			if r.err != nil || !slices.Equal(r.tokens, test.want) || r.end.GetUsage().GetCompletionTokens() != test.count || r.record.GetTokensIn() != test.count {
+				t.Error(r.tokens, r.end, r.err, r.record)
+			}
+		})
+	}
+}
+
+func TestTextBecomesTokensThatDecodeToIt(t *testing.T) {
+	model := tinyModel(t)
+	const want = "Grüße, \U0001F680 from \\ \"Whence\"\n\tand 你好!"
+	for name, parts := range map[string][]string{
+		"whole":                {`"Grüße, \ud83d\ude80 from \\ \"Whence\"\n\tand 你好!"`},
+		"bytes of characters":  {"\"Gr\xc3\"", "\"\xbc\xc3\"", "\"\x9fe, \xf0\x9f\"", "\"\x9a\x80 from \\\\ \\\"Whence\\\"\\n\\tand \xe4\xbd\xa0\xe5\"", "\"\xa5\xbd!\""},
+		"halves of surrogates": {`"Gr\u00fc\u00dfe, \ud83d"`, `""`, `"\ude80 from \\ \"Whence\"\n"`, `"\tand 你好!"`},
+		"with null and none":   {`null`, `"Grüße, 🚀"`, `""`, `" from \\ \"Whence\"\n\tand 你好!"`, `null`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+				for _, part := range parts {
+					say(w, `{"choices":[{"text":`+part+`,"finish_reason":null}]}`)
+				}
+				say(w, finish("stop"), "[DONE]")
+			}, func(f *fake) { f.texts = true })
+			r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
+			if got := model.Tokenizer.Decode(r.tokens, true); r.err != nil || got != want {
+				t.Errorf("%q, %v", got, r.err)
+			}
+		})
+	}
+}
+
+func TestHalfACharacterAtTheEndIsNotLost(t *testing.T) {
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		say(w, text("ab"), "{\"choices\":[{\"text\":\"\xe4\xbd\"}]}", finish("length"), "[DONE]")
+	}, func(f *fake) { f.texts = true })
+	r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
+	if got := tinyModel(t).Tokenizer.Decode(r.tokens, true); r.err != nil || got != "ab\uFFFD" {
+		t.Errorf("%q, %v", got, r.err)
+	}
+}
+
+func TestMoreStreamsThanAllowedAreRefused(t *testing.T) {
+	f := newFake(t, counting)
+	e := engineOn(t, f.URL, func(o *openai.Options) { o.MaxRunning = 1 })
+	var second *result
+	first := read(t.Context(), e, request(20), func(r *result) {
+		if len(r.tokens) == 1 {
+			second = read(t.Context(), e, request(2), nil)
+		}
+	})
+	if err := streamerr.As(second.err); err.Reason != streamerr.Overloaded || err.RetryAfter == 0 || first.err != nil {
+		t.Error(second.err, first.err)
+	}
+	if l := e.Load(); l.GetRunning() != 0 || l.GetMaxRunning() != 1 {
+		t.Error(l)
+	}
+}
+
+// gone answers with a token, or with nothing, not even headers, and waits until its client has gone.
+func gone(heard chan time.Time, first ...string) script {
+	return func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+		if len(first) > 0 {
+			say(w, first...)
+		}
+		<-r.Context().Done()
+		heard <- time.Now()
+	}
+}
+
+func TestStopClosesTheConnectionBeforeItsCauseIsYielded(t *testing.T) {
+	for name, first := range map[string][]string{"in mid-answer": {ids(100), ids(101)}, "before any header": nil} {
+		t.Run(name, func(t *testing.T) {
+			heard := make(chan time.Time, 1)
+			f := newFake(t, gone(heard, first...))
+			e := engineOn(t, f.URL)
+			ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+			defer ctl.Release()
+			var kept ledger.Ledger
+			record := kept.Open("id", "worker", "")
+			ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				eventually(t, "the server is asked", func() bool { return f.asked.Load() != nil })
+				if record.Proto().GetStopConfirmed() != nil {
+					t.Error("confirmed before it was stopped")
+				}
+				ctl.Stop(streamerr.ClientGone)
+			})
+			var last error
+			for _, last = range e.Generate(ledger.With(ctx, record), request(100)) {
+				if last != nil && record.Proto().GetStopConfirmed() == nil {
+					t.Error("the cause came before the connection was closed")
+				}
+			}
+			wg.Wait()
+			if !errors.Is(last, streamerr.ClientGone) {
+				t.Error(last)
+			}
+			select {
+			case <-heard:
+			case <-time.After(patience):
+				t.Error("the server was not told")
+			}
+		})
+	}
+}
+
+func TestStopIsHeardWhileTheReaderIsSlow(t *testing.T) {
+	heard := make(chan time.Time, 1)
+	f := newFake(t, gone(heard, ids(100)))
+	e := engineOn(t, f.URL)
+	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+	defer ctl.Release()
+	r := read(ctx, e, request(100), func(r *result) {
+		if len(r.tokens) == 1 { // and the reader does not come back before the server knows
+			ctl.Stop(streamerr.SlowReader)
+			select {
+			case <-heard:
+			case <-time.After(patience):
+				t.Error("the server was not told")
+			}
+		}
+	})
+	if !errors.Is(r.err, streamerr.SlowReader) || len(r.tokens) != 1 {
+		t.Error(r)
+	}
+}
+
+func TestSlowReaderIsFeltByTheServer(t *testing.T) {
+	sent := make(chan int, 1)
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
+		n := 0
+		event := []byte("data: " + ids(make([]int, 2000)...) + "\n\n")
+		w.Header().Set("Content-Type", "text/event-stream")
+		for {
+			k, err := w.Write(event)
+			if n += k; err != nil || n > 1<<30 {
+				sent <- n
+				return
+			}
+		}
+	})
+	e := engineOn(t, f.URL)
+	r := read(t.Context(), e, request(100), func(r *result) {
+		if len(r.tokens) == 2000 {
+			if n := <-sent; n > 64<<20 {
+				t.Errorf("the server could send %d bytes that nobody read", n)
+			}
+		}
+	})
+	if !errors.Is(r.err, streamerr.PeerLost) {
+		t.Error(r.err)
+	}
+}
+
+// BenchmarkStop is how long after a stop the server knows.
+func BenchmarkStop(b *testing.B) {
+	heard := make(chan time.Time, 1)
+	f := newFake(b, gone(heard, ids(100)))
+	e := engineOn(b, f.URL)
+	var took []time.Duration
+	for b.Loop() {
+		ctx, ctl := stream.WithControl(context.Background(), time.Minute)
+		var at time.Time
+		read(ctx, e, request(100), func(r *result) {
+			if len(r.tokens) == 1 {
+				at = time.Now()
+				ctl.Stop(streamerr.ClientGone)
+			}
+		})
+		took = append(took, (<-heard).Sub(at))
+		ctl.Release()
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// BenchmarkTokens is what a token costs, from the server's event to the item.
+func BenchmarkTokens(b *testing.B) {
+	for name, event := range map[string]string{"token ids": ids(100), "text": text(" the")} {
+		b.Run(name, func(b *testing.B) {
+			f := newFake(b, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				data := []byte("data: " + event + "\n\n")
+				for range b.N {
+					_, _ = w.Write(data)
+				}
+				say(w, finish("length"), "[DONE]")
+			}, func(f *fake) { f.texts = name == "text" })
+			e := engineOn(b, f.URL)
+			b.ReportAllocs()
+			b.ResetTimer()
+			if r := read(b.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &streamv1.Sampling{Temperature: proto.Float32(0)}}, nil); r.err != nil || len(r.tokens) != b.N {
+				b.Fatal(len(r.tokens), r.err)
+			}
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxEvent bounds one event, and with it one line, in bytes. A token takes some 200; a server that sends more is broken,
+// and ends its stream.
+const maxEvent = 1 << 20
+
+// errNotEvents says that what came is no stream of server-sent events.
+var errNotEvents = errors.New("this is no stream of server-sent events")
+
+// An events reads server-sent events, as far as these servers send them: of an event only its data, and lines that end in
+// LF or CRLF.
+type events struct {
+	r    *bufio.Reader
+	data []byte // of the event in hand
+}
+
+func newEvents(r io.Reader) *events { return &events{r: bufio.NewReaderSize(r, 16<<10)} }
+
+// next returns the data of the next event, until the next call. At the end of the stream it is io.EOF; an event that is cut
+// within a line is lost.
+func (e *events) next() ([]byte, error) {
+	e.data = e.data[:0]
+	for some := false; ; {
+		line, err := e.line()
+		switch {
+		case errors.Is(err, io.EOF) && some:
+			return e.data, nil
+		case err != nil:
+			return nil, err
+		case len(line) == 0 && some:
+			return e.data, nil
+		case len(line) == 0:
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		switch string(name) {
+		case "data", "error": // older llama.cpp servers have a field of their own for failures
+			if some {
+				e.data = append(e.data, '\n')
+			}
+			some = true
+			e.data = append(e.data, bytes.TrimPrefix(value, []byte(" "))...)
+			if len(e.data) > maxEvent {
+				return nil, fmt.Errorf("%w: an event of more than %d bytes", errNotEvents, maxEvent)
+			}
+		case "", "event", "id", "retry": // "" is a comment
+		default:
+			return nil, fmt.Errorf("%w: a line begins with %.32q", errNotEvents, line)
+		}
+	}
+}
+
+// line returns the next line without its end. It is valid until the next call.
+func (e *events) line() ([]byte, error) {
+	line, err := e.r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) { // rare: only then is it copied
+		whole := bytes.Clone(line)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			if len(whole) > maxEvent {
+				return nil, fmt.Errorf("%w: a line of more than %d bytes", errNotEvents, maxEvent)
+			}
+			line, err = e.r.ReadSlice('\n')
+			whole = append(whole, line...)
+		}
+		line = whole
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 && !beginsField(line) { // a page, as a rule
+		return nil, fmt.Errorf("%w: it is %.32q", errNotEvents, line)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
+}
+
+// beginsField reports whether line can be a field, or the beginning of one.
+func beginsField(line []byte) bool {
+	name, _, whole := bytes.Cut(line, []byte(":"))
+	for _, field := range []string{"", "data", "error", "event", "id", "retry"} {
+		if string(name) == field || !whole && strings.HasPrefix(field, string(name)) {
+			return true
+		}
+	}
+	return false
+}

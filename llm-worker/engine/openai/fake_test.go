@@ -1,0 +1,247 @@
+package openai_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const patience = 10 * time.Second
+
+// A script answers POST /v1/completions. asked is its body.
+type script func(w http.ResponseWriter, r *http.Request, asked map[string]any)
+
+// A fake is an upstream that answers with one token to whoever asks for one, as engines do to know it, and with its script
+// to all others.
+type fake struct {
+	*httptest.Server
+	owner  string // of its model
+	limit  int    // max_model_len, if any
+	texts  bool   // it answers with text alone
+	plain  bool   // it takes prompts as text alone
+	answer script
+	live   atomic.Int32
+	asked  atomic.Pointer[map[string]any] // last, of those for the script
+	header atomic.Pointer[http.Header]    // last
+}
+
+// newFake starts an upstream like vLLM; change may make it another one.
+func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
+	t.Helper()
+	f := &fake{owner: "vllm", answer: answer}
+	for _, c := range change {
+		c(f)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		extra := ""
+		if f.limit > 0 {
+			extra = fmt.Sprintf(`,"max_model_len":%d`, f.limit)
+		}
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s}]}`, f.owner, extra)
+	})
+	mux.HandleFunc("POST /v1/completions", f.complete)
+	f.Server = httptest.NewServer(mux)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
+	f.live.Add(1)
+	defer f.live.Add(-1)
+	f.header.Store(&r.Header)
+	asked := map[string]any{}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if _, isText := asked["prompt"].(string); f.plain && !isText {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":{"message":"cannot unmarshal array into prompt of type string","type":"invalid_request_error"}}`)
+		return
+	}
+	if asked["max_tokens"] == 1.0 {
+		if f.texts || asked["return_token_ids"] != true {
+			say(w, text("a"), finish("length"), "[DONE]")
+		} else {
+			say(w, ids(10), finish("length"), "[DONE]")
+		}
+		return
+	}
+	f.asked.Store(&asked)
+	f.answer(w, r, asked)
+}
+
+// say sends events.
+func say(w http.ResponseWriter, events ...string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	for _, data := range events {
+		fmt.Fprintf(w, "data: %s\n\n", data)
+	}
+	w.(http.Flusher).Flush()
+}
+
+func ids(ids ...int) string {
+	b, _ := json.Marshal(ids)
+	return fmt.Sprintf(`{"id":"cmpl-1","object":"text_completion","choices":[{"index":0,"text":"x","token_ids":%s,"finish_reason":null}],"usage":null}`, b)
+}
+
+func text(s string) string {
+	b, _ := json.Marshal(s)
+	return fmt.Sprintf(`{"choices":[{"index":0,"text":%s,"finish_reason":null}]}`, b)
+}
+
+func finish(reason string) string {
+	return fmt.Sprintf(`{"choices":[{"index":0,"text":"","finish_reason":%q}]}`, reason)
+}
+
+// counting answers with the tokens 100, 101 and so on, one a millisecond, as many as are asked for.
+func counting(w http.ResponseWriter, r *http.Request, asked map[string]any) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	n := int(asked["max_tokens"].(float64))
+	for i := range n {
+		say(w, ids(100+i%1000))
+		select {
+		case <-tick.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	say(w, finish("length"), fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":2}}}`, n), "[DONE]")
+}
+
+func tinyModel(t testing.TB) *openai.Model {
+	t.Helper()
+	m, err := openai.LoadModel(whencetiny.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// engineOn starts an engine on an upstream, and returns when it has found it well.
+func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai.Engine {
+	t.Helper()
+	e, health, _ := watched(t, url, change...)
+	select {
+	case <-health:
+	case <-time.After(patience):
+		t.Fatal("the upstream is not found well")
+	}
+	return e
+}
+
+// watched starts an engine, and returns the changes of its health, and its log.
+func watched(t testing.TB, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logged) {
+	t.Helper()
+	log := new(logged)
+	opts := openai.Options{Upstream: url, Prompt: openai.PromptAuto, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(log, nil))}
+	for _, c := range change {
+		c(&opts)
+	}
+	if err := opts.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	e := openai.New(tinyModel(t), opts)
+	health := make(chan bool, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.Watch(ctx, func(healthy bool) { health <- healthy }) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return e, health, log
+}
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func request(limit uint32) *workerv1.TokenRequest {
+	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(limit)}}
+}
+
+// result is what a stream came to.
+type result struct {
+	started *streamv1.Started
+	tokens  []uint32
+	end     *streamv1.End
+	err     error
+	record  *streamv1.Record
+}
+
+// read ranges over a stream to its end; each is called after each item.
+func read(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest, each func(r *result)) *result {
+	var kept ledger.Ledger
+	record := kept.Open("id", "worker", "")
+	r := new(result)
+	for out, err := range e.Generate(ledger.With(ctx, record), req) {
+		if err != nil {
+			r.err = err
+			break
+		}
+		if s := out.GetStarted(); s != nil {
+			r.started = s
+		}
+		r.tokens = append(r.tokens, out.GetTokens().GetIds()...)
+		r.end = out.GetEnd()
+		if each != nil {
+			each(r)
+		}
+	}
+	r.record = record.Proto()
+	return r
+}
+
+// eventually asks again and again, within patience. It is for what no event tells.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// withoutIDs takes token_ids out of an event.
+func withoutIDs(event string) string {
+	before, after, ok := strings.Cut(event, `"token_ids":[`)
+	if !ok {
+		return event
+	}
+	_, after, _ = strings.Cut(after, "],")
+	return before + after
+}

@@ -1,0 +1,67 @@
+package openai
+
+import (
+	"slices"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A kind is what is known of a server from its make: these servers ignore fields that they do not know, so what they would
+// ignore must not be sent.
+type kind struct {
+	name     string
+	owner    string   // in /v1/models
+	fields   []string // of whence.stream.v1.Sampling that it honours, beside those that all do
+	tokenIDs bool     // whether return_token_ids is worth asking for
+}
+
+// everyKind are the fields that OpenAI's API has, and all servers honour.
+var everyKind = []string{"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "max_tokens"}
+
+var (
+	vllm = &kind{"vllm", "vllm", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids"}, true}
+	// SGLang honours seed only if it is started with --enable-deterministic-inference.
+	sglang   = &kind{"sglang", "sglang", vllm.fields, true}
+	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos"}, false}
+	ollama   = &kind{"ollama", "library", nil, false}
+	// A server that nobody knows has what OpenAI's API has. It may be a proxy, so it is asked for token ids.
+	unknown = &kind{"unknown", "", []string{"logit_bias"}, true}
+)
+
+var kinds = []*kind{vllm, sglang, llamacpp, ollama}
+
+// kindOf returns the kind whose models have this owner.
+func kindOf(owner string) *kind {
+	for _, k := range kinds {
+		if k.owner == owner {
+			return k
+		}
+	}
+	return unknown
+}
+
+func (k *kind) honours() []string { return slices.Concat(everyKind, k.fields) }
+
+// check refuses what the server would ignore. A field that asks for nothing, as a top_k of 0 does, is not refused.
+func (k *kind) check(s *streamv1.Sampling) error {
+	for _, f := range []struct {
+		name  string
+		asked bool
+	}{
+		{"top_k", s.GetTopK() > 0},
+		{"min_p", s.GetMinP() > 0},
+		{"repetition_penalty", s != nil && s.RepetitionPenalty != nil && s.GetRepetitionPenalty() != 1},
+		{"logit_bias", len(s.GetLogitBias()) > 0},
+		{"min_tokens", s.GetMinTokens() > 0},
+		{"ignore_eos", s.GetIgnoreEos()},
+		{"stop_token_ids", len(s.GetStopTokenIds()) > 0},
+	} {
+		if f.asked && !k.has(f.name) {
+			return streamerr.InvalidParam("sampling."+f.name, "the server that generates (%s) would ignore %s", k.name, f.name)
+		}
+	}
+	return nil
+}
+
+func (k *kind) has(field string) bool { return slices.Contains(k.fields, field) }

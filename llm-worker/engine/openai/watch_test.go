@@ -1,0 +1,260 @@
+package openai_test
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	asIDs  = workerv1.Form_FORM_TOKEN_IDS
+	inText = workerv1.Form_FORM_TEXT
+)
+
+func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*fake)
+		option  string
+		prompt  workerv1.Form
+		answer  workerv1.Form
+		kind    string
+		refuses []string // fields
+	}{
+		"vLLM":      {func(*fake) {}, openai.PromptAuto, asIDs, asIDs, "vllm", nil},
+		"SGLang":    {func(f *fake) { f.owner = "sglang" }, openai.PromptAuto, asIDs, asIDs, "sglang", nil},
+		"llama.cpp": {func(f *fake) { f.owner, f.texts = "llamacpp", true }, openai.PromptAuto, asIDs, inText, "llama.cpp", []string{"min_tokens", "stop_token_ids"}},
+		"Ollama": {func(f *fake) { f.owner, f.texts, f.plain = "library", true, true }, openai.PromptAuto, inText, inText, "ollama",
+			[]string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids"}},
+		"somebody": {func(f *fake) { f.owner = "acme" }, openai.PromptAuto, asIDs, asIDs, "unknown",
+			[]string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids"}},
+		"vLLM, in text": {func(*fake) {}, openai.PromptText, inText, asIDs, "vllm", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, counting, test.change)
+			e := engineOn(t, f.URL, func(o *openai.Options) { o.Prompt = test.option })
+			length, can := e.Info()
+			if length != 1024 || can.GetPrompt() != test.prompt || can.GetAnswer() != test.answer || can.GetUpstream() != test.kind {
+				t.Error(length, can)
+			}
+			for _, field := range sample.Fields() {
+				if slices.Contains(can.GetSampling(), field) == slices.Contains(test.refuses, field) {
+					t.Errorf("%s is both honoured and refused, or neither", field)
+				}
+			}
+		})
+	}
+}
+
+// everything asks for something in every field.
+func everything() *streamv1.Sampling {
+	return &streamv1.Sampling{
+		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),
+		RepetitionPenalty: proto.Float32(1.1), FrequencyPenalty: proto.Float32(0.2), PresencePenalty: proto.Float32(0.3),
+		LogitBias: map[uint32]float32{7: -1.5}, Seed: proto.Uint64(1<<40 + 5), MinTokens: proto.Uint32(2), MaxTokens: proto.Uint32(9),
+		IgnoreEos: true, StopTokenIds: []uint32{8},
+	}
+}
+
+func TestServerIsAskedInItsWords(t *testing.T) {
+	common := map[string]any{
+		"model": "served", "prompt": []any{10.0, 11.0, 12.0}, "stream": true, "stream_options": map[string]any{"include_usage": true},
+		"max_tokens": 9.0, "temperature": 0.5, "top_p": 0.9, "frequency_penalty": 0.2, "presence_penalty": 0.3, "seed": float64((1<<40 + 5) % (1<<31 - 1)),
+	}
+	all := map[string]any{
+		"return_token_ids": true, "top_k": 40.0, "min_p": 0.05, "repetition_penalty": 1.1, "logit_bias": map[string]any{"7": -1.5}, "min_tokens": 2.0,
+		"ignore_eos": true, "stop_token_ids": []any{8.0},
+	}
+	for owner, test := range map[string]struct {
+		drop func(*streamv1.Sampling)
+		want map[string]any
+	}{
+		"vllm":   {func(*streamv1.Sampling) {}, all},
+		"sglang": {func(*streamv1.Sampling) {}, all},
+		"llamacpp": {func(s *streamv1.Sampling) { s.MinTokens, s.StopTokenIds = proto.Uint32(0), nil },
+			map[string]any{"top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0, "logit_bias": map[string]any{"7": -1.5}, "ignore_eos": true}},
+		"library": {func(s *streamv1.Sampling) {
+			*s = streamv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,
+				MaxTokens: s.MaxTokens, TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1)} // those ask for nothing
+		}, map[string]any{}},
+	} {
+		t.Run(owner, func(t *testing.T) {
+			f := newFake(t, counting, func(f *fake) { f.owner = owner })
+			req := request(9)
+			req.Sampling = everything()
+			test.drop(req.Sampling)
+			if r := read(t.Context(), engineOn(t, f.URL), req, nil); r.err != nil {
+				t.Fatal(r.err)
+			}
+			want := maps.Clone(common)
+			maps.Copy(want, test.want)
+			if got := *f.asked.Load(); !reflect.DeepEqual(got, want) {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatTheServerWouldIgnoreIsRefused(t *testing.T) {
+	f := newFake(t, counting, func(f *fake) { f.owner = "library" })
+	e := engineOn(t, f.URL)
+	for field, s := range map[string]*streamv1.Sampling{
+		"top_k": {TopK: proto.Uint32(1)}, "min_p": {MinP: proto.Float32(0.1)}, "repetition_penalty": {RepetitionPenalty: proto.Float32(1.2)},
+		"logit_bias": {LogitBias: map[uint32]float32{1: 1}}, "min_tokens": {MinTokens: proto.Uint32(1)}, "ignore_eos": {IgnoreEos: true},
+		"stop_token_ids": {StopTokenIds: []uint32{1}},
+		"temperature":    {Temperature: proto.Float32(-1)}, // which the embedded engine refuses, too
+	} {
+		r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: s}, nil)
+		if err := streamerr.As(r.err); r.err == nil || err.Reason != streamerr.Invalid || err.Param != "sampling."+field || len(err.Path) != 0 {
+			t.Errorf("%s: %v", field, r.err)
+		}
+	}
+	if f.asked.Load() != nil {
+		t.Error("the server was asked")
+	}
+}
+
+func TestPromptsThatNoContextHoldsAreRefused(t *testing.T) {
+	f := newFake(t, counting, func(f *fake) { f.limit = 100 })
+	e := engineOn(t, f.URL)
+	for name, prompt := range map[string][]uint32{"empty": nil, "long": make([]uint32, 100), "unknown": {1 << 20}} {
+		r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: prompt}, nil)
+		if err := streamerr.As(r.err); r.err == nil || err.Reason != streamerr.Invalid || !strings.HasPrefix(err.Param, "prompt") {
+			t.Errorf("%s: %v", name, r.err)
+		}
+	}
+	if length, _ := e.Info(); length != 100 {
+		t.Error("the server's context is shorter than the model's, and Info says", length)
+	}
+	if r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: make([]uint32, 95)}, nil); len(r.tokens) != 5 || r.err != nil {
+		t.Error(r)
+	}
+}
+
+func TestHealthFollowsTheServer(t *testing.T) {
+	f := newFake(t, counting)
+	e, health, log := watched(t, f.URL, func(o *openai.Options) { o.Key = "sk-secret" })
+	next := func(want bool) {
+		t.Helper()
+		select {
+		case got := <-health:
+			if got != want {
+				t.Fatal("health is", got)
+			}
+		case <-time.After(patience):
+			t.Fatal("health has not become", want)
+		}
+	}
+	next(true)
+	if got := f.header.Load().Get("Authorization"); got != "Bearer sk-secret" {
+		t.Error(got)
+	}
+	addr := f.Listener.Addr().String()
+	f.Close()
+	next(false)
+	if _, can := e.Info(); can != nil {
+		t.Error(can)
+	}
+	// Another server comes up in its place.
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &fake{owner: "library", texts: true, plain: true, answer: counting}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"data":[{"id":"x","owned_by":"library"}]}`)
+	})
+	mux.HandleFunc("POST /v1/completions", other.complete)
+	other.Server = &httptest.Server{Listener: ln, Config: &http.Server{Handler: mux}}
+	other.Start()
+	defer other.Close()
+	next(true)
+	if _, can := e.Info(); can.GetUpstream() != "ollama" || can.GetPrompt() != inText {
+		t.Error(can)
+	}
+	if strings.Contains(log.String(), "secret") {
+		t.Error("the key was logged:", log)
+	}
+}
+
+func TestServerThatCannotBeUsedIsNotHealthyAndSaysWhyOnce(t *testing.T) {
+	models := func(body string) func(http.ResponseWriter, *http.Request) {
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }
+	}
+	const one = `{"data":[{"id":"m","owned_by":"vllm"}]}`
+	for name, test := range map[string]struct {
+		models, complete http.HandlerFunc
+		says             string
+	}{
+		"key refused":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, nil, "--upstream-key"},
+		"no models":             {models(`{"data":[]}`), nil, "--upstream-model"},
+		"not JSON":              {models(`<html>`), nil, "/v1/models"},
+		"loading":               {models(one), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, "503"},
+		"no completions":        {models(one), func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }, "404"},
+		"refuses every prompt":  {models(one), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }, "400"},
+		"a template of its own": {models(one), answering(text("a"), `{"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":25,"completion_tokens":1}}`, "[DONE]"), "template"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			mux := http.NewServeMux()
+			mux.HandleFunc("/v1/models", func(w http.ResponseWriter, r *http.Request) {
+				asked.Add(1)
+				test.models(w, r)
+			})
+			if test.complete != nil {
+				mux.HandleFunc("/v1/completions", test.complete)
+			}
+			srv := httptest.NewServer(mux)
+			defer srv.Close()
+			_, health, log := watched(t, srv.URL)
+			eventually(t, "it is asked again and again", func() bool { return asked.Load() >= 3 })
+			if !strings.Contains(log.String(), test.says) {
+				t.Error(log)
+			}
+			if n := strings.Count(log.String(), "msg="); n != 1 || len(health) != 0 {
+				t.Error(n, len(health), log)
+			}
+		})
+	}
+}
+
+func answering(data ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { say(w, data...) }
+}
+
+func TestOptionsThatAreWrongAreRefused(t *testing.T) {
+	good := openai.Options{Upstream: "http://127.0.0.1:8000/v1/", Prompt: openai.PromptAuto}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for flag, change := range map[string]func(*openai.Options){
+		"--upstream is":     func(o *openai.Options) { o.Upstream = "" },
+		"--upstream is ":    func(o *openai.Options) { o.Upstream = "127.0.0.1:8000" },
+		"--upstream must":   func(o *openai.Options) { o.Upstream = "http://user:secret@host" },
+		"--upstream-prompt": func(o *openai.Options) { o.Prompt = "words" },
+		"--upstream-key":    func(o *openai.Options) { o.Key = "secret\n" },
+	} {
+		o := good
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
