@@ -109,8 +109,11 @@ func Start(engine worker.Engine) (*Path, error) {
 			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64}, lns[2], log)
 		})
 	} else {
-		info := &workerv1.InfoResponse{Instance: worker.DefaultName, Model: whencetiny.Name, ContextLength: contextLength, VocabSize: 1 << 16}
-		s := worker.NewServer(engine, info, func() *workerv1.Load { return nil }, log)
+		info := func() *workerv1.InfoResponse {
+			return &workerv1.InfoResponse{ContextLength: contextLength, VocabSize: 1 << 16}
+		}
+		s := worker.NewServer(worker.DefaultName, whencetiny.Name, engine, info, log)
+		s.SetHealthy(true)
 		run(func() error { return s.Serve(ctx, lns[2], 0) })
 	}
 	return p, p.ready()

@@ -7,17 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // A Config says what llm-worker does.
@@ -30,6 +27,8 @@ type Config struct {
 	Pace       float64 // tokens per second per stream; 0 is as fast as the engine goes
 	KVTokens   int     // size of the KV cache, in tokens; 0 is the engine's default
 	Threads    int     // of the engine; 0 is the engine's default
+	Engine     string  // Embedded or OpenAI; "" is Embedded
+	Upstream   openai.Options
 	Timers     rpc.Timers
 	Grace      time.Duration
 	Stage      Stage // put around the engine by a program that builds this service in; nil is none
@@ -51,7 +50,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
-	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of a LlamaForCausalLM; empty for the embedded whence-tiny")
+	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine of a LlamaForCausalLM; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
@@ -66,6 +65,7 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&c.Pace, "pace", 0, "tokens per second per stream at most, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
+	c.upstreamFlags(fs)
 }
 
 // Validate reports what is wrong with c.
@@ -80,6 +80,9 @@ func (c *Config) Validate() error {
 	case c.KVTokens < 0 || c.Threads < 0:
 		return errors.New("--kv-tokens and --threads must not be negative")
 	}
+	if err := c.validateEngine(); err != nil {
+		return err
+	}
 	return c.Timers.Validate()
 }
 
@@ -88,44 +91,22 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	dir := whencetiny.FS()
-	name, owner := whencetiny.Name, whencetiny.Owner
-	if c.Model != "" {
-		dir = os.DirFS(c.Model)
-		name, owner = filepath.Base(c.Model), ""
-	}
-	if c.ModelName != "" {
-		name = c.ModelName
-	}
-	weights, err := tinyllama.Load(dir)
+	e, err := newEngine(&c, log)
 	if err != nil {
-		return fmt.Errorf("model %s: %w", name, err)
+		return err
 	}
-	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads})
-	queued := c.MaxQueued
-	if queued == 0 {
-		queued = -1 // none; 0 is batch's default
-	}
-	loop := batch.New(model, batch.Options{MaxRunning: c.MaxRunning, MaxQueued: queued, Pace: c.Pace, Model: name, Log: log})
-	engine := Engine(loop.Generate)
+	generate := e.generate
 	if c.Stage != nil {
-		engine = c.Stage(engine)
+		generate = c.Stage(generate)
 	}
-	s := NewServer(engine, &workerv1.InfoResponse{
-		Instance:      c.Name,
-		Model:         name,
-		OwnedBy:       owner,
-		Engine:        "embedded",
-		ContextLength: uint32(model.ContextLength()),
-		VocabSize:     uint32(model.VocabSize()),
-		EosTokenIds:   model.EOS(),
-	}, loop.Load, log)
+	s := NewServer(c.Name, e.model, generate, e.info, log)
 	s.hop.Timers = c.Timers
+	s.SetHealthy(e.ready)
 
-	// The loop outlives ctx: it stops when the streams have drained.
-	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	// The engine outlives ctx: it stops when the streams have drained.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { loop.Run(looping) })
+	wg.Go(func() { e.run(running, s.SetHealthy) })
 	defer wg.Wait()
 	defer stop()
 	return s.Serve(ctx, ln, c.Grace)

@@ -29,14 +29,28 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 type Server struct {
 	workerv1.UnimplementedWorkerServer
 	hop    rpc.Hop
+	model  string
 	engine Engine
-	info   *workerv1.InfoResponse // without load
-	load   func() *workerv1.Load
+	info   func() *workerv1.InfoResponse
+	health *health.Server
 }
 
-// NewServer returns a server of engine. info describes it; load says how busy it is.
-func NewServer(engine Engine, info *workerv1.InfoResponse, load func() *workerv1.Load, log *slog.Logger) *Server {
-	return &Server{hop: rpc.Hop{Name: info.GetInstance(), Log: log}, engine: engine, info: info, load: load}
+// NewServer returns a server of model, which engine runs; name is the hop's. info describes them as they are now. The server
+// is not healthy until SetHealthy says so.
+func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResponse, log *slog.Logger) *Server {
+	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer()}
+	s.SetHealthy(false)
+	return s
+}
+
+// SetHealthy says whether requests can be answered.
+func (s *Server) SetHealthy(healthy bool) {
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if healthy {
+		status = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", status)
+	s.health.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, status)
 }
 
 // Generate implements workerv1.WorkerServer.
@@ -46,8 +60,8 @@ func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 
 // checkModel refuses requests for a model that is not here.
 func (s *Server) checkModel(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	if m := req.GetModel(); m != "" && m != s.info.GetModel() {
-		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", s.info.GetModel(), m)
+	if m := req.GetModel(); m != "" && m != s.model {
+		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", s.model, m)
 		e.Param = "model"
 		return stream.Fail[*workerv1.GenerateResponse](e)
 	}
@@ -56,16 +70,9 @@ func (s *Server) checkModel(ctx context.Context, req *workerv1.TokenRequest) ite
 
 // Info implements workerv1.WorkerServer.
 func (s *Server) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
-	return &workerv1.InfoResponse{
-		Instance:      s.info.GetInstance(),
-		Model:         s.info.GetModel(),
-		OwnedBy:       s.info.GetOwnedBy(),
-		Engine:        s.info.GetEngine(),
-		ContextLength: s.info.GetContextLength(),
-		VocabSize:     s.info.GetVocabSize(),
-		EosTokenIds:   s.info.GetEosTokenIds(),
-		Load:          s.load(),
-	}, nil
+	info := s.info()
+	info.Instance, info.Model = s.hop.Name, s.model
+	return info, nil
 }
 
 // Stop implements workerv1.WorkerServer.
@@ -93,9 +100,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 	)
-	hs := health.NewServer()
-	hs.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
-	healthpb.RegisterHealthServer(gs, hs)
+	healthpb.RegisterHealthServer(gs, s.health)
 	workerv1.RegisterWorkerServer(gs, s)
 	rpc.RegisterStreams(gs, &s.hop, nil)
 	reflection.Register(gs)
@@ -107,7 +112,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		return err
 	case <-ctx.Done():
 	}
-	hs.Shutdown()
+	s.health.Shutdown()
 	s.hop.Drain(grace)
 	watchdog := time.AfterFunc(stopWait, gs.Stop)
 	gs.GracefulStop()

@@ -46,7 +46,7 @@ type Options struct {
 	Upstream string // its URL, such as http://127.0.0.1:8000, with or without /v1
 	Model    string // what it calls the model; "" is the first of its list
 	Key      string // sent as a bearer token if not ""
-	Prompt   string // PromptAuto, PromptIDs or PromptText
+	Prompt   string // PromptAuto, as is "", PromptIDs or PromptText
 	Name     string // what Started calls the model
 	// MaxRunning is how many streams, and so connections, there are at most; further ones are refused with OVERLOADED. The
 	// server may let some of them wait.
@@ -65,7 +65,7 @@ func (o *Options) Validate() error {
 		return errors.New("--upstream must be a host, a port and perhaps a path; a key belongs into --upstream-key")
 	case strings.ContainsFunc(o.Key, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return errors.New("--upstream-key holds a space or a character that no HTTP header can")
-	case o.Prompt != PromptAuto && o.Prompt != PromptIDs && o.Prompt != PromptText:
+	case o.Prompt != "" && o.Prompt != PromptAuto && o.Prompt != PromptIDs && o.Prompt != PromptText:
 		return fmt.Errorf("--upstream-prompt is %.64q; it must be %s, %s or %s", o.Prompt, PromptAuto, PromptIDs, PromptText)
 	}
 	return nil

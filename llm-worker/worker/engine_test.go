@@ -1,0 +1,165 @@
+package worker_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const patience = 10 * time.Second
+
+// beside starts a server that answers with a token each millisecond, as many as are asked for. After as many as breakAt, it
+// breaks the connection.
+func beside(t *testing.T, addr string, breakAt int) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"data":[{"id":"tiny","owned_by":"vllm"}]}`)
+	})
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		var asked struct {
+			Max int `json:"max_tokens"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for i := range asked.Max {
+			if i == breakAt {
+				panic(http.ErrAbortHandler)
+			}
+			fmt.Fprintf(w, "data: {\"choices\":[{\"text\":\"x\",\"token_ids\":[%d]}]}\n\n", 100+i)
+			w.(http.Flusher).Flush()
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		fmt.Fprint(w, "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n")
+	})
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &httptest.Server{Listener: ln, Config: &http.Server{Handler: mux}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// awaitHealth awaits what a worker says of itself.
+func awaitHealth(t *testing.T, client healthpb.HealthClient, want healthpb.HealthCheckResponse_ServingStatus) {
+	t.Helper()
+	begun := time.Now()
+	for {
+		resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
+		if err == nil && resp.GetStatus() == want {
+			return
+		}
+		if time.Since(begun) > patience {
+			t.Fatalf("the worker is not %v, but %v, %v", want, resp, err)
+		}
+		time.Sleep(time.Millisecond) // it is asked each second
+	}
+}
+
+func TestServerBesideTheWorkerKeepsTheContract(t *testing.T) {
+	upstream := beside(t, "127.0.0.1:0", -1)
+	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+		cc, _ := start(t, func(c *worker.Config) {
+			c.Engine, c.Upstream.Upstream, c.MaxRunning = worker.OpenAI, upstream.URL, 32
+		})
+		awaitHealth(t, healthpb.NewHealthClient(cc), healthpb.HealthCheckResponse_SERVING)
+		client := workerv1.NewWorkerClient(cc)
+		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker),
+			Short:  func() *workerv1.TokenRequest { return request(3) },
+			Long:   func() *workerv1.TokenRequest { return request(1000) },
+			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
+			Live: func() int {
+				info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
+				if err != nil {
+					return 0 // the test is over
+				}
+				return int(info.GetLoad().GetRunning())
+			},
+		}
+	})
+}
+
+func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // for a port that is free
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	cc, _ := start(t, func(c *worker.Config) { c.Engine, c.Upstream.Upstream = worker.OpenAI, "http://"+addr })
+	client, health := workerv1.NewWorkerClient(cc), healthpb.NewHealthClient(cc)
+	awaitHealth(t, health, healthpb.HealthCheckResponse_NOT_SERVING)
+	if info, err := client.Info(t.Context(), &workerv1.InfoRequest{}); err != nil || info.GetCapabilities() != nil || info.GetEngine() != "openai" || info.GetVocabSize() != 1536 {
+		t.Error(info, err)
+	}
+
+	upstream := beside(t, addr, 5)
+	awaitHealth(t, health, healthpb.HealthCheckResponse_SERVING)
+	info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
+	if can := info.GetCapabilities(); err != nil || can.GetPrompt() != workerv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "vllm" || len(can.GetSampling()) != len(sample.Fields()) {
+		t.Error(info, err)
+	}
+	tokens := 0
+	var last error
+	for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)(t.Context(), request(10)) {
+		tokens += len(out.GetTokens().GetIds())
+		last = err
+	}
+	if e := streamerr.As(last); last == nil || e.Reason != streamerr.PeerLost || e.Path.String() != "engine > llm-worker/0" || tokens != 5 {
+		t.Error(tokens, last)
+	}
+
+	upstream.Close()
+	awaitHealth(t, health, healthpb.HealthCheckResponse_NOT_SERVING)
+}
+
+func TestEmbeddedEngineHonoursEverything(t *testing.T) {
+	cc, _ := start(t, nil)
+	info, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{})
+	can := info.GetCapabilities()
+	if err != nil || can.GetPrompt() != workerv1.Form_FORM_TOKEN_IDS || can.GetAnswer() != workerv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "" ||
+		len(can.GetSampling()) != 13 || !slices.Contains(can.GetSampling(), "stop_token_ids") {
+		t.Error(can, err)
+	}
+}
+
+func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
+	for want, c := range map[string]worker.Config{
+		"--engine is":     {Engine: "magic"},
+		"--upstream is":   {Engine: worker.OpenAI},
+		"--upstream is o": {Upstream: openai.Options{Upstream: "http://127.0.0.1:8000"}},
+	} {
+		c.MaxRunning = 1
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
