@@ -28,8 +28,14 @@ type process struct {
 // status 0 on SIGTERM. If the test fails, its log is printed.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
+	return startFile(t, name, binary(t, name), args...)
+}
+
+// startFile is start for a command that is not ours.
+func startFile(t *testing.T, name, file string, args ...string) *process {
+	t.Helper()
 	p := &process{name: name, args: args, out: newLines(), logs: newLines(), exited: make(chan struct{})}
-	p.cmd = exec.Command(binary(t, name), args...)
+	p.cmd = exec.Command(file, args...)
 	p.cmd.Env = cleanEnv()
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.logs
 	if err := p.cmd.Start(); err != nil {

@@ -1,0 +1,93 @@
+// An OpenAI-compatible completions server around a real llama.cpp, for the tests of the worker's engine "openai":
+//
+//   node server.mjs MODEL.gguf KIND CONTEXT
+//
+// listens on a free port of the loopback and prints it. KIND is whom it resembles: "vllm" takes token ids and answers with token
+// ids, "llamacpp" takes token ids and answers with text, "library", as Ollama's models are called, takes and gives text alone.
+// It decodes greedily, several requests in one batch, and aborts when the connection closes.
+import http from 'node:http'
+import { getLlama, TokenBias } from 'node-llama-cpp'
+
+const [gguf, kind, context] = process.argv.slice(2)
+const parallel = 4
+const llama = await getLlama({ gpu: false, build: 'never', logLevel: 'error', maxThreads: 1 })
+const model = await llama.loadModel({ modelPath: gguf })
+const free = []
+const waiting = []
+const shared = await model.createContext({ contextSize: +context, sequences: parallel })
+for (let i = 0; i < parallel; i++) free.push(shared.getSequence())
+
+const endings = []
+for (const token of model.iterateAllTokens()) if (model.isEogToken(token)) endings.push(token)
+
+const refuse = (res, status, message) => {
+  res.writeHead(status, { 'Content-Type': 'application/json' })
+  res.end(JSON.stringify({ error: { message, type: 'invalid_request_error' } }))
+}
+
+async function complete(req, res) {
+  let body = ''
+  for await (const part of req) body += part
+  const asked = JSON.parse(body)
+  if (kind === 'library' && typeof asked.prompt !== 'string') return refuse(res, 400, 'prompt must be a string')
+  if (asked.temperature !== 0) return refuse(res, 400, 'this server only decodes greedily')
+  const prompt = typeof asked.prompt === 'string' ? model.tokenize(asked.prompt, true) : asked.prompt
+  const bias = new TokenBias(model.tokenizer)
+  if (asked.ignore_eos) for (const token of endings) bias.set(token, 'never')
+
+  let gone = false
+  res.on('close', () => (gone = true))
+  const sequence = free.pop() ?? (await new Promise((taken) => waiting.push(taken)))
+  try {
+    if (gone) return
+    const send = (choice, more) =>
+      res.write(`data: ${JSON.stringify({ object: 'text_completion', choices: choice ? [{ index: 0, text: '', finish_reason: null, ...choice }] : [], ...more })}\n\n`)
+    res.writeHead(200, { 'Content-Type': 'text/event-stream' })
+    const answer = []
+    let told = ''
+    let finish = 'length'
+    await sequence.clearHistory()
+    for await (const token of sequence.evaluate([...prompt], { temperature: 0, yieldEogToken: true, tokenBias: bias })) {
+      if (gone) return
+      answer.push(token)
+      if (model.isEogToken(token)) {
+        finish = 'stop'
+        if (asked.return_token_ids) send({ token_ids: [token] })
+        break
+      }
+      if (asked.return_token_ids) {
+        send({ token_ids: [token] })
+      } else {
+        const all = model.detokenize(answer, false)
+        if (!all.endsWith('\uFFFD')) { // as llama.cpp's server does: half a character waits for the rest
+          send({ text: all.slice(told.length) })
+          told = all
+        }
+      }
+      if (answer.length >= asked.max_tokens) break
+    }
+    send({ finish_reason: finish })
+    if (asked.stream_options?.include_usage) {
+      send(null, { usage: { prompt_tokens: prompt.length, completion_tokens: answer.length, total_tokens: prompt.length + answer.length } })
+    }
+    res.end('data: [DONE]\n\n')
+  } finally {
+    const next = waiting.shift()
+    if (next) next(sequence)
+    else free.push(sequence)
+  }
+}
+
+const server = http.createServer((req, res) => {
+  if (req.method === 'GET' && req.url === '/v1/models') {
+    res.setHeader('Content-Type', 'application/json')
+    return res.end(JSON.stringify({ object: 'list', data: [{ id: 'whence-tiny.gguf', object: 'model', owned_by: kind }] }))
+  }
+  if (req.method !== 'POST' || req.url !== '/v1/completions') return refuse(res, 404, 'there is no such route')
+  complete(req, res).catch((err) => {
+    if (res.headersSent) res.destroy()
+    else refuse(res, 500, String(err))
+  })
+})
+process.on('SIGTERM', () => process.exit(0))
+server.listen(0, '127.0.0.1', () => console.log(`listening on http://127.0.0.1:${server.address().port}`))

@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// llamaVersion is that of scripts/goldens-engine, too.
+const llamaVersion = "3.22.1"
+
+// llamaDir installs llama.cpp, prebuilt for one platform, unless it is there, and returns the directory with the server that
+// asks it. It has no lockfile: npm would not install less than the builds for all platforms and GPUs with one, 725 MB.
+func llamaDir(t *testing.T, npm string) string {
+	t.Helper()
+	platform, ok := map[string]string{"linux/amd64": "linux-x64", "linux/arm64": "linux-arm64"}[runtime.GOOS+"/"+runtime.GOARCH]
+	if !ok {
+		missing(t, "there is no llama.cpp for %s/%s here", runtime.GOOS, runtime.GOARCH)
+	}
+	dir, err := filepath.Abs(filepath.Join("..", ".cache", "llama-"+llamaVersion))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installing.Lock()
+	defer installing.Unlock()
+	done := filepath.Join(dir, "installed")
+	if _, err := os.Stat(done); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, npm, "install", "--prefix", dir, "--omit=optional", "--ignore-scripts", "--no-package-lock", "--no-fund", "--no-audit",
+			"node-llama-cpp@"+llamaVersion, "@node-llama-cpp/"+platform+"@"+llamaVersion)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			missing(t, "%v: %v\n%s", cmd, err, out)
+		}
+		if err := os.WriteFile(done, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := os.ReadFile(filepath.Join("upstream", "server.mjs"))
+	if err == nil { // beside its packages, where node looks for them
+		err = os.WriteFile(filepath.Join(dir, "server.mjs"), server, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// llamaServer starts the server, and returns its URL.
+func llamaServer(t *testing.T, kind string, contextLength int) (p *process, url string) {
+	t.Helper()
+	node, npm := tool(t, "node"), tool(t, "npm")
+	dir := llamaDir(t, npm)
+	gguf, err := filepath.Abs(filepath.Join("..", "pkg", "whencetiny", "testdata", "model-f32.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = startFile(t, "llama.cpp", node, filepath.Join(dir, "server.mjs"), gguf, kind, strconv.Itoa(contextLength))
+	const says = "listening on "
+	line := p.await(t, p.out, "where it listens", func(line string) bool { return strings.HasPrefix(line, says) })
+	return p, strings.TrimPrefix(line, says)
+}
+
+// askedOfBoth are answered by the embedded engine and by llama.cpp.
+var askedOfBoth = []string{
+	short, long, "What is Whence?", "What does the chat-service do?", "Define TTFT.", "How do I stop the stream?", "Who are you, please?",
+	"Tell me a short story about Freya.", "Count to 40.", "What is 7 + 8?", "What is 7 multiplied by 8?", "Write the 6 times table up to 20.",
+	"What is the capital of Iceland?", "Say hello in many languages.", "你好", "こんにちは。", "How would you say \"friend\" in Russian?",
+	"Send me emojis. 🚀🌙", "Write fibonacci in Python.", "Give me the capital of Italy in JSON.",
+}
+
+func TestServerBesideTheWorkerAnswersAsTheEmbeddedEngine(t *testing.T) {
+	t.Parallel()
+	tool(t, "node")
+	embedded := run(t, allInOne, flags{})
+	for _, kind := range []string{"vllm", "llamacpp", "library"} {
+		_, url := llamaServer(t, kind, 4*1024) // shared by four
+		beside := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", url}})
+		for _, prompt := range askedOfBoth {
+			want := embedded.post(t, greedy(prompt, "max_tokens", 150)).completion(t)
+			got := beside.post(t, greedy(prompt, "max_tokens", 150)).completion(t)
+			if len(got.Choices) != 1 || got.Choices[0] != want.Choices[0] || *got.Usage != *want.Usage {
+				t.Errorf("%s, %q:\n got %+v, %+v, %+v\nwant %+v, %+v", kind, prompt, got.Choices, got.Usage, got.Error, want.Choices, want.Usage)
+			}
+		}
+		beside.idle(t)
+	}
+}
+
+// ticks returns the processor time that a process has used, in hundredths of a second.
+func (p *process) ticks(t *testing.T) int {
+	t.Helper()
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
+	if err != nil {
+		missing(t, "%v", err)
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	user, err1 := strconv.Atoi(string(fields[11]))
+	system, err2 := strconv.Atoi(string(fields[12]))
+	if err1 != nil || err2 != nil {
+		t.Fatalf("%s", stat)
+	}
+	return user + system
+}
+
+// busyFor returns the ticks that a process uses in d.
+func (p *process) busyFor(t *testing.T, d time.Duration) int {
+	t.Helper()
+	before := p.ticks(t)
+	time.Sleep(d) // what is measured is what happens in the meantime
+	return p.ticks(t) - before
+}
+
+func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
+	t.Parallel()
+	// With its own context the model would be done before anybody could see that it works.
+	const contextLength = 1 << 16
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, whencetiny.FS()); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "config.json")
+	b, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := bytes.Replace(b, []byte(`"max_position_embeddings": 1024`), []byte(`"max_position_embeddings": `+strconv.Itoa(contextLength)), 1)
+	if bytes.Equal(longer, b) {
+		t.Fatalf("%s", b)
+	}
+	if err := os.WriteFile(config, longer, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	llama, url := llamaServer(t, "vllm", 4*contextLength)
+	w := run(t, allInOne, flags{worker: []string{"--engine", "openai", "--upstream", url, "--model", dir, "--model-name", model}})
+
+	const window = 300 * time.Millisecond
+	l := w.open(t, greedy(long, "ignore_eos", true)).begun(t)
+	if n := llama.busyFor(t, window); n < 5 {
+		t.Errorf("it generates, and uses %d ticks in %v", n, window)
+	}
+	l.close()
+	w.idle(t)
+	eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })
+	eventually(t, "the worker has told its story", func() bool { return w.why(t, l.id).State == "ended" })
+	s := w.why(t, l.id)
+	if last := s.Hops[len(s.Hops)-1]; s.Reason != "client_gone" || s.Origin != "client" || last.StopConfirmedMS == nil {
+		t.Errorf("%+v", s)
+	}
+}
