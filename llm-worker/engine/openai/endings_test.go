@@ -205,6 +205,7 @@ func TestServerThatIsGoneIsUnavailable(t *testing.T) {
 }
 
 func TestErrorBodyThatDoesNotEndIsNotAwaited(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, "because")

@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -176,11 +177,23 @@ func gone(heard chan time.Time, first ...string) script {
 }
 
 func TestStopClosesTheConnectionBeforeItsCauseIsYielded(t *testing.T) {
-	for name, first := range map[string][]string{"in mid-answer": {ids(100), ids(101)}, "before any header": nil} {
+	for name, test := range map[string]struct {
+		first []string
+		tls   bool
+	}{
+		"in mid-answer":     {[]string{ids(100), ids(101)}, false},
+		"before any header": {nil, false},
+		"over TLS":          {[]string{ids(100)}, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			heard := make(chan time.Time, 1)
-			f := newFake(t, gone(heard, first...))
-			e := engineOn(t, f.URL)
+			f := newFake(t, gone(heard, test.first...), func(f *fake) { f.tls = test.tls })
+			var pool *x509.CertPool
+			if test.tls {
+				pool = x509.NewCertPool()
+				pool.AddCert(f.Certificate())
+			}
+			e := trusting(t, pool, f.URL)
 			ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 			defer ctl.Release()
 			var kept ledger.Ledger
@@ -235,6 +248,7 @@ func TestStopIsHeardWhileTheReaderIsSlow(t *testing.T) {
 }
 
 func TestSlowReaderIsFeltByTheServer(t *testing.T) {
+	t.Parallel()
 	sent := make(chan int, 1)
 	f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))

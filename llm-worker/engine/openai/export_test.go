@@ -2,11 +2,19 @@ package openai
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"net/http"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
+
+// Trust makes an engine trust the certificates of pool.
+func Trust(e *Engine, pool *x509.CertPool) {
+	e.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+}
 
 // Answer reads the body of a response.
 func Answer(ctx context.Context, m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *streamv1.End, err error) {

@@ -3,8 +3,11 @@ package openai_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -35,14 +38,18 @@ type script func(w http.ResponseWriter, r *http.Request, asked map[string]any)
 // to all others.
 type fake struct {
 	*httptest.Server
-	owner  string // of its model
-	limit  int    // max_model_len, if any
-	texts  bool   // it answers with text alone
-	plain  bool   // it takes prompts as text alone
-	answer script
-	live   atomic.Int32
-	asked  atomic.Pointer[map[string]any] // last, of those for the script
-	header atomic.Pointer[http.Header]    // last
+	owner string // of its model
+	limit int    // max_model_len, if any
+	texts bool   // it answers with text alone
+	plain bool   // it takes prompts as text alone
+	tls   bool
+	busy  atomic.Bool // too much so for whoever asks for one token
+
+	refused, known atomic.Int32 // of those
+	answer         script
+	live           atomic.Int32
+	asked          atomic.Pointer[map[string]any] // last, of those for the script
+	header         atomic.Pointer[http.Header]    // last
 }
 
 // newFake starts an upstream like vLLM; change may make it another one.
@@ -61,7 +68,13 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s}]}`, f.owner, extra)
 	})
 	mux.HandleFunc("POST /v1/completions", f.complete)
-	f.Server = httptest.NewServer(mux)
+	f.Server = httptest.NewUnstartedServer(mux)
+	f.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if f.tls {
+		f.StartTLS()
+	} else {
+		f.Start()
+	}
 	t.Cleanup(f.Close)
 	return f
 }
@@ -81,6 +94,12 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if asked["max_tokens"] == 1.0 {
+		if f.busy.Load() {
+			f.refused.Add(1)
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		f.known.Add(1)
 		if f.texts || asked["return_token_ids"] != true {
 			say(w, text("a"), finish("length"), "[DONE]")
 		} else {
@@ -143,7 +162,13 @@ func tinyModel(t testing.TB) *openai.Model {
 // engineOn starts an engine on an upstream, and returns when it has found it well.
 func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai.Engine {
 	t.Helper()
-	e, health, _ := watched(t, url, change...)
+	return trusting(t, nil, url, change...)
+}
+
+// trusting is engineOn for an upstream whose certificate is of pool.
+func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*openai.Options)) *openai.Engine {
+	t.Helper()
+	e, health, _ := watched(t, pool, url, change...)
 	select {
 	case <-health:
 	case <-time.After(patience):
@@ -153,10 +178,10 @@ func engineOn(t testing.TB, url string, change ...func(*openai.Options)) *openai
 }
 
 // watched starts an engine, and returns the changes of its health, and its log.
-func watched(t testing.TB, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logged) {
+func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logged) {
 	t.Helper()
-	log := new(logged)
-	opts := openai.Options{Upstream: url, Prompt: openai.PromptAuto, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(log, nil))}
+	lines := new(logged)
+	opts := openai.Options{Upstream: url, Prompt: openai.PromptAuto, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}
 	for _, c := range change {
 		c(&opts)
 	}
@@ -164,12 +189,15 @@ func watched(t testing.TB, url string, change ...func(*openai.Options)) (*openai
 		t.Fatal(err)
 	}
 	e := openai.New(tinyModel(t), opts)
+	if trusted != nil {
+		openai.Trust(e, trusted)
+	}
 	health := make(chan bool, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { e.Watch(ctx, func(healthy bool) { health <- healthy }) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return e, health, log
+	return e, health, lines
 }
 
 // logged is a log that can be read while it is written.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -41,7 +42,10 @@ func kindOf(owner string) *kind {
 	return unknown
 }
 
-func (k *kind) honours() []string { return slices.Concat(everyKind, k.fields) }
+// honours returns the fields that the server honours, in the proto's order.
+func (k *kind) honours() []string {
+	return slices.DeleteFunc(sample.Fields(), func(field string) bool { return !k.has(field) && !slices.Contains(everyKind, field) })
+}
 
 // check refuses what the server would ignore. A field that asks for nothing, as a top_k of 0 does, is not refused.
 func (k *kind) check(s *streamv1.Sampling) error {

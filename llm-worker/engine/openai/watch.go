@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -59,7 +60,7 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 		switch {
 		case was == nil && up != nil:
 			e.opts.Log.Info("upstream is healthy", "upstream", e.base, "server", up.kind.name, "model", up.model,
-				"prompt", up.prompt.String(), "answer", up.answer.String(), "context_length", up.context)
+				"prompt", word(up.prompt), "answer", word(up.answer), "context_length", up.context)
 			changed(true)
 		case was != nil && up == nil:
 			e.opts.Log.Warn("upstream is not healthy", "upstream", e.base, "err", err)
@@ -79,6 +80,10 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 			return
 		}
 	}
+}
+
+func word(form workerv1.Form) string {
+	return strings.ToLower(strings.TrimPrefix(form.String(), "FORM_"))
 }
 
 // suspect has the upstream asked how it is, now, if err looks as if it were no longer what it was.
@@ -113,8 +118,12 @@ func (w *watch) look(ctx context.Context, was *upstream) (*upstream, error) {
 	if was != nil && !w.doubt && was.kind == listed.kind && was.model == listed.model && was.context == listed.context {
 		return was, nil
 	}
+	up, err := w.engine.try(ctx, listed)
+	if was != nil && (errors.Is(err, streamerr.Overloaded) || errors.Is(err, context.DeadlineExceeded)) {
+		return was, nil // too busy to be known again; next time
+	}
 	w.doubt = false
-	return w.engine.try(ctx, listed)
+	return up, err
 }
 
 // list asks for the models. What it returns lacks what only an answer can show.

@@ -147,8 +147,9 @@ func TestPromptsThatNoContextHoldsAreRefused(t *testing.T) {
 }
 
 func TestHealthFollowsTheServer(t *testing.T) {
+	t.Parallel()
 	f := newFake(t, counting)
-	e, health, log := watched(t, f.URL, func(o *openai.Options) { o.Key = "sk-secret" })
+	e, health, log := watched(t, nil, f.URL, func(o *openai.Options) { o.Key = "sk-secret" })
 	next := func(want bool) {
 		t.Helper()
 		select {
@@ -193,12 +194,30 @@ func TestHealthFollowsTheServer(t *testing.T) {
 	}
 }
 
+func TestServerThatIsTooBusyToBeKnownAgainStaysHealthy(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, thenCut(nil, ids(100)))
+	e, health, _ := watched(t, nil, f.URL)
+	<-health
+	f.busy.Store(true)
+	if r := read(t.Context(), e, request(5), nil); streamerr.As(r.err).Reason != streamerr.PeerLost {
+		t.Error(r.err)
+	}
+	eventually(t, "it was asked again", func() bool { return f.refused.Load() > 0 })
+	f.busy.Store(false)
+	eventually(t, "it was known again", func() bool { return f.known.Load() > 1 })
+	if len(health) != 0 {
+		t.Error("its health has changed")
+	}
+}
+
 func TestServerThatCannotBeUsedIsNotHealthyAndSaysWhyOnce(t *testing.T) {
+	t.Parallel()
 	models := func(body string) func(http.ResponseWriter, *http.Request) {
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }
 	}
 	const one = `{"data":[{"id":"m","owned_by":"vllm"}]}`
-	for name, test := range map[string]struct {
+	tests := map[string]struct {
 		models, complete http.HandlerFunc
 		says             string
 	}{
@@ -209,29 +228,30 @@ func TestServerThatCannotBeUsedIsNotHealthyAndSaysWhyOnce(t *testing.T) {
 		"no completions":        {models(one), func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }, "404"},
 		"refuses every prompt":  {models(one), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) }, "400"},
 		"a template of its own": {models(one), answering(text("a"), `{"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":25,"completion_tokens":1}}`, "[DONE]"), "template"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var asked atomic.Int32
-			mux := http.NewServeMux()
-			mux.HandleFunc("/v1/models", func(w http.ResponseWriter, r *http.Request) {
-				asked.Add(1)
-				test.models(w, r)
-			})
-			if test.complete != nil {
-				mux.HandleFunc("/v1/completions", test.complete)
-			}
-			srv := httptest.NewServer(mux)
-			defer srv.Close()
-			_, health, log := watched(t, srv.URL)
-			eventually(t, "it is asked again and again", func() bool { return asked.Load() >= 3 })
-			if !strings.Contains(log.String(), test.says) {
-				t.Error(log)
-			}
-			if n := strings.Count(log.String(), "msg="); n != 1 || len(health) != 0 {
-				t.Error(n, len(health), log)
-			}
+	}
+	checks := map[string]func(){} // after all have been started: they wait for seconds, together
+	for name, test := range tests {
+		var asked atomic.Int32
+		mux := http.NewServeMux()
+		mux.HandleFunc("/v1/models", func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			test.models(w, r)
 		})
+		if test.complete != nil {
+			mux.HandleFunc("/v1/completions", test.complete)
+		}
+		srv := httptest.NewServer(mux)
+		t.Cleanup(srv.Close)
+		_, health, log := watched(t, nil, srv.URL)
+		checks[name] = func() {
+			eventually(t, "it is asked again and again", func() bool { return asked.Load() >= 3 })
+			if n := strings.Count(log.String(), "msg="); n != 1 || len(health) != 0 || !strings.Contains(log.String(), test.says) {
+				t.Errorf("%s: %d lines, %d changes of health: %s", name, n, len(health), log)
+			}
+		}
+	}
+	for _, check := range checks {
+		check()
 	}
 }
 
