@@ -37,8 +37,8 @@ func newClient() *http.Client {
 	}
 }
 
-// A line is the connection of one request.
-type line struct {
+// A wire is the connection of one request.
+type wire struct {
 	cancel context.CancelFunc
 
 	mu   sync.Mutex // guards the following fields
@@ -46,35 +46,35 @@ type line struct {
 	cut  bool
 }
 
-// newLine returns a line, and the context that its request must have. That context does not end with ctx.
-func newLine(ctx context.Context) (*line, context.Context) {
+// newWire returns a wire, and the context that its request must have. That context does not end with ctx.
+func newWire(ctx context.Context) (*wire, context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	l := &line{cancel: cancel}
-	return l, httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { l.take(got.Conn) }})
+	w := &wire{cancel: cancel}
+	return w, httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { w.take(got.Conn) }})
 }
 
-func (l *line) take(conn net.Conn) {
+func (w *wire) take(conn net.Conn) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn() // whose Close does not wait to say goodbye
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.conn = conn
-	if l.cut {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conn = conn
+	if w.cut { // before anything was sent
 		_ = conn.Close()
 	}
 }
 
 // hangUp closes the connection, whatever waits for it: a dial, the response's headers, or its next byte. When it returns,
 // the kernel has closed the connection.
-func (l *line) hangUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cancel()
-	if l.conn != nil && !l.cut {
-		_ = l.conn.Close() // it may have been closed by the peer, or by the client
+func (w *wire) hangUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.conn != nil && !w.cut { // before the client does it in its own time
+		_ = w.conn.Close() // it may be closed already
 	}
-	l.cut = true
+	w.cut = true
+	w.cancel()
 }
 
 // closeAfter closes body, which ends reading it, unless the returned function is called before.

@@ -132,15 +132,15 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	if err != nil {
 		return err
 	}
-	l, callCtx := newLine(ctx)
+	w, callCtx := newWire(ctx)
 	stopped := make(chan struct{})
 	undo := stream.AfterStop(ctx, func(error) {
-		l.hangUp()
+		w.hangUp()
 		close(stopped)
 	})
 	record := ledger.Of(ctx)
 	defer func() {
-		l.hangUp()
+		w.hangUp()
 		record.Confirmed() // if it was stopped
 		if !undo() {
 			<-stopped
@@ -163,7 +163,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 		return err
 	}
 	// The server has ended its answer, and is gone before the reader hears of it.
-	l.hangUp()
+	w.hangUp()
 	end := answer.end()
 	record.In(answer.unseen(end))
 	yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}})

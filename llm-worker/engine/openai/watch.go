@@ -139,9 +139,13 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 		return nil, err
 	}
 	up := &upstream{kind: unknown, model: e.opts.Model, context: e.model.ContextLength}
-	for _, m := range models.Data {
-		if up.model == "" || up.model == m.ID {
-			up.model, up.kind = m.ID, kindOf(m.OwnedBy)
+	for i, m := range models.Data {
+		mine := up.model == "" || up.model == m.ID
+		if mine || i == 0 { // the model may go by a name that is not listed; the server is the same
+			up.kind = kindOf(m.OwnedBy)
+		}
+		if mine {
+			up.model = m.ID
 			if m.Context > 0 {
 				up.context = min(up.context, m.Context)
 			}

@@ -61,6 +61,17 @@ func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
 	}
 }
 
+func TestModelMayGoByANameThatIsNotListed(t *testing.T) {
+	f := newFake(t, counting)
+	e := engineOn(t, f.URL, func(o *openai.Options) { o.Model = "alias" })
+	if _, can := e.Info(); can.GetUpstream() != "vllm" {
+		t.Error(can)
+	}
+	if r := read(t.Context(), e, request(2), nil); r.err != nil || (*f.asked.Load())["model"] != "alias" {
+		t.Error(r.err, *f.asked.Load())
+	}
+}
+
 // everything asks for something in every field.
 func everything() *streamv1.Sampling {
 	return &streamv1.Sampling{
