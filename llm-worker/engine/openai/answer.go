@@ -16,7 +16,7 @@ import (
 
 // An answer is what has come of one, made into tokens.
 type answer struct {
-	prompt int
+	prompt int // tokens
 	vocab  int
 	ends   []uint32 // tokens that end an answer, and are not part of it
 
@@ -127,7 +127,7 @@ func (a *answer) known(ids []uint32) ([]uint32, error) {
 		ids, a.held = slices.Concat(a.held, ids), nil
 	}
 	if last := len(ids) - 1; slices.Contains(a.ends, ids[last]) {
-		ids, a.held = ids[:last], ids[last:]
+		ids, a.held = ids[:last:last], ids[last:]
 	}
 	return ids, nil
 }

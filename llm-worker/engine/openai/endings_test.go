@@ -2,10 +2,13 @@ package openai_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +218,23 @@ func TestErrorBodyThatDoesNotEndIsNotAwaited(t *testing.T) {
 	r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
 	if e := streamerr.As(r.err); e.Reason != streamerr.Invalid || !strings.Contains(e.Message, "because") {
 		t.Error(r.err)
+	}
+}
+
+func TestFirstEventMayRepeatALongPrompt(t *testing.T) {
+	model := tinyModel(t)
+	long := request(100)
+	long.Prompt = slices.Repeat([]uint32{123456}, 200_000)
+	b, err := json.Marshal(long.GetPrompt())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := "data: {\"choices\":[{\"text\":\"\",\"prompt_token_ids\":" + string(b) + ",\"token_ids\":[100]}]}\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n\n"
+	if ids, _, err := openai.Answer(t.Context(), model, long, strings.NewReader(body)); err != nil || len(ids) != 1 {
+		t.Error(ids, err)
+	}
+	if _, _, err := openai.Answer(t.Context(), model, request(100), strings.NewReader(body)); !errors.Is(err, streamerr.EngineFailed) {
+		t.Error("a short one may not:", err)
 	}
 }
 

@@ -151,7 +151,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: started}}) {
 			return true, nil
 		}
-		return answer.pass(ctx, newEvents(resp.Body), yield)
+		return answer.pass(ctx, newEvents(resp.Body, len(req.GetPrompt())), yield)
 	})
 	switch cause := stream.Cause(ctx); {
 	case left:

@@ -9,9 +9,12 @@ import (
 	"strings"
 )
 
-// maxEvent bounds one event, and with it one line, in bytes. A token takes some 200; a server that sends more is broken,
-// and ends its stream.
-const maxEvent = 1 << 20
+// maxEvent bounds one event, and with it one line, in bytes, beside eventPerToken for each token of the prompt, which vLLM
+// repeats in its first event. A token of the answer takes some 200; a server that sends more is broken, and its stream ends.
+const (
+	maxEvent      = 1 << 20
+	eventPerToken = 16
+)
 
 // errNotEvents says that what came is no stream of server-sent events.
 var errNotEvents = errors.New("this is no stream of server-sent events")
@@ -20,10 +23,14 @@ var errNotEvents = errors.New("this is no stream of server-sent events")
 // LF or CRLF.
 type events struct {
 	r    *bufio.Reader
+	max  int    // bytes of an event
 	data []byte // of the event in hand
 }
 
-func newEvents(r io.Reader) *events { return &events{r: bufio.NewReaderSize(r, 16<<10)} }
+// newEvents reads the events of an answer to a prompt of so many tokens.
+func newEvents(r io.Reader, prompt int) *events {
+	return &events{r: bufio.NewReaderSize(r, 16<<10), max: maxEvent + eventPerToken*prompt}
+}
 
 // next returns the data of the next event, until the next call. At the end of the stream it is io.EOF; an event that is cut
 // within a line is lost.
@@ -49,8 +56,8 @@ func (e *events) next() ([]byte, error) {
 			}
 			some = true
 			e.data = append(e.data, bytes.TrimPrefix(value, []byte(" "))...)
-			if len(e.data) > maxEvent {
-				return nil, fmt.Errorf("%w: an event of more than %d bytes", errNotEvents, maxEvent)
+			if len(e.data) > e.max {
+				return nil, fmt.Errorf("%w: an event of more than %d bytes", errNotEvents, e.max)
 			}
 		case "", "event", "id", "retry": // "" is a comment
 		default:
@@ -65,8 +72,8 @@ func (e *events) line() ([]byte, error) {
 	if errors.Is(err, bufio.ErrBufferFull) { // rare: only then is it copied
 		whole := bytes.Clone(line)
 		for errors.Is(err, bufio.ErrBufferFull) {
-			if len(whole) > maxEvent {
-				return nil, fmt.Errorf("%w: a line of more than %d bytes", errNotEvents, maxEvent)
+			if len(whole) > e.max {
+				return nil, fmt.Errorf("%w: a line of more than %d bytes", errNotEvents, e.max)
 			}
 			line, err = e.r.ReadSlice('\n')
 			whole = append(whole, line...)

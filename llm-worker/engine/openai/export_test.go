@@ -22,7 +22,7 @@ func Answer(ctx context.Context, m *Model, req *workerv1.TokenRequest, body io.R
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = a.pass(ctx, newEvents(body), func(out *workerv1.GenerateResponse) bool {
+	_, err = a.pass(ctx, newEvents(body, len(req.GetPrompt())), func(out *workerv1.GenerateResponse) bool {
 		ids = append(ids, out.GetTokens().GetIds()...)
 		return true
 	})

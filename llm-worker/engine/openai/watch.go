@@ -235,7 +235,7 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 		return err
 	}
 	_, err = e.read(ctx, body, func(resp *http.Response) (bool, error) {
-		return answer.pass(ctx, newEvents(resp.Body), func(*workerv1.GenerateResponse) bool { return true })
+		return answer.pass(ctx, newEvents(resp.Body, len(req.GetPrompt())), func(*workerv1.GenerateResponse) bool { return true })
 	})
 	if err != nil {
 		return err
