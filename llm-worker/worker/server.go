@@ -35,8 +35,8 @@ type Server struct {
 	health *health.Server
 }
 
-// NewServer returns a server of model, which engine runs; name is the hop's. info describes them as they are now. The server
-// is not healthy until SetHealthy says so.
+// NewServer returns a server of model, which engine runs; name is the hop's. info describes them as they are now, in
+// a message of its own each time. The server is not healthy until SetHealthy says so.
 func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResponse, log *slog.Logger) *Server {
 	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer()}
 	s.SetHealthy(false)

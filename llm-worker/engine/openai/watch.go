@@ -50,6 +50,7 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	w := watch{engine: e}
+	doubt := e.doubt // nil after one, until the next tick: a server that loses every stream is not asked for each
 	for {
 		was := e.upstream.Load()
 		up, err := w.look(ctx, was)
@@ -74,8 +75,9 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 		}
 		select {
 		case <-tick.C:
-		case <-e.doubt:
-			w.doubt = true
+			doubt = e.doubt
+		case <-doubt:
+			w.doubt, doubt = true, nil
 		case <-ctx.Done():
 			return
 		}

@@ -222,6 +222,21 @@ func TestServerThatIsTooBusyToBeKnownAgainStaysHealthy(t *testing.T) {
 	}
 }
 
+func TestServerThatLosesEveryStreamIsNotAskedForEach(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, thenCut(nil, ids(100)))
+	e := engineOn(t, f.URL)
+	begun := time.Now()
+	for range 100 {
+		if r := read(t.Context(), e, request(5), nil); streamerr.As(r.err).Reason != streamerr.PeerLost {
+			t.Fatal(r.err)
+		}
+	}
+	if n, most := f.known.Load(), 3+2*int32(time.Since(begun)/time.Second); n > most {
+		t.Errorf("it was asked for a token %d times, more than %d", n, most)
+	}
+}
+
 func TestServerThatCannotBeUsedIsNotHealthyAndSaysWhyOnce(t *testing.T) {
 	t.Parallel()
 	models := func(body string) func(http.ResponseWriter, *http.Request) {
