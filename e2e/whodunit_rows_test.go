@@ -113,6 +113,13 @@ var rows = []row{
 	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomed},
 	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).doomed},
 	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).doomed},
+	{name: "upstream engine closes without [DONE]", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
+	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
+	{name: "upstream engine answers 400", upstream: answers(400), reason: "invalid", origin: []string{"engine", work}, still: true, act: (*scene).refused},
+	{name: "upstream engine answers 404", upstream: answers(404), reason: "not_found", origin: []string{"engine", work}, still: true, act: (*scene).refused},
+	{name: "upstream engine answers 429", upstream: answers(429), reason: "overloaded", origin: []string{"engine", work}, still: true, act: (*scene).refused},
+	{name: "upstream engine answers 500", upstream: answers(500), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).refused},
+	{name: "upstream engine answers 503", upstream: answers(503), reason: "unavailable", origin: []string{"engine", work}, still: true, act: (*scene).refused},
 	{name: "gRPC caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{"client", chatService}, deaf: true, act: func(s *scene) *refusal {
 		ctx, cancel := context.WithCancel(s.t.Context())
 		st := started(ctx, s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), s.id)
@@ -165,6 +172,12 @@ func (s *scene) doomed() *refusal {
 	}
 	return e
 }
+
+// betrayed is a stream that its engine does not bring to an end.
+func (s *scene) betrayed() *refusal { return s.open().failed(s.t) }
+
+// refused is a request that does not become a stream.
+func (s *scene) refused() *refusal { return s.whole(greedy(short)) }
 
 // killed ends a process without a word.
 func (s *scene) killed(hop string) *refusal {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -16,17 +17,18 @@ var tableFile = flag.String("whodunit", "", "append the table of TestWhodunit to
 
 // A row of the table: a fault, and what everybody must say of it.
 type row struct {
-	name   string
-	flags  flags
-	id     string // of the stream; one that begins with fault: names what is built in
-	act    func(s *scene) *refusal
-	reason string
-	origin []string // who ended the stream; the last is where the ending enters the path
-	path   []string // the hops that the stream crosses; nil is all of them
-	dead   string   // the hop that has not lived to tell
-	leaves string   // the hop that ends, and can tell by its log only
-	deaf   bool     // the client cannot be told
-	still  bool     // the engine does not run, or cannot be asked
+	name     string
+	flags    flags
+	upstream http.HandlerFunc // an engine beside the worker; nil is the embedded one
+	id       string           // of the stream; one that begins with fault: names what is built in
+	act      func(s *scene) *refusal
+	reason   string
+	origin   []string // who ended the stream; the last is where the ending enters the path
+	path     []string // the hops that the stream crosses; nil is all of them
+	dead     string   // the hop that has not lived to tell
+	leaves   string   // the hop that ends, and can tell by its log only
+	deaf     bool     // the client cannot be told
+	still    bool     // the engine does not run, or cannot be asked
 }
 
 // chain is the path of a stream, in the order of requests.
@@ -79,7 +81,9 @@ func TestWhodunit(t *testing.T) {
 			f := &finding{row: r, says: map[string][]saying{}}
 			var s *scene
 			t.Cleanup(func() { // once the processes have ended: nobody has anything to add
-				f.right = !t.Failed()
+				if f.right = !t.Failed(); s == nil {
+					return // it never stood
+				}
 				for _, hop := range r.witnesses() {
 					if log := s.logged(hop); log != r.want(hop) {
 						t.Errorf("%s logged %q in the end, want %q", hop, log, r.want(hop))
@@ -90,7 +94,7 @@ func TestWhodunit(t *testing.T) {
 				defer mu.Unlock()
 				found = append(found, f)
 			})
-			s = stage(t, r.streamID(), r.flags)
+			s = stage(t, r.streamID(), r.withUpstream(t))
 			investigate(t, r, s, f)
 		})
 	}
@@ -101,6 +105,16 @@ func (r *row) streamID() string {
 		return r.id
 	}
 	return "whodunit"
+}
+
+// withUpstream returns the row's flags, with those of its engine.
+func (r *row) withUpstream(t *testing.T) flags {
+	t.Helper()
+	f := r.flags
+	if r.upstream != nil {
+		f.worker = append([]string{"--engine", "openai", "--upstream", badEngine(t, r.upstream)}, f.worker...)
+	}
+	return f
 }
 
 func investigate(t *testing.T, r *row, s *scene, f *finding) {

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// badEngine starts a server that is asked like vLLM, and answers as such until misbehave takes over: at once for every request
+// but that by which it is known.
+func badEngine(t *testing.T, misbehave http.HandlerFunc) (url string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":"vllm"}]}`, whencetiny.Name)
+	})
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		var asked struct {
+			MaxTokens int `json:"max_tokens"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			t.Error(err)
+		}
+		if asked.MaxTokens != 1 {
+			misbehave(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		event(w, "x", "length")
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// event writes one token, as vLLM does.
+func event(w http.ResponseWriter, text, finish string) {
+	reason := "null"
+	if finish != "" {
+		reason = fmt.Sprintf("%q", finish)
+	}
+	fmt.Fprintf(w, `data: {"choices":[{"index":0,"text":%q,"token_ids":[%d],"finish_reason":%s}]}`+"\n\n", text, 'a', reason)
+	w.(http.Flusher).Flush()
+}
+
+// breaksOff says some tokens, and then then.
+func breaksOff(then string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 5 {
+			event(w, "a", "")
+		}
+		fmt.Fprint(w, then)
+	}
+}
+
+// answers refuses with a status.
+func answers(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"error":{"message":"no, says the engine","code":%d}}`, status)
+	}
+}
