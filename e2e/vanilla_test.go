@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cloudwego/kitex/client"
@@ -162,16 +163,11 @@ func TestCallersWithoutOurLibraryLearnCodeReasonAndPath(t *testing.T) {
 		for _, v := range vanilla {
 			stopped := chatRequest(long)
 			stopped.StreamId = "stopped-" + v.name
-			once := false
-			got := v.call(t, w.chat, stopped, func() {
-				if once {
-					return
-				}
-				once = true
+			got := v.call(t, w.chat, stopped, sync.OnceFunc(func() {
 				if out, ok := grpcurl(t, w.worker, "-d", fmt.Sprintf(`{"stream":{"stream_id":%q}}`, stopped.GetStreamId()), "whence.worker.v1.Worker/Stop"); !ok {
 					t.Error(out)
 				}
-			})
+			}))
 			path := "operator > llm-worker/0 > chat-service"
 			if want := (learnt{"Canceled", "OPERATOR_STOP", path, "operator_stop", path}); got != want {
 				t.Errorf("%s: a stopped stream: %+v, want %+v", v.name, got, want)
@@ -184,4 +180,21 @@ func TestCallersWithoutOurLibraryLearnCodeReasonAndPath(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDrainTellsCallersWithoutOurLibrary: a Kitex server that shuts down resets streams with a code of its own, 1000, which
+// other clients cannot read.
+func TestDrainTellsCallersWithoutOurLibrary(t *testing.T) {
+	t.Parallel()
+	for _, v := range vanilla {
+		t.Run(v.name, func(t *testing.T) {
+			t.Parallel()
+			w := run(t, separate, flags{all: []string{"--drain", "200ms"}, worker: []string{"--pace", "40"}})
+			got := v.call(t, w.chat, chatRequest(long), sync.OnceFunc(func() { w.processes[chatService].terminate(t) }))
+			if want := (learnt{"Unavailable", "DRAINING", "chat-service", "draining", "chat-service"}); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			w.processes[chatService].exit(t)
+		})
+	}
 }
