@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -58,6 +59,8 @@ func Dial(self, target string, check func(*workerv1.InfoResponse) error, log *sl
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
+		// A library of this process registers gzip. A worker that is offered it may compress every token.
+		grpc.WithDefaultCallOptions(experimental.AcceptCompressors()),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("worker at %s: %w", target, err)
@@ -126,6 +129,14 @@ func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
 
 // Healthy reports whether the worker answered when it was last asked.
 func (w *Worker) Healthy() bool { return w.info.Load() != nil }
+
+// Count returns how many workers are healthy, of how many.
+func (w *Worker) Count() (healthy, known int) {
+	if w.Healthy() {
+		healthy = 1
+	}
+	return healthy, 1
+}
 
 // Generate is a stream.Engine. A worker that cannot be reached is UNAVAILABLE; one that is lost once the stream has
 // started is PEER_LOST.

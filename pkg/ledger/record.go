@@ -9,16 +9,18 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Record is what a hop writes down of one stream. A nil Record takes everything and keeps nothing. All methods are safe
-// for concurrent use.
+// for concurrent use. What it is told it passes on to the stream's metrics, so that the two cannot tell different stories.
 type Record struct {
 	// Static.
 	id, hop, peer string
 	began         time.Time
 	ledger        *Ledger
+	seen          *metrics.Stream // nil for none
 
 	in, out atomic.Uint32 // tokens
 
@@ -46,27 +48,49 @@ func Of(ctx context.Context) *Record {
 	return r
 }
 
+// Measure has s told what r is. It must be called before anybody else knows r.
+func (r *Record) Measure(s *metrics.Stream) { r.seen = s }
+
+// Metrics returns the metrics of the stream, or nil.
+func (r *Record) Metrics() *metrics.Stream {
+	if r == nil {
+		return nil
+	}
+	return r.seen
+}
+
 // Started notes what was admitted.
 func (r *Record) Started(s *streamv1.Started) {
 	if r == nil {
 		return
 	}
+	r.seen.Started(s.GetModel(), s.GetPromptTokens())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
 }
 
-// In notes tokens that came from below.
+// In notes a message that came from below, with so many tokens.
 func (r *Record) In(tokens int) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
+		r.seen.In(tokens)
 	}
 }
 
-// Out notes tokens that were passed on.
+// Unread notes tokens that came from below, and that nobody has taken.
+func (r *Record) Unread(tokens int) {
+	if r != nil {
+		r.in.Add(uint32(tokens))
+		r.seen.Unread(tokens)
+	}
+}
+
+// Out notes a message that was passed on, with so many tokens.
 func (r *Record) Out(tokens int) {
 	if r != nil {
 		r.out.Add(uint32(tokens))
+		r.seen.Out(tokens)
 	}
 }
 
@@ -92,6 +116,7 @@ func (r *Record) Confirmed() {
 	defer r.mu.Unlock()
 	if !r.heard.IsZero() && r.confirmed.IsZero() {
 		r.confirmed = time.Now()
+		r.seen.Stopped(r.confirmed.Sub(r.heard))
 	}
 }
 
@@ -108,6 +133,7 @@ func (r *Record) Close(reason streamerr.Reason, path streamerr.Path, message str
 	}
 	r.mu.Unlock()
 	if first {
+		r.seen.End(reason, path.Origin())
 		r.ledger.close(r)
 	}
 }

@@ -93,6 +93,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 			break
 		}
 		record.In(c.m.Tokens(out))
+		record.Metrics().InMessage(out)
 		if c.m.End(out) != nil {
 			if err = c.status(); err != nil {
 				break

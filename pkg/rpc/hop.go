@@ -11,6 +11,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -28,6 +29,8 @@ type Hop struct {
 	Grace time.Duration
 	// Ledger remembers what became of them.
 	Ledger ledger.Ledger
+	// Metrics counts them; nil is nobody.
+	Metrics *metrics.Hop
 	// Timers bound what streams may take.
 	Timers Timers
 	// Log gets one line per ended stream.
@@ -55,6 +58,7 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 		return nil, nil, h.refusal(*id, err)
 	}
 	record := h.Ledger.Open(*id, h.Name, peer)
+	record.Measure(h.Metrics.Begin())
 	ctx = ledger.With(stream.WithID(ctx, *id), record)
 	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 	undo := context.AfterFunc(parent, func() { ctl.Stop(lost()) })
@@ -70,6 +74,13 @@ func (h *Hop) grace() time.Duration {
 		return DefaultGrace
 	}
 	return h.Grace
+}
+
+// refuse returns what the caller of a request hears that did not become a stream.
+func (h *Hop) refuse(err error) error {
+	out := streamerr.Via(h.Name, err)
+	h.Metrics.Refused(out.Reason)
+	return out
 }
 
 func (h *Hop) refusal(id string, err error) error {

@@ -21,11 +21,11 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	incoming := withIncomingVia(st.Context())
 	first, err := st.Recv()
 	if err != nil {
-		return streamerr.Via(h.Name, streamerr.New(streamerr.Invalid, "the call ended before its request: %v", err))
+		return h.refuse(streamerr.New(streamerr.Invalid, "the call ended before its request: %v", err))
 	}
 	req, ok := m.Opened(first)
 	if !ok {
-		return streamerr.Via(h.Name, streamerr.New(streamerr.Invalid, "the first message must be the request"))
+		return h.refuse(streamerr.New(streamerr.Invalid, "the first message must be the request"))
 	}
 	heard := make(chan struct{}) // closed when nothing more can come from the caller
 	lost := func() *streamerr.Error {
@@ -37,14 +37,14 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	}
 	ctx, end, err := h.Begin(incoming, m.ID(req), address(incoming), lost)
 	if err != nil {
-		return streamerr.Via(h.Name, err)
+		return h.refuse(err)
 	}
 	defer end()
 	go func() { // ends when st does, which is when this handler has returned
 		defer close(heard)
 		hear(ctx, st, m)
 	}()
-	o := Drive(ctx, h, m, engine, req, func(out *Out) error {
+	o := Drive(ctx, h, m, engine, req, sized(ctx, func(out *Out) error {
 		err := st.Send(out)
 		if err == nil {
 			return nil
@@ -52,7 +52,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		gone := lost()
 		gone.Cause = err
 		return gone
-	})
+	}))
 	st.SetTrailer(endTrailer(o))
 	return o.status()
 }
@@ -62,12 +62,27 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	call := withIncomingVia(ctx)
 	ctx, end, err := h.Begin(call, m.ID(req), address(call), func() *streamerr.Error { return callLost(call) })
 	if err != nil {
-		return streamerr.Via(h.Name, err)
+		return h.refuse(err)
 	}
 	defer end()
-	o := Drive(ctx, h, m, engine, req, func(out *Out) error { collect(out); return nil })
+	o := Drive(ctx, h, m, engine, req, sized(ctx, func(out *Out) error { collect(out); return nil }))
 	_ = grpc.SetTrailer(ctx, endTrailer(o)) // fails only where there is no call to answer
 	return o.status()
+}
+
+// sized is send, with the sizes of the messages counted.
+func sized[Out any](ctx context.Context, send func(*Out) error) func(*Out) error {
+	seen := ledger.Of(ctx).Metrics()
+	if seen == nil {
+		return send
+	}
+	return func(out *Out) error {
+		err := send(out)
+		if err == nil {
+			seen.OutMessage(out)
+		}
+		return err
+	}
 }
 
 // address says where a call comes from.

@@ -1,0 +1,82 @@
+package metrics_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMessagesAllocateNothing(t *testing.T) {
+	s := newMetrics(t).Hop("h", metrics.Chat).Begin()
+	defer s.End(streamerr.Completed, "engine")
+	s.Started("m", 1)
+	s.Out(1) // the first is recorded
+	msg := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
+	if n := testing.AllocsPerRun(1000, func() {
+		s.In(1)
+		s.InMessage(msg)
+		s.Out(1)
+		s.OutMessage(msg)
+		s.OutBytes(10)
+	}); n != 0 {
+		t.Errorf("%v allocations per message", n)
+	}
+}
+
+// BenchmarkMessage is what one message costs that comes from below and is passed on.
+func BenchmarkMessage(b *testing.B) {
+	msg := func() *workerv1.GenerateResponse {
+		return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
+	}
+	for name, h := range map[string]*metrics.Hop{"off": nil, "on": newMetrics(b).Hop("h", metrics.Chat)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(p *testing.PB) {
+				s, m := h.Begin(), msg()
+				s.Started("m", 1)
+				for p.Next() {
+					s.In(1)
+					s.InMessage(m)
+					s.Out(1)
+					s.OutMessage(m)
+				}
+				s.End(streamerr.Completed, "engine")
+			})
+		})
+	}
+}
+
+// BenchmarkStream is what a stream of no messages costs.
+func BenchmarkStream(b *testing.B) {
+	h := newMetrics(b).Hop("h", metrics.Chat)
+	b.ReportAllocs()
+	for b.Loop() {
+		s := h.Begin()
+		s.Started("m", 1)
+		s.Out(1)
+		s.End(streamerr.Completed, "engine")
+	}
+}
+
+// BenchmarkScrape is a scrape of a hop with ten thousand live streams.
+func BenchmarkScrape(b *testing.B) {
+	m := newMetrics(b)
+	h := m.Hop("h", metrics.Chat)
+	for range 10000 {
+		s := h.Begin()
+		s.Started("m", 1)
+		s.Out(1)
+	}
+	handler := m.Handler()
+	b.ReportAllocs()
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		_, _ = io.Copy(io.Discard, w.Body)
+	}
+}

@@ -1,0 +1,159 @@
+package metrics_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	colmetricpb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestScrapesAreAnsweredWhileTheServicesRun(t *testing.T) {
+	var log bytes.Buffer
+	c := metrics.Config{Listen: "127.0.0.1:0"}
+	url := ""
+	err := c.Run("whence", slog.New(slog.NewJSONHandler(&log, nil)), func(m *metrics.Metrics) error {
+		var line struct{ Msg, Addr string }
+		if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Msg != "serving metrics" {
+			t.Fatalf("%v: %s", err, &log)
+		}
+		m.Hop("h", metrics.Chat).Refused(streamerr.Invalid)
+		url = "http://" + line.Addr
+		for path, want := range map[string]int{"/metrics": 200, "/": 404} {
+			resp, err := http.Get(url + path)
+			if err != nil {
+				return err
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s: status %d", path, resp.StatusCode)
+			}
+			if path == "/metrics" && !strings.Contains(string(body), `whence_requests_refused_total{hop="h",reason="invalid"} 1`) {
+				t.Errorf("%s", body)
+			}
+		}
+		return nil
+	})
+	http.DefaultClient.CloseIdleConnections()
+	if err != nil {
+		t.Error(err)
+	}
+	if resp, err := http.Get(url + "/metrics"); err == nil {
+		_ = resp.Body.Close()
+		t.Error("scrapes are answered after the services have ended")
+	}
+}
+
+func TestNobodyToShowMeansNoMetrics(t *testing.T) {
+	failed := errors.New("the service's own")
+	if err := new(metrics.Config).Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
+		if m != nil {
+			t.Error("metrics without anybody who sees them")
+		}
+		return failed
+	}); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+}
+
+func TestWrongAddressesAreSaidBeforeTheServicesStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, c := range []metrics.Config{{Listen: "nowhere"}, {OTLP: "nowhere"}, {Listen: taken.Addr().String()}} {
+		err := c.Run("whence", slog.New(slog.DiscardHandler), func(*metrics.Metrics) error {
+			t.Errorf("%+v: the services run", c)
+			return nil
+		})
+		if err == nil || !strings.Contains(err.Error(), "--") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestCollectorGetsTheLastFigures: what happened since the last push is pushed when the process ends.
+func TestCollectorGetsTheLastFigures(t *testing.T) {
+	got := make(chan map[string]string, 10) // units by name
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var body io.Reader = r.Body
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			var err error
+			if body, err = gzip.NewReader(body); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		b, err := io.ReadAll(body)
+		if err != nil {
+			t.Error(err)
+		}
+		var req colmetricpb.ExportMetricsServiceRequest
+		if err := proto.Unmarshal(b, &req); err != nil {
+			t.Error(err)
+		}
+		units := map[string]string{"path": r.URL.Path}
+		for _, resource := range req.GetResourceMetrics() {
+			for _, scope := range resource.GetScopeMetrics() {
+				for _, m := range scope.GetMetrics() {
+					units[m.GetName()] = m.GetUnit()
+				}
+			}
+		}
+		got <- units
+	}))
+	defer collector.Close()
+	c := metrics.Config{OTLP: collector.Listener.Addr().String()}
+	if err := c.Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
+		s := m.Hop("h", metrics.Chat).Begin()
+		s.In(1)
+		s.End(streamerr.Completed, "engine")
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	units := <-got
+	for name, want := range map[string]string{
+		"path": "/v1/metrics", "whence.messages": "{message}", "whence.message.gap": "s", "whence.stream.endings": "{stream}", "gen_ai.server.request.duration": "s",
+	} {
+		if units[name] != want {
+			t.Errorf("%s: %q, want %q; all: %v", name, units[name], want, units)
+		}
+	}
+}
+
+// TestCollectorThatIsGoneFailsNothing: the process has done its work.
+func TestCollectorThatIsGoneFailsNothing(t *testing.T) {
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = gone.Close()
+	var log bytes.Buffer
+	c := metrics.Config{OTLP: gone.Addr().String()}
+	begun := time.Now()
+	if err := c.Run("whence", slog.New(slog.NewTextHandler(&log, nil)), func(*metrics.Metrics) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	if !strings.Contains(log.String(), "could not be pushed") {
+		t.Errorf("the log does not say it: %s", &log)
+	}
+}

@@ -1,0 +1,68 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// An Engine is what a hop measures of the engine that it owns.
+type Engine struct {
+	hop             *Hop
+	prefill, decode []metric.RecordOption
+}
+
+// Engine returns the metrics of the hop's engine, or nil if the hop is nil.
+func (h *Hop) Engine() *Engine {
+	if h == nil {
+		return nil
+	}
+	phase := func(name string) []metric.RecordOption {
+		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(h.name, attribute.String("phase", name)))}
+	}
+	return &Engine{hop: h, prefill: phase("prefill"), decode: phase("decode")}
+}
+
+// Admitted notes that a stream has its place in the batch, and how long it has waited for it.
+func (e *Engine) Admitted(waited time.Duration) {
+	e.hop.queue.Record(context.Background(), waited.Seconds(), e.hop.record...)
+}
+
+// Stepped notes one step with so many streams in it; prefill says that one of them at least was still in its prompt.
+func (e *Engine) Stepped(took time.Duration, streams int, prefill bool) {
+	phase := e.decode
+	if prefill {
+		phase = e.prefill
+	}
+	e.hop.step.Record(context.Background(), took.Seconds(), phase...)
+	e.hop.batch.Record(context.Background(), int64(streams), e.hop.record...)
+}
+
+// A Load is how busy an engine is.
+type Load struct {
+	Running, Queued int64 // streams
+	KVUsed, KVLimit int64 // token positions
+}
+
+// Load has load asked whenever somebody collects. It returns how to end that.
+func (h *Hop) Load(load func() Load) (end func() error, err error) {
+	if h == nil {
+		return func() error { return nil }, nil
+	}
+	hop := metric.WithAttributeSet(attribute.NewSet(h.name))
+	asked, err := h.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		l := load()
+		o.ObserveInt64(h.running, l.Running, hop)
+		o.ObserveInt64(h.queued, l.Queued, hop)
+		o.ObserveInt64(h.kvUsed, l.KVUsed, hop)
+		o.ObserveInt64(h.kvLimit, l.KVLimit, hop)
+		return nil
+	}, h.running, h.queued, h.kvUsed, h.kvLimit)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of the engine's load: %w", err)
+	}
+	return asked.Unregister, nil
+}

@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// gapBuckets are the upper bounds of the gaps between two messages, as durations: comparing integers is all that a message
+// costs here.
+var gapBuckets = [...]time.Duration{
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	1 * time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	75 * time.Millisecond, 100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond,
+	1 * time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second,
+}
+
+// A flow is one direction of one stream. One goroutine at a time writes, others may read.
+type flow struct {
+	messages, bytes, tokens atomic.Uint64
+	first                   atomic.Uint64 // tokens of the first message that had any
+	begun, last             atomic.Int64  // when the first and the last message with tokens came, since the stream began; 0 for never
+	gaps                    [len(gapBuckets) + 1]atomic.Uint64
+	waited                  atomic.Int64 // the sum of the gaps
+}
+
+// message counts a message, and reports whether it brought the first tokens.
+func (f *flow) message(n int, now time.Duration) (first bool) {
+	f.messages.Add(1)
+	if n <= 0 {
+		return false // no gap of its own: what comes before the first token is its time, and an ending comes with the last
+	}
+	f.tokens.Add(uint64(n))
+	before := time.Duration(f.last.Swap(int64(now)))
+	if before == 0 {
+		f.begun.Store(int64(now))
+		f.first.Store(uint64(n))
+		return true
+	}
+	gap := now - before
+	i := 0
+	for i < len(gapBuckets) && gap > gapBuckets[i] {
+		i++
+	}
+	f.gaps[i].Add(1)
+	f.waited.Add(int64(gap))
+	return false
+}
+
+// perToken is the mean time per token after the first message with tokens; ok is false if there was but one.
+func (f *flow) perToken() (mean time.Duration, ok bool) {
+	n := f.tokens.Load() - f.first.Load()
+	if n == 0 {
+		return 0, false
+	}
+	return time.Duration(f.last.Load()-f.begun.Load()) / time.Duration(n), true
+}
+
+// totals are flows, summed up.
+type totals struct {
+	messages, bytes, tokens uint64
+	gaps                    [len(gapBuckets) + 1]uint64
+	waited                  time.Duration
+}
+
+func (t *totals) add(f *flow) {
+	t.messages += f.messages.Load()
+	t.bytes += f.bytes.Load()
+	t.tokens += f.tokens.Load()
+	for i := range f.gaps {
+		t.gaps[i] += f.gaps[i].Load()
+	}
+	t.waited += time.Duration(f.waited.Load())
+}

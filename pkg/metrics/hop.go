@@ -1,0 +1,186 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An Operation is what the streams of a hop do, as gen_ai.operation.name has it.
+type Operation string
+
+// The operations.
+const (
+	Chat           Operation = "chat"
+	TextCompletion Operation = "text_completion"
+)
+
+// Of the gen_ai.* labels.
+const provider = "whence"
+
+// other is the label of what is not in its enum, or past its bound.
+const other = "other"
+
+// A Hop is what one hop of the path measures. A nil Hop takes everything. All methods are safe for concurrent use.
+type Hop struct {
+	*instruments
+	name   attribute.KeyValue
+	kind   string // the name without an instance
+	gen    []attribute.KeyValue
+	add    []metric.AddOption
+	record []metric.RecordOption
+
+	unknown *modelOptions // of streams that have not started
+
+	mu     sync.Mutex // guards the following fields
+	live   map[*Stream]struct{}
+	in     totals // of streams that have ended
+	out    totals
+	models map[string]*modelOptions
+}
+
+func newHop(in *instruments, name string, op Operation) *Hop {
+	hop := attribute.String("hop", name)
+	h := &Hop{
+		instruments: in,
+		name:        hop,
+		kind:        kindOf(name),
+		gen:         []attribute.KeyValue{hop, attribute.String("gen_ai.operation.name", string(op)), attribute.String("gen_ai.provider.name", provider)},
+		add:         []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(hop))},
+		record:      []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(hop))},
+		live:        map[*Stream]struct{}{},
+		models:      map[string]*modelOptions{},
+	}
+	h.unknown = newModelOptions(h.gen)
+	h.wasted.Add(context.Background(), 0, h.add...) // a counter that begins at its first event has no rate
+	return h
+}
+
+// Begin takes a stream in. It is live until its End.
+func (h *Hop) Begin() *Stream {
+	if h == nil {
+		return nil
+	}
+	s := &Stream{hop: h, began: time.Now()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.live[s] = struct{}{}
+	return s
+}
+
+// end moves what a stream has counted to what is counted for good.
+func (h *Hop) end(s *Stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.live, s)
+	h.in.add(&s.in)
+	h.out.add(&s.out)
+}
+
+// sum returns what all streams have counted, and how many are live.
+func (h *Hop) sum() (in, out totals, live int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	in, out = h.in, h.out
+	for s := range h.live {
+		in.add(&s.in)
+		out.add(&s.out)
+	}
+	return in, out, len(h.live)
+}
+
+// Refused counts a request that did not become a stream.
+func (h *Hop) Refused(reason streamerr.Reason) {
+	if h != nil {
+		h.refused.Add(context.Background(), 1, metric.WithAttributes(h.name, reasonLabel(reason)))
+	}
+}
+
+// Workers has count asked, whenever somebody collects, how many workers take streams, and how many there are. It returns how
+// to end that.
+func (h *Hop) Workers(count func() (healthy, known int)) (end func() error, err error) {
+	if h == nil {
+		return func() error { return nil }, nil
+	}
+	hop := metric.WithAttributeSet(attribute.NewSet(h.name))
+	asked, err := h.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		healthy, known := count()
+		o.ObserveInt64(h.healthy, int64(healthy), hop)
+		o.ObserveInt64(h.known, int64(known), hop)
+		return nil
+	}, h.healthy, h.known)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of the workers: %w", err)
+	}
+	return asked.Unregister, nil
+}
+
+// maxModels bounds the labels that the models of a hop become; further ones are counted as other.
+const maxModels = 100
+
+// model returns the labels of a model.
+func (h *Hop) model(name string) *modelOptions {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if o := h.models[name]; o != nil {
+		return o
+	}
+	if len(h.models) >= maxModels {
+		name = other
+	}
+	o := h.models[name]
+	if o == nil {
+		o = newModelOptions(append(slices.Clip(h.gen), attribute.String("gen_ai.response.model", name)))
+		o.known = true
+		h.models[name] = o
+	}
+	return o
+}
+
+// modelOptions are the labels of the streams of one model, made once.
+type modelOptions struct {
+	known                bool // there is a model
+	labels               []attribute.KeyValue
+	plain, input, output []metric.RecordOption
+}
+
+func newModelOptions(labels []attribute.KeyValue) *modelOptions {
+	with := func(more ...attribute.KeyValue) []metric.RecordOption {
+		return []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(append(slices.Clip(labels), more...)...))}
+	}
+	return &modelOptions{
+		labels: labels,
+		plain:  with(),
+		input:  with(attribute.String("gen_ai.token.type", "input")),
+		output: with(attribute.String("gen_ai.token.type", "output")),
+	}
+}
+
+func (o *modelOptions) failed(reason streamerr.Reason) []metric.RecordOption {
+	return []metric.RecordOption{metric.WithAttributes(append(slices.Clip(o.labels), attribute.String("error.type", reasonWord(reason)))...)}
+}
+
+// kinds are the hops that an ending may begin at.
+var kinds = []string{"client", "operator", "api-service", "chat-service", "llm-worker", "engine"}
+
+// origin is the label of where an ending began: a kind of hop, not the name that a peer gives itself.
+func (h *Hop) origin(hop string) string {
+	if kind := kindOf(hop); kind == h.kind || slices.Contains(kinds, kind) {
+		return kind
+	}
+	return other
+}
+
+// kindOf returns a hop's name without its instance: llm-worker/0 is an llm-worker.
+func kindOf(hop string) string {
+	kind, _, _ := strings.Cut(hop, "/")
+	return kind
+}

@@ -1,0 +1,326 @@
+package metrics_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func newMetrics(t testing.TB) *metrics.Metrics {
+	t.Helper()
+	m, err := metrics.New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+// scrape returns what a scrape says, without Go's and the process's own.
+func scrape(t testing.TB, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	var ours strings.Builder
+	for lines := bufio.NewScanner(w.Body); lines.Scan(); {
+		line := strings.TrimPrefix(strings.TrimPrefix(lines.Text(), "# HELP "), "# TYPE ")
+		if !strings.HasPrefix(line, "go_") && !strings.HasPrefix(line, "process_") {
+			fmt.Fprintln(&ours, lines.Text())
+		}
+	}
+	return ours.String()
+}
+
+// value returns one sample, by its name and labels as they stand in a scrape; -1 if it is not there.
+func value(t testing.TB, scrape, series string) float64 {
+	t.Helper()
+	for line := range strings.Lines(scrape) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return -1
+}
+
+func wants(t *testing.T, scrape string, want map[string]float64) {
+	t.Helper()
+	for series, v := range want {
+		if got := value(t, scrape, series); got != v {
+			t.Errorf("%s is %v, want %v", series, got, v)
+		}
+	}
+	if t.Failed() {
+		t.Log(scrape)
+	}
+}
+
+// gen is the labels of a stream of hop h whose model is m.
+const gen = `gen_ai_operation_name="chat",gen_ai_provider_name="whence",gen_ai_response_model="m"`
+
+func TestStreamIsTimedAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics(t)
+		s := m.Hop("h", metrics.Chat).Begin()
+		s.In(0)
+		s.Started("m", 7)
+		s.Out(0)
+		time.Sleep(3 * time.Second)
+		s.In(2)
+		s.Out(2)
+		for range 4 {
+			time.Sleep(20 * time.Millisecond)
+			s.In(1)
+			time.Sleep(20 * time.Millisecond)
+			s.In(1)
+			s.Out(2)
+		}
+		s.OutBytes(100)
+		s.Unread(5)
+		wants(t, scrape(t, m), map[string]float64{ // while it runs
+			`whence_streams_live{hop="h"}`:                                                   1,
+			`whence_messages_total{direction="recv",hop="h"}`:                                10,
+			`whence_messages_total{direction="send",hop="h"}`:                                6,
+			`whence_tokens_total{direction="recv",hop="h"}`:                                  15,
+			`whence_tokens_total{direction="send",hop="h"}`:                                  10,
+			`whence_bytes_total{direction="send",hop="h"}`:                                   100,
+			`whence_message_gap_seconds_count{direction="recv",hop="h"}`:                     8,
+			`whence_message_gap_seconds_bucket{direction="recv",hop="h",le="0.01"}`:          0,
+			`whence_message_gap_seconds_bucket{direction="recv",hop="h",le="0.025"}`:         8,
+			`whence_message_gap_seconds_count{direction="send",hop="h"}`:                     4,
+			`whence_message_gap_seconds_bucket{direction="send",hop="h",le="0.025"}`:         0,
+			`whence_message_gap_seconds_bucket{direction="send",hop="h",le="0.05"}`:          4,
+			`whence_message_gap_seconds_sum{direction="send",hop="h"}`:                       0.16,
+			`gen_ai_server_time_to_first_token_seconds_sum{` + gen + `,hop="h"}`:             3,
+			`gen_ai_server_request_duration_seconds_count{` + gen + `,hop="h"}`:              -1,
+			`whence_stream_endings_total{hop="h",origin="engine",reason="completed"}`:        -1,
+			`whence_tokens_wasted_total{hop="h"}`:                                            0,
+			`gen_ai_server_time_to_first_token_seconds_bucket{` + gen + `,hop="h",le="2.5"}`: 0,
+			`gen_ai_server_time_to_first_token_seconds_bucket{` + gen + `,hop="h",le="5"}`:   1,
+		})
+		s.End(streamerr.Completed, "engine")
+		s.End(streamerr.Internal, "again")
+		s.In(100) // too late
+		wants(t, scrape(t, m), map[string]float64{
+			`whence_streams_live{hop="h"}`:                                                  0,
+			`whence_messages_total{direction="recv",hop="h"}`:                               10,
+			`whence_tokens_total{direction="recv",hop="h"}`:                                 15,
+			`whence_message_gap_seconds_count{direction="send",hop="h"}`:                    4,
+			`whence_stream_endings_total{hop="h",origin="engine",reason="completed"}`:       1,
+			`whence_stream_endings_total{hop="h",origin="other",reason="internal"}`:         -1,
+			`gen_ai_server_request_duration_seconds_sum{` + gen + `,hop="h"}`:               3.16,
+			`gen_ai_server_time_per_output_token_seconds_sum{` + gen + `,hop="h"}`:          0.02,
+			`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="input",hop="h"}`:  7,
+			`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="output",hop="h"}`: 10,
+			`whence_tokens_wasted_total{hop="h"}`:                                           4, // but for the token that ends the answer
+			`gen_ai_server_request_duration_seconds_bucket{` + gen + `,hop="h",le="2.56"}`:  0,
+			`gen_ai_server_request_duration_seconds_bucket{` + gen + `,hop="h",le="5.12"}`:  1,
+		})
+	})
+}
+
+func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics(t)
+		hop := m.Hop("chat-service", metrics.Chat)
+		var l ledger.Ledger
+		r := l.Open("id", "chat-service", "")
+		r.Measure(hop.Begin())
+		r.Confirmed() // nobody asked yet
+		r.Started(&streamv1.Started{Model: "m", PromptTokens: 7})
+		r.In(3)
+		r.Out(2)
+		r.Unread(1)
+		r.Stopping(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "api-service")})
+		time.Sleep(2 * time.Millisecond)
+		r.Confirmed()
+		time.Sleep(time.Second)
+		r.Confirmed()
+		r.Close(streamerr.ClientGone, streamerr.NewPath("client", "api-service", "chat-service"), "")
+		wants(t, scrape(t, m), map[string]float64{
+			`whence_stop_duration_seconds_sum{hop="chat-service"}`:                                                  0.002,
+			`whence_stop_duration_seconds_count{hop="chat-service"}`:                                                1,
+			`whence_stream_endings_total{hop="chat-service",origin="client",reason="client_gone"}`:                  1,
+			`whence_tokens_wasted_total{hop="chat-service"}`:                                                        2,
+			`gen_ai_server_request_duration_seconds_count{error_type="client_gone",` + gen + `,hop="chat-service"}`: 1,
+			`gen_ai_server_time_per_output_token_seconds_count{` + gen + `,hop="chat-service"}`:                     -1,
+			`whence_messages_total{direction="recv",hop="chat-service"}`:                                            1,
+			`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="output",hop="chat-service"}`:              2,
+		})
+	})
+}
+
+func TestNobodyMeasuresNothing(t *testing.T) {
+	var m *metrics.Metrics
+	hop := m.Hop("h", metrics.Chat)
+	hop.Refused(streamerr.Invalid)
+	for _, ask := range []func() (func() error, error){
+		func() (func() error, error) { return hop.Workers(nil) },
+		func() (func() error, error) { return hop.Load(nil) },
+	} {
+		if end, err := ask(); err != nil || end() != nil {
+			t.Error(err)
+		}
+	}
+	if hop.Engine() != nil {
+		t.Error("an engine is measured")
+	}
+	s := hop.Begin()
+	s.Started("m", 1)
+	s.In(1)
+	s.InMessage(nil)
+	s.Out(1)
+	s.OutMessage(nil)
+	s.OutBytes(1)
+	s.Unread(1)
+	s.Stopped(1)
+	s.End(streamerr.Completed, "")
+}
+
+// TestLabelsAreBounded: what a peer says of itself, of its model or of a reason makes no new series without end.
+func TestLabelsAreBounded(t *testing.T) {
+	m := newMetrics(t)
+	h := m.Hop("edge/3", metrics.Chat)
+	for i, origin := range []string{"client", "llm-worker/7", "edge/3", "edge/4", "evil", "evil/1", "", "engine", "operator"} {
+		s := h.Begin()
+		s.Started(fmt.Sprint("model-", i), 1)
+		s.End(streamerr.Reason(1000+i), origin)
+	}
+	for i := range 1000 {
+		s := h.Begin()
+		s.Started(fmt.Sprint("model-", i), 1)
+		s.End(streamerr.Completed, fmt.Sprint("peer-", i))
+	}
+	text := scrape(t, m)
+	wants(t, text, map[string]float64{
+		`whence_stream_endings_total{hop="edge/3",origin="client",reason="other"}`:                                                  1,
+		`whence_stream_endings_total{hop="edge/3",origin="llm-worker",reason="other"}`:                                              1,
+		`whence_stream_endings_total{hop="edge/3",origin="edge",reason="other"}`:                                                    2,
+		`whence_stream_endings_total{hop="edge/3",origin="other",reason="other"}`:                                                   3,
+		`whence_stream_endings_total{hop="edge/3",origin="other",reason="completed"}`:                                               1000,
+		`gen_ai_client_token_usage_count{` + strings.Replace(gen, `"m"`, `"other"`, 1) + `,gen_ai_token_type="input",hop="edge/3"}`: 900,
+	})
+	if n := strings.Count(text, "gen_ai_server_request_duration_seconds_count"); n > 120 {
+		t.Errorf("%d series of one histogram", n)
+	}
+}
+
+func TestScrapesDuringTrafficOnlyGrow(t *testing.T) {
+	m := newMetrics(t)
+	h := m.Hop("h", metrics.Chat)
+	const goroutines, each = 8, 200
+	var wg, scrapers sync.WaitGroup
+	stop := make(chan struct{})
+	scrapers.Go(func() {
+		var before float64
+		for {
+			now := value(t, scrape(t, m), `whence_tokens_total{direction="send",hop="h"}`)
+			if now < before {
+				t.Errorf("tokens went from %v to %v", before, now)
+			}
+			before = now
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	for range goroutines {
+		wg.Go(func() {
+			for range each {
+				s := h.Begin()
+				s.Started("m", 1)
+				for range 10 {
+					s.In(1)
+					s.Out(1)
+				}
+				s.End(streamerr.Completed, "engine")
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	scrapers.Wait()
+	wants(t, scrape(t, m), map[string]float64{
+		`whence_tokens_total{direction="send",hop="h"}`:                           goroutines * each * 10,
+		`whence_stream_endings_total{hop="h",origin="engine",reason="completed"}`: goroutines * each,
+		`whence_streams_live{hop="h"}`:                                            0,
+	})
+}
+
+func TestSizesAreThoseOfTheWire(t *testing.T) {
+	m := newMetrics(t)
+	s := m.Hop("h", metrics.Chat).Begin()
+	msg := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1, 2, 3}}}}
+	s.InMessage(msg) // 1 tag and length, 1 tag and length, 3 ids
+	s.OutMessage(msg)
+	s.InMessage("no message of protobuf")
+	wants(t, scrape(t, m), map[string]float64{
+		`whence_bytes_total{direction="recv",hop="h"}`: 7,
+		`whence_bytes_total{direction="send",hop="h"}`: 7,
+	})
+	s.End(streamerr.Completed, "engine")
+}
+
+func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
+	m := newMetrics(t)
+	h := m.Hop("llm-worker/0", metrics.TextCompletion)
+	end, err := h.Load(func() metrics.Load { return metrics.Load{Running: 1, Queued: 2, KVUsed: 3, KVLimit: 4} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle, err := m.Hop("chat-service", metrics.Chat).Workers(func() (int, int) { return 1, 2 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Engine().Admitted(time.Second)
+	h.Engine().Stepped(time.Millisecond, 3, true)
+	h.Engine().Stepped(2*time.Millisecond, 4, false)
+	wants(t, scrape(t, m), map[string]float64{
+		`whence_streams_running{hop="llm-worker/0"}`:                           1,
+		`whence_streams_queued{hop="llm-worker/0"}`:                            2,
+		`whence_kv_used{hop="llm-worker/0"}`:                                   3,
+		`whence_kv_limit{hop="llm-worker/0"}`:                                  4,
+		`whence_workers_healthy{hop="chat-service"}`:                           1,
+		`whence_workers_known{hop="chat-service"}`:                             2,
+		`whence_queue_duration_seconds_sum{hop="llm-worker/0"}`:                1,
+		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="prefill"}`: 0.001,
+		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="decode"}`:  0.002,
+		`whence_batch_size_sum{hop="llm-worker/0"}`:                            7,
+	})
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if err := idle(); err != nil {
+		t.Error(err)
+	}
+	wants(t, scrape(t, m), map[string]float64{`whence_kv_used{hop="llm-worker/0"}`: -1, `whence_workers_known{hop="chat-service"}`: -1})
+}

@@ -1,0 +1,84 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+)
+
+// A producer sums up what is counted per message, whenever somebody collects. The instruments of OpenTelemetry would take
+// a lock and a lookup for each of six figures of a message, a microsecond in all.
+type producer struct{ m *Metrics }
+
+var processStarted = time.Now()
+
+// Directions, as seen from the hop.
+var (
+	fromBelow = attribute.String("direction", "recv")
+	toCaller  = attribute.String("direction", "send")
+)
+
+// Produce implements the SDK's Producer.
+func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	var live []metricdata.DataPoint[int64]
+	var counted, size, tokensOf []metricdata.DataPoint[int64]
+	var gaps []metricdata.HistogramDataPoint[float64]
+	now := time.Now()
+	point := func(n uint64, labels attribute.Set) metricdata.DataPoint[int64] {
+		return metricdata.DataPoint[int64]{Attributes: labels, StartTime: processStarted, Time: now, Value: int64(n)}
+	}
+	for _, h := range p.m.all() {
+		in, out, n := h.sum()
+		live = append(live, point(uint64(n), attribute.NewSet(h.name)))
+		for _, flow := range []struct {
+			direction attribute.KeyValue
+			*totals
+		}{{fromBelow, &in}, {toCaller, &out}} {
+			labels, t := attribute.NewSet(h.name, flow.direction), flow.totals
+			counted = append(counted, point(t.messages, labels))
+			size = append(size, point(t.bytes, labels))
+			tokensOf = append(tokensOf, point(t.tokens, labels))
+			gaps = append(gaps, gapPoint(t, labels, now))
+		}
+	}
+	if len(live) == 0 {
+		return nil, nil
+	}
+	sum := func(name, unit, help string, points []metricdata.DataPoint[int64], monotonic bool) metricdata.Metrics {
+		return metricdata.Metrics{Name: name, Unit: unit, Description: help, Data: metricdata.Sum[int64]{
+			DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: monotonic,
+		}}
+	}
+	return []metricdata.ScopeMetrics{{
+		Scope: instrumentation.Scope{Name: scope},
+		Metrics: []metricdata.Metrics{
+			sum("whence.streams.live", streams, "Streams that run.", live, false),
+			sum("whence.messages", messages, "Messages from below (recv) and to the caller (send).", counted, true),
+			sum("whence.bytes", octets, "Bytes of messages: of protobuf without its framing, at the edge of the response's body.", size, true),
+			sum("whence.tokens", tokens, "Tokens from below (recv) and to the caller (send).", tokensOf, true),
+			{Name: "whence.message.gap", Unit: seconds, Description: "Time between two messages of a stream that carry tokens: the inter-token latency.",
+				Data: metricdata.Histogram[float64]{DataPoints: gaps, Temporality: metricdata.CumulativeTemporality}},
+		},
+	}}, nil
+}
+
+var gapBounds = func() (bounds []float64) {
+	for _, d := range gapBuckets {
+		bounds = append(bounds, d.Seconds())
+	}
+	return bounds
+}()
+
+func gapPoint(t *totals, labels attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
+	p := metricdata.HistogramDataPoint[float64]{
+		Attributes: labels, StartTime: processStarted, Time: now,
+		Bounds: gapBounds, BucketCounts: t.gaps[:], Sum: t.waited.Seconds(),
+	}
+	for _, n := range t.gaps {
+		p.Count += n
+	}
+	return p
+}

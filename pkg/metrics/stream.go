@@ -1,0 +1,150 @@
+package metrics
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Stream is what a hop measures of one stream. A nil Stream takes everything. All methods are safe for concurrent use,
+// but for the ones of one direction among themselves; what comes after End is not counted.
+type Stream struct {
+	hop   *Hop
+	began time.Time
+
+	in, out flow                         // from below, and to the caller
+	unread  atomic.Uint64                // tokens from below that nobody has taken
+	prompt  atomic.Uint32                // tokens
+	model   atomic.Pointer[modelOptions] // nil until Started
+	ended   atomic.Bool
+}
+
+// Started notes what was admitted. The model's name must come from who serves it.
+func (s *Stream) Started(model string, promptTokens uint32) {
+	if s == nil {
+		return
+	}
+	s.prompt.Store(promptTokens)
+	s.model.Store(s.hop.model(model))
+}
+
+// In notes a message from below.
+func (s *Stream) In(tokens int) {
+	if s != nil {
+		s.in.message(tokens, time.Since(s.began))
+	}
+}
+
+// Out notes a message to the caller.
+func (s *Stream) Out(tokens int) {
+	if s == nil {
+		return
+	}
+	if took := time.Since(s.began); s.out.message(tokens, took) {
+		s.hop.first.Record(context.Background(), took.Seconds(), s.options().plain...)
+	}
+}
+
+// InMessage notes the size of a protobuf message from below; OutMessage that of one to the caller, which has been sent, so
+// that its size is known without looking.
+func (s *Stream) InMessage(m any) {
+	if s != nil {
+		s.in.bytes.Add(size(m))
+	}
+}
+
+// OutMessage is the like of InMessage.
+func (s *Stream) OutMessage(m any) {
+	if s != nil {
+		s.out.bytes.Add(size(m))
+	}
+}
+
+// OutBytes notes bytes to the caller that are no protobuf message.
+func (s *Stream) OutBytes(n int) {
+	if s != nil {
+		s.out.bytes.Add(uint64(n))
+	}
+}
+
+func size(m any) uint64 {
+	if m, ok := m.(proto.Message); ok {
+		return uint64(proto.MarshalOptions{UseCachedSize: true}.Size(m))
+	}
+	return 0
+}
+
+// Unread notes tokens that came from below in no message.
+func (s *Stream) Unread(tokens int) {
+	if s != nil {
+		s.in.tokens.Add(uint64(tokens))
+		s.unread.Add(uint64(tokens))
+	}
+}
+
+// Stopped notes how long after the stop was heard what is below had stopped.
+func (s *Stream) Stopped(after time.Duration) {
+	if s != nil {
+		s.hop.stop.Record(context.Background(), after.Seconds(), s.hop.record...)
+	}
+}
+
+// End notes the ending. The first time counts.
+func (s *Stream) End(reason streamerr.Reason, origin string) {
+	if s == nil || s.ended.Swap(true) {
+		return
+	}
+	h, ctx, options := s.hop, context.Background(), s.options()
+	h.endings.Add(ctx, 1, metric.WithAttributes(h.name, reasonLabel(reason), attribute.String("origin", h.origin(origin))))
+	if reason == streamerr.Completed {
+		h.duration.Record(ctx, time.Since(s.began).Seconds(), options.plain...)
+		if mean, ok := s.out.perToken(); ok {
+			h.perToken.Record(ctx, mean.Seconds(), options.plain...)
+		}
+	} else {
+		h.duration.Record(ctx, time.Since(s.began).Seconds(), options.failed(reason)...)
+	}
+	if options.known {
+		h.usage.Record(ctx, int64(s.prompt.Load()), options.input...)
+		h.usage.Record(ctx, int64(s.out.tokens.Load()), options.output...)
+	}
+	if n := s.lost(reason); n > 0 {
+		h.wasted.Add(ctx, n, h.add...)
+	}
+	h.end(s)
+}
+
+// lost is how many tokens were not passed on. The one that ends a completed answer is nobody's loss.
+func (s *Stream) lost(reason streamerr.Reason) int64 {
+	n := int64(s.in.tokens.Load()) - int64(s.out.tokens.Load())
+	if reason == streamerr.Completed {
+		n -= min(1, int64(s.unread.Load()))
+	}
+	return n
+}
+
+func (s *Stream) options() *modelOptions {
+	if o := s.model.Load(); o != nil {
+		return o
+	}
+	return s.hop.unknown
+}
+
+func reasonLabel(reason streamerr.Reason) attribute.KeyValue {
+	return attribute.String("reason", reasonWord(reason))
+}
+
+// reasonWord is a word of the enum: the numbers that this build does not know share one.
+func reasonWord(reason streamerr.Reason) string {
+	if _, known := streamv1.Reason_name[int32(reason)]; !known {
+		return other
+	}
+	return reason.String()
+}

@@ -1,0 +1,96 @@
+package metrics_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// everything is a scrape in which each metric occurs.
+func everything(t *testing.T) string {
+	t.Helper()
+	m := newMetrics(t)
+	h := m.Hop("h", metrics.Chat)
+	h.Refused(streamerr.Invalid)
+	if _, err := h.Workers(func() (int, int) { return 1, 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Load(func() metrics.Load { return metrics.Load{} }); err != nil {
+		t.Fatal(err)
+	}
+	h.Engine().Admitted(1)
+	h.Engine().Stepped(1, 1, true)
+	for _, reason := range []streamerr.Reason{streamerr.Completed, streamerr.ClientGone} {
+		s := h.Begin()
+		s.Started("m", 1)
+		s.In(1)
+		s.Out(1)
+		s.Out(1)
+		s.Stopped(1)
+		s.End(reason, "client")
+	}
+	return scrape(t, m)
+}
+
+func TestNamesKeepPrometheusRules(t *testing.T) {
+	problems, err := promlint.New(strings.NewReader(everything(t))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+var (
+	typed    = regexp.MustCompile(`(?m)^# TYPE (\S+) (\S+)$`)
+	sampled  = regexp.MustCompile(`(?m)^(\w+?)(?:_bucket|_sum|_count)?\{(.*)\} `)
+	labelled = regexp.MustCompile(`(\w+)="`)
+	tableRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (\\w+) \\| [^|]+ \\| ([^|]*) \\|")
+)
+
+// TestOperationsListsEveryMetric keeps the table of docs/operations.md and what is measured equal: names, types, labels.
+func TestOperationsListsEveryMetric(t *testing.T) {
+	text := everything(t)
+	type entry struct{ kind, labels string }
+	measured, listed := map[string]entry{}, map[string]entry{}
+	labels := map[string][]string{}
+	for _, sample := range sampled.FindAllStringSubmatch(text, -1) {
+		for _, l := range labelled.FindAllStringSubmatch(sample[2], -1) {
+			if l[1] != "le" && !slices.Contains(labels[sample[1]], l[1]) {
+				labels[sample[1]] = append(labels[sample[1]], l[1])
+			}
+		}
+	}
+	for _, m := range typed.FindAllStringSubmatch(text, -1) {
+		slices.Sort(labels[m[1]])
+		measured[m[1]] = entry{m[2], strings.Join(labels[m[1]], ", ")}
+	}
+	delete(measured, "target_info")
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range tableRow.FindAllStringSubmatch(string(doc), -1) {
+		names := strings.Split(strings.ReplaceAll(strings.TrimSpace(row[3]), "`", ""), ", ")
+		slices.Sort(names)
+		listed[row[1]] = entry{row[2], strings.Join(names, ", ")}
+	}
+	for name, want := range measured {
+		if got, ok := listed[name]; !ok || got != want {
+			t.Errorf("docs/operations.md says of %s: %+v; it is %+v", name, got, want)
+		}
+	}
+	for name := range listed {
+		if _, ok := measured[name]; !ok {
+			t.Errorf("docs/operations.md lists %s, which there is not", name)
+		}
+	}
+}
