@@ -38,7 +38,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		defer func() {
 			l.leave(ctx, s)
 			if s.gone() { // else the loop still counts
-				record.In(int(s.generated) - counted) // those that nobody has read
+				record.Unread(int(s.generated) - counted)
 			}
 		}()
 		if !yield(l.started(ctx, s, ahead), nil) {
@@ -57,11 +57,13 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 				return
 			}
 			tokens, end, err := s.box.take()
-			n := len(tokens.GetTokens().GetIds())
-			record.In(n)
-			counted += n
-			if tokens != nil && !yield(tokens, nil) {
-				return
+			if tokens != nil {
+				n := len(tokens.GetTokens().GetIds())
+				record.In(n)
+				counted += n
+				if !yield(tokens, nil) {
+					return
+				}
 			}
 			switch {
 			case err != nil:
@@ -98,7 +100,7 @@ func (l *Loop) enter(req *workerv1.TokenRequest) (s *sequence, ahead int, err er
 		return nil, 0, e
 	}
 	l.nextID++
-	s = &sequence{id: l.nextID, req: req, box: newMailbox(l.opts.MaxUnread), released: make(chan struct{})}
+	s = &sequence{id: l.nextID, req: req, box: newMailbox(l.opts.MaxUnread), arrived: time.Now(), released: make(chan struct{})}
 	l.waiting = append(l.waiting, s)
 	l.poke()
 	return s, ahead, nil

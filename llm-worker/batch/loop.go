@@ -39,8 +39,19 @@ type Options struct {
 	Pace float64
 	// Model is the name that Started carries.
 	Model string
+	// Observer is told what the loop does; nil is nobody.
+	Observer Observer
 	// Log gets what is no single stream's ending.
 	Log *slog.Logger
+}
+
+// An Observer is told what a Loop does, by the goroutine of Run, which waits for it.
+type Observer interface {
+	// Admitted is called for a stream that has its place in the batch.
+	Admitted(waited time.Duration)
+	// Stepped is called after each step, with the number of its streams; prefill says that for one of them at least it was
+	// the first, or one that read its prompt.
+	Stepped(took time.Duration, streams int, prefill bool)
 }
 
 func (o Options) withDefaults() Options {
@@ -89,6 +100,7 @@ type sequence struct {
 	id       uint64
 	req      *workerv1.TokenRequest
 	box      *mailbox
+	arrived  time.Time
 	released chan struct{} // closed by Run once the model has forgotten the sequence
 
 	// Owned by Run.
@@ -208,6 +220,9 @@ func (l *Loop) admit() {
 		}
 		l.mu.Unlock()
 		changed = true
+		if err == nil && l.opts.Observer != nil {
+			l.opts.Observer.Admitted(time.Since(s.arrived))
+		}
 		if err != nil {
 			s.box.close(nil, err)
 			close(s.released)
@@ -247,15 +262,33 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 	if len(l.ids) == 0 {
 		return wait, true
 	}
+	begun, prefill := l.watch()
 	var err error
 	if l.outs, err = l.advance(l.ids, l.outs[:0]); err != nil {
 		l.fail(err)
 		return 0, false
 	}
+	if l.opts.Observer != nil {
+		l.opts.Observer.Stepped(time.Since(begun), len(l.ids), prefill)
+	}
 	for _, out := range l.outs {
 		l.deliver(out, now)
 	}
 	return 0, false
+}
+
+// watch is what the observer will want to know of the step to come.
+func (l *Loop) watch() (begun time.Time, prefill bool) {
+	if l.opts.Observer == nil {
+		return begun, false
+	}
+	for _, id := range l.ids {
+		if l.batch[id].generated == 0 { // its prompt is still to be read, or the rest of it
+			prefill = true
+			break
+		}
+	}
+	return time.Now(), prefill
 }
 
 // advance steps the model; a panic in it is an error like any other.
