@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
@@ -27,6 +28,7 @@ type config struct {
 	edge         edge.Config
 	server       server.Config
 	engine       worker.Config
+	shown        metrics.Config
 	timers       rpc.Timers // the edge's; those of the hops below keep their defaults
 	grace        time.Duration
 }
@@ -41,6 +43,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
 	c.edge.HTTPFlags(fs)
+	c.shown.Flags(fs)
 }
 
 func main() {
@@ -50,7 +53,10 @@ func main() {
 	var c config
 	process.Main("whence", edge.DefaultListen, c.flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return run(ctx, c, ln, log)
+		return c.shown.Run("whence", log, func(m *metrics.Metrics) error {
+			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = m, m, m
+			return run(ctx, c, ln, log)
+		})
 	})
 }
 

@@ -3,17 +3,23 @@ package main
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
 )
 
 func main() {
 	var c edge.Config
-	process.Main("api-service", edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var shown metrics.Config
+	process.Main("api-service", edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return edge.Run(ctx, c, ln, log)
+		return shown.Run("api-service", log, func(m *metrics.Metrics) error {
+			c.Metrics = m
+			return edge.Run(ctx, c, ln, log)
+		})
 	})
 }

@@ -3,18 +3,24 @@ package main
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net"
 
 	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
 func main() {
 	var c server.Config
-	process.Main("chat-service", server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var shown metrics.Config
+	process.Main("chat-service", server.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		kitexrpc.LogTo(process.Lines(log, "kitex"))
-		return server.Run(ctx, c, ln, log)
+		return shown.Run("chat-service", log, func(m *metrics.Metrics) error {
+			c.Metrics = m
+			return server.Run(ctx, c, ln, log)
+		})
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -55,12 +56,16 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.Chat) {
 	var started *streamv1.Started
 	var text strings.Builder // bounded by the model's context
+	var body []byte
 	o := rpc.Drive(ctx, e.hop, rpc.Chat, e.chat, in.Request, func(out *chatv1.GenerateResponse) error {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			started = m.Started
 		case *chatv1.GenerateResponse_Delta:
 			text.WriteString(m.Delta.GetText())
+		case *chatv1.GenerateResponse_End:
+			body = openai.Completion(started, text.String(), m.End)
+			ledger.Of(ctx).Metrics().OutBytes(len(body))
 		}
 		return nil
 	})
@@ -68,7 +73,7 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.C
 		writeError(c, o.Err.Reason.HTTPStatus(), outward(in, o.Err))
 		return
 	}
-	c.Data(http.StatusOK, "application/json", openai.Completion(started, text.String(), o.End))
+	c.Data(http.StatusOK, "application/json", body)
 }
 
 // outward is an error as the client reads it: its field has the name that the client gave it.

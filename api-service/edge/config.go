@@ -10,6 +10,7 @@ import (
 	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -27,8 +28,9 @@ type Config struct {
 	MaxUnsent     int           // bytes that wait in the kernel for a slow client; with more, writes to it block. 0 is no bound
 	HeadersAfter  time.Duration // how long a stream's status waits for the request to be found valid
 	Timers        rpc.Timers
-	Grace         time.Duration // for streams that run when the process drains
-	Stage         Stage         // put around the chat-service by a program that builds this service in; nil is none
+	Metrics       *metrics.Metrics // nil for none
+	Grace         time.Duration    // for streams that run when the process drains
+	Stage         Stage            // put around the chat-service by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.

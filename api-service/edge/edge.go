@@ -24,6 +24,7 @@ import (
 	"github.com/whence-dev/whence/api-service/web"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -64,7 +65,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	}
 	return &Edge{
 		config: c, log: log, conn: conn, client: chat,
-		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log},
+		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat)},
 		streams: streamv1.NewStreamsClient(conn),
 		health:  healthpb.NewHealthClient(conn),
 		chat:    engine,

@@ -83,6 +83,7 @@ func (e *Edge) readBody(c *app.RequestContext) ([]byte, error) {
 // refuse answers a request that did not become a stream.
 func (e *Edge) refuse(c *app.RequestContext, status int, err error) {
 	out := streamerr.Via(e.hop.Name, err)
+	e.hop.Metrics.Refused(out.Reason)
 	e.log.Info("request refused", "stream", string(c.Response.Header.Peek(requestIDHeader)), "hop", e.hop.Name,
 		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
 	writeError(c, status, out)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
@@ -19,7 +21,7 @@ var errWriteTimeout = netpoll.ErrWriteTimeout
 
 // stream answers with server-sent events.
 func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *openai.Chat) {
-	w := &events{c: c}
+	w := &events{c: c, seen: ledger.Of(ctx).Metrics()}
 	// Proxies and clients give up on connections that say nothing.
 	waited := time.AfterFunc(e.config.HeadersAfter, func() { _ = w.early() }) // a client that is gone is noticed elsewhere
 	var chunks *openai.Chunks
@@ -64,7 +66,8 @@ type events struct {
 	mu     sync.Mutex
 	c      *app.RequestContext
 	w      *sse.Writer // nil until the headers are written
-	closed bool        // early comes too late
+	seen   *metrics.Stream
+	closed bool // early comes too late
 }
 
 func (e *events) open() *sse.Writer {
@@ -89,6 +92,7 @@ func (e *events) early() error {
 func (e *events) send(data []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.seen.OutBytes(len("data: ") + len(data) + len("\n\n"))
 	return e.open().WriteEvent("", "", data)
 }
 

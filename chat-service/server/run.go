@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/whencetiny"
@@ -28,8 +29,9 @@ type Config struct {
 	ModelName  string // what requests call the model; "" is the worker's name for it
 	MaxStreams int    // live streams at most; further ones are OVERLOADED
 	Timers     rpc.Timers
-	Grace      time.Duration // for streams that run when the process drains
-	Stage      Stage         // put around the pipeline by a program that builds this service in; nil is none
+	Metrics    *metrics.Metrics // nil for none
+	Grace      time.Duration    // for streams that run when the process drains
+	Stage      Stage            // put around the pipeline by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -89,7 +91,12 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer worker.Close() //nolint:errcheck // nothing is lost: the streams have drained
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log}
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat)}
+	unwatch, err := hop.Metrics.Workers(worker.Count)
+	if err != nil {
+		return err
+	}
+	defer unwatch() //nolint:errcheck // only a second call could fail
 	engine := chat.New(model, worker.Generate)
 	if c.Stage != nil {
 		engine = c.Stage(engine)

@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
@@ -57,8 +58,8 @@ type engine struct {
 	run   func(ctx context.Context, healthy func(bool))
 }
 
-// newEngine makes the engine that c asks for.
-func newEngine(c *Config, log *slog.Logger) (*engine, error) {
+// newEngine makes the engine that c asks for; hop counts what it does.
+func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	dir := whencetiny.FS()
 	name, owner := whencetiny.Name, whencetiny.Owner
 	if c.Model != "" {
@@ -72,7 +73,7 @@ func newEngine(c *Config, log *slog.Logger) (*engine, error) {
 	if c.Engine == OpenAI {
 		choose = beside
 	}
-	e, err := choose(c, dir, name, log)
+	e, err := choose(c, hop, dir, name, log)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
@@ -87,7 +88,7 @@ func newEngine(c *Config, log *slog.Logger) (*engine, error) {
 }
 
 // embedded runs the model in this process.
-func embedded(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	weights, err := tinyllama.Load(dir)
 	if err != nil {
 		return nil, err
@@ -97,7 +98,11 @@ func embedded(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, err
 	if queued == 0 {
 		queued = -1 // none; 0 is batch's default
 	}
-	loop := batch.New(model, batch.Options{MaxRunning: c.MaxRunning, MaxQueued: queued, Pace: c.Pace, Model: name, Log: log})
+	opts := batch.Options{MaxRunning: c.MaxRunning, MaxQueued: queued, Pace: c.Pace, Model: name, Log: log}
+	if observer := hop.Engine(); observer != nil {
+		opts.Observer = observer
+	}
+	loop := batch.New(model, opts)
 	return &engine{
 		generate: loop.Generate,
 		info: func() *workerv1.InfoResponse {
@@ -118,7 +123,7 @@ func embedded(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, err
 }
 
 // beside lets a server beside this process run the model, of which only the tokenizer and what config.json says is here.
-func beside(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+func beside(c *Config, _ *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	model, err := openai.LoadModel(dir)
 	if err != nil {
 		return nil, err

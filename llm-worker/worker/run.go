@@ -13,6 +13,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -30,6 +31,7 @@ type Config struct {
 	Engine     string  // Embedded or OpenAI; "" is Embedded
 	Upstream   openai.Options
 	Timers     rpc.Timers
+	Metrics    *metrics.Metrics // nil for none
 	Grace      time.Duration
 	Stage      Stage // put around the engine by a program that builds this service in; nil is none
 }
@@ -91,7 +93,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	e, err := newEngine(&c, log)
+	hop := c.Metrics.Hop(c.Name, metrics.TextCompletion)
+	e, err := newEngine(&c, hop, log)
 	if err != nil {
 		return err
 	}
@@ -99,8 +102,16 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if c.Stage != nil {
 		generate = c.Stage(generate)
 	}
+	unwatch, err := hop.Load(func() metrics.Load {
+		l := e.info().GetLoad()
+		return metrics.Load{Running: int64(l.GetRunning()), Queued: int64(l.GetQueued()), KVUsed: int64(l.GetKvUsedTokens()), KVLimit: int64(l.GetKvTotalTokens())}
+	})
+	if err != nil {
+		return err
+	}
+	defer unwatch() //nolint:errcheck // only a second call could fail
 	s := NewServer(c.Name, e.model, generate, e.info, log)
-	s.hop.Timers = c.Timers
+	s.hop.Timers, s.hop.Metrics = c.Timers, hop
 	s.SetHealthy(e.ready)
 
 	// The engine outlives ctx: it stops when the streams have drained.
