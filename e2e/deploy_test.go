@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// used is a process in which everything has happened that is measured.
+func used(t *testing.T) scrape {
+	t.Helper()
+	w := run(t, allInOne, flags{all: measured, worker: []string{"--pace", "100"}})
+	w.answer(t, greedy(short, "max_tokens", 5))
+	if resp, err := w.http.Get(w.url("/nothing")); err != nil || readAll(t, resp).status != http.StatusNotFound {
+		t.Errorf("/nothing: %v", err)
+	}
+	l := w.open(t, greedy(long)).begun(t)
+	l.close()
+	w.clientGone(t, l.id)
+	return w.scrape(t)
+}
+
+// prometheusOwn are metrics that Prometheus itself adds to every scrape.
+var prometheusOwn = []string{"up", "scrape_duration_seconds"}
+
+var (
+	quoted   = regexp.MustCompile(`"[^"]*"`)
+	selected = regexp.MustCompile(`\b((?:whence|gen_ai|go|process|scrape)_\w+|up)\b(\{[^}]*\})?`)
+	grouped  = regexp.MustCompile(`\b(?:by|ignoring|on|without) \([^)]*\)`)
+	matched  = regexp.MustCompile(`reason(?:=|!=|=~|!~)"([^"]*)"`)
+)
+
+// refersTo wants an expression of PromQL to name at least one metric, and only such as there are.
+func (s scrape) refersTo(t *testing.T, where, expr string) {
+	t.Helper()
+	for _, m := range matched.FindAllStringSubmatch(expr, -1) {
+		for word := range strings.SplitSeq(m[1], "|") {
+			if streamerr.ParseReason(word) == streamerr.Unspecified {
+				t.Errorf("%s: there is no reason %q", where, word)
+			}
+		}
+	}
+	bare := grouped.ReplaceAllString(quoted.ReplaceAllString(expr, `""`), "")
+	names := selected.FindAllStringSubmatch(bare, -1)
+	if len(names) == 0 {
+		t.Errorf("%s: no metric of ours in %s", where, expr)
+	}
+	for _, name := range names {
+		if !s.has(name[1]) && !strings.Contains(" "+strings.Join(prometheusOwn, " ")+" ", " "+name[1]+" ") {
+			t.Errorf("%s: no scrape has %s", where, name[1])
+		}
+	}
+}
+
+// TestAlertsAndDashboardsNameWhatIsMeasured compares the files of deploy with a scrape.
+func TestAlertsAndDashboardsNameWhatIsMeasured(t *testing.T) {
+	t.Parallel()
+	s := used(t)
+
+	var rules struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	b, err := os.ReadFile("../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(b, &rules); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			s.refersTo(t, rule.Alert, rule.Expr)
+			found++
+		}
+	}
+	if found == 0 {
+		t.Error("there are no alerts")
+	}
+
+	boards, err := filepath.Glob("../deploy/grafana/*.json")
+	if err != nil || len(boards) == 0 {
+		t.Fatalf("there are no dashboards: %v", err)
+	}
+	for _, file := range boards {
+		var board struct {
+			Panels []struct {
+				Type, Title string
+				Targets     []struct{ Expr string }
+			}
+		}
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, &board); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, panel := range board.Panels {
+			if panel.Type != "row" && len(panel.Targets) == 0 {
+				t.Errorf("%s: %s shows nothing", file, panel.Title)
+			}
+			for _, target := range panel.Targets {
+				s.refersTo(t, panel.Title, target.Expr)
+			}
+		}
+	}
+}
+
+// buildPromtool builds promtool once, as its module of tools has it. The first build on a machine takes minutes.
+var buildPromtool = sync.OnceValues(func() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	path, err := filepath.Abs(filepath.Join(binDir, "promtool"))
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "scripts", "tools", "prometheus"), "build", "-o", path, "github.com/prometheus/prometheus/cmd/promtool")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return path, nil
+})
+
+// TestPromtoolFindsNoFault: in what a process shows, in the rules, in when they fire, and in the example's configuration.
+func TestPromtoolFindsNoFault(t *testing.T) {
+	t.Parallel()
+	s := used(t)
+	promtool, err := buildPromtool()
+	if err != nil {
+		missing(t, "promtool cannot be built: %v", err)
+	}
+	for _, args := range [][]string{
+		{"check", "metrics"}, {"check", "rules", "rules.yml"}, {"test", "rules", "rules_test.yml"}, {"check", "config", "prometheus.yml"},
+	} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = filepath.Join("..", "deploy", "prometheus")
+		cmd.Stdin = strings.NewReader(s.text)
+		if out, err := cmd.CombinedOutput(); err != nil || args[1] == "metrics" && len(bytes.TrimSpace(out)) > 0 {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}

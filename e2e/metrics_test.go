@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A tally is what the client has counted of its streams.
+type tally struct {
+	streams, chunks, prompt, completion int
+	stops                               int // answers that the model has ended, with a token that is counted and not sent
+}
+
+// count reads a stream to its end and adds it up. chunks are its events with text.
+func (l *live) count(into *tally, mu *sync.Mutex) error {
+	chunks := 0
+	for {
+		c, err := l.next()
+		if err != nil {
+			break // the body has ended, well or not: l.ending says which
+		}
+		for _, choice := range c.Choices {
+			if choice.Delta.Content != nil && choice.Delta.Role == nil {
+				chunks++
+			}
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	into.streams++
+	into.chunks += chunks
+	if l.finish == "stop" {
+		into.stops++
+	}
+	if l.usage != nil {
+		into.prompt += l.usage.Prompt
+		into.completion += l.usage.Completion
+	}
+	if !l.done && l.err == nil {
+		return fmt.Errorf("stream %s was cut", l.id)
+	}
+	return nil
+}
+
+// settled awaits that every hop has written the ending of a stream, which its metrics know before its log.
+func (w *whence) settled(t *testing.T, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		for _, hop := range hops {
+			w.ended(t, hop, id)
+		}
+	}
+}
+
+// A want is one figure of a scrape.
+type want struct {
+	name   string
+	labels []string
+	value  int
+}
+
+func (w *whence) shows(t *testing.T, wants ...want) scrape {
+	t.Helper()
+	s := w.scrape(t)
+	for _, want := range wants {
+		if got := s.sum(want.name, want.labels...); got != float64(want.value) {
+			t.Errorf("%s %v is %v, want %d", want.name, want.labels, got, want.value)
+		}
+	}
+	return s
+}
+
+// everyHop is the same figure of all three.
+func everyHop(name string, value int, labels ...string) []want {
+	wants := make([]want, 0, len(hops))
+	for _, hop := range hops {
+		wants = append(wants, want{name, append([]string{"hop=" + hop}, labels...), value})
+	}
+	return wants
+}
+
+func TestMetricsAgreeWithTheClient(t *testing.T) {
+	eachTopology(t, flags{all: measured, worker: []string{"--pace", "100"}}, func(t *testing.T, w *whence) {
+		done := w.shownCompleted(t)
+		stopped := w.shownStopped(t, done)
+		w.shownRefused(t)
+		w.shownLeft(t, done, stopped)
+	})
+}
+
+// shownCompleted has streams complete: then tokens, messages and even bytes are the same on both sides of each socket.
+func (w *whence) shownCompleted(t *testing.T) tally {
+	t.Helper()
+	const each = 2
+	var total tally
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var ids []string
+	for i := range each * len(prompts) {
+		l := w.open(t, greedy(prompts[i%len(prompts)], "max_tokens", 10+i, "stream_options", map[string]any{"include_usage": true}))
+		ids = append(ids, l.id)
+		wg.Go(func() {
+			if err := l.count(&total, &mu); err != nil || !l.done {
+				t.Errorf("[DONE] %t, %v %+v", l.done, err, l.err)
+			}
+		})
+	}
+	wg.Wait()
+	w.settled(t, ids...)
+
+	if total.stops == 0 || total.stops == total.streams {
+		t.Errorf("%d of %d answers have ended by themselves; there should be both", total.stops, total.streams)
+	}
+	delivered := total.completion - total.stops
+	wants := everyHop("whence_stream_endings_total", total.streams, "reason=completed", "origin=engine")
+	for _, same := range [][]want{
+		everyHop("whence_stream_endings_total", total.streams),
+		everyHop("gen_ai_server_request_duration_seconds_count", total.streams, "gen_ai_response_model="+model),
+		everyHop("gen_ai_server_time_to_first_token_seconds_count", total.streams),
+		everyHop("gen_ai_server_time_per_output_token_seconds_count", total.streams),
+		everyHop("gen_ai_client_token_usage_sum", total.prompt, "gen_ai_token_type=input"),
+		everyHop("gen_ai_client_token_usage_sum", delivered, "gen_ai_token_type=output"),
+		everyHop("whence_tokens_total", delivered, "direction=send"),
+		everyHop("whence_tokens_wasted_total", 0),
+		everyHop("whence_streams_live", 0),
+		everyHop("whence_requests_refused_total", 0),
+		everyHop("whence_stop_duration_seconds_count", 0),
+		{
+			{"whence_messages_total", []string{"hop=api-service", "direction=send"}, total.chunks + 2*total.streams}, // with role and finish
+			{"whence_tokens_total", []string{"hop=api-service", "direction=recv"}, delivered},
+			{"whence_tokens_total", []string{"hop=chat-service", "direction=recv"}, delivered},
+			{"whence_tokens_total", []string{"hop=llm-worker/0", "direction=recv"}, total.completion},
+			{"whence_queue_duration_seconds_count", []string{"hop=llm-worker/0"}, total.streams},
+			{"whence_workers_healthy", []string{"hop=chat-service"}, 1},
+			{"whence_workers_known", []string{"hop=chat-service"}, 1},
+			{"whence_kv_used", nil, 0},
+			{"whence_streams_running", nil, 0},
+		},
+	} {
+		wants = append(wants, same...)
+	}
+	s := w.shows(t, wants...)
+	if n := s.sum("whence_batch_size_sum"); n < float64(total.completion) { // a token each, and what prompts took beyond the first
+		t.Errorf("%v places in steps for %d tokens", n, total.completion)
+	}
+	for _, name := range []string{"whence_messages_total", "whence_bytes_total"} {
+		for i := range len(hops) - 1 {
+			up, down := s.sum(name, "hop="+hops[i], "direction=recv"), s.sum(name, "hop="+hops[i+1], "direction=send")
+			if up != down || up == 0 {
+				t.Errorf("%s: %s has received %v, %s has sent %v", name, hops[i], up, hops[i+1], down)
+			}
+		}
+	}
+	for _, hop := range hops { // the gaps are those between the messages with tokens
+		gaps, sent := s.sum("whence_message_gap_seconds_count", "hop="+hop, "direction=send"), s.sum("whence_messages_total", "hop="+hop, "direction=send")
+		if gaps != sent-float64(3*total.streams) { // but for Started, End, and the first with tokens
+			t.Errorf("%s: %v gaps of %v messages", hop, gaps, sent)
+		}
+	}
+	return total
+}
+
+// shownStopped has users stop streams, and deadlines pass.
+func (w *whence) shownStopped(t *testing.T, before tally) tally {
+	t.Helper()
+	var total tally
+	var mu sync.Mutex
+	var ids []string
+	stop := func(reason string, l *live) {
+		ids = append(ids, l.id)
+		if err := l.count(&total, &mu); err != nil || l.err.code() != reason {
+			t.Errorf("the reader of a stream that was to end with %s was told %+v, %v", reason, l.err, err)
+		}
+	}
+	const each = 3
+	for range each {
+		l := w.open(t, greedy(long))
+		w.cancel(t, w.api, l.id)
+		stop("user_stop", l)
+		stop("deadline", w.open(t, greedy(long, "timeout", 0.25)))
+	}
+	w.settled(t, ids...)
+	wants := everyHop("whence_stream_endings_total", each, "reason=user_stop", "origin=client")
+	for _, same := range [][]want{
+		everyHop("whence_stream_endings_total", each, "reason=deadline", "origin=api-service"),
+		everyHop("whence_stream_endings_total", before.streams+2*each),
+		everyHop("gen_ai_server_request_duration_seconds_count", each, "error_type=user_stop"),
+		everyHop("whence_stop_duration_seconds_count", 2*each),
+		everyHop("whence_streams_live", 0),
+	} {
+		wants = append(wants, same...)
+	}
+	for i, hop := range hops { // of what was on its way the client knows nothing, but each hop told why
+		in, out := before.completion-before.stops, before.completion-before.stops
+		wasted := 0
+		if hop == "llm-worker/0" {
+			in = before.completion
+		}
+		for _, id := range ids {
+			story := w.why(t, id).Hops[i]
+			in, out = in+int(story.TokensIn), out+int(story.TokensOut)
+			wasted += int(story.TokensIn) - int(story.TokensOut)
+		}
+		wants = append(wants,
+			want{"whence_tokens_total", []string{"hop=" + hop, "direction=recv"}, in},
+			want{"whence_tokens_total", []string{"hop=" + hop, "direction=send"}, out},
+			want{"whence_tokens_wasted_total", []string{"hop=" + hop}, wasted})
+	}
+	w.shows(t, wants...)
+	return total
+}
+
+// shownRefused asks for what cannot be had, of the edge and of those below it.
+func (w *whence) shownRefused(t *testing.T) {
+	t.Helper()
+	before := w.scrape(t)
+	resp, err := w.http.Post(w.url("/v1/chat/completions"), "application/json", strings.NewReader("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := []int{readAll(t, resp).status}
+	if resp, err = w.http.Get(w.url("/nothing")); err != nil {
+		t.Fatal(err)
+	}
+	status = append(status, readAll(t, resp).status, w.post(t, greedy(short, "model", "nobody")).status, w.post(t, greedy(strings.Repeat("the fox ", 2000))).status)
+	if got, want := fmt.Sprint(status), fmt.Sprint([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusNotFound, http.StatusBadRequest}); got != want {
+		t.Errorf("statuses %s, want %s", got, want)
+	}
+	w.shows(t,
+		want{"whence_requests_refused_total", []string{"hop=api-service", "reason=invalid"}, 1},
+		want{"whence_requests_refused_total", []string{"hop=api-service", "reason=not_found"}, 1},
+		want{"whence_requests_refused_total", nil, 2},
+		want{"whence_stream_endings_total", []string{"hop=api-service", "reason=not_found", "origin=chat-service"}, 1},
+		want{"whence_stream_endings_total", []string{"hop=chat-service", "reason=not_found", "origin=chat-service"}, 1},
+		want{"whence_stream_endings_total", []string{"hop=api-service", "reason=invalid", "origin=chat-service"}, 1},
+		want{"whence_stream_endings_total", []string{"hop=chat-service", "reason=invalid", "origin=chat-service"}, 1},
+		want{"whence_stream_endings_total", []string{"hop=llm-worker/0"}, int(before.sum("whence_stream_endings_total", "hop=llm-worker/0"))},
+	)
+}
+
+// shownLeft has clients leave, and looks at the figures of streams that run.
+func (w *whence) shownLeft(t *testing.T, done, stopped tally) {
+	t.Helper()
+	sent := w.scrape(t).sum("whence_tokens_total", "hop=api-service", "direction=send")
+	var ids []string
+	for range 4 {
+		l := w.open(t, greedy(long)).begun(t)
+		if s := w.shows(t, everyHop("whence_streams_live", 1)...); s.sum("whence_tokens_total", "hop=api-service", "direction=send") <= sent {
+			t.Error("the tokens of a stream that runs are not shown")
+		}
+		l.close()
+		w.clientGone(t, l.id)
+		ids = append(ids, l.id)
+	}
+	w.settled(t, ids...)
+	wants := everyHop("whence_stream_endings_total", len(ids), "reason=client_gone", "origin=client")
+	wants = append(wants, everyHop("whence_stop_duration_seconds_count", stopped.streams+len(ids))...)
+	wants = append(wants, everyHop("whence_streams_live", 0)...)
+	wants = append(wants, want{"whence_stream_endings_total", []string{"hop=llm-worker/0"}, done.streams + stopped.streams + len(ids)})
+	w.shows(t, wants...)
+}
