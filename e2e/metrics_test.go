@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -91,7 +92,7 @@ func TestMetricsAgreeWithTheClient(t *testing.T) {
 	})
 }
 
-// shownCompleted has streams complete: then tokens, messages and even bytes are the same on both sides of each socket.
+// shownCompleted has streams complete: then tokens and messages are the same on both sides of each socket, and bytes nearly.
 func (w *whence) shownCompleted(t *testing.T) tally {
 	t.Helper()
 	const each = 2
@@ -149,7 +150,11 @@ func (w *whence) shownCompleted(t *testing.T) tally {
 	for _, name := range []string{"whence_messages_total", "whence_bytes_total"} {
 		for i := range len(hops) - 1 {
 			up, down := s.sum(name, "hop="+hops[i], "direction=recv"), s.sum(name, "hop="+hops[i+1], "direction=send")
-			if up != down || up == 0 {
+			about := 0.0
+			if name == "whence_bytes_total" { // measured of one message in eight
+				about = down / 20
+			}
+			if math.Abs(up-down) > about || up == 0 {
 				t.Errorf("%s: %s has received %v, %s has sent %v", name, hops[i], up, hops[i+1], down)
 			}
 		}

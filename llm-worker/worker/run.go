@@ -111,7 +111,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	}
 	defer unwatch() //nolint:errcheck // only a second call could fail
 	s := NewServer(c.Name, e.model, generate, e.info, log)
-	s.hop.Timers, s.hop.Metrics = c.Timers, hop
+	s.hop.Timers = c.Timers
+	s.Measure(hop)
 	s.SetHealthy(e.ready)
 
 	// The engine outlives ctx: it stops when the streams have drained.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -52,6 +53,9 @@ func (s *Server) SetHealthy(healthy bool) {
 	s.health.SetServingStatus("", status)
 	s.health.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, status)
 }
+
+// Measure has h count the streams. It must be called before Serve.
+func (s *Server) Measure(h *metrics.Hop) { s.hop.Metrics = h }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {

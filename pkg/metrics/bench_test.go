@@ -19,7 +19,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	msg := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
 	if n := testing.AllocsPerRun(1000, func() {
 		s.In(1)
-		s.InMessage(msg)
+		s.InMessage(1, msg)
 		s.Out(1)
 		s.OutMessage(msg)
 		s.OutBytes(10)
@@ -41,7 +41,7 @@ func BenchmarkMessage(b *testing.B) {
 				s.Started("m", 1)
 				for p.Next() {
 					s.In(1)
-					s.InMessage(m)
+					s.InMessage(1, m)
 					s.Out(1)
 					s.OutMessage(m)
 				}

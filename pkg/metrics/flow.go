@@ -14,26 +14,29 @@ var gapBuckets = [...]time.Duration{
 	1 * time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 }
 
-// A flow is one direction of one stream. One goroutine at a time writes, others may read.
+// A flow is one direction of one stream. One goroutine at a time writes, others may read. It holds as little as tells all:
+// each atomic costs every message. A message with tokens is counted by its gap, and the gaps add up to the time from the
+// first such message to the last.
 type flow struct {
-	messages, bytes, tokens atomic.Uint64
-	first                   atomic.Uint64 // tokens of the first message that had any
-	begun, last             atomic.Int64  // when the first and the last message with tokens came, since the stream began; 0 for never
-	gaps                    [len(gapBuckets) + 1]atomic.Uint64
-	waited                  atomic.Int64 // the sum of the gaps
+	bytes, tokens atomic.Uint64
+	plain         atomic.Uint64 // messages without tokens
+	first         atomic.Uint64 // tokens of the first message that had any
+	begun, last   atomic.Int64  // when the first and the last message with tokens came, since the stream began; 0 for never
+	gaps          [len(gapBuckets) + 1]atomic.Uint64
 }
 
 // message counts a message, and reports whether it brought the first tokens.
-func (f *flow) message(n int, now time.Duration) (first bool) {
-	f.messages.Add(1)
+func (f *flow) message(n int, since time.Time) (first bool) {
 	if n <= 0 {
-		return false // no gap of its own: what comes before the first token is its time, and an ending comes with the last
+		f.plain.Add(1) // no gap of its own: what comes before the first token is its time, and an ending comes with the last
+		return false
 	}
 	f.tokens.Add(uint64(n))
+	now := max(1, time.Since(since))
 	before := time.Duration(f.last.Swap(int64(now)))
 	if before == 0 {
-		f.begun.Store(int64(now))
 		f.first.Store(uint64(n))
+		f.begun.Store(int64(now))
 		return true
 	}
 	gap := now - before
@@ -42,7 +45,6 @@ func (f *flow) message(n int, now time.Duration) (first bool) {
 		i++
 	}
 	f.gaps[i].Add(1)
-	f.waited.Add(int64(gap))
 	return false
 }
 
@@ -63,11 +65,16 @@ type totals struct {
 }
 
 func (t *totals) add(f *flow) {
-	t.messages += f.messages.Load()
 	t.bytes += f.bytes.Load()
 	t.tokens += f.tokens.Load()
-	for i := range f.gaps {
-		t.gaps[i] += f.gaps[i].Load()
+	t.messages += f.plain.Load()
+	if begun := f.begun.Load(); begun != 0 {
+		t.messages++
+		t.waited += time.Duration(f.last.Load() - begun)
 	}
-	t.waited += time.Duration(f.waited.Load())
+	for i := range f.gaps {
+		n := f.gaps[i].Load()
+		t.gaps[i] += n
+		t.messages += n
+	}
 }

@@ -195,7 +195,7 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	s := hop.Begin()
 	s.Started("m", 1)
 	s.In(1)
-	s.InMessage(nil)
+	s.InMessage(1, nil)
 	s.Out(1)
 	s.OutMessage(nil)
 	s.OutBytes(1)
@@ -280,13 +280,25 @@ func TestSizesAreThoseOfTheWire(t *testing.T) {
 	m := newMetrics(t)
 	s := m.Hop("h", metrics.Chat).Begin()
 	msg := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1, 2, 3}}}}
-	s.InMessage(msg) // 1 tag and length, 1 tag and length, 3 ids
+	s.InMessage(0, msg) // two tags with their lengths, three ids
 	s.OutMessage(msg)
-	s.InMessage("no message of protobuf")
+	s.InMessage(0, "no message of protobuf")
 	wants(t, scrape(t, m), map[string]float64{
 		`whence_bytes_total{direction="recv",hop="h"}`: 7,
 		`whence_bytes_total{direction="send",hop="h"}`: 7,
 	})
+	s.End(streamerr.Completed, "engine")
+}
+
+// TestSizesFromBelowAreThoseOfOneInEight: the others are taken to be alike.
+func TestSizesFromBelowAreThoseOfOneInEight(t *testing.T) {
+	m := newMetrics(t)
+	s := m.Hop("h", metrics.Chat).Begin()
+	for i := range 16 {
+		ids := make([]uint32, 1+i) // each a byte, as are tags and lengths
+		s.InMessage(1, &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: ids}}})
+	}
+	wants(t, scrape(t, m), map[string]float64{`whence_bytes_total{direction="recv",hop="h"}`: 8*(4+1) + 8*(4+9)})
 	s.End(streamerr.Completed, "engine")
 }
 

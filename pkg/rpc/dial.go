@@ -92,8 +92,9 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		if out, err = st.Recv(); err != nil {
 			break
 		}
-		record.In(c.m.Tokens(out))
-		record.Metrics().InMessage(out)
+		tokens := c.m.Tokens(out)
+		record.In(tokens)
+		record.Metrics().InMessage(tokens, out)
 		if c.m.End(out) != nil {
 			if err = c.status(); err != nil {
 				break
