@@ -56,7 +56,7 @@ func stage(t *testing.T, id string, f flags) *scene {
 
 func (s *scene) start(service, hop string, args ...[]string) {
 	s.t.Helper()
-	all := append([]string{service, "--listen", "127.0.0.1:0", "--log-json", "--name", hop}, slices.Concat(args...)...)
+	all := append([]string{service, "--listen", "127.0.0.1:0", "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0"}, slices.Concat(args...)...)
 	s.procs[hop] = start(s.t, "faulty", all...)
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }
@@ -210,6 +210,19 @@ func (s *scene) booked(hop string) saying {
 		return saying(fmt.Sprintf("%v", r.GetState()))
 	}
 	return says(streamerr.Reason(r.GetReason()).String(), r.GetPath())
+}
+
+// counted is what a hop's metrics say: how many streams have ended for the reason and from the kind of origin that is wanted.
+func (s *scene) counted(hop string, want saying) saying {
+	s.t.Helper()
+	reason, path, _ := strings.Cut(string(want), ": ")
+	origin, _, _ := strings.Cut(path, " > ")
+	found := s.scrapeOf(s.t, s.procs[hop])
+	n := found.sum("whence_stream_endings_total", "hop="+hop, "reason="+reason, "origin="+serviceOf(origin))
+	if n == 1 {
+		return want
+	}
+	return saying(fmt.Sprintf("%v times %s from %s", n, reason, serviceOf(origin)))
 }
 
 // stopped is how long after the fault the engine had stopped, by the worker's ledger.

@@ -32,21 +32,29 @@ func (p *process) metrics(t *testing.T) string {
 // scrape asks every process once.
 func (w *whence) scrape(t *testing.T) scrape {
 	t.Helper()
-	var s scrape
+	var all scrape
 	for _, p := range w.all() {
-		resp, err := w.http.Get("http://" + p.metrics(t) + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := string(readAll(t, resp).body)
-		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("status %d: %s", resp.StatusCode, text)
-		}
-		s.text += text
-		for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-			if line := lines.Text(); line != "" && !strings.HasPrefix(line, "#") {
-				s.samples = append(s.samples, parseSample(t, line))
-			}
+		s := w.scrapeOf(t, p)
+		all.text += s.text
+		all.samples = append(all.samples, s.samples...)
+	}
+	return all
+}
+
+// scrapeOf asks one process.
+func (w *whence) scrapeOf(t *testing.T, p *process) (s scrape) {
+	t.Helper()
+	resp, err := w.http.Get("http://" + p.metrics(t) + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.text = string(readAll(t, resp).body)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d: %s", resp.StatusCode, s.text)
+	}
+	for lines := bufio.NewScanner(strings.NewReader(s.text)); lines.Scan(); {
+		if line := lines.Text(); line != "" && !strings.HasPrefix(line, "#") {
+			s.samples = append(s.samples, parseSample(t, line))
 		}
 	}
 	return s

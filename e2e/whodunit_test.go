@@ -57,14 +57,14 @@ func (r *row) witnesses() []string {
 // A finding is a row as it turned out.
 type finding struct {
 	row     *row
-	says    map[string][]saying // by hop: log, ledger
+	says    map[string][]saying // by hop: log, ledger, metrics
 	heard   saying
 	stopped time.Duration
 	right   bool
 }
 
 // TestWhodunit plays every fault against separate processes, and wants every hop that is left to name the same reason, the
-// same origin and the path up to itself, once, in its log and in its ledger.
+// same origin and the path up to itself, once, in its log, its ledger and its metrics.
 func TestWhodunit(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -127,11 +127,11 @@ func investigate(t *testing.T, r *row, s *scene, f *finding) {
 		eventually(t, hop+" has logged the ending", func() bool { return s.logged(hop) != "" })
 		f.says[hop] = []saying{s.logged(hop)}
 		if hop != r.leaves && len(r.path) != 1 { // what is refused at the door is no stream, and in no ledger
-			f.says[hop] = append(f.says[hop], s.booked(hop))
+			f.says[hop] = append(f.says[hop], s.booked(hop), s.counted(hop, want))
 		}
 		for i, said := range f.says[hop] {
 			if said != want {
-				t.Errorf("%s, %s: %q, want %q", hop, [...]string{"log", "ledger"}[i], said, want)
+				t.Errorf("%s, %s: %q, want %q", hop, [...]string{"log", "ledger", "metrics"}[i], said, want)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func report(t *testing.T, found []*finding) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	right := 0
-	fmt.Fprintf(w, "\tfault\texpected\tthe client reads\tby log and ledger alike\tengine stopped after\n")
+	fmt.Fprintf(w, "\tfault\texpected\tthe client reads\tlog, ledger and metrics agree on\tengine stopped after\n")
 	for _, f := range found {
 		mark := "WRONG"
 		if f.right {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -14,8 +15,8 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
-	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -27,22 +28,30 @@ func main() {
 	}
 	service := os.Args[1]
 	os.Args = os.Args[1:]
+	var shown metrics.Config
+	serve := func(listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger, *metrics.Metrics) error) {
+		process.Main(service, listen, func(fs *flag.FlagSet) { flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+			edge.LogTo(process.Lines(log, "cloudwego"))
+			return shown.Run(service, log, func(m *metrics.Metrics) error { return run(ctx, ln, log, m) })
+		})
+	}
 	switch service {
 	case "api-service":
 		c := edge.Config{Stage: stage(service, edge.Stage(nil))}
-		process.Main(service, edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
-			edge.LogTo(process.Lines(log, "cloudwego"))
+		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics) error {
+			c.Metrics = m
 			return edge.Run(ctx, c, ln, log)
 		})
 	case "chat-service":
 		c := server.Config{Stage: stage(service, server.Stage(nil))}
-		process.Main(service, server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
-			kitexrpc.LogTo(process.Lines(log, "kitex"))
+		serve(server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics) error {
+			c.Metrics = m
 			return server.Run(ctx, c, ln, log)
 		})
 	case "llm-worker":
 		c := worker.Config{Stage: stage(service, worker.Stage(nil))}
-		process.Main(service, worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+		serve(worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics) error {
+			c.Metrics = m
 			return worker.Run(ctx, c, ln, log)
 		})
 	default:
