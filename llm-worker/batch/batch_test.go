@@ -173,6 +173,33 @@ func TestSlowReaderNeverBlocksBatchAndLosesNothing(t *testing.T) {
 	})
 }
 
+func TestUsageOfAMovedStreamIsThatOfTheWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := run(t, moved{newCounting()}, batch.Options{})
+		var kept ledger.Ledger
+		record := kept.Open("id", "worker", "")
+		req := &workerv1.TokenRequest{Prompt: []uint32{5, 1, 2, 3}, Generated: 3}
+		for out, err := range l.Generate(ledger.With(t.Context(), record), req) {
+			switch {
+			case err != nil:
+				t.Error(err)
+			case out.GetStarted() != nil && out.GetStarted().GetPromptTokens() != 1:
+				t.Error(out)
+			case out.GetEnd() != nil && (out.GetEnd().GetUsage().GetPromptTokens() != 1 || out.GetEnd().GetUsage().GetCompletionTokens() != 3+6):
+				t.Error(out)
+			}
+		}
+		if in := record.Proto().GetTokensIn(); in != 6 {
+			t.Errorf("%d tokens were generated here, want 6", in)
+		}
+	})
+}
+
+// moved is a counting model that takes longer prompts, of which it knows the first number.
+type moved struct{ *counting }
+
+func (m moved) Check(*workerv1.TokenRequest) error { return nil }
+
 func TestReaderPastTheBoundEndsWithSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()

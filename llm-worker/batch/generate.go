@@ -81,7 +81,7 @@ func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.Ge
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{
 		StreamId:     stream.ID(ctx),
 		Model:        l.opts.Model,
-		PromptTokens: uint32(len(s.req.GetPrompt())),
+		PromptTokens: s.promptTokens(),
 		QueuedBehind: uint32(ahead),
 	}}}
 }
@@ -126,6 +126,11 @@ func (l *Loop) leave(ctx context.Context, s *sequence) {
 	case <-s.released:
 	case <-ctx.Done():
 	}
+}
+
+// promptTokens leaves out what was answered elsewhere.
+func (s *sequence) promptTokens() uint32 {
+	return uint32(len(s.req.GetPrompt())) - s.req.GetGenerated()
 }
 
 // gone reports whether the model has forgotten the sequence; what Run owned of it may then be read.

@@ -104,7 +104,7 @@ type sequence struct {
 	released chan struct{} // closed by Run once the model has forgotten the sequence
 
 	// Owned by Run.
-	generated uint32
+	generated uint32    // here
 	due       time.Time // of the next token, under a pace
 }
 
@@ -343,7 +343,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		Reason: streamv1.Reason_REASON_COMPLETED,
 		Path:   []string{engineHop},
 		Finish: out.Finish,
-		Usage:  &streamv1.Usage{PromptTokens: uint32(len(s.req.GetPrompt())), CompletionTokens: s.generated},
+		Usage:  &streamv1.Usage{PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated},
 	}, nil)
 	l.drop(s)
 	l.publish()

@@ -101,6 +101,23 @@ func TestDrawFollowsTheDistribution(t *testing.T) {
 	}
 }
 
+// Requests without a seed may get a small one from whoever wants to move them, so first draws must spread over seeds, too.
+func TestFirstDrawsSpreadOverSmallSeeds(t *testing.T) {
+	const seeds, tokens = 20000, 50
+	counts := make([]float64, tokens)
+	for seed := range uint64(seeds) {
+		s := sample.New(&streamv1.Sampling{Seed: &seed}, sample.Sequence{Vocab: tokens, Room: 1})
+		counts[next(t, s, make([]float32, tokens)...).Token]++
+	}
+	chi := 0.0
+	for _, n := range counts {
+		chi += (n - seeds/tokens) * (n - seeds/tokens) / (seeds / tokens)
+	}
+	if chi > 90 || chi < 20 { // 49 degrees of freedom: 0.1 % on either side are outside of this
+		t.Errorf("chi squared is %.1f", chi)
+	}
+}
+
 func TestFiltersNeverDropTheMostLikelyToken(t *testing.T) {
 	for _, p := range []*streamv1.Sampling{
 		{TopK: new(uint32(1))}, {TopP: new(float32(math.SmallestNonzeroFloat32))}, {MinP: new(float32(1))},

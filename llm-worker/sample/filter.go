@@ -39,9 +39,9 @@ func newFilter(p *streamv1.Sampling) filter {
 	return f
 }
 
-// draw returns an index of weights with a probability in proportion to its weight, of those that the filter keeps. best
-// is the index of the largest weight, which is 1.
-func (f *filter) draw(weights []float32, best int, random *rand.PCG) int {
+// draw returns an index of weights with a probability in proportion to its weight, of those that the filter keeps, if u is
+// uniform in [0, 1). best is the index of the largest weight, which is 1.
+func (f *filter) draw(weights []float32, best int, u float64) int {
 	var total float64 // of what min_p keeps
 	for _, w := range weights {
 		if w >= f.minP {
@@ -50,7 +50,7 @@ func (f *filter) draw(weights []float32, best int, random *rand.PCG) int {
 	}
 	cut := f.topK > 0 && f.topK < len(weights)
 	if !cut && f.topP >= 1 {
-		return f.drawAll(weights, best, uniform(random)*total)
+		return f.drawAll(weights, best, u*total)
 	}
 	floor := f.minP
 	if !cut {
@@ -72,7 +72,7 @@ func (f *filter) draw(weights []float32, best int, random *rand.PCG) int {
 		kept = nucleus(kept, f.topP*total)
 		total = sum(kept)
 	}
-	left := uniform(random) * total
+	left := u * total
 	for _, c := range kept {
 		if left -= float64(c.weight); left < 0 {
 			return int(c.id)

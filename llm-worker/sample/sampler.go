@@ -7,7 +7,8 @@
 // drops the most likely token. A field that is not set has the default that the proto names.
 //
 // Same seed, request and logits, same tokens: the generator is a PCG of our own seeding, and nothing here depends on
-// other sequences, on time, or on the order of a map.
+// other sequences, on time, or on the order of a map. The n-th token of an answer takes the n-th number of the generator,
+// whatever the logits are, so that an answer begun by one Sampler goes on with another as if nothing had happened.
 package sample
 
 import (
@@ -27,9 +28,10 @@ var ErrLogits = errors.New("sample: logits are not finite")
 // A Sequence is what a Sampler must know of the sequence it serves.
 type Sequence struct {
 	Prompt []uint32
+	Answer []uint32 // what was generated before, elsewhere
 	EOS    []uint32 // the model's end-of-sequence tokens
 	Vocab  int      // logits per token
-	Room   int      // tokens that the context leaves for the answer; at least one
+	Room   int      // tokens that the context leaves for the answer, Answer included; more than Answer has
 }
 
 // A Choice is one token of the answer.
@@ -69,6 +71,7 @@ func New(p *streamv1.Sampling, seq Sequence) *Sampler {
 		filter:      newFilter(p),
 		minTokens:   saturated(p.GetMinTokens()),
 		maxTokens:   seq.Room,
+		tokens:      len(seq.Answer),
 		penalty:     newPenalty(p, seq.Prompt, seq.Vocab),
 	}
 	if p != nil && p.Temperature != nil {
@@ -89,8 +92,16 @@ func New(p *streamv1.Sampling, seq Sequence) *Sampler {
 	}
 	slices.Sort(s.stops)
 	s.stops = slices.Compact(s.stops)
+	if s.penalty != nil {
+		for _, id := range seq.Answer {
+			s.penalty.count(id)
+		}
+	}
 	if s.temperature > 0 {
 		s.random = newRandom(p)
+		for range seq.Answer {
+			s.random.Uint64() // two nanoseconds each
+		}
 	}
 	return s
 }
@@ -116,12 +127,15 @@ func (s *Sampler) Next(logits []float32) (Choice, error) {
 		return Choice{}, ErrLogits
 	}
 	token := best
-	if s.temperature > 0 && !math.IsInf(float64(logits[best]), -1) {
-		vek32.AddNumber_Inplace(logits, -logits[best])
-		vek32.DivNumber_Inplace(logits, s.temperature)
-		vek32.Exp_Inplace(logits)
-		logits[best] = 1 // exactly, whoever computed exp
-		token = s.filter.draw(logits, best, s.random)
+	if s.temperature > 0 {
+		u := uniform(s.random) // even if there is nothing to choose from: each token takes one number
+		if !math.IsInf(float64(logits[best]), -1) {
+			vek32.AddNumber_Inplace(logits, -logits[best])
+			vek32.DivNumber_Inplace(logits, s.temperature)
+			vek32.Exp_Inplace(logits)
+			logits[best] = 1 // exactly, whoever computed exp
+			token = s.filter.draw(logits, best, u)
+		}
 	}
 	return s.finish(uint32(token)), nil
 }

@@ -3,6 +3,7 @@ package sample_test
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -220,5 +221,57 @@ func TestSeedDecides(t *testing.T) {
 	// Written down once: a seed keeps its meaning over releases.
 	if got, want := run(new(uint64(7)))[:8], []uint32{3, 0, 4, 2, 6, 6, 2, 3}; !slices.Equal(got, want) {
 		t.Errorf("seed 7 starts with %v, want %v", got, want)
+	}
+}
+
+// An answer that was begun by one Sampler and goes on with another is the one that the first would have given, wherever it
+// is cut.
+func TestAnswerGoesOnAsIfItHadNeverMoved(t *testing.T) {
+	const tokens = 40
+	random := rand.New(rand.NewPCG(5, 6))
+	steps := make([][]float32, tokens)
+	for i := range steps {
+		steps[i] = make([]float32, 20)
+		for j := range steps[i] {
+			steps[i][j] = float32(random.NormFloat64())
+		}
+		if i%7 == 3 { // nothing to choose from, which must not put off the draws that follow
+			for j := range steps[i] {
+				steps[i][j] = -inf
+			}
+		}
+	}
+	seed := new(uint64(9))
+	for name, p := range map[string]*streamv1.Sampling{
+		"greedy":     greedy(),
+		"seeded":     {Seed: seed},
+		"top_k of 1": {Seed: seed, TopK: new(uint32(1))},
+		"filtered":   {Seed: seed, TopK: new(uint32(9)), TopP: new(float32(0.9)), MinP: new(float32(0.01))},
+		"penalised": {
+			Seed: seed, RepetitionPenalty: new(float32(1.3)), FrequencyPenalty: new(float32(0.4)), PresencePenalty: new(float32(-0.3)),
+		},
+		"min_tokens":     {Seed: seed, MinTokens: new(uint32(12)), StopTokenIds: []uint32{1, 2, 3}},
+		"max_tokens":     {Seed: seed, MaxTokens: new(uint32(25))},
+		"greedy, biased": {Temperature: new(float32(0)), FrequencyPenalty: new(float32(1)), LogitBias: map[uint32]float32{4: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(answer []uint32) (choices []sample.Choice) {
+				s := sample.New(p, sample.Sequence{Prompt: []uint32{3, 4, 5}, Answer: answer, EOS: []uint32{0}, Vocab: 20, Room: tokens})
+				for i := len(answer); ; i++ {
+					c := next(t, s, steps[i]...)
+					if choices = append(choices, c); c.Finish != streamv1.Finish_FINISH_UNSPECIFIED {
+						return choices
+					}
+				}
+			}
+			whole := run(nil)
+			var answer []uint32
+			for i, c := range whole {
+				if got := run(answer); !slices.Equal(got, whole[i:]) {
+					t.Errorf("moved after %d of %d tokens: %v, want %v", i, len(whole), got, whole[i:])
+				}
+				answer = append(answer, c.Token)
+			}
+		})
 	}
 }

@@ -111,6 +111,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 				ContextLength: uint32(model.ContextLength()),
 				VocabSize:     uint32(model.VocabSize()),
 				EosTokenIds:   model.EOS(),
+				Continues:     true,
 				Load:          loop.Load(),
 				Capabilities: &workerv1.Capabilities{
 					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: sample.Fields(),

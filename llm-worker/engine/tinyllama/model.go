@@ -2,8 +2,8 @@
 // the tokens that it would get by itself.
 //
 // Load reads weights, New makes a batch.Model of them. Exactly means bit by bit: every number of a sequence's forward pass
-// comes from the same operations in the same order whatever else is in the batch, wherever the chunks of its prompt end
-// and however many threads there are, since rows of a batch meet only in the cache, never in a sum. Greedy answers are
+// comes from the same operations in the same order whatever else is in the batch, wherever the chunks of its prompt end,
+// whether a token is read or was generated here, and however many threads there are, since rows of a batch meet only in the cache, never in a sum. Greedy answers are
 // those of llama.cpp for the same weights (testdata/greedy.json). Another kind of processor may round differently.
 //
 // Memory is bounded by Options: the KV cache by KVTokens, and everything else by a few rows for each thread. A step does
@@ -106,6 +106,8 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	switch {
 	case len(prompt) == 0:
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
+	case int64(req.GetGenerated()) >= int64(len(prompt)):
+		return streamerr.InvalidParam("generated", "generated is %d, but the prompt has %d tokens, and at least one of them is no answer", req.GetGenerated(), len(prompt))
 	case len(prompt) >= m.options.ContextLength:
 		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more",
 			len(prompt), m.options.ContextLength)
@@ -118,7 +120,11 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(req.GetSampling(), m.VocabSize()); err != nil {
 		return err
 	}
-	if need := m.positions(req); blocksFor(need) > m.pool.total {
+	need := m.positions(req)
+	if need <= len(prompt) { // max_tokens, as the context leaves room for one
+		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
+	}
+	if blocksFor(need) > m.pool.total {
 		param := "prompt"
 		if blocksFor(len(prompt)+1) <= m.pool.total {
 			param = "sampling.max_tokens"
@@ -129,13 +135,20 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	return nil
 }
 
-// positions returns how many positions a valid request can come to fill.
+// positions returns how many positions a valid request can come to fill: the same wherever its answer was begun.
 func (m *Model) positions(req *workerv1.TokenRequest) int {
-	room := m.options.ContextLength - len(req.GetPrompt())
+	asked, _ := split(req)
+	room := m.options.ContextLength - len(asked)
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		room = int(min(int64(room), int64(*s.MaxTokens)))
 	}
-	return len(req.GetPrompt()) + room
+	return len(asked) + room
+}
+
+// split returns what was asked, and what has been answered so far.
+func split(req *workerv1.TokenRequest) (asked, answer []uint32) {
+	at := len(req.GetPrompt()) - int(req.GetGenerated())
+	return req.GetPrompt()[:at], req.GetPrompt()[at:]
 }
 
 // Join adds a sequence, or returns what Check says, or batch.ErrFull.
@@ -150,14 +163,16 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	if !m.pool.reserve(blocksFor(need)) {
 		return batch.ErrFull
 	}
+	asked, answer := split(req)
 	m.sequences[id] = &sequence{
 		prompt:   req.GetPrompt(),
 		reserved: blocksFor(need),
 		sampler: sample.New(req.GetSampling(), sample.Sequence{
-			Prompt: req.GetPrompt(),
+			Prompt: asked,
+			Answer: answer,
 			EOS:    m.EOS(),
 			Vocab:  m.VocabSize(),
-			Room:   need - len(req.GetPrompt()),
+			Room:   need - len(asked),
 		}),
 	}
 	return nil

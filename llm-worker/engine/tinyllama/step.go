@@ -12,8 +12,8 @@ import (
 // A sequence is a prompt and what has been answered to it.
 type sequence struct {
 	// Static.
-	prompt   []uint32
-	reserved int // blocks
+	prompt   []uint32 // all that was known when it joined: an answer that was begun elsewhere, too
+	reserved int      // blocks
 
 	sampler  *sample.Sampler
 	blocks   []block // taken so far, at most reserved

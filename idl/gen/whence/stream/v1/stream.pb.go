@@ -285,7 +285,9 @@ type Record struct {
 	// Tokens that came to this hop from below; on the last hop, tokens that the engine generated.
 	TokensIn uint32 `protobuf:"varint,14,opt,name=tokens_in,json=tokensIn,proto3" json:"tokens_in,omitempty"`
 	// Tokens that this hop passed on.
-	TokensOut     uint32 `protobuf:"varint,15,opt,name=tokens_out,json=tokensOut,proto3" json:"tokens_out,omitempty"`
+	TokensOut uint32 `protobuf:"varint,15,opt,name=tokens_out,json=tokensOut,proto3" json:"tokens_out,omitempty"`
+	// How the stream went from one hop below to another, oldest first.
+	Moves         []*Move `protobuf:"bytes,16,rep,name=moves,proto3" json:"moves,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -425,6 +427,95 @@ func (x *Record) GetTokensOut() uint32 {
 	return 0
 }
 
+func (x *Record) GetMoves() []*Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+// Move is a stream's way from one worker to the next.
+type Move struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The hop that had the stream.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The hop that went on with it.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// How the former lost it. REASON_DEADLINE: it sent nothing for too long.
+	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	// Tokens that had been delivered by then.
+	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Move) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Move) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Move) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *Move) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Move) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
 // ListRequest asks for the live streams.
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -434,7 +525,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +537,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +550,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 // ListResponse holds the live streams.
@@ -473,7 +564,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +576,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +589,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ListResponse) GetStreams() []*Record {
@@ -519,7 +610,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +622,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +635,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WhyRequest) GetStreamId() string {
@@ -565,7 +656,7 @@ type WhyResponse struct {
 
 func (x *WhyResponse) Reset() {
 	*x = WhyResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +668,7 @@ func (x *WhyResponse) String() string {
 func (*WhyResponse) ProtoMessage() {}
 
 func (x *WhyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +681,7 @@ func (x *WhyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
 func (*WhyResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WhyResponse) GetHops() []*Record {
@@ -615,7 +706,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +718,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +731,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -682,7 +773,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +785,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +798,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Started) GetStreamId() string {
@@ -753,7 +844,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +856,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +869,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Stop) GetReason() Reason {
@@ -824,7 +915,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +927,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +940,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *End) GetReason() Reason {
@@ -930,7 +1021,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1033,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1046,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Sampling) GetTemperature() float32 {
@@ -1062,7 +1153,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1165,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1178,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -1115,7 +1206,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1218,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1231,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -1154,7 +1245,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x04\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x04\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1173,7 +1264,14 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\rprompt_tokens\x18\r \x01(\rR\fpromptTokens\x12\x1b\n" +
 	"\ttokens_in\x18\x0e \x01(\rR\btokensIn\x12\x1d\n" +
 	"\n" +
-	"tokens_out\x18\x0f \x01(\rR\ttokensOut\"\r\n" +
+	"tokens_out\x18\x0f \x01(\rR\ttokensOut\x12,\n" +
+	"\x05moves\x18\x10 \x03(\v2\x16.whence.stream.v1.MoveR\x05moves\"\xa0\x01\n" +
+	"\x04Move\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
+	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"\r\n" +
 	"\vListRequest\"B\n" +
 	"\fListResponse\x122\n" +
 	"\astreams\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\astreams\")\n" +
@@ -1287,52 +1385,56 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
 	(Reason)(0),                   // 1: whence.stream.v1.Reason
 	(Finish)(0),                   // 2: whence.stream.v1.Finish
 	(*Record)(nil),                // 3: whence.stream.v1.Record
-	(*ListRequest)(nil),           // 4: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 5: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 6: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 7: whence.stream.v1.WhyResponse
-	(*Usage)(nil),                 // 8: whence.stream.v1.Usage
-	(*Started)(nil),               // 9: whence.stream.v1.Started
-	(*Stop)(nil),                  // 10: whence.stream.v1.Stop
-	(*End)(nil),                   // 11: whence.stream.v1.End
-	(*Sampling)(nil),              // 12: whence.stream.v1.Sampling
-	(*StopStreamRequest)(nil),     // 13: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 14: whence.stream.v1.StopStreamResponse
-	nil,                           // 15: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*Move)(nil),                  // 4: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 5: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 6: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 7: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 8: whence.stream.v1.WhyResponse
+	(*Usage)(nil),                 // 9: whence.stream.v1.Usage
+	(*Started)(nil),               // 10: whence.stream.v1.Started
+	(*Stop)(nil),                  // 11: whence.stream.v1.Stop
+	(*End)(nil),                   // 12: whence.stream.v1.End
+	(*Sampling)(nil),              // 13: whence.stream.v1.Sampling
+	(*StopStreamRequest)(nil),     // 14: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 15: whence.stream.v1.StopStreamResponse
+	nil,                           // 16: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	16, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	16, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	16, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	16, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	17, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	17, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	17, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	17, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
 	1,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	3,  // 6: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	3,  // 7: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
-	1,  // 8: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	1,  // 9: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	2,  // 10: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	8,  // 11: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	15, // 12: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	10, // 13: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	17, // 14: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	4,  // 15: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	6,  // 16: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	5,  // 17: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	7,  // 18: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	17, // [17:19] is the sub-list for method output_type
-	15, // [15:17] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	4,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	1,  // 7: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
+	17, // 8: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	3,  // 9: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	3,  // 10: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	1,  // 11: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
+	1,  // 12: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	2,  // 13: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
+	9,  // 14: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
+	16, // 15: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	11, // 16: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	18, // 17: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	5,  // 18: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	7,  // 19: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	6,  // 20: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	8,  // 21: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	20, // [20:22] is the sub-list for method output_type
+	18, // [18:20] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -1340,14 +1442,14 @@ func file_whence_stream_v1_stream_proto_init() {
 	if File_whence_stream_v1_stream_proto != nil {
 		return
 	}
-	file_whence_stream_v1_stream_proto_msgTypes[9].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

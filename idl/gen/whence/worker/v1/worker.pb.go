@@ -87,7 +87,11 @@ type TokenRequest struct {
 	// Token ids, each below vocab_size; at least one, fewer than context_length.
 	Prompt []uint32 `protobuf:"varint,3,rep,packed,name=prompt,proto3" json:"prompt,omitempty"`
 	// How to choose tokens, and how many.
-	Sampling      *v1.Sampling `protobuf:"bytes,4,opt,name=sampling,proto3" json:"sampling,omitempty"`
+	Sampling *v1.Sampling `protobuf:"bytes,4,opt,name=sampling,proto3" json:"sampling,omitempty"`
+	// How many of the last ids of prompt are the answer so far: it was begun elsewhere, and goes on here as if it had never
+	// moved. They count as output for penalties, min_tokens, max_tokens, stop conditions and usage, with a seed the next
+	// draw is the one that follows theirs, and they are not sent again. Fewer than prompt has and than max_tokens.
+	Generated     uint32 `protobuf:"varint,5,opt,name=generated,proto3" json:"generated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +152,13 @@ func (x *TokenRequest) GetSampling() *v1.Sampling {
 		return x.Sampling
 	}
 	return nil
+}
+
+func (x *TokenRequest) GetGenerated() uint32 {
+	if x != nil {
+		return x.Generated
+	}
+	return 0
 }
 
 // GenerateRequest is the request, or control.
@@ -442,7 +453,10 @@ type InfoResponse struct {
 	Load *Load `protobuf:"bytes,8,opt,name=load,proto3" json:"load,omitempty"`
 	// How faithfully the engine takes requests and gives answers. Not set by a worker that does not say, or does not know
 	// yet because what it asks does not answer.
-	Capabilities  *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Capabilities *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// Whether an answer that was begun elsewhere goes on here exactly: seed and TokenRequest.generated are honoured, and the
+	// ids that are sent are those that the model chose.
+	Continues     bool `protobuf:"varint,10,opt,name=continues,proto3" json:"continues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +552,13 @@ func (x *InfoResponse) GetCapabilities() *Capabilities {
 		return x.Capabilities
 	}
 	return nil
+}
+
+func (x *InfoResponse) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
 }
 
 // Capabilities says what becomes of a request and its answer on the way to the model and back.
@@ -803,12 +824,13 @@ var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\x91\x01\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xaf\x01\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
 	"\x06prompt\x18\x03 \x03(\rR\x06prompt\x126\n" +
-	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\"\x84\x01\n" +
+	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x1c\n" +
+	"\tgenerated\x18\x05 \x01(\rR\tgenerated\"\x84\x01\n" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
@@ -820,7 +842,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
 	"\amessage\"\r\n" +
-	"\vInfoRequest\"\xcd\x02\n" +
+	"\vInfoRequest\"\xeb\x02\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -831,7 +853,9 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"vocab_size\x18\x06 \x01(\rR\tvocabSize\x12\"\n" +
 	"\reos_token_ids\x18\a \x03(\rR\veosTokenIds\x12*\n" +
 	"\x04load\x18\b \x01(\v2\x16.whence.worker.v1.LoadR\x04load\x12B\n" +
-	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\"\xa6\x01\n" +
+	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\x12\x1c\n" +
+	"\tcontinues\x18\n" +
+	" \x01(\bR\tcontinues\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +

@@ -1,0 +1,79 @@
+package tinyllama
+
+import (
+	"slices"
+	"testing"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A sequence whose answer was begun elsewhere goes on with exactly the tokens that it would have had, wherever it was cut.
+func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
+	greedy := goldens(t)[0]
+	seed := new(uint64(4))
+	for name, p := range map[string]*streamv1.Sampling{
+		"greedy":    {Temperature: new(float32(0)), MaxTokens: new(uint32(70))},
+		"seeded":    {Seed: seed, MaxTokens: new(uint32(70))},
+		"filtered":  {Seed: seed, Temperature: new(float32(1.2)), TopP: new(float32(0.9)), TopK: new(uint32(30)), MaxTokens: new(uint32(50))},
+		"penalised": {Seed: seed, RepetitionPenalty: new(float32(1.2)), FrequencyPenalty: new(float32(0.5)), PresencePenalty: new(float32(0.3)), MaxTokens: new(uint32(50))},
+		"greedy and penalised": {
+			Temperature: new(float32(0)), RepetitionPenalty: new(float32(1.1)), FrequencyPenalty: new(float32(0.2)), MaxTokens: new(uint32(50)),
+		},
+		"min_tokens": {Seed: seed, MinTokens: new(uint32(30)), MaxTokens: new(uint32(60))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := New(tinyWeights(t), Options{Threads: 1})
+			whole := generate(t, m, 0, &workerv1.TokenRequest{Prompt: greedy.Prompt, Sampling: p})
+			if len(whole) < 10 {
+				t.Fatalf("an answer of %d tokens tells little", len(whole))
+			}
+			moved := slices.Clone(greedy.Prompt)
+			for i, o := range whole[:len(whole)-1] {
+				moved = append(moved, o.Token)
+				m := New(tinyWeights(t), Options{Threads: 1, PrefillChunk: 1 + i%40}) // another process
+				got := generate(t, m, 0, &workerv1.TokenRequest{Prompt: slices.Clone(moved), Sampling: p, Generated: uint32(i + 1)})
+				if !slices.Equal(got, whole[i+1:]) {
+					t.Fatalf("moved after %d of %d tokens: %v, want %v", i+1, len(whole), got, whole[i+1:])
+				}
+			}
+		})
+	}
+}
+
+func TestMovedSequenceReservesWhatItWouldHaveReserved(t *testing.T) {
+	m := New(tinyWeights(t), Options{})
+	used := func(prompt, generated int, limit *uint32) uint64 {
+		req := &workerv1.TokenRequest{Prompt: make([]uint32, prompt), Generated: uint32(generated), Sampling: &streamv1.Sampling{MaxTokens: limit}}
+		if err := m.Join(1, req); err != nil {
+			t.Fatal(err)
+		}
+		defer m.Leave(1)
+		used, _ := m.KV()
+		return used
+	}
+	for _, limit := range []*uint32{nil, new(uint32(100))} {
+		if stayed, moved := used(60, 0, limit), used(60+99, 99, limit); stayed != moved {
+			t.Errorf("%d positions, then %d", stayed, moved)
+		}
+	}
+}
+
+func TestCheckRefusesAnAnswerThatIsNoneOrComplete(t *testing.T) {
+	m := New(tinyWeights(t), Options{})
+	for _, req := range []*workerv1.TokenRequest{
+		{Prompt: make([]uint32, 5), Generated: 5},
+		{Prompt: make([]uint32, 5), Generated: 1 << 31},
+		{Prompt: make([]uint32, 5), Generated: 3, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(3))}},
+		{Prompt: make([]uint32, 5), Generated: 4, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(3))}},
+	} {
+		if e := streamerr.As(m.Check(req)); e.Reason != streamerr.Invalid || e.Param != "generated" {
+			t.Errorf("%v: %v, want a refusal of generated", req, e)
+		}
+	}
+	if err := m.Check(&workerv1.TokenRequest{Prompt: make([]uint32, 5), Generated: 4, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(5))}}); err != nil {
+		t.Error(err)
+	}
+}
