@@ -52,6 +52,16 @@ type Hop struct {
 	StopConfirmedMS *float64 `json:"stop_confirmed_ms"`
 	TokensIn        uint32   `json:"tokens_in"`
 	TokensOut       uint32   `json:"tokens_out"`
+	Moves           []Move   `json:"moves,omitempty"`
+}
+
+// A Move is how a hop took the stream from one hop below to another.
+type Move struct {
+	From   string  `json:"from"`
+	To     string  `json:"to"`
+	Reason string  `json:"reason"` // how the former lost it
+	AtMS   float64 `json:"at_ms"`  // from Began on
+	Tokens uint32  `json:"tokens"` // delivered by then
 }
 
 // New makes a story of what hops tell, the outermost first. There is at least one.
@@ -60,7 +70,7 @@ func New(records []*streamv1.Record) *Story {
 	s := &Story{
 		ID: first.GetStreamId(), State: state(first), Model: first.GetModel(), Message: first.GetMessage(),
 		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(),
-		Tokens: Tokens{Prompt: last.GetPromptTokens(), Generated: last.GetTokensIn(), Delivered: first.GetTokensOut()},
+		Tokens: Tokens{Prompt: last.GetPromptTokens(), Generated: generated(records), Delivered: first.GetTokensOut()},
 	}
 	if s.Tokens.Generated > s.Tokens.Delivered {
 		s.Tokens.Wasted = s.Tokens.Generated - s.Tokens.Delivered
@@ -69,6 +79,20 @@ func New(records []*streamv1.Record) *Story {
 		s.Hops = append(s.Hops, hop(r))
 	}
 	return s
+}
+
+// generated adds up what the engines generated of a stream. The hop above the one that is gone tells what it had from it.
+func generated(records []*streamv1.Record) (tokens uint32) {
+	for i, r := range records {
+		if len(r.GetMoves()) == 0 {
+			continue
+		}
+		for _, below := range records[i+1:] {
+			tokens += below.GetTokensIn()
+		}
+		return max(tokens, r.GetTokensIn())
+	}
+	return records[len(records)-1].GetTokensIn()
 }
 
 // List returns the body of GET /v1/streams.
@@ -128,6 +152,9 @@ func (s *Story) Print(w io.Writer) error {
 		if len(h.Path) > 0 {
 			fmt.Fprintf(&b, "  %-14s %s: %s\n", "", h.Reason, strings.Join(h.Path, " > "))
 		}
+		for _, m := range h.Moves {
+			fmt.Fprintf(&b, "  %-14s moved from %s to %s after %.1f ms and %d tokens: %s\n", "", m.From, m.To, m.AtMS, m.Tokens, m.Reason)
+		}
 		if h.StopHeardMS != nil {
 			fmt.Fprintf(&b, "  %-14s heard the stop after %.1f ms", "", *h.StopHeardMS)
 			if h.StopConfirmedMS != nil {
@@ -146,11 +173,15 @@ func hop(r *streamv1.Record) Hop {
 		end = r.GetEnded().AsTime()
 	}
 	began := r.GetBegan().AsTime()
+	var moves []Move
+	for _, m := range r.GetMoves() {
+		moves = append(moves, Move{m.GetFrom(), m.GetTo(), streamerr.Reason(m.GetReason()).String(), ms(m.GetAt().AsTime().Sub(began)), m.GetTokens()})
+	}
 	return Hop{
 		Hop: r.GetHop(), State: state(r), Peer: r.GetPeer(), Reason: reason(r), Path: r.GetPath(), Message: r.GetMessage(),
 		Began: began.Format(time.RFC3339Nano), TookMS: ms(end.Sub(began)),
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
-		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(),
+		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves,
 	}
 }
 

@@ -57,6 +57,32 @@ func TestPrintTellsPeople(t *testing.T) {
 	}
 }
 
+func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
+	told := []*streamv1.Record{
+		{StreamId: "id", Hop: "api-service", Began: at(0), TokensIn: 20, TokensOut: 20},
+		{
+			StreamId: "id", Hop: "chat-service", Began: at(1), TokensIn: 20, TokensOut: 20,
+			Moves: []*streamv1.Move{{From: "llm-worker/0", To: "llm-worker/1", Reason: streamv1.Reason_REASON_PEER_LOST, At: at(51), Tokens: 8}},
+		},
+		{StreamId: "id", Hop: "llm-worker/0", Began: at(2), PromptTokens: 7, TokensIn: 10},
+		{StreamId: "id", Hop: "llm-worker/1", Began: at(52), PromptTokens: 7, TokensIn: 13},
+	}
+	s := story.New(told)
+	if want := (story.Move{From: "llm-worker/0", To: "llm-worker/1", Reason: "peer_lost", AtMS: 50, Tokens: 8}); len(s.Hops[1].Moves) != 1 || s.Hops[1].Moves[0] != want {
+		t.Errorf("%+v", s.Hops[1].Moves)
+	}
+	if s.Tokens != (story.Tokens{Prompt: 7, Generated: 23, Delivered: 20, Wasted: 3}) {
+		t.Errorf("%+v", s.Tokens)
+	}
+	if s := story.New([]*streamv1.Record{told[0], told[1], told[3]}); s.Tokens.Generated != 20 || s.Tokens.Wasted != 0 {
+		t.Errorf("without the worker that is gone: %+v", s.Tokens)
+	}
+	var b strings.Builder
+	if err := s.Print(&b); err != nil || !strings.Contains(b.String(), "moved from llm-worker/0 to llm-worker/1 after 50.0 ms and 8 tokens: peer_lost\n") {
+		t.Error(b.String(), err)
+	}
+}
+
 func TestAbortNamesOneStream(t *testing.T) {
 	if rid, err := story.ParseAbort([]byte(`{"rid":"a"}`)); err != nil || rid != "a" {
 		t.Error(rid, err)

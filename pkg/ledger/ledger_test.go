@@ -37,6 +37,19 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	}
 }
 
+func TestRecordListsMovesInOrder(t *testing.T) {
+	var l ledger.Ledger
+	r := l.Open("a", "chat", "")
+	r.Moved("worker/0", "worker/1", streamerr.PeerLost, 0)
+	before := l.Get("a")
+	r.Moved("worker/1", "worker/0", streamerr.Draining, 7)
+	moves := l.Get("a").GetMoves()
+	if len(before.GetMoves()) != 1 || len(moves) != 2 || moves[0].GetTo() != "worker/1" || moves[0].GetReason() != streamv1.Reason_REASON_PEER_LOST ||
+		moves[1].GetFrom() != "worker/1" || moves[1].GetTokens() != 7 || moves[1].GetAt().AsTime().Before(moves[0].GetAt().AsTime()) {
+		t.Error(before, moves)
+	}
+}
+
 func TestOnlyTheLastEndingsAreKept(t *testing.T) {
 	l := ledger.Ledger{Max: 10}
 	live := l.Open("live", "hop", "")
@@ -79,6 +92,7 @@ func TestNilRecordTakesEverything(t *testing.T) {
 	r.Started(nil)
 	r.In(1)
 	r.Out(1)
+	r.Moved("a", "b", streamerr.PeerLost, 1)
 	r.Stopping(&streamerr.Error{})
 	r.Confirmed()
 	r.Close(streamerr.Completed, nil, "")

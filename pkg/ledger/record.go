@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type Record struct {
 	reason    streamerr.Reason
 	path      streamerr.Path
 	message   string
+	moves     []*streamv1.Move // few: whoever moves streams bounds how often
 }
 
 type recordKey struct{}
@@ -94,6 +96,17 @@ func (r *Record) Out(tokens int) {
 	}
 }
 
+// Moved notes that another hop below goes on with the stream, and why the one before does not. Tokens is how many had been
+// delivered by then.
+func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Tokens: uint32(tokens)})
+}
+
 // Stopping notes that the stream is to stop, and why. The first time counts.
 func (r *Record) Stopping(cause *streamerr.Error) {
 	if r == nil {
@@ -153,6 +166,7 @@ func (r *Record) Proto() *streamv1.Record {
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message,
 		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
+		Moves: slices.Clone(r.moves),
 	}
 	if !r.heard.IsZero() {
 		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)
