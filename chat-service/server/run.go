@@ -2,18 +2,22 @@ package server
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -24,14 +28,18 @@ import (
 // A Config says what chat-service does. The zero value serves the embedded model from a worker at DefaultWorker.
 type Config struct {
 	Name       string // in paths and logs
-	Worker     string // host:port of the llm-worker
+	Worker     string // host:port of each llm-worker, with commas between them
+	Policy     string // which of them gets a stream; "" is route.LeastLoadedPolicy
 	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
 	ModelName  string // what requests call the model; "" is the worker's name for it
 	MaxStreams int    // live streams at most; further ones are OVERLOADED
-	Timers     rpc.Timers
-	Metrics    *metrics.Metrics // nil for none
-	Grace      time.Duration    // for streams that run when the process drains
-	Stage      Stage            // put around the pipeline by a program that builds this service in; nil is none
+	Migrations int    // how often a stream may go on with another worker
+	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
+	MigrateAfter time.Duration
+	Timers       rpc.Timers
+	Metrics      *metrics.Metrics // nil for none
+	Grace        time.Duration    // for streams that run when the process drains
+	Stage        Stage            // put around the pipeline by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -44,6 +52,9 @@ const (
 	DefaultWorker     = "127.0.0.1:8082"
 	DefaultMaxStreams = 10000
 	DefaultGrace      = 30 * time.Second
+
+	DefaultMigrations   = 3
+	DefaultMigrateAfter = 10 * time.Second
 )
 
 // DefaultTimers are more patient than the worker's, and less than the edge's.
@@ -52,7 +63,10 @@ var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.S
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
-	fs.StringVar(&c.Worker, "worker", DefaultWorker, "`host:port` of the llm-worker")
+	fs.StringVar(&c.Worker, "worker", DefaultWorker, "`host:port` of the llm-worker; with commas between them of several")
+	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "`name` of how workers are chosen: least-loaded, round-robin or power-of-two")
+	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
+	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
@@ -71,10 +85,37 @@ func (c *Config) Validate() error {
 	if c.MaxStreams < 1 {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	}
-	if _, _, err := net.SplitHostPort(c.Worker); err != nil {
+	if c.Migrations < 0 || c.MigrateAfter < 0 {
+		return errors.New("--migrations and --migrate-after must not be negative")
+	}
+	if c.MigrateAfter > 0 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {
+		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
+	}
+	if _, err := route.NewPolicy(c.Policy); err != nil {
+		return fmt.Errorf("--policy: %w", err)
+	}
+	if _, err := c.workers(); err != nil {
 		return fmt.Errorf("--worker: %w", err)
 	}
 	return c.Timers.Validate()
+}
+
+// workers returns the addresses of the workers.
+func (c *Config) workers() ([]string, error) {
+	all := strings.Split(c.Worker, ",")
+	if len(all) > route.MaxWorkers {
+		return nil, fmt.Errorf("there are %d workers; %d are the most", len(all), route.MaxWorkers)
+	}
+	for i, worker := range all {
+		all[i] = strings.TrimSpace(worker)
+		if _, _, err := net.SplitHostPort(all[i]); err != nil {
+			return nil, err
+		}
+		if slices.Contains(all[:i], all[i]) {
+			return nil, fmt.Errorf("%s is there twice", all[i])
+		}
+	}
+	return all, nil
 }
 
 // Run serves on ln until ctx is done and the streams have drained.
@@ -86,29 +127,47 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	worker, err := route.Dial(c.Name, c.Worker, func(info *workerv1.InfoResponse) error { return fits(model, info) }, log)
+	pool, err := dial(c, model, log)
 	if err != nil {
 		return err
 	}
-	defer worker.Close() //nolint:errcheck // nothing is lost: the streams have drained
+	defer pool.Close() //nolint:errcheck // nothing is lost: the streams have drained
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat)}
-	unwatch, err := hop.Metrics.Workers(worker.Count)
+	unwatch, err := hop.Metrics.Workers(pool.Count)
 	if err != nil {
 		return err
 	}
 	defer unwatch() //nolint:errcheck // only a second call could fail
-	engine := chat.New(model, worker.Generate)
+	engine := chat.New(model, pool.Generate)
 	if c.Stage != nil {
 		engine = c.Stage(engine)
 	}
-	s := New(hop, model, engine, worker.Why)
+	s := New(hop, model, engine, func(ctx context.Context, id string) []*streamv1.Record {
+		return pool.Why(ctx, id, hop.Ledger.Get(id))
+	})
 
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { worker.Watch(watching, s.SetHealthy) })
+	wg.Go(func() { pool.Watch(watching, s.SetHealthy) })
 	defer wg.Wait()
 	defer stop()
 	return s.Serve(ctx, ln, c.Grace)
+}
+
+// dial returns the workers that fit the model.
+func dial(c Config, model *chat.Model, log *slog.Logger) (*route.Pool, error) {
+	policy, err := route.NewPolicy(c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := c.workers()
+	if err != nil {
+		return nil, err
+	}
+	return route.Dial(route.Options{
+		Self: c.Name, Policy: policy, Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
+		Check: func(info *workerv1.InfoResponse) error { return fits(model, info) }, Log: log,
+	}, workers...)
 }
 
 // ModelID returns what requests call the model.

@@ -1,0 +1,123 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// An attempt is one worker's part in a stream. Its call runs in a goroutine of its own, so that a worker that hangs can be
+// left at once, while the call is given the grace to tell it why.
+type attempt struct {
+	// Static.
+	worker *Worker
+	peer   string                 // the worker's name when it was chosen
+	info   *workerv1.InfoResponse // likewise
+	items  chan item              // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
+	left   chan struct{}          // closed by leave: nobody reads items any more
+	ended  chan struct{}          // closed when the call is over
+
+	// Set by start.
+	stop   func(cause error)
+	finish func()
+
+	// Owned by the stream's goroutine.
+	admitted bool // Started has come
+	flowing  bool // a token has come
+	over     bool // the last item has come
+}
+
+// An item is what an engine yields.
+type item struct {
+	out      *workerv1.GenerateResponse
+	err      error
+	panicked any // what the engine panicked with, for the stream's goroutine
+}
+
+// unread is how many items a call may be ahead of the stream.
+const unread = 16
+
+// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned.
+func newAttempt(w *Worker, info *workerv1.InfoResponse) *attempt {
+	w.ours.Add(1)
+	return &attempt{
+		worker: w, peer: info.GetInstance(), info: info,
+		items: make(chan item, unread), left: make(chan struct{}), ended: make(chan struct{}),
+	}
+}
+
+// abandon is for an attempt that is not to start.
+func (a *attempt) abandon() { a.worker.ours.Add(-1) }
+
+// start opens the call. A stop of ctx's stream reaches it with its cause.
+func (a *attempt) start(ctx context.Context, req *workerv1.TokenRequest) {
+	calling, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
+	undo := stream.AfterStop(ctx, ctl.Stop)
+	a.stop = ctl.Stop
+	a.finish = func() {
+		undo()
+		ctl.Release()
+		a.worker.ours.Add(-1)
+		close(a.ended)
+	}
+	go a.run(calling, req)
+}
+
+// run hands on what the worker sends. Whoever started the attempt awaits its end.
+func (a *attempt) run(ctx context.Context, req *workerv1.TokenRequest) {
+	defer a.finish()
+	defer close(a.items)
+	defer func() {
+		if v := recover(); v != nil {
+			a.put(item{panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
+		}
+	}()
+	for out, err := range a.worker.engine(a.peer)(ctx, req) {
+		if !a.put(item{out: out, err: err}) {
+			return
+		}
+	}
+}
+
+// put reports false when nobody reads any more.
+func (a *attempt) put(it item) bool {
+	select {
+	case a.items <- it:
+		return true
+	case <-a.left:
+		return false
+	}
+}
+
+// next returns the next item. ok is false if none has come within the timer's time.
+func (a *attempt) next(timer *time.Timer, within time.Duration) (it item, ok bool) {
+	select {
+	case it = <-a.items:
+		return it, true
+	default:
+	}
+	if within <= 0 {
+		return <-a.items, true
+	}
+	timer.Reset(within)
+	select {
+	case it = <-a.items:
+		timer.Stop()
+		return it, true
+	case <-timer.C:
+		return it, false
+	}
+}
+
+// leave ends the attempt if it still runs: the worker is told the cause. It does not wait.
+func (a *attempt) leave(cause error) {
+	if !a.over {
+		a.stop(cause)
+	}
+	close(a.left)
+}

@@ -1,0 +1,176 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"iter"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const contextLength = 64
+
+// A fake is a worker whose every token depends on all ids before it and on the seed, one a millisecond. A hidden token ends
+// the answer where stop says.
+type fake struct {
+	name string
+	stop int // tokens of the whole answer, with the hidden one; 0 is never
+	// fault is asked before the token that follows so many of the whole answer, and before Started with -1. hang says nothing
+	// until the stream is stopped, and deaf not even then, for a second.
+	fault func(tokens int) error
+
+	mu     sync.Mutex // guards the following fields
+	live   int
+	asked  []*workerv1.TokenRequest
+	causes []error // of the streams that were stopped
+}
+
+var (
+	errHang = errors.New("hang")
+	errDeaf = errors.New("deaf")
+)
+
+func lostBy(f *fake) error {
+	return &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(f.name), Message: "gone"}
+}
+
+func (f *fake) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
+		f.mu.Lock()
+		f.live++
+		f.asked = append(f.asked, req)
+		f.mu.Unlock()
+		defer func() {
+			f.mu.Lock()
+			f.live--
+			f.mu.Unlock()
+		}()
+		f.answer(ctx, req, yield)
+	}
+}
+
+func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool) {
+	stopping := stream.Stopping(ctx)
+	// may reports whether the answer goes on after so many tokens.
+	may := func(tokens int) bool {
+		var err error
+		if f.fault != nil {
+			err = f.fault(tokens)
+		}
+		if err == nil {
+			return true
+		}
+		if hangs := errors.Is(err, errHang); hangs || errors.Is(err, errDeaf) {
+			<-stopping
+			if !hangs {
+				time.Sleep(time.Second)
+			}
+			f.stopped(ctx)
+			err = stream.Cause(ctx)
+		}
+		yield(nil, err)
+		return false
+	}
+	if len(req.GetPrompt()) == 0 {
+		yield(nil, streamerr.InvalidParam("prompt", "empty"))
+		return
+	}
+	begun := int(req.GetGenerated())
+	asked := len(req.GetPrompt()) - begun
+	if !may(-1) || !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{PromptTokens: uint32(asked)}}}, nil) {
+		return
+	}
+	limit := contextLength - asked
+	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
+		limit = min(limit, int(*s.MaxTokens))
+	}
+	end := func(finish streamv1.Finish, tokens int) {
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine", f.name}, Finish: finish,
+			Usage: &streamv1.Usage{PromptTokens: uint32(asked), CompletionTokens: uint32(tokens)},
+		}}}, nil)
+	}
+	ids := req.GetPrompt()
+	for n := begun; ; n++ {
+		if !may(n) {
+			return
+		}
+		if n >= limit {
+			end(streamv1.Finish_FINISH_LENGTH, n)
+			return
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-stopping:
+			f.stopped(ctx)
+			yield(nil, stream.Cause(ctx))
+			return
+		}
+		if n+1 == f.stop {
+			end(streamv1.Finish_FINISH_STOP, n+1)
+			return
+		}
+		token := draw(ids, req.GetSampling().GetSeed())
+		ids = append(ids[:len(ids):len(ids)], token)
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{token}}}}, nil) {
+			return
+		}
+	}
+}
+
+func (f *fake) stopped(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.causes = append(f.causes, stream.Cause(ctx))
+}
+
+func (f *fake) running() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.live
+}
+
+func draw(ids []uint32, seed uint64) uint32 {
+	h := fnv.New32a()
+	for _, id := range append(ids[:len(ids):len(ids)], uint32(seed), uint32(seed>>32)) {
+		h.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
+	}
+	return h.Sum32()
+}
+
+// info is what a healthy worker says.
+func info(name string) *workerv1.InfoResponse {
+	return &workerv1.InfoResponse{Instance: name, Model: "m", ContextLength: contextLength, Continues: true}
+}
+
+// poolOf returns a pool of workers that are all healthy.
+func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
+	t.Helper()
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	opts.Self = "chat"
+	p := newPool(opts)
+	for _, f := range fakes {
+		w := &Worker{engine: func(string) Engine { return f.generate }, doubt: make(chan struct{}, 1), log: opts.Log}
+		w.info.Store(info(f.name))
+		w.name.Store(&f.name)
+		p.workers = append(p.workers, w)
+	}
+	return p
+}
+
+// inOrder takes the first candidate, which makes tests easy to read.
+func inOrder(_ *workerv1.TokenRequest, candidates []*Worker) *Worker { return candidates[0] }

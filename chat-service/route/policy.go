@@ -1,0 +1,74 @@
+package route
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// A Policy chooses the worker of a stream. There is at least one candidate; they come in the order of the configuration, and
+// all of them can take the stream. It is called by one goroutine at a time, so it may remember.
+type Policy func(req *workerv1.TokenRequest, candidates []*Worker) *Worker
+
+// The policies, by the values of --policy. The first is the default.
+const (
+	LeastLoadedPolicy = "least-loaded"
+	RoundRobinPolicy  = "round-robin"
+	PowerOfTwoPolicy  = "power-of-two"
+)
+
+// NewPolicy returns the policy of that name; "" is the default.
+func NewPolicy(name string) (Policy, error) {
+	switch name {
+	case "", LeastLoadedPolicy:
+		return LeastLoaded(), nil
+	case RoundRobinPolicy:
+		return RoundRobin(), nil
+	case PowerOfTwoPolicy:
+		return PowerOfTwo(), nil
+	default:
+		return nil, fmt.Errorf("there is no policy %.64q; there are %s, %s and %s", name, LeastLoadedPolicy, RoundRobinPolicy, PowerOfTwoPolicy)
+	}
+}
+
+// LeastLoaded takes the worker with the fewest streams, and each in turn of several that have as few.
+func LeastLoaded() Policy {
+	turn := 0
+	return func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
+		turn++
+		best := candidates[turn%len(candidates)]
+		for i := range candidates {
+			if w := candidates[(turn+i)%len(candidates)]; w.Load() < best.Load() {
+				best = w
+			}
+		}
+		return best
+	}
+}
+
+// RoundRobin takes each in turn.
+func RoundRobin() Policy {
+	turn := 0
+	return func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
+		turn++
+		return candidates[turn%len(candidates)]
+	}
+}
+
+// PowerOfTwo takes the less loaded of two workers drawn at random: nearly as even as LeastLoaded, and several chat-services
+// that hear of the same idle worker do not all run there at once.
+func PowerOfTwo() Policy {
+	return func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
+		n := len(candidates)
+		first := rand.IntN(n)
+		if n == 1 {
+			return candidates[first]
+		}
+		second := (first + 1 + rand.IntN(n-1)) % n
+		if candidates[second].Load() < candidates[first].Load() {
+			return candidates[second]
+		}
+		return candidates[first]
+	}
+}

@@ -1,0 +1,158 @@
+// Package route finds the worker that answers a stream, and another one when it is lost.
+//
+// A Pool is a stream.Engine over several workers. Each worker is probed, a Policy chooses among the healthy, and what a
+// worker's death would end goes on elsewhere: before the first token by asking the next worker, in mid-stream by asking it
+// to go on from prompt and answer so far. Its caller sees one stream: Started once, every token once, one ending, with the
+// usage of the whole. Nothing is kept of a stream but its tokens, of which there are at most as many as the context holds.
+//
+// Deliberately absent: moving a stream off a healthy worker, and asking two workers at once.
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// MaxWorkers bounds a pool, because all of them may be asked at once what they know of a stream.
+const MaxWorkers = 64
+
+// Options say how a Pool works.
+type Options struct {
+	// Self is this hop's name.
+	Self string
+	// Policy chooses; nil is LeastLoaded.
+	Policy Policy
+	// Migrations is how often a stream may move once it has had a token.
+	Migrations int
+	// MigrateAfter is how long a worker may send nothing, once tokens flow and until it has admitted a stream, before another
+	// one goes on; 0 is for ever. Where there is no other one it is waited for.
+	MigrateAfter time.Duration
+	// Check says why a worker that answers cannot be used.
+	Check func(*workerv1.InfoResponse) error
+	// Log gets a line for each move, and for each change of a worker's health.
+	Log *slog.Logger
+}
+
+// A Pool is the workers of one model.
+type Pool struct {
+	// Static.
+	opts    Options
+	workers []*Worker
+	retries budget
+
+	mu     sync.Mutex         // guards the following fields
+	policy Policy             // may remember
+	names  map[*Worker]string // of those that are healthy, and no two alike
+}
+
+// Dial returns a pool of the workers at targets, each a host:port; it connects in Watch.
+func Dial(opts Options, targets ...string) (*Pool, error) {
+	p := newPool(opts)
+	for _, target := range targets {
+		w, err := dial(opts.Self, target, p.check, opts.Log)
+		if err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		p.workers = append(p.workers, w)
+	}
+	return p, nil
+}
+
+func newPool(opts Options) *Pool {
+	p := &Pool{opts: opts, policy: opts.Policy, names: make(map[*Worker]string)}
+	if p.policy == nil {
+		p.policy = LeastLoaded()
+	}
+	return p
+}
+
+// Close closes the connections. Streams over them must have ended.
+func (p *Pool) Close() error {
+	var errs []error
+	for _, w := range p.workers {
+		errs = append(errs, w.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Watch asks the workers how they are, again and again, until ctx is done. changed is told whether any is healthy, by one
+// goroutine at a time.
+func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
+	var all sync.WaitGroup
+	for _, w := range p.workers {
+		all.Go(func() {
+			w.watch(ctx, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if w.info.Load() == nil {
+					delete(p.names, w)
+				}
+				changed(slices.ContainsFunc(p.workers, func(w *Worker) bool { return w.info.Load() != nil }))
+			})
+		})
+	}
+	all.Wait()
+}
+
+// Count returns how many workers are healthy, of how many.
+func (p *Pool) Count() (healthy, known int) {
+	for _, w := range p.workers {
+		if w.info.Load() != nil {
+			healthy++
+		}
+	}
+	return healthy, len(p.workers)
+}
+
+// check says why a worker that answers cannot be used: it does not fit, or its name is another one's. Names stand in paths,
+// so two workers of one name could not be told apart; the first that is healthy keeps it until it no longer is.
+func (p *Pool) check(w *Worker, info *workerv1.InfoResponse) error {
+	if err := p.opts.Check(info); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for other, name := range p.names {
+		if other != w && name == info.GetInstance() {
+			return fmt.Errorf("the workers at %s and %s are both called %s: give each its own --name", other.target, w.target, name)
+		}
+	}
+	p.names[w] = info.GetInstance()
+	return nil
+}
+
+// take chooses a worker for req, none of without, and counts the stream as the worker's; nil if there is none. A worker under
+// suspicion is better than none.
+func (p *Pool) take(req *workerv1.TokenRequest, without []*Worker) *attempt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var trusted, doubted []*Worker
+	infos := make(map[*Worker]*workerv1.InfoResponse, len(p.workers)) // as of now
+	for _, w := range p.workers {
+		info := w.info.Load()
+		if info == nil || slices.Contains(without, w) || req.GetGenerated() > 0 && !info.GetContinues() {
+			continue
+		}
+		infos[w] = info
+		if w.trust.holds() {
+			trusted = append(trusted, w)
+		} else {
+			doubted = append(doubted, w)
+		}
+	}
+	if len(trusted) == 0 {
+		trusted = doubted
+	}
+	if len(trusted) == 0 {
+		return nil
+	}
+	w := p.policy(req, trusted)
+	return newAttempt(w, infos[w])
+}

@@ -1,0 +1,294 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// patience bounds every wait.
+const patience = 10 * time.Second
+
+// A service is a fake behind a real socket.
+type service struct {
+	workerv1.UnimplementedWorkerServer
+	fake *fake
+	info *workerv1.InfoResponse
+	hop  rpc.Hop
+	grpc *grpc.Server
+	up   *health.Server
+	addr string
+}
+
+func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	return rpc.Serve(&s.hop, st, rpc.Worker, s.fake.generate)
+}
+
+func (s *service) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	return s.info, nil
+}
+
+// serve runs a worker for the length of the test. An empty addr is any.
+func serve(t *testing.T, f *fake, addr string) *service {
+	t.Helper()
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{fake: f, info: info(f.name), grpc: grpc.NewServer(), up: health.NewServer(), addr: ln.Addr().String()}
+	s.hop.Name, s.hop.Log = f.name, slog.New(slog.DiscardHandler)
+	s.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(s.grpc, s.up)
+	workerv1.RegisterWorkerServer(s.grpc, s)
+	rpc.RegisterStreams(s.grpc, &s.hop, nil)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.grpc.Serve(ln) })
+	t.Cleanup(func() {
+		s.grpc.Stop()
+		wg.Wait()
+	})
+	return s
+}
+
+// A journal is a log that can be read meanwhile.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) count(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), text)
+}
+
+// dialAll returns a pool of services that is watched, and healthy at first. healthy says whether it is.
+func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p *Pool, healthy func() bool) {
+	t.Helper()
+	var targets []string
+	for _, s := range services {
+		targets = append(targets, s.addr)
+	}
+	opts.Self, opts.Log = "chat", slog.New(slog.NewTextHandler(log, nil))
+	if opts.Check == nil {
+		opts.Check = func(*workerv1.InfoResponse) error { return nil }
+	}
+	p, err := Dial(opts, targets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var last bool
+	healthy = func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return last
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		p.Watch(ctx, func(now bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			last = now
+		})
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the pool is healthy", healthy)
+	return p, healthy
+}
+
+// eventually is for what another process tells nobody of.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !ok(); <-tick.C {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// usable counts the workers that would be chosen.
+func usable(p *Pool) (n int) {
+	for _, w := range p.workers {
+		if w.info.Load() != nil && w.trust.holds() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestStreamSurvivesItsWorkersProcess(t *testing.T) {
+	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
+	var log journal
+	p, healthy := dialAll(t, Options{Policy: inOrder, Migrations: 1}, &log, a, b)
+	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
+	want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(40), nil)
+
+	var kept ledger.Ledger
+	record := kept.Open("id", "chat", "")
+	got := read(ledger.With(stream.WithID(t.Context(), "id"), record), p, ask(40), func(tokens int) {
+		if tokens == 10 {
+			a.grpc.Stop()
+		}
+	})
+	got.same(t, want)
+	moves := record.Proto().GetMoves()
+	if len(moves) != 1 || moves[0].GetFrom() != "w/0" || moves[0].GetTo() != "w/1" || moves[0].GetReason() != streamv1.Reason_REASON_PEER_LOST || moves[0].GetTokens() < 10 {
+		t.Error(moves)
+	}
+	if path := strings.Join(got.end.GetPath(), " > "); path != "engine > w/1 > w/1" { // by the fake, and by its hop
+		t.Error(path)
+	}
+	eventually(t, "the pool knows", func() bool { return usable(p) == 1 })
+	if !healthy() {
+		t.Error("one worker is left, and the pool calls itself ill")
+	}
+	b.grpc.Stop()
+	eventually(t, "the pool is ill", func() bool { return !healthy() })
+	again := serve(t, &fake{name: "w/0"}, a.addr)
+	eventually(t, "the pool is healthy again", healthy)
+	if got := read(t.Context(), p, ask(40), nil); got.err != nil || len(again.fake.asked) != 1 {
+		t.Error(got.err)
+	}
+}
+
+func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
+	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
+	var log journal
+	p, _ := dialAll(t, Options{Policy: inOrder}, &log, a, b)
+	eventually(t, "both are healthy", func() bool { return usable(p) == 2 })
+	a.up.Shutdown() // drains
+	eventually(t, "one is left", func() bool { return usable(p) == 1 })
+	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(a.fake.asked) != 0 || len(b.fake.asked) != 1 {
+		t.Error(got.err, len(a.fake.asked), len(b.fake.asked))
+	}
+	if log.count("worker is healthy") != 2 || log.count("worker is not healthy") != 1 {
+		t.Error(log.text.String())
+	}
+}
+
+func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
+	a := serve(t, &fake{name: "w/0"}, "")
+	a.info.Load = &workerv1.Load{Running: 4, Queued: 3}
+	var log journal
+	p, _ := dialAll(t, Options{}, &log, a)
+	eventually(t, "7 streams are others'", func() bool { return p.workers[0].Load() == 7 })
+	taken := p.take(ask(1), nil)
+	if p.workers[0].Load() != 8 {
+		t.Error(p.workers[0].Load())
+	}
+	p.workers[0].suspect() // has it asked: of the 7, one is now ours
+	eventually(t, "6 streams are others'", func() bool { return p.workers[0].Load() == 7 })
+	taken.abandon()
+}
+
+func TestWorkersOfOneNameAreToldApart(t *testing.T) {
+	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/0"}, "")
+	var log journal
+	p, _ := dialAll(t, Options{}, &log, a, b)
+	eventually(t, "the log names both", func() bool { return log.count("are both called w/0: give each its own --name") == 1 })
+	if usable(p) != 1 {
+		t.Error("both are used")
+	}
+	first, second := a, 1
+	if p.workers[1].info.Load() != nil {
+		first, second = b, 0
+	}
+	first.grpc.Stop()
+	eventually(t, "the name is free", func() bool { return p.workers[second].info.Load() != nil })
+}
+
+func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
+	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
+	var log journal
+	p, _ := dialAll(t, Options{Check: func(info *workerv1.InfoResponse) error {
+		if info.GetInstance() == "w/1" {
+			return errors.New("another model")
+		}
+		return nil
+	}}, &log, a, b)
+	eventually(t, "it is refused", func() bool { return log.count("another model") == 1 })
+	p.workers[1].suspect()
+	eventually(t, "it was asked again", func() bool { return len(p.workers[1].doubt) == 0 })
+	if usable(p) != 1 || log.count("another model") != 1 {
+		t.Error(log.text.String())
+	}
+}
+
+func TestWorkersThatHadAStreamTellOfIt(t *testing.T) {
+	names := []string{"w/0", "w/1", "w/2"}
+	var services []*service
+	for _, name := range names {
+		services = append(services, serve(t, &fake{name: name}, ""))
+	}
+	var log journal
+	p, _ := dialAll(t, Options{}, &log, services...)
+	eventually(t, "all are healthy", func() bool { return usable(p) == 3 })
+	for _, i := range []int{0, 2} {
+		services[i].hop.Ledger.Open("id", names[i], "").Close(streamerr.Completed, nil, "")
+	}
+	hops := func(id string, known *streamv1.Record) string {
+		var all []string
+		for _, r := range p.Why(t.Context(), id, known) {
+			all = append(all, r.GetHop())
+		}
+		return strings.Join(all, " ")
+	}
+	move := func(from, to string) *streamv1.Move { return &streamv1.Move{From: from, To: to} }
+	for _, c := range []struct {
+		id, want string
+		known    *streamv1.Record
+	}{
+		{"id", "w/0 w/2", nil},
+		{"id", "w/2 w/0", &streamv1.Record{Moves: []*streamv1.Move{move("w/2", "w/1"), move("w/1", "w/0")}}},
+		{"id", "w/2", &streamv1.Record{Moves: []*streamv1.Move{move("w/2", "w/1")}}},
+		{"id", "w/0 w/2", &streamv1.Record{Moves: []*streamv1.Move{move("gone/0", "gone/1")}}},
+		{"nobody's", "", nil},
+	} {
+		if got := hops(c.id, c.known); got != c.want {
+			t.Errorf("%v: %q, want %q", c.known, got, c.want)
+		}
+	}
+	services[0].hop.Ledger.Open("here", "w/0", "")
+	if got := hops("here", &streamv1.Record{}); got != "w/0" {
+		t.Errorf("a stream that never moved: %q", got)
+	}
+	services[1].grpc.Stop()
+	if got := hops("id", nil); got != "w/0 w/2" {
+		t.Errorf("without one of them: %q", got)
+	}
+}

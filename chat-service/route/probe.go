@@ -1,0 +1,99 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// probeEvery is how often a worker is asked how it is, probeTimeout how long it may take to answer.
+const (
+	probeEvery   = time.Second
+	probeTimeout = time.Second
+)
+
+// watch asks the worker how it is, again and again, until ctx is done. changed is called when its health has changed.
+func (w *Worker) watch(ctx context.Context, changed func()) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		w.probe(ctx, changed)
+		select {
+		case <-tick.C:
+		case <-w.doubt:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *Worker) probe(ctx context.Context, changed func()) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	ours := w.ours.Load()
+	info, err := w.ask(ctx)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return // nobody needs to know any more
+	}
+	if info != nil {
+		// What it says includes our own streams; which of them it had counted when they came or went, nobody knows.
+		said := int64(info.GetLoad().GetRunning()) + int64(info.GetLoad().GetQueued())
+		w.others.Store(max(0, said-max(ours, w.ours.Load())))
+		w.name.Store(&info.Instance)
+	}
+	was := w.info.Swap(info)
+	_, refused := errors.AsType[refusal](err)
+	switch {
+	case was == nil && info != nil:
+		w.trust.renew()
+		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
+		changed()
+	case info != nil:
+		w.trust.answered()
+	case was != nil:
+		w.log.Warn("worker is not healthy", "worker", was.GetInstance(), "target", w.target, "err", err)
+		changed()
+	case refused && !w.refused:
+		w.log.Warn("worker is refused", "target", w.target, "err", err)
+	}
+	w.refused = refused
+}
+
+// A refusal is why a worker that answers is not used.
+type refusal struct{ error }
+
+// ask returns what the worker says of itself, if it takes streams and can be used.
+func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
+	info, err := w.client.Info(ctx, &workerv1.InfoRequest{})
+	if err != nil {
+		return nil, err
+	}
+	health, err := w.health.Check(ctx, &healthpb.HealthCheckRequest{Service: workerv1.Worker_ServiceDesc.ServiceName})
+	switch {
+	case status.Code(err) == codes.Unimplemented: // a worker that has no health service is as healthy as it answers
+	case err != nil:
+		return nil, err
+	case health.GetStatus() != healthpb.HealthCheckResponse_SERVING:
+		return nil, fmt.Errorf("%s is %s", info.GetInstance(), health.GetStatus())
+	}
+	if err := w.check(w, info); err != nil {
+		return nil, refusal{err}
+	}
+	return info, nil
+}
+
+// suspect has the worker asked how it is, now, because a stream was lost there; until it answers, others are chosen.
+func (w *Worker) suspect() {
+	w.trust.failed()
+	select {
+	case w.doubt <- struct{}{}:
+	default:
+	}
+}

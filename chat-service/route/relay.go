@@ -1,0 +1,260 @@
+package route
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// retryAfter is what callers are told while no worker is healthy.
+const retryAfter = time.Second
+
+// A relay takes one stream from worker to worker, until it ends. Its fields are owned by the stream's goroutine.
+type relay struct {
+	pool *Pool
+	req  *workerv1.TokenRequest // as it was asked, with a seed
+	room int                    // tokens that the answer may have
+
+	answer   []uint32   // delivered so far; at most room
+	started  bool       // Started was delivered
+	moves    int        // since the first token
+	tried    []*Worker  // since the last token
+	attempts []*attempt // all of them
+	timer    *time.Timer
+}
+
+type yielder = func(*workerv1.GenerateResponse, error) bool
+
+// Generate is a stream.Engine. Where no worker can be reached, it is UNAVAILABLE; when the last one that can go on with a
+// stream is lost, the stream ends as that one did.
+func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
+		p.retries.earn()
+		a := p.take(req, nil)
+		if a == nil {
+			yield(nil, unavailable(req, nil))
+			return
+		}
+		r := &relay{pool: p, req: seeded(req, a.info), room: room(req, a.info), timer: time.NewTimer(0)}
+		defer r.timer.Stop()
+		defer r.wait()
+		for a != nil {
+			a = r.follow(ctx, a, yield)
+		}
+	}
+}
+
+func unavailable(req *workerv1.TokenRequest, cause error) error {
+	e := streamerr.New(streamerr.Unavailable, "no healthy worker for %q", req.GetModel())
+	e.Cause, e.RetryAfter = cause, retryAfter
+	return e
+}
+
+// seeded returns req with a seed, so that the answer can go on elsewhere; without one where no answer can. The seed has no
+// more bits than every engine takes.
+func seeded(req *workerv1.TokenRequest, info *workerv1.InfoResponse) *workerv1.TokenRequest {
+	sampling := req.GetSampling()
+	if !info.GetContinues() || sampling != nil && sampling.Seed != nil {
+		return req
+	}
+	if sampling = proto.CloneOf(sampling); sampling == nil {
+		sampling = &streamv1.Sampling{}
+	}
+	sampling.Seed = new(uint64(rand.Int32()))
+	return &workerv1.TokenRequest{
+		StreamId: req.GetStreamId(), Model: req.GetModel(), Prompt: req.GetPrompt(), Generated: req.GetGenerated(), Sampling: sampling,
+	}
+}
+
+// room returns how many tokens an answer may have: those that were asked for, or what the context leaves.
+func room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
+	room := int(info.GetContextLength()) - len(req.GetPrompt())
+	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
+		room = min(room, int(min(*s.MaxTokens, math.MaxInt32))-int(req.GetGenerated()))
+	}
+	return room
+}
+
+// wait returns when all calls are over: those that were left have told their workers why, or the grace has passed.
+func (r *relay) wait() {
+	for _, a := range r.attempts {
+		<-a.ended
+	}
+}
+
+// follow delivers what one worker sends, until the stream ends or another worker is to go on, which it returns.
+func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *attempt) {
+	r.attempts = append(r.attempts, a)
+	a.start(ctx, r.request())
+	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
+	defer func() { a.leave(left) }()
+	for {
+		it, ok := a.next(r.timer, r.patience(a))
+		if !ok {
+			silent := streamerr.New(streamerr.Deadline, "%s sent nothing for %v", a.peer, r.pool.opts.MigrateAfter)
+			a.worker.suspect()
+			if next = r.move(ctx, a, silent); next != nil || r.complete(a, yield) {
+				left = silent
+				return next
+			}
+			continue // there is nobody else: the timers of the hops decide
+		}
+		if it.panicked != nil {
+			a.over = true
+			panic(it.panicked)
+		}
+		if it.out == nil { // the last item, or none
+			a.over = true
+			return r.lost(ctx, a, it.err, yield)
+		}
+		more, err := r.deliver(a, it.out, yield)
+		if !more {
+			if left = err; err == nil {
+				left = streamerr.New(streamerr.Completed, "the reader has what it needs")
+			}
+			return nil
+		}
+	}
+}
+
+// request returns what the next worker is asked for.
+func (r *relay) request() *workerv1.TokenRequest {
+	if len(r.answer) == 0 {
+		return r.req
+	}
+	return &workerv1.TokenRequest{
+		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.req.GetSampling(),
+		Prompt: slices.Concat(r.req.GetPrompt(), r.answer), Generated: r.req.GetGenerated() + uint32(len(r.answer)),
+	}
+}
+
+// patience returns how long a worker may be silent; 0 is for ever. A prompt takes its time between Started and the first
+// token, and so does the queue.
+func (r *relay) patience(a *attempt) time.Duration {
+	if len(r.pool.workers) == 1 || a.admitted && !a.flowing {
+		return 0
+	}
+	return r.pool.opts.MigrateAfter
+}
+
+// deliver passes an item on. more is false when the stream is over; err then says what is wrong with the worker, if it is
+// its fault.
+func (r *relay) deliver(a *attempt, out *workerv1.GenerateResponse, yield yielder) (more bool, err error) {
+	switch m := out.GetMessage().(type) {
+	case *workerv1.GenerateResponse_Started:
+		a.admitted = true
+		if r.started {
+			return true, nil
+		}
+		r.started = true
+	case *workerv1.GenerateResponse_Tokens:
+		if !a.flowing {
+			a.flowing = true
+			a.worker.trust.delivered()
+			r.tried = r.tried[:0]
+		}
+		if len(r.answer)+len(m.Tokens.GetIds()) > r.room {
+			e := &streamerr.Error{Reason: streamerr.Internal, Path: streamerr.NewPath(a.peer), Message: "the worker sent more tokens than it was asked for"}
+			yield(nil, e)
+			return false, e
+		}
+		r.answer = append(r.answer, m.Tokens.GetIds()...)
+	case *workerv1.GenerateResponse_End:
+		a.over = true
+		yield(out, nil)
+		return false, nil
+	}
+	return yield(out, nil), nil
+}
+
+// lost sees to a stream whose worker has ended it with err, or without a word if that is nil. It returns who goes on with
+// it, if anybody does.
+func (r *relay) lost(ctx context.Context, a *attempt, err error, yield yielder) (next *attempt) {
+	if err == nil {
+		return nil // the engine ended without an ending, and so does this one
+	}
+	if cause := stream.Cause(ctx); cause != nil {
+		yield(nil, cause) // whatever the worker made of it
+		return nil
+	}
+	e := streamerr.As(err)
+	switch e.Reason {
+	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable:
+		a.worker.suspect()
+	case streamerr.Overloaded: // which is no reason to doubt it
+	default:
+		yield(nil, err)
+		return nil
+	}
+	if next = r.move(ctx, a, e); next != nil || r.complete(a, yield) {
+		return next
+	}
+	if e.Reason == streamerr.PeerLost && !r.started {
+		err = unavailable(r.req, err)
+	}
+	yield(nil, err)
+	return nil
+}
+
+// move returns who goes on with the stream; nil if nobody does.
+func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *attempt {
+	flowing := len(r.answer) > 0
+	if flowing && (r.moves >= r.pool.opts.Migrations || len(r.answer) >= r.room || !from.info.GetContinues()) {
+		return nil
+	}
+	without := append(slices.Clone(r.tried), from.worker)
+	for _, a := range r.attempts {
+		select {
+		case <-a.ended:
+		default: // it has not heard yet that it was left, and would refuse the same stream once more
+			without = append(without, a.worker)
+		}
+	}
+	next := r.pool.take(r.request(), without)
+	if next == nil {
+		return nil
+	}
+	if !flowing && !r.pool.retries.spend() {
+		next.abandon()
+		return nil
+	}
+	if flowing {
+		r.moves++
+	}
+	r.tried = append(r.tried, from.worker)
+	r.pool.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", r.pool.opts.Self),
+		slog.String("from", from.peer), slog.String("to", next.peer),
+		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(r.answer)), slog.String("message", why.Text()))
+	ledger.Of(ctx).Moved(from.peer, next.peer, why.Reason, len(r.answer))
+	return next
+}
+
+// complete ends a stream whose worker was lost after the last token that there was room for: all that is missing is its End.
+func (r *relay) complete(a *attempt, yield yielder) bool {
+	if len(r.answer) == 0 || len(r.answer) < r.room {
+		return false
+	}
+	before := r.req.GetGenerated()
+	yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: streamerr.NewPath(a.peer), Finish: streamv1.Finish_FINISH_LENGTH,
+		Usage: &streamv1.Usage{PromptTokens: uint32(len(r.req.GetPrompt())) - before, CompletionTokens: before + uint32(len(r.answer))},
+	}}}, nil)
+	return true
+}

@@ -1,0 +1,51 @@
+package route
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// Why returns what the workers know of a stream, in the order in which they had it. known is what this hop knows of it, nil
+// if nothing. Workers are asked at once: those that the stream was on, or all of them where that is not known; one that
+// cannot be asked tells nothing.
+func (p *Pool) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	workers := p.had(known.GetMoves())
+	told := make([][]*streamv1.Record, len(workers))
+	var asked sync.WaitGroup
+	for i, w := range workers {
+		asked.Go(func() {
+			resp, err := w.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
+			if err != nil {
+				return // the hops that can be asked tell what they know
+			}
+			told[i] = resp.GetHops()
+			if known != nil && len(known.GetMoves()) == 0 {
+				cancel() // a stream that never moved was on one worker: the others need not be waited for
+			}
+		})
+	}
+	asked.Wait()
+	return slices.Concat(told...)
+}
+
+// had returns the workers that moves name, in that order, or all of them.
+func (p *Pool) had(moves []*streamv1.Move) (workers []*Worker) {
+	for _, m := range moves {
+		for _, name := range []string{m.GetFrom(), m.GetTo()} {
+			for _, w := range p.workers {
+				if w.Name() == name && !slices.Contains(workers, w) {
+					workers = append(workers, w)
+				}
+			}
+		}
+	}
+	if len(workers) == 0 {
+		return p.workers
+	}
+	return workers
+}

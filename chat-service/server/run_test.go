@@ -1,0 +1,54 @@
+package server
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func valid() Config {
+	return Config{Name: DefaultName, Worker: DefaultWorker, MaxStreams: 1, Timers: DefaultTimers}
+}
+
+func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
+	many := make([]string, route.MaxWorkers+1)
+	for i := range many {
+		many[i] = "h:1"
+	}
+	for want, change := range map[string]func(*Config){
+		"--max-streams":                func(c *Config) { c.MaxStreams = 0 },
+		"--worker":                     func(c *Config) { c.Worker = "" },
+		"--worker: address nowhere":    func(c *Config) { c.Worker = "h:1,nowhere" },
+		"--worker: h:1 is there twice": func(c *Config) { c.Worker = "h:1, h:2, h:1" },
+		"--worker: there are 65 workers; 64 are the most":                            func(c *Config) { c.Worker = strings.Join(many, ",") },
+		"--policy: there is no policy \"best\"":                                      func(c *Config) { c.Policy = "best" },
+		"--migrations":                                                               func(c *Config) { c.Migrations = -1 },
+		"and --migrate-after must not be negative":                                   func(c *Config) { c.MigrateAfter = -1 },
+		"--migrate-after is 40s; it must be less than --stall-timeout, which is 40s": func(c *Config) { c.MigrateAfter = DefaultTimers.Stall },
+		"--stall-timeout":                                                            func(c *Config) { c.Timers.Stall = -1 },
+	} {
+		c := valid()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestWorkersAreAListWithCommas(t *testing.T) {
+	c := valid()
+	c.Worker, c.Policy, c.Migrations, c.MigrateAfter = "a:1, [::1]:2,c:3", route.PowerOfTwoPolicy, DefaultMigrations, DefaultMigrateAfter
+	workers, err := c.workers()
+	if err != nil || c.Validate() != nil || strings.Join(workers, " ") != "a:1 [::1]:2 c:3" {
+		t.Error(workers, err, c.Validate())
+	}
+	c.Timers.Stall, c.MigrateAfter = 0, time.Hour
+	if err := c.Validate(); err != nil {
+		t.Errorf("a stream that may be silent for ever: %v", err)
+	}
+}
