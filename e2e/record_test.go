@@ -20,6 +20,11 @@ type record struct {
 	Origin  string `json:"origin"`
 	Path    string `json:"path"`
 	Message string `json:"message"`
+
+	// Of "worker is healthy", and of "stream moved".
+	Worker string `json:"worker"`
+	From   string `json:"from"`
+	To     string `json:"to"`
 }
 
 // logged returns the first record that match accepts.

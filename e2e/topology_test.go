@@ -69,12 +69,18 @@ func run(t *testing.T, topology string, f flags) *whence {
 		w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat}, f.all, f.api)
 		w.api = w.processes[apiService].listening(t)
 	}
+	w.connected(t)
+	return w
+}
+
+// connected makes the clients that a test uses, and awaits that requests can be answered.
+func (w *whence) connected(t *testing.T) {
+	t.Helper()
 	transport := &http.Transport{}
 	w.http = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
 	w.client = workerv1.NewWorkerClient(dialGRPC(t, w.worker))
 	w.ready(t)
-	return w
 }
 
 // service starts one process, which logs JSON.

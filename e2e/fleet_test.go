@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	streamstory "github.com/whence-dev/whence/api-service/story"
+)
+
+// A fleet is Whence with several workers. The whence's own worker is the first of them.
+type fleet struct {
+	*whence
+	workers []*process
+}
+
+func workerName(i int) string { return fmt.Sprint(llmWorker, "/", i) }
+
+// runFleet starts Whence with n workers, and returns when all of them are used.
+func runFleet(t *testing.T, n int, f flags) *fleet {
+	t.Helper()
+	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
+	var addrs []string
+	for i := range n {
+		p := service(t, llmWorker, "127.0.0.1:0", []string{"--name", workerName(i)}, f.all, f.worker)
+		w.workers = append(w.workers, p)
+		addrs = append(addrs, p.listening(t))
+	}
+	w.processes[llmWorker], w.worker = w.workers[0], addrs[0]
+	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", strings.Join(addrs, ",")}, f.all, f.chat)
+	w.chat = w.processes[chatService].listening(t)
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat}, f.all, f.api)
+	w.api = w.processes[apiService].listening(t)
+	for i := range n {
+		w.healthy(t, workerName(i), 1)
+	}
+	w.connected(t)
+	return w
+}
+
+// healthy awaits that the chat-service has found a worker healthy so many times.
+func (w *fleet) healthy(t *testing.T, name string, times int) {
+	t.Helper()
+	seen := 0
+	w.processes[chatService].logged(t, "that "+name+" is healthy", func(r record) bool {
+		if r.Msg == "worker is healthy" && r.Worker == name {
+			seen++
+		}
+		return seen == times
+	})
+}
+
+// again starts a worker that has ended once more, where it was.
+func (w *fleet) again(t *testing.T, i, times int) {
+	t.Helper()
+	p := w.workers[i]
+	w.workers[i] = start(t, llmWorker, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...)
+	w.healthy(t, workerName(i), times)
+}
+
+// varied returns a request of some kind: greedy, seeded, penalised, with a stop string. The same number is the same request.
+func varied(i int) ask {
+	a := greedy(long, "max_tokens", 100)
+	switch i % 5 {
+	case 1:
+		a["temperature"], a["seed"] = 1, i
+	case 2:
+		a["temperature"], a["seed"], a["top_p"], a["frequency_penalty"] = 1.2, i, 0.95, 0.7
+	case 3:
+		a["repetition_penalty"], a["presence_penalty"], a["min_tokens"] = 1.2, 0.5, 80
+	case 4:
+		a["temperature"], a["seed"], a["stop"] = 0.8, i, []string{"harbor?", "\n\n"}
+	}
+	return a
+}
+
+const crowd = 20
+
+// alone returns the answers of all streams of a crowd, undisturbed.
+func (w *fleet) alone(t *testing.T) (want [crowd]streamResult) {
+	t.Helper()
+	var all [crowd]*live
+	for i := range all {
+		all[i] = w.open(t, usageOf(varied(i)))
+	}
+	for i, l := range all {
+		want[i] = streamResult{l.completed(t), l.finish, *l.usage}
+	}
+	return want
+}
+
+// A streamResult is what must not differ.
+type streamResult struct {
+	text, finish string
+	usage        usage
+}
+
+func usageOf(a ask) ask {
+	a["stream_options"] = map[string]any{"include_usage": true}
+	return a
+}
+
+// moves returns what the chat-service tells of a stream's moves.
+func moves(s streamstory.Story) []streamstory.Move {
+	for _, h := range s.Hops {
+		if h.Hop == chatService {
+			return h.Moves
+		}
+	}
+	return nil
+}
+
+func TestStreamsOutliveTheirWorker(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []struct {
+		name, reason string
+		chat         []string
+		strike       func(*testing.T, *fleet)
+	}{
+		{"killed", "peer_lost", nil, func(t *testing.T, w *fleet) { w.workers[0].kill(t) }},
+		{"drained", "draining", nil, func(t *testing.T, w *fleet) { w.workers[0].terminate(t) }},
+		{"hung", "deadline", []string{"--migrate-after", "1s"}, func(t *testing.T, w *fleet) {
+			worker := w.workers[0].cmd.Process
+			if err := worker.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = worker.Signal(syscall.SIGCONT) })
+		}},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			w := runFleet(t, 2, flags{chat: fault.chat, worker: []string{"--pace", "40", "--drain", "100ms"}})
+			want := w.alone(t)
+			var all [crowd]*live
+			for i := range all {
+				all[i] = w.open(t, usageOf(varied(i))).begun(t)
+			}
+			fault.strike(t, w)
+			moved := 0
+			for i, l := range all {
+				if got := (streamResult{l.completed(t), l.finish, *l.usage}); got != want[i] {
+					t.Errorf("stream %d: %+v, undisturbed %+v", i, got, want[i])
+				}
+				for _, m := range moves(w.why(t, l.id)) {
+					moved++
+					if m.From != workerName(0) || m.To != workerName(1) || m.Reason != fault.reason || m.Tokens == 0 {
+						t.Errorf("stream %d moved: %+v", i, m)
+					}
+					w.processes[chatService].logged(t, "that the stream moved", func(r record) bool {
+						return r.Msg == "stream moved" && r.Stream == l.id && r.Hop == chatService && r.From == m.From && r.To == m.To && r.Reason == fault.reason
+					})
+					out, err := exec.Command(binary(t, "whence"), "why", l.id, "--url", "http://"+w.api).CombinedOutput()
+					if line := fmt.Sprintf("moved from %s to %s after ", m.From, m.To); err != nil || !strings.Contains(string(out), line) {
+						t.Errorf("%q is missing: %v\n%s", line, err, out)
+					}
+				}
+			}
+			if moved < crowd/4 || moved > 3*crowd/4 {
+				t.Errorf("%d of %d streams moved", moved, crowd)
+			}
+			w.works(t)
+		})
+	}
+}
+
+func TestHungWorkerThatWakesHasNothingLeftToDo(t *testing.T) {
+	t.Parallel()
+	w := runFleet(t, 2, flags{chat: []string{"--migrate-after", "200ms"}, worker: []string{"--pace", "40"}})
+	var all [4]*live
+	for i := range all {
+		all[i] = w.open(t, greedy(long)).begun(t)
+	}
+	resume := w.hang(t)
+	for _, l := range all {
+		l.completed(t)
+	}
+	resume()
+	w.idle(t)
+	w.works(t)
+}
+
+func TestWorkersAreReplacedUnderRunningStreams(t *testing.T) {
+	t.Parallel()
+	w := runFleet(t, 2, flags{worker: []string{"--pace", "40", "--drain", "100ms"}})
+	want := w.answer(t, greedy(long, "max_tokens", 150))
+	var all [6]*live
+	for i := range all {
+		all[i] = w.open(t, greedy(long, "max_tokens", 150)).begun(t)
+	}
+	for i, p := range slices.Clone(w.workers) {
+		p.terminate(t)
+		p.exit(t)
+		w.again(t, i, 2)
+	}
+	for _, l := range all {
+		if got := l.completed(t); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		for _, m := range moves(w.why(t, l.id)) {
+			if m.Reason != "draining" {
+				t.Errorf("%+v", m)
+			}
+		}
+	}
+	if back := moves(w.why(t, all[0].id)); len(back) == 0 || back[len(back)-1].To != workerName(0) {
+		t.Errorf("%+v", back)
+	}
+}
+
+func TestStreamsEndTypedWhenNoWorkerIsLeft(t *testing.T) {
+	t.Parallel()
+	w := runFleet(t, 2, flags{worker: []string{"--pace", "40"}})
+	var all [crowd]*live
+	for i := range all {
+		all[i] = w.open(t, varied(i)).begun(t)
+	}
+	for _, p := range w.workers {
+		p.kill(t)
+	}
+	for i, l := range all {
+		e := l.failed(t)
+		byWorker := e.code() == "peer_lost" && len(e.Path) == 3 && serviceOf(e.Path[0]) == llmWorker
+		if !byWorker && e.code() != "unavailable" {
+			t.Errorf("stream %d ended with %s, path %v", i, e.code(), e.Path)
+		}
+	}
+	eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() == http.StatusServiceUnavailable })
+	r := w.post(t, greedy(short))
+	if e := r.completion(t).Error; r.status != http.StatusServiceUnavailable || e.code() != "unavailable" || r.header.Get("Retry-After") == "" {
+		t.Errorf("status %d: %s", r.status, r.body)
+	}
+	w.again(t, 1, 2)
+	w.ready(t)
+	w.works(t)
+}
+
+func TestFullWorkersHandStreamsOn(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"least-loaded", "round-robin", "power-of-two"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			w := runFleet(t, 3, flags{chat: []string{"--policy", policy}, worker: []string{"--max-running", "1", "--max-queued", "0", "--pace", "40"}})
+			var all [3]*live
+			for i := range all { // whoever is chosen, there is a place for each
+				all[i] = w.open(t, greedy(long)).begun(t)
+			}
+			r := w.post(t, greedy(short))
+			if e := r.completion(t).Error; r.status != http.StatusTooManyRequests || e.code() != "overloaded" || r.header.Get("Retry-After") == "" {
+				t.Errorf("status %d: %s", r.status, r.body)
+			}
+			for _, l := range all {
+				l.close()
+				w.clientGoneAt(t, l.id)
+			}
+		})
+	}
+}
+
+// clientGoneAt wants the hops before the workers to have logged that the client left.
+func (w *fleet) clientGoneAt(t *testing.T, stream string) {
+	t.Helper()
+	for hop, path := range map[string]string{apiService: "client > api-service", chatService: "client > api-service > chat-service"} {
+		if got := w.ended(t, hop, stream); got.Reason != "client_gone" || got.Path != path {
+			t.Errorf("%s logged reason %s, path %q", hop, got.Reason, got.Path)
+		}
+	}
+}
