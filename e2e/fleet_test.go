@@ -119,17 +119,11 @@ func TestStreamsOutliveTheirWorker(t *testing.T) {
 	for _, fault := range []struct {
 		name, reason string
 		chat         []string
-		strike       func(*testing.T, *fleet)
+		strike, mend func(*process, *testing.T)
 	}{
-		{"killed", "peer_lost", nil, func(t *testing.T, w *fleet) { w.workers[0].kill(t) }},
-		{"drained", "draining", nil, func(t *testing.T, w *fleet) { w.workers[0].terminate(t) }},
-		{"hung", "deadline", []string{"--migrate-after", "1s"}, func(t *testing.T, w *fleet) {
-			worker := w.workers[0].cmd.Process
-			if err := worker.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = worker.Signal(syscall.SIGCONT) })
-		}},
+		{"killed", "peer_lost", nil, (*process).kill, untouched},
+		{"drained", "draining", nil, (*process).terminate, untouched},
+		{"hung", "deadline", []string{"--migrate-after", "1s"}, (*process).freeze, (*process).thaw},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
@@ -139,12 +133,15 @@ func TestStreamsOutliveTheirWorker(t *testing.T) {
 			for i := range all {
 				all[i] = w.open(t, usageOf(varied(i))).begun(t)
 			}
-			fault.strike(t, w)
-			moved := 0
+			fault.strike(w.workers[0], t)
 			for i, l := range all {
 				if got := (streamResult{l.completed(t), l.finish, *l.usage}); got != want[i] {
 					t.Errorf("stream %d: %+v, undisturbed %+v", i, got, want[i])
 				}
+			}
+			fault.mend(w.workers[0], t) // or each question would wait for it
+			moved := 0
+			for i, l := range all {
 				for _, m := range moves(w.why(t, l.id)) {
 					moved++
 					if m.From != workerName(0) || m.To != workerName(1) || m.Reason != fault.reason || m.Tokens == 0 {
@@ -167,12 +164,30 @@ func TestStreamsOutliveTheirWorker(t *testing.T) {
 	}
 }
 
+func untouched(*process, *testing.T) {}
+
+// freeze keeps a process from doing anything until thaw, or the end of the test.
+func (p *process) freeze(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.thaw(t) })
+}
+
+func (p *process) thaw(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHungWorkerThatWakesHasNothingLeftToDo(t *testing.T) {
 	t.Parallel()
 	w := runFleet(t, 2, flags{chat: []string{"--migrate-after", "200ms"}, worker: []string{"--pace", "40"}})
 	var all [4]*live
 	for i := range all {
-		all[i] = w.open(t, greedy(long)).begun(t)
+		all[i] = w.open(t, greedy(long, "max_tokens", 80)).begun(t)
 	}
 	resume := w.hang(t)
 	for _, l := range all {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -54,8 +55,8 @@ func newAttempt(w *Worker, info *workerv1.InfoResponse) *attempt {
 // abandon is for an attempt that is not to start.
 func (a *attempt) abandon() { a.worker.ours.Add(-1) }
 
-// start opens the call. A stop of ctx's stream reaches it with its cause.
-func (a *attempt) start(ctx context.Context, req *workerv1.TokenRequest) {
+// start opens the call, one of calls. A stop of ctx's stream reaches it with its cause.
+func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv1.TokenRequest) {
 	calling, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	a.stop = ctl.Stop
@@ -65,10 +66,10 @@ func (a *attempt) start(ctx context.Context, req *workerv1.TokenRequest) {
 		a.worker.ours.Add(-1)
 		close(a.ended)
 	}
-	go a.run(calling, req)
+	calls.Go(func() { a.run(calling, req) })
 }
 
-// run hands on what the worker sends. Whoever started the attempt awaits its end.
+// run hands on what the worker sends.
 func (a *attempt) run(ctx context.Context, req *workerv1.TokenRequest) {
 	defer a.finish()
 	defer close(a.items)

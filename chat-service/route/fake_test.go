@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"io"
 	"iter"
 	"log/slog"
 	"sync"
@@ -164,7 +165,7 @@ func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 	opts.Self = "chat"
 	p := newPool(opts)
 	for _, f := range fakes {
-		w := &Worker{engine: func(string) Engine { return f.generate }, doubt: make(chan struct{}, 1), log: opts.Log}
+		w := &Worker{conn: io.NopCloser(nil), engine: func(string) Engine { return f.generate }, doubt: make(chan struct{}, 1), log: opts.Log}
 		w.info.Store(info(f.name))
 		w.name.Store(&f.name)
 		p.workers = append(p.workers, w)

@@ -46,6 +46,7 @@ type Pool struct {
 	opts    Options
 	workers []*Worker
 	retries budget
+	calls   sync.WaitGroup
 
 	mu     sync.Mutex         // guards the following fields
 	policy Policy             // may remember
@@ -73,8 +74,9 @@ func newPool(opts Options) *Pool {
 	return p
 }
 
-// Close closes the connections. Streams over them must have ended.
+// Close awaits the calls that streams have left behind, and closes the connections. The streams must have ended.
 func (p *Pool) Close() error {
+	p.calls.Wait()
 	var errs []error
 	for _, w := range p.workers {
 		errs = append(errs, w.conn.Close())

@@ -23,16 +23,17 @@ const retryAfter = time.Second
 
 // A relay takes one stream from worker to worker, until it ends. Its fields are owned by the stream's goroutine.
 type relay struct {
-	pool *Pool
-	req  *workerv1.TokenRequest // as it was asked, with a seed
-	room int                    // tokens that the answer may have
+	pool     *Pool
+	req      *workerv1.TokenRequest // as it was asked
+	sampling *streamv1.Sampling     // as it was asked, with a seed
+	room     int                    // tokens that the answer may have
 
-	answer   []uint32   // delivered so far; at most room
-	started  bool       // Started was delivered
-	moves    int        // since the first token
-	tried    []*Worker  // since the last token
-	attempts []*attempt // all of them
-	timer    *time.Timer
+	answer  []uint32   // delivered so far; at most room
+	started bool       // Started was delivered
+	moves   int        // since the first token
+	tried   []*Worker  // since the last token
+	behind  []*attempt // those that were silent
+	timer   *time.Timer
 }
 
 type yielder = func(*workerv1.GenerateResponse, error) bool
@@ -51,9 +52,8 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, unavailable(req, nil))
 			return
 		}
-		r := &relay{pool: p, req: seeded(req, a.info), room: room(req, a.info), timer: time.NewTimer(0)}
+		r := &relay{pool: p, req: req, sampling: seeded(req.GetSampling()), room: room(req, a.info), timer: time.NewTimer(0)}
 		defer r.timer.Stop()
-		defer r.wait()
 		for a != nil {
 			a = r.follow(ctx, a, yield)
 		}
@@ -66,20 +66,16 @@ func unavailable(req *workerv1.TokenRequest, cause error) error {
 	return e
 }
 
-// seeded returns req with a seed, so that the answer can go on elsewhere; without one where no answer can. The seed has no
-// more bits than every engine takes.
-func seeded(req *workerv1.TokenRequest, info *workerv1.InfoResponse) *workerv1.TokenRequest {
-	sampling := req.GetSampling()
-	if !info.GetContinues() || sampling != nil && sampling.Seed != nil {
-		return req
+// seeded returns sampling with a seed, so that the answer can go on elsewhere. It has no more bits than every engine takes.
+func seeded(sampling *streamv1.Sampling) *streamv1.Sampling {
+	if sampling != nil && sampling.Seed != nil {
+		return sampling
 	}
 	if sampling = proto.CloneOf(sampling); sampling == nil {
 		sampling = &streamv1.Sampling{}
 	}
 	sampling.Seed = new(uint64(rand.Int32()))
-	return &workerv1.TokenRequest{
-		StreamId: req.GetStreamId(), Model: req.GetModel(), Prompt: req.GetPrompt(), Generated: req.GetGenerated(), Sampling: sampling,
-	}
+	return sampling
 }
 
 // room returns how many tokens an answer may have: those that were asked for, or what the context leaves.
@@ -91,26 +87,31 @@ func room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 	return room
 }
 
-// wait returns when all calls are over: those that were left have told their workers why, or the grace has passed.
-func (r *relay) wait() {
-	for _, a := range r.attempts {
-		<-a.ended
-	}
-}
-
-// follow delivers what one worker sends, until the stream ends or another worker is to go on, which it returns.
+// follow delivers what one worker sends, until the stream ends or another worker is to go on, which it returns. The call is
+// over then; only one that is silent is left behind, for the pool to wait for: it must hold up neither the next worker nor
+// the ending.
 func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *attempt) {
-	r.attempts = append(r.attempts, a)
-	a.start(ctx, r.request())
+	req := r.request()
+	if !a.info.GetContinues() {
+		req = r.req // from its beginning: move sees to that
+	}
+	a.start(ctx, &r.pool.calls, req)
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
-	defer func() { a.leave(left) }()
+	behind := false
+	defer func() {
+		a.leave(left)
+		if !behind {
+			<-a.ended
+		}
+	}()
 	for {
 		it, ok := a.next(r.timer, r.patience(a))
 		if !ok {
 			silent := streamerr.New(streamerr.Deadline, "%s sent nothing for %v", a.peer, r.pool.opts.MigrateAfter)
 			a.worker.suspect()
 			if next = r.move(ctx, a, silent); next != nil || r.complete(a, yield) {
-				left = silent
+				left, behind = silent, true
+				r.behind = append(r.behind, a)
 				return next
 			}
 			continue // there is nobody else: the timers of the hops decide
@@ -133,15 +134,16 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 	}
 }
 
-// request returns what the next worker is asked for.
+// request returns what a worker is asked that can go on with the answer so far, and whose own answer others can go on with.
 func (r *relay) request() *workerv1.TokenRequest {
-	if len(r.answer) == 0 {
-		return r.req
+	req := &workerv1.TokenRequest{
+		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.sampling, Prompt: r.req.GetPrompt(), Generated: r.req.GetGenerated(),
 	}
-	return &workerv1.TokenRequest{
-		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.req.GetSampling(),
-		Prompt: slices.Concat(r.req.GetPrompt(), r.answer), Generated: r.req.GetGenerated() + uint32(len(r.answer)),
+	if len(r.answer) > 0 {
+		req.Prompt = slices.Concat(req.Prompt, r.answer)
+		req.Generated += uint32(len(r.answer))
 	}
+	return req
 }
 
 // patience returns how long a worker may be silent; 0 is for ever. A prompt takes its time between Started and the first
@@ -219,7 +221,7 @@ func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *
 		return nil
 	}
 	without := append(slices.Clone(r.tried), from.worker)
-	for _, a := range r.attempts {
+	for _, a := range r.behind {
 		select {
 		case <-a.ended:
 		default: // it has not heard yet that it was left, and would refuse the same stream once more

@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 type Worker struct {
 	// Static.
 	target  string
-	conn    *grpc.ClientConn
+	conn    io.Closer
 	client  workerv1.WorkerClient
 	health  healthpb.HealthClient
 	streams streamv1.StreamsClient
