@@ -96,7 +96,8 @@ func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
 				if w.info.Load() == nil {
 					delete(p.names, w)
 				}
-				changed(slices.ContainsFunc(p.workers, func(w *Worker) bool { return w.info.Load() != nil }))
+				healthy, _ := p.Count()
+				changed(healthy > 0)
 			})
 		})
 	}
