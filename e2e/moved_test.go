@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/route"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// workerInProcess serves the embedded model until the test is over, and returns its address.
+func workerInProcess(t *testing.T, name string, weights *tinyllama.Weights, change func(worker.Engine) worker.Engine) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := tinyllama.New(weights, tinyllama.Options{Threads: 1})
+	loop := batch.New(model, batch.Options{Model: whencetiny.Name})
+	info := func() *workerv1.InfoResponse {
+		return &workerv1.InfoResponse{ContextLength: uint32(model.ContextLength()), VocabSize: uint32(model.VocabSize()), Continues: true, Load: loop.Load()}
+	}
+	s := worker.NewServer(name, whencetiny.Name, change(loop.Generate), info, slog.New(slog.DiscardHandler))
+	s.SetHealthy(true)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { loop.Run(ctx) })
+	running.Go(func() {
+		if err := s.Serve(ctx, ln, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// TestStreamMovedAtAnyTokenIsTheUndisturbedOne cuts an answer of the embedded engine after each of its tokens, as no kill of a
+// process could, so the services are in this process, with real sockets between them.
+func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
+	t.Parallel()
+	weights, err := tinyllama.Load(whencetiny.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var loss loss
+	first := workerInProcess(t, workerName(0), weights, loss.of)
+	second := workerInProcess(t, workerName(1), weights, func(next worker.Engine) worker.Engine { return next })
+	pool := watched(t, first, second)
+
+	const tokens = 40
+	prompt := []uint32{1534, 282, 17, 94, 300, 41, 7}
+	for name, sampling := range map[string]*streamv1.Sampling{
+		"greedy":    {Temperature: new(float32(0))},
+		"seeded":    {Seed: new(uint64(3)), TopP: new(float32(0.95))},
+		"penalised": {Seed: new(uint64(3)), RepetitionPenalty: new(float32(1.2)), FrequencyPenalty: new(float32(0.6)), PresencePenalty: new(float32(0.2))},
+	} {
+		sampling.MaxTokens, sampling.IgnoreEos = new(uint32(tokens)), true
+		read := func(at int) (ids []uint32, end *streamv1.End) {
+			loss.after.Store(int64(at))
+			for out, err := range pool.Generate(t.Context(), &workerv1.TokenRequest{Model: whencetiny.Name, Prompt: prompt, Sampling: sampling}) {
+				if err != nil {
+					t.Fatalf("%s, cut after %d tokens: %v", name, at, err)
+				}
+				ids = append(ids, out.GetTokens().GetIds()...)
+				end = out.GetEnd()
+			}
+			return ids, end
+		}
+		want, _ := read(tokens + 1)
+		if len(want) != tokens {
+			t.Fatalf("%s: %d tokens", name, len(want))
+		}
+		for at := range tokens + 1 {
+			var ids []uint32
+			var end *streamv1.End
+			before := loss.count.Load()
+			eventually(t, "the first worker is chosen, as it is once it has answered a probe", func() bool {
+				ids, end = read(at)
+				return loss.count.Load() > before
+			})
+			if !slices.Equal(ids, want) || end.GetUsage().GetPromptTokens() != uint32(len(prompt)) || end.GetUsage().GetCompletionTokens() != tokens {
+				t.Errorf("%s, cut after %d tokens: %v, %v; want %v", name, at, ids, end, want)
+			}
+		}
+	}
+}
+
+// A loss ends the streams of an engine with DRAINING.
+type loss struct {
+	after atomic.Int64 // tokens
+	count atomic.Int64 // streams lost so far
+}
+
+func (l *loss) of(next worker.Engine) worker.Engine {
+	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			left := int(l.after.Load())
+			for out, err := range next(ctx, req) {
+				ids := out.GetTokens().GetIds()
+				keep := ids[:min(left, len(ids))]
+				left -= len(keep)
+				if lost := len(keep) < len(ids) || out.GetEnd() != nil && left == 0; lost {
+					l.count.Add(1)
+					if len(keep) > 0 {
+						out.GetTokens().Ids = keep
+						if !yield(out, nil) {
+							return
+						}
+					}
+					yield(nil, streamerr.New(streamerr.Draining, "lost on purpose"))
+					return
+				}
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// watched returns a pool of two workers that are healthy, of which the first is chosen.
+func watched(t *testing.T, workers ...string) *route.Pool {
+	t.Helper()
+	pool, err := route.Dial(route.Options{
+		Self: chatService, Migrations: 1, MigrateAfter: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Check: func(*workerv1.InfoResponse) error { return nil },
+		Policy: func(_ *workerv1.TokenRequest, candidates []*route.Worker) *route.Worker {
+			at := slices.IndexFunc(candidates, func(w *route.Worker) bool { return w.Name() == workerName(0) })
+			return candidates[max(at, 0)]
+		},
+	}, workers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { pool.Watch(ctx, func(bool) {}) })
+	t.Cleanup(func() {
+		cancel()
+		watching.Wait()
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, fmt.Sprint(len(workers), " workers are healthy"), func() bool {
+		healthy, known := pool.Count()
+		return healthy == known
+	})
+	return pool
+}
