@@ -106,6 +106,9 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 	}()
 	for {
 		it, ok := a.next(r.timer, r.patience(a))
+		if !ok && stream.Cause(ctx) != nil {
+			continue // it has the grace to say goodbye
+		}
 		if !ok {
 			silent := streamerr.New(streamerr.Deadline, "%s sent nothing for %v", a.peer, r.pool.opts.MigrateAfter)
 			a.worker.suspect()

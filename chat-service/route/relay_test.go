@@ -390,6 +390,30 @@ func TestStopDuringAMoveIsTheEnding(t *testing.T) {
 	}
 }
 
+func TestStoppedStreamOfADeafWorkerDoesNotMove(t *testing.T) {
+	for _, at := range []int{2, 9} { // in mid-answer, and before the End
+		synctest.Test(t, func(t *testing.T) {
+			a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
+			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			defer ctl.Release()
+			a.fault = func(tokens int) error {
+				if tokens == at {
+					time.AfterFunc(900*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.ClientGone, "gone")) })
+					return errDeaf // for a second, in which the bound is passed
+				}
+				return nil
+			}
+			var kept ledger.Ledger
+			record := kept.Open("id", "chat", "")
+			p := poolOf(t, Options{Policy: inOrder, Migrations: 1, MigrateAfter: time.Second}, a, b)
+			read(ledger.With(ctx, record), p, ask(9), nil).failed(t, streamerr.ClientGone, "")
+			if err := p.Close(); err != nil || len(b.asked) != 0 || len(record.Proto().GetMoves()) != 0 {
+				t.Error(err, b.asked, record.Proto().GetMoves())
+			}
+		})
+	}
+}
+
 func TestSilentWorkerIsToldWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
