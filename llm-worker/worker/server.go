@@ -59,15 +59,18 @@ func (s *Server) Measure(h *metrics.Hop) { s.hop.Metrics = h }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, rpc.Worker, s.checkModel)
+	return rpc.Serve(&s.hop, st, rpc.Worker, s.check)
 }
 
-// checkModel refuses requests for a model that is not here.
-func (s *Server) checkModel(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+// check refuses requests for a model that is not here, and answers of others that the engine could not go on with exactly.
+func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	if m := req.GetModel(); m != "" && m != s.model {
 		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", s.model, m)
 		e.Param = "model"
 		return stream.Fail[*workerv1.GenerateResponse](e)
+	}
+	if n := req.GetGenerated(); n > 0 && !s.info().GetContinues() {
+		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine goes on with no answer that it has not begun", n))
 	}
 	return s.engine(ctx, req)
 }

@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"log/slog"
 	"net"
 	"sync"
@@ -117,6 +119,41 @@ func TestWrongModelAndBadSamplingAreRefusedByName(t *testing.T) {
 		}
 		if e := streamerr.As(last); last == nil || e.Reason != c.reason || e.Param != c.param {
 			t.Errorf("%s: %v (param %q)", name, last, e.Param)
+		}
+	}
+}
+
+func TestEngineThatCannotGoOnIsNotAskedTo(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return stream.Fail[*workerv1.GenerateResponse](errors.New("the engine was asked"))
+	}
+	info := func() *workerv1.InfoResponse { return &workerv1.InfoResponse{} }
+	s := worker.NewServer("w", "m", engine, info, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(ctx, ln, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	cc, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cc.Close()
+		cancel()
+		wg.Wait()
+	}()
+	req := request(5)
+	req.Generated = 2
+	for _, err := range rpc.Dial("caller", "w", workerv1.NewWorkerClient(cc).Generate, rpc.Worker)(t.Context(), req) {
+		if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param != "generated" {
+			t.Error(err)
 		}
 	}
 }
