@@ -88,14 +88,16 @@ func (c *Config) Validate() error {
 	if c.Migrations < 0 || c.MigrateAfter < 0 {
 		return errors.New("--migrations and --migrate-after must not be negative")
 	}
-	if c.MigrateAfter > 0 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {
-		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
-	}
 	if _, err := route.NewPolicy(c.Policy); err != nil {
 		return fmt.Errorf("--policy: %w", err)
 	}
-	if _, err := c.workers(); err != nil {
+	workers, err := c.workers()
+	if err != nil {
 		return fmt.Errorf("--worker: %w", err)
+	}
+	// A lone worker is never left, so its streams may have any timers.
+	if len(workers) > 1 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {
+		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
 	}
 	return c.Timers.Validate()
 }

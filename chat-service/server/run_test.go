@@ -29,7 +29,7 @@ func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
 		"--policy: there is no policy \"best\"":                                      func(c *Config) { c.Policy = "best" },
 		"--migrations":                                                               func(c *Config) { c.Migrations = -1 },
 		"and --migrate-after must not be negative":                                   func(c *Config) { c.MigrateAfter = -1 },
-		"--migrate-after is 40s; it must be less than --stall-timeout, which is 40s": func(c *Config) { c.MigrateAfter = DefaultTimers.Stall },
+		"--migrate-after is 40s; it must be less than --stall-timeout, which is 40s": func(c *Config) { c.Worker, c.MigrateAfter = "h:1,h:2", DefaultTimers.Stall },
 		"--stall-timeout":                                                            func(c *Config) { c.Timers.Stall = -1 },
 	} {
 		c := valid()
@@ -50,5 +50,9 @@ func TestWorkersAreAListWithCommas(t *testing.T) {
 	c.Timers.Stall, c.MigrateAfter = 0, time.Hour
 	if err := c.Validate(); err != nil {
 		t.Errorf("a stream that may be silent for ever: %v", err)
+	}
+	c.Worker, c.Timers.Stall = "a:1", time.Second
+	if err := c.Validate(); err != nil {
+		t.Errorf("a worker that is never left: %v", err)
 	}
 }
