@@ -27,6 +27,9 @@ const (
 	left = "left" // the client has closed it
 )
 
+// workers are those of a mob.
+var workers = []string{"llm-worker/0", "llm-worker/1"}
+
 // A visit is one request, as its client saw it.
 type visit struct {
 	id         string
@@ -55,8 +58,10 @@ type mob struct {
 // request ends once on every hop that lived to tell, as its client saw it, and no failure is anywhere a success.
 func TestChaos(t *testing.T) {
 	m := &mob{t: t, args: map[string][]string{}, addrs: map[string]string{}, procs: map[string][]*process{}}
-	m.raise(work, "--pace", "200", "--drain", "200ms")
-	m.raise(chatService, "--worker", m.addrs[work], "--drain", "200ms")
+	for _, hop := range workers {
+		m.raise(hop, "--pace", "200", "--drain", "200ms")
+	}
+	m.raise(chatService, "--worker", m.addrs[workers[0]]+","+m.addrs[workers[1]], "--drain", "200ms")
 	for _, hop := range []string{api0, api1} {
 		m.raise(hop, "--chat", m.addrs[chatService], "--drain", "200ms")
 	}
@@ -131,7 +136,7 @@ func (m *mob) crowd(n int) []visit {
 // strike does something to a process, and sees that it answers again.
 func (m *mob) strike() {
 	m.t.Helper()
-	hop := []string{work, work, chatService, chatService, api0, api1}[rand.IntN(6)]
+	hop := []string{workers[0], workers[1], chatService, chatService, api0, api1}[rand.IntN(6)]
 	b := blow{hop: hop, signal: []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[rand.IntN(3)], begun: time.Now()}
 	p := m.procs[hop][len(m.procs[hop])-1]
 	switch b.signal {
@@ -296,16 +301,7 @@ func (b books) audit(t *testing.T, visits []visit, blows []blow) {
 		case v.outcome != cut && ends[0] != v.outcome:
 			t.Errorf("%s: %s logged %s; the client saw %s", v.id, v.api, ends[0], v.outcome)
 		}
-		for _, hop := range []string{chatService, work} {
-			switch ends := b[hop][v.id]; {
-			case len(ends) > 1:
-				t.Errorf("%s: %s logged %v", v.id, hop, ends)
-			case v.outcome == done && !killed(hop) && (len(ends) == 0 || ends[0] != done):
-				t.Errorf("%s: %s logged %v; the client saw a success", v.id, hop, ends)
-			case len(ends) == 1 && ends[0] == done && v.outcome != done && v.outcome != left && v.outcome != cut && !killed(hop) && !killed(chatService):
-				t.Errorf("%s: %s logged a success; the client saw %s", v.id, hop, v.outcome)
-			}
-		}
+		b.auditBelow(t, v, killed)
 	}
 	for hop, streams := range b {
 		for id := range streams {
@@ -313,5 +309,35 @@ func (b books) audit(t *testing.T, visits []visit, blows []blow) {
 				t.Errorf("%s logged %s, which nobody sent", hop, id)
 			}
 		}
+	}
+}
+
+// auditBelow compares what a client saw with what chat-service and workers logged. A stream that has moved has ended on each
+// worker that it was on, and was a success on the last one only.
+func (b books) auditBelow(t *testing.T, v visit, killed func(hop string) bool) {
+	t.Helper()
+	chat := b[chatService][v.id]
+	var work []string
+	lost := killed(chatService)
+	for _, hop := range workers {
+		work = append(work, b[hop][v.id]...)
+		lost = lost || killed(hop)
+	}
+	successes := 0
+	for _, end := range work {
+		if end == done {
+			successes++
+		}
+	}
+	seen := v.outcome == done || v.outcome == left || v.outcome == cut
+	switch {
+	case len(chat) > 1:
+		t.Errorf("%s: chat-service logged %v", v.id, chat)
+	case successes > 1:
+		t.Errorf("%s: workers logged %v", v.id, work)
+	case v.outcome == done && !lost && (len(chat) == 0 || chat[0] != done || successes == 0):
+		t.Errorf("%s: chat-service logged %v, workers %v; the client saw a success", v.id, chat, work)
+	case !seen && !lost && (len(chat) == 1 && chat[0] == done || successes > 0):
+		t.Errorf("%s: chat-service logged %v, workers %v; the client saw %s", v.id, chat, work, v.outcome)
 	}
 }

@@ -22,12 +22,14 @@ const (
 	api0 = "api-service/0"
 	api1 = "api-service/1" // another replica, in front of the same chat-service
 	work = "llm-worker/0"
+	lost = "llm-worker/1" // what a stream is on that moves to llm-worker/0
 )
 
 // A scene is a path of separate processes, with two api-services, for one row of the table: a stream, and what ends it.
 type scene struct {
 	*whence // through api-service/0
 	t       *testing.T
+	flags   flags
 	id      string              // of the stream
 	procs   map[string]*process // by hop
 	addrs   map[string]string   // by hop
@@ -37,11 +39,18 @@ type scene struct {
 // stage starts the processes of a row, and returns when they answer. Those of the services are built with faults in them.
 func stage(t *testing.T, id string, f flags) *scene {
 	t.Helper()
-	s := &scene{t: t, id: id, procs: map[string]*process{}, addrs: map[string]string{}}
-	s.start(llmWorker, work, f.all, f.worker)
-	s.start(chatService, chatService, []string{"--worker", s.addrs[work]}, f.all, f.chat)
+	s := &scene{t: t, flags: f, id: id, procs: map[string]*process{}, addrs: map[string]string{}}
+	workers := ""
+	if f.moves {
+		s.start(llmWorker, lost, "127.0.0.1:0", f.all, f.worker)
+		s.addrs[work] = freeAddr(t)
+		workers = s.addrs[lost] + ","
+	} else {
+		s.start(llmWorker, work, "127.0.0.1:0", f.all, f.worker)
+	}
+	s.start(chatService, chatService, "127.0.0.1:0", []string{"--worker", workers + s.addrs[work]}, f.all, f.chat)
 	for _, hop := range []string{api0, api1} {
-		s.start(apiService, hop, []string{"--chat", s.addrs[chatService]}, f.all, f.api)
+		s.start(apiService, hop, "127.0.0.1:0", []string{"--chat", s.addrs[chatService]}, f.all, f.api)
 	}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -54,9 +63,20 @@ func stage(t *testing.T, id string, f flags) *scene {
 	return s
 }
 
-func (s *scene) start(service, hop string, args ...[]string) {
+// freeAddr is where nobody listens yet.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func (s *scene) start(service, hop, listen string, args ...[]string) {
 	s.t.Helper()
-	all := append([]string{service, "--listen", "127.0.0.1:0", "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0"}, slices.Concat(args...)...)
+	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0"}, slices.Concat(args...)...)
 	s.procs[hop] = start(s.t, "faulty", all...)
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 var (
@@ -101,6 +102,16 @@ var rows = []row{
 		s.fault(l.close)
 		return nil
 	}},
+	{name: "llm-worker is killed, another goes on", flags: flags{moves: true, worker: slow.worker}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.moved("peer_lost", func() { s.procs[lost].kill(s.t) })
+	}},
+	{name: "llm-worker drains, another goes on", flags: drain(flags{moves: true, worker: slow.worker}), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.moved("draining", func() { s.procs[lost].terminate(s.t) })
+	}},
+	{name: "llm-worker hangs, another goes on", flags: flags{moves: true, worker: slow.worker, chat: []string{"--migrate-after", "500ms"}}, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		defer s.signal(lost, syscall.SIGCONT)
+		return s.moved("deadline", func() { s.signal(lost, syscall.SIGSTOP) })
+	}},
 	{name: "llm-worker is killed", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal { return s.killed(work) }},
 	{name: "llm-worker hangs", flags: flags{worker: slow.worker, chat: []string{"--stall-timeout", "500ms"}}, reason: "deadline", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		l := s.open()
@@ -178,6 +189,23 @@ func (s *scene) betrayed() *refusal { return s.open().failed(s.t) }
 
 // refused is a request that does not become a stream.
 func (s *scene) refused() *refusal { return s.whole(greedy(short)) }
+
+// moved is a stream whose worker is lost in mid-stream while another one is healthy: its client must not notice.
+func (s *scene) moved(why string, lose func()) *refusal {
+	l := s.open("max_tokens", 240)
+	s.start(llmWorker, work, s.addrs[work], s.flags.all, s.flags.worker)
+	s.procs[chatService].logged(s.t, work+" is healthy", func(r record) bool { return r.Msg == "worker is healthy" && r.Worker == work })
+	s.fault(lose)
+	got := l.completed(s.t)
+	if want := run(s.t, allInOne, flags{}).answer(s.t, greedy(long, "max_tokens", 240)); got != want {
+		s.t.Errorf("the client reads %q, undisturbed it is %q", got, want)
+	}
+	moves := s.record(chatService).GetMoves()
+	if len(moves) != 1 || moves[0].GetFrom() != lost || moves[0].GetTo() != work || streamerr.Reason(moves[0].GetReason()).String() != why {
+		s.t.Errorf("the ledger tells of the moves %v", moves)
+	}
+	return nil
+}
 
 // killed ends a process without a word.
 func (s *scene) killed(hop string) *refusal {
