@@ -39,6 +39,7 @@ type flags struct {
 type whence struct {
 	topology          string
 	api, chat, worker string              // host:port
+	tls               bool                // of api
 	processes         map[string]*process // by service; the same one three times where there is but one
 	http              *http.Client        // closed after the test
 	client            workerv1.WorkerClient
@@ -122,7 +123,12 @@ func (p *process) greeting(t *testing.T) (chat, worker string) {
 	return found[1], found[2]
 }
 
-func (w *whence) url(path string) string { return "http://" + w.api + path }
+func (w *whence) url(path string) string {
+	if w.tls {
+		return "https://" + w.api + path
+	}
+	return "http://" + w.api + path
+}
 
 // readiness is the status of /readyz, or 0 while nobody listens.
 func (w *whence) readiness() int {

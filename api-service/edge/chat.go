@@ -34,7 +34,7 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, end, err := e.hop.Begin(conn, &in.Request.StreamId, c.RemoteAddr().String(), gone)
+	ctx, end, err := e.hop.Begin(conn, &in.Request.StreamId, e.peer(c), gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(requestIDHeader, "a live stream has the %s %q; leave it out, or make it unique", requestIDHeader, id)

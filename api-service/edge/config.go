@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/front"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -28,9 +29,12 @@ type Config struct {
 	MaxUnsent     int           // bytes that wait in the kernel for a slow client; with more, writes to it block. 0 is no bound
 	HeadersAfter  time.Duration // how long a stream's status waits for the request to be found valid
 	Timers        rpc.Timers
-	Metrics       *metrics.Metrics // nil for none
-	Grace         time.Duration    // for streams that run when the process drains
-	Stage         Stage            // put around the chat-service by a program that builds this service in; nil is none
+	TLS           front.Config // its timeouts are those above
+	// TrustForwarded has the last address of X-Forwarded-For be the client's: whoever connects is a proxy of ours.
+	TrustForwarded bool
+	Metrics        *metrics.Metrics // nil for none
+	Grace          time.Duration    // for streams that run when the process drains
+	Stage          Stage            // put around the chat-service by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -64,6 +68,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
+	c.TLS.Flags(fs)
 	c.HTTPFlags(fs)
 }
 
@@ -74,6 +79,7 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits for the request to be found valid; past it the status is 200 and a refusal comes as an event")
 	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take; past it the reader is too slow")
 	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave what was sent to it unacknowledged; past it it counts as gone; 0 for the system's own limit")
+	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For for the client's: all that connects are proxies that set it")
 	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "`bytes` that wait in the kernel for a slow client at most; with more, writes to it block; 0 for the system's own limit")
 }
 
@@ -95,15 +101,20 @@ func (c *Config) Validate() error {
 	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
 		return fmt.Errorf("--chat: %w", err)
 	}
+	if err := c.TLS.Validate(); err != nil {
+		return err
+	}
 	return c.Timers.Validate()
 }
 
 // Run serves on ln until ctx is done and the streams have drained.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
+	c.TrustForwarded = c.TrustForwarded || c.TLS.On()
 	e, err := New(c, log)
 	if err != nil {
 		return err
 	}
 	defer e.Close() //nolint:errcheck // nothing is lost: the streams have drained
-	return e.Serve(ctx, ln)
+	c.TLS.ReadTimeout, c.TLS.WriteTimeout, c.TLS.ClientTimeout = c.ReadTimeout, c.WriteTimeout, c.ClientTimeout
+	return front.Run(ctx, c.TLS, ln, log, e.Serve)
 }

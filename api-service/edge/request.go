@@ -31,6 +31,17 @@ func requestID(c *app.RequestContext) string {
 	return id
 }
 
+// peer is the client's address, for people.
+func (e *Edge) peer(c *app.RequestContext) string {
+	if e.config.TrustForwarded {
+		all := string(c.GetHeader("X-Forwarded-For"))
+		if last := strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:]); last != "" {
+			return last
+		}
+	}
+	return c.RemoteAddr().String()
+}
+
 // timeoutHeader says, in seconds, how long the answer may take; it wins over the body's timeout.
 const timeoutHeader = "X-Request-Timeout"
 

@@ -73,6 +73,7 @@ type events struct {
 func (e *events) open() *sse.Writer {
 	if e.w == nil {
 		e.c.Header("X-Accel-Buffering", "no")
+		unchunked(e.c)
 		e.w = sse.NewWriter(e.c)
 	}
 	return e.w

@@ -1,0 +1,29 @@
+package front
+
+import (
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A listener gives up connections whose peer has acknowledged nothing for the timeout.
+type listener struct {
+	net.Listener
+	timeout time.Duration
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok && l.timeout > 0 {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.timeout.Milliseconds())) // else the kernel's own, minutes
+			})
+		}
+	}
+	return conn, nil
+}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package front
+
+import (
+	"net"
+	"time"
+)
+
+// A listener is one; which peers have vanished is left to the system's own time-outs.
+type listener struct {
+	net.Listener
+	timeout time.Duration
+}

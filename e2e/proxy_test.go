@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// proxies are what people put before api-service, each with how it is started in front of one, and returns where it listens.
+var proxies = []struct {
+	name  string
+	start func(t *testing.T, api string) (addr string)
+}{
+	{"nginx", func(t *testing.T, api string) string { return nginx(t, api, "include whence.conf;") }},
+	// As it is without a word on it: HTTP/1.0, a connection for each request, and buffers.
+	{"nginx, plain", func(t *testing.T, api string) string {
+		return nginx(t, api, "location / { proxy_pass http://whence; }")
+	}},
+	{"haproxy", haproxy},
+}
+
+// nginx starts one whose server block is this.
+func nginx(t *testing.T, api, server string) string {
+	t.Helper()
+	dir, addr := t.TempDir(), freeAddr(t)
+	snippet, err := os.ReadFile("../deploy/nginx/whence.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf(`
+daemon off; worker_processes 1; pid nginx.pid; error_log stderr;
+events {}
+http {
+	access_log off;
+	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+	upstream whence { server %s; keepalive 4; }
+	server { listen %s; %s }
+}`, api, addr, server)
+	for name, text := range map[string]string{"whence.conf": string(snippet), "nginx.conf": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	helper(t, syscall.SIGTERM, nil, tool(t, "nginx", "/usr/sbin/nginx"), "-p", dir, "-c", "nginx.conf", "-e", "stderr")
+	return addr
+}
+
+func haproxy(t *testing.T, api string) string {
+	t.Helper()
+	addr := freeAddr(t)
+	env := []string{"WHENCE_BIND=" + addr, "WHENCE_API=" + api}
+	helper(t, syscall.SIGUSR1, env, tool(t, "haproxy", "/usr/sbin/haproxy"), "-q", "-db", "-f", "../deploy/haproxy/whence.cfg")
+	return addr
+}
+
+// helper runs somebody else's server until the test is over.
+func helper(t *testing.T, end syscall.Signal, env []string, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	out := newLines()
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(cleanEnv(), env...), out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(end)
+		_ = cmd.Wait() // its status says which signal it was
+		if t.Failed() {
+			t.Logf("%s said:\n%s", name, out)
+		}
+	})
+}
+
+// TestProxiesPassTokensAndDepartures: through each of them an answer is the same, tokens come one by one while the stream
+// runs, and a client that leaves has left for the engine, too.
+func TestProxiesPassTokensAndDepartures(t *testing.T) {
+	t.Parallel()
+	for _, p := range proxies {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			w := run(t, separate, flags{api: []string{"--trust-forwarded"}, worker: []string{"--pace", "40"}})
+			want := w.answer(t, greedy("What is 2 + 3?"))
+			direct := *w
+			w.api = p.start(t, w.api)
+			w.ready(t)
+			if got := w.open(t, greedy("What is 2 + 3?")).completed(t); got != want {
+				t.Errorf("a stream is %q, want %q", got, want)
+			}
+			if got := w.answer(t, greedy("What is 2 + 3?")); got != want {
+				t.Errorf("a whole answer is %q, want %q", got, want)
+			}
+			l := w.open(t, greedy(long)).begun(t)
+			if s := direct.why(t, l.id); s.State != "live" {
+				t.Errorf("when the first text came the stream was %s", s.State)
+			} else if p.name != "nginx, plain" && !strings.HasPrefix(s.Hops[0].Peer, "127.0.0.1") {
+				t.Errorf("the client is at %q", s.Hops[0].Peer)
+			}
+			l.close()
+			w.idle(t)
+			w.clientGone(t, l.id)
+		})
+	}
+}
+
+// TestOldClientsGetNoChunks: of HTTP/1.0, which has none.
+func TestOldClientsGetNoChunks(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		want := w.answer(t, greedy(short))
+		body := `{"model":"` + model + `","stream":true,"temperature":0,"messages":[{"role":"user","content":"` + short + `"}]}`
+		conn := w.connect(t)
+		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		r := bufio.NewReader(conn)
+		var header strings.Builder
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if header.WriteString(line); line == "\r\n" {
+				break
+			}
+		}
+		if h := header.String(); !strings.Contains(h, " 200 OK\r\n") || strings.Contains(h, "chunked") || !strings.Contains(h, "Connection: close\r\n") {
+			t.Errorf("the header is %q", h)
+		}
+		l := &live{frames: r}
+		for {
+			if _, err := l.next(); err == io.EOF { //nolint:errorlint // as frame returns it
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l.text.String() != want || !l.done {
+			t.Errorf("the stream is %q, [DONE] %t", l.text.String(), l.done)
+		}
+	})
+}

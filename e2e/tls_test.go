@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A certificate is one in files.
+type certificate struct {
+	cert, key string // files
+	serial    int64
+}
+
+// issue writes a new certificate of the loopback's into the files.
+func (c *certificate) issue(t *testing.T) *x509.CertPool {
+	t.Helper()
+	c.serial++
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(c.serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{c.cert: {Type: "CERTIFICATE", Bytes: der}, c.key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return pool
+}
+
+// secured is w through an api-service that speaks TLS.
+func (w *whence) secured(t *testing.T, api string, roots *x509.CertPool, h2 bool) *whence {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: h2, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(!h2)
+	transport.Protocols.SetHTTP2(h2)
+	t.Cleanup(transport.CloseIdleConnections)
+	s := *w
+	s.api, s.tls, s.http = api, true, &http.Client{Transport: transport}
+	return &s
+}
+
+func TestTLSStreamsStopsAndRenews(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{worker: []string{"--pace", "200"}})
+	dir := t.TempDir()
+	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	roots := pair.issue(t)
+	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--name", "api-service/tls", "--tls-cert", pair.cert, "--tls-key", pair.key})
+	api := p.listening(t)
+	want := w.answer(t, greedy(short))
+	for _, h2 := range []bool{false, true} {
+		s := w.secured(t, api, roots, h2)
+		s.ready(t)
+		if got := s.answer(t, greedy(short)); got != want {
+			t.Errorf("HTTP/2 %t: a whole answer is %q, want %q", h2, got, want)
+		}
+		var wg sync.WaitGroup
+		for range 30 { // an answer that is cut somewhere on the way has no [DONE]
+			l := s.open(t, greedy(short))
+			wg.Go(func() {
+				if e := l.rest(t); !e.done || e.text.String() != want {
+					t.Errorf("HTTP/2 %t: a stream is %q, [DONE] %t", h2, e.text.String(), e.done)
+				}
+			})
+		}
+		wg.Wait()
+		l := s.open(t, greedy(long)).begun(t)
+		if proto := l.resp.ProtoMajor; (proto == 2) != h2 {
+			t.Errorf("HTTP/2 %t: the response is of HTTP/%d", h2, proto)
+		}
+		l.close()
+		w.idle(t)
+		r := w.ended(t, "llm-worker/0", l.id)
+		if want := "client > api-service/tls > chat-service > llm-worker/0"; r.Reason != "client_gone" || r.Path != want {
+			t.Errorf("HTTP/2 %t: the worker logged reason %s, path %q", h2, r.Reason, r.Path)
+		}
+		failed := s.open(t, greedy(long)).begun(t)
+		w.cancel(t, w.api, failed.id)
+		if e := failed.failed(t); e.code() != "user_stop" {
+			t.Errorf("HTTP/2 %t: a stopped stream ends with %s", h2, e.code())
+		}
+	}
+
+	renewed := pair.issue(t)
+	eventually(t, "the new certificate is served", func() bool {
+		resp, err := w.secured(t, api, renewed, true).http.Get(fmt.Sprintf("https://%s/healthz", api))
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return true
+	})
+	if resp, err := w.http.Get("http://" + api + "/healthz"); err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			t.Error("plain HTTP is answered on the port of TLS")
+		}
+	}
+}
+
+func TestKilledEdgeBehindTLSNeverLooksLikeAnEnd(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{worker: []string{"--pace", "40"}})
+	dir := t.TempDir()
+	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	roots := pair.issue(t)
+	p := service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat, "--tls-cert", pair.cert, "--tls-key", pair.key})
+	s := w.secured(t, p.listening(t), roots, true)
+	l := s.open(t, greedy(long)).begun(t)
+	p.kill(t)
+	for {
+		if _, err := l.next(); err != nil {
+			break
+		}
+	}
+	if l.done || l.finish != "" {
+		t.Error("the stream claims to be complete")
+	}
+	w.idle(t)
+}
