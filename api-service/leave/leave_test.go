@@ -1,0 +1,174 @@
+package leave_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func TestPoliciesAreReadAndWritten(t *testing.T) {
+	for text, want := range map[string]leave.Policy{
+		"cancel": {}, "detach": {Kind: leave.Detach}, " drain ": {Kind: leave.Drain}, "linger:1m30s": {Kind: leave.Linger, For: 90 * time.Second},
+	} {
+		p, err := leave.Parse(text)
+		if err != nil || p != want {
+			t.Errorf("%q: %v, %v", text, p, err)
+		}
+		if again, err := leave.Parse(p.String()); again != p || err != nil {
+			t.Errorf("%q: %v, %v", p, again, err)
+		}
+	}
+	for _, text := range []string{"", "stay", "linger", "linger:", "linger:0s", "linger:-1s", "linger:2h", "linger:5", "cancel:1s", "Cancel"} {
+		if p, err := leave.Parse(text); !errors.Is(err, streamerr.Invalid) || streamerr.As(err).Param != leave.Header {
+			t.Errorf("%q is %v, %v", text, p, err)
+		}
+	}
+}
+
+// A stream notes what its watch does to it.
+type stream struct {
+	mu      sync.Mutex
+	cause   *streamerr.Error
+	dropped bool
+	ago     time.Duration
+	seen    bool
+}
+
+func (s *stream) note(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *stream) watch(p leave.Policy) *leave.Watch {
+	return leave.New(p, leave.Stream{
+		Stop: func(cause *streamerr.Error) { s.note(func() { s.cause = cause }) },
+		Drop: func() { s.note(func() { s.dropped = true }) },
+		Seen: func() (ago time.Duration, ok bool) { s.note(func() { ago, ok = s.ago, s.seen }); return ago, ok },
+	})
+}
+
+func (s *stream) reason() streamerr.Reason {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause == nil {
+		return streamerr.Unspecified
+	}
+	return s.cause.Reason
+}
+
+var slow = streamerr.New(streamerr.SlowReader, "asleep")
+
+func TestCancelEndsTheStreamWithTheCauseOfTheLastReader(t *testing.T) {
+	var s stream
+	w := s.watch(leave.Policy{})
+	defer w.End()
+	w.Enter()
+	w.Enter()
+	w.Leave(streamerr.New(streamerr.ClientGone, "gone"))
+	if s.cause != nil {
+		t.Fatal("it ended under a reader")
+	}
+	if w.Leave(slow); s.cause != slow {
+		t.Fatal(s.cause)
+	}
+}
+
+func TestAStreamWaitsForItsFirstReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s stream
+		w := s.watch(leave.Policy{})
+		defer w.End()
+		time.Sleep(29 * time.Second)
+		if s.reason() != streamerr.Unspecified {
+			t.Fatal("it did not wait", s.cause)
+		}
+		time.Sleep(2 * time.Second)
+		if s.reason() != streamerr.ClientGone || s.cause.Path.String() != "client" {
+			t.Fatal(s.cause)
+		}
+	})
+}
+
+func TestLingerWaitsForSomebodyToComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s stream
+		w := s.watch(leave.Policy{Kind: leave.Linger, For: 10 * time.Second})
+		defer w.End()
+		for range 3 {
+			time.Sleep(9 * time.Second)
+			w.Enter()
+			time.Sleep(time.Minute)
+			w.Leave(slow)
+		}
+		time.Sleep(9 * time.Second)
+		if s.reason() != streamerr.Unspecified {
+			t.Fatal("it did not wait", s.cause)
+		}
+		time.Sleep(2 * time.Second)
+		if s.reason() != streamerr.ClientGone || s.cause.Message != "nobody has read the stream for 10s" {
+			t.Fatal(s.cause)
+		}
+	})
+}
+
+func TestReadersOfOtherInstancesCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, p := range []leave.Policy{{}, {Kind: leave.Linger, For: 5 * time.Second}} {
+			s := stream{seen: true, ago: time.Second}
+			w := s.watch(p)
+			w.Enter()
+			w.Leave(slow)
+			time.Sleep(time.Minute) // seen each time
+			if s.reason() != streamerr.Unspecified {
+				t.Fatal(p, "it ended under a reader elsewhere", s.cause)
+			}
+			s.note(func() { s.ago = time.Minute })
+			time.Sleep(10 * time.Second)
+			if s.reason() == streamerr.Unspecified {
+				t.Fatal(p, "nobody reads, and it runs")
+			}
+			w.End()
+		}
+	})
+}
+
+func TestDetachAndDrainRunOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, kind := range []leave.Kind{leave.Detach, leave.Drain} {
+			var s stream
+			w := s.watch(leave.Policy{Kind: kind})
+			time.Sleep(time.Hour)
+			w.Enter()
+			w.Leave(slow)
+			time.Sleep(time.Hour)
+			if s.reason() != streamerr.Unspecified || s.dropped != (kind == leave.Drain) {
+				t.Errorf("%d: %v, dropped %t", kind, s.cause, s.dropped)
+			}
+			w.End()
+		}
+	})
+}
+
+func TestEndedStreamIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s stream
+		w := s.watch(leave.Policy{Kind: leave.Linger, For: time.Second})
+		w.Enter()
+		w.End()
+		w.Leave(slow)
+		time.Sleep(time.Minute)
+		if s.reason() != streamerr.Unspecified {
+			t.Error(s.cause)
+		}
+	})
+}
