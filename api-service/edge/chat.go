@@ -7,57 +7,81 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/edge/pulse"
+	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // chatCompletions is POST /v1/chat/completions. conn is done when the client closes its connection.
 func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 	id := requestID(c)
-	body, err := e.readBody(c)
+	in, policy, _, err := e.readChat(c, e.config.Leave)
 	if err != nil {
-		e.refuse(c, statusOf(err), err)
-		return
-	}
-	in, err := openai.ParseChat(body)
-	if err != nil {
-		e.refuse(c, statusOf(err), err)
-		return
-	}
-	if in.Timeout, err = timeout(c, in.Timeout); err != nil {
 		e.refuse(c, statusOf(err), err)
 		return
 	}
 	in.Request.StreamId = id
-	ctx, end, err := e.hop.Begin(conn, &in.Request.StreamId, e.peer(c), gone)
+	var kept *replay.Head
+	if policy.Keeps() {
+		if kept, err = e.keep(conn, c, id, "", ""); err != nil {
+			e.refuse(c, statusOf(err), err)
+			return
+		}
+		c.Header(tokenHeader, e.made(*kept).Token)
+	}
+	ctx, r, err := e.begin(conn, in, policy, e.peer(c), kept)
 	if err != nil {
-		if streamerr.As(err).Param != "" {
-			err = streamerr.InvalidParam(requestIDHeader, "a live stream has the %s %q; leave it out, or make it unique", requestIDHeader, id)
+		if kept != nil {
+			e.replay.Forget(conn, id)
 		}
 		e.refuse(c, statusOf(err), err)
 		return
 	}
-	defer end()
-	defer e.feel(c, stream.ControlOf(ctx))()
-	ctx = rpc.WithDeadline(ctx, in.Timeout)
+	defer r.close()
+	r.enter()
+	defer context.AfterFunc(conn, func() { r.leave(gone()) })()
+	defer pulse.Feel(c.GetConn(), e.config.ClientTimeout, vanished(r.leave))()
 	if in.Stream {
-		e.stream(ctx, c, in)
-		return
+		e.stream(ctx, c, in, r)
+	} else {
+		e.complete(ctx, c, in, r)
 	}
-	e.complete(ctx, c, in)
+	if r.kept && !r.started {
+		e.replay.Forget(conn, id) // it was refused, and the client knows
+	}
+}
+
+// readChat reads a request for a stream, and how it may be left: by its header, or as otherwise says. It returns the body, too.
+func (e *Edge) readChat(c *app.RequestContext, otherwise leave.Policy) (*openai.Chat, leave.Policy, []byte, error) {
+	body, err := e.readBody(c)
+	if err != nil {
+		return nil, otherwise, nil, err
+	}
+	in, err := openai.ParseChat(body)
+	if err != nil {
+		return nil, otherwise, nil, err
+	}
+	if in.Timeout, err = timeout(c, in.Timeout); err != nil {
+		return nil, otherwise, nil, err
+	}
+	policy := otherwise
+	if header := string(c.GetHeader(leave.Header)); header != "" {
+		policy, err = leave.Parse(header)
+	}
+	return in, policy, body, err
 }
 
 // complete answers with one body. Where the client has left, nobody sees the status.
-func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.Chat) {
+func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.Chat, r *run) {
 	var started *streamv1.Started
 	var text strings.Builder // bounded by the model's context
 	var body []byte
-	o := rpc.Drive(ctx, e.hop, rpc.Chat, e.chat, in.Request, func(out *chatv1.GenerateResponse) error {
+	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			started = m.Started

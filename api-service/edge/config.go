@@ -6,10 +6,13 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/front"
+	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -28,6 +31,12 @@ type Config struct {
 	ClientTimeout time.Duration
 	MaxUnsent     int           // bytes that wait in the kernel for a slow client; with more, writes to it block. 0 is no bound
 	HeadersAfter  time.Duration // how long a stream's status waits for the request to be found valid
+	KeepAlive     time.Duration // without an event until a reader gets a comment; 0 is never
+	Leave         leave.Policy  // for streams that are read by the request that made them
+	LeaveEvents   leave.Policy  // for those of POST /v1/streams
+	Replay        replay.Limits // of what streams have said, for readers that come late or come back
+	TokenKey      string        // signs read tokens; the same for all instances; "" is one that nobody knows
+	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
 	Timers        rpc.Timers
 	TLS           front.Config // its timeouts are those above
 	// TrustForwarded has the last address of X-Forwarded-For be the client's: whoever connects is a proxy of ours.
@@ -53,9 +62,14 @@ const (
 	DefaultMaxUnsent     = 128 << 10
 	DefaultHeadersAfter  = 2 * time.Second
 	DefaultGrace         = 30 * time.Second
+	DefaultKeepAlive     = 15 * time.Second
+	DefaultTokenTTL      = time.Hour
 
 	idleTimeout = 2 * time.Minute // of a kept connection between requests
 )
+
+// DefaultLeaveEvents gives a reader time to come back.
+var DefaultLeaveEvents = leave.Policy{Kind: leave.Linger, For: 30 * time.Second}
 
 // DefaultTimers are more patient than those of the hops below.
 var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Second}
@@ -81,6 +95,19 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave what was sent to it unacknowledged; past it it counts as gone; 0 for the system's own limit")
 	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For for the client's: all that connects are proxies that set it")
 	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "`bytes` that wait in the kernel for a slow client at most; with more, writes to it block; 0 for the system's own limit")
+	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may say nothing before its reader gets a comment; 0 for no comments")
+	c.streamFlags(fs)
+}
+
+// streamFlags adds the flags for streams that can be read again.
+func (c *Config) streamFlags(fs *flag.FlagSet) {
+	fs.TextVar(&c.Leave, "leave", leave.Policy{}, "`policy` for a stream of /v1/chat/completions whose client leaves: cancel, linger:<duration>, detach or drain")
+	fs.TextVar(&c.LeaveEvents, "leave-events", DefaultLeaveEvents, "`policy` for a stream of /v1/streams that nobody reads")
+	fs.IntVar(&c.Replay.Bytes, "replay-bytes", replay.DefaultBytes, "`bytes` of what streams have said that are kept at most, over all streams")
+	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "`bytes` that one stream may say at most if it is kept")
+	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long what a stream has said is kept after its end")
+	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
+	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
 }
 
 // maxMaxBody keeps a request within what the chat-service receives.
@@ -95,8 +122,12 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	case c.ReadTimeout <= 0 || c.WriteTimeout <= 0 || c.HeadersAfter <= 0:
 		return errors.New("--read-timeout, --write-timeout and --headers-after must be over 0")
-	case c.ClientTimeout < 0 || c.MaxUnsent < 0:
-		return errors.New("--client-timeout and --max-unsent must not be negative")
+	case c.ClientTimeout < 0 || c.MaxUnsent < 0 || c.KeepAlive < 0:
+		return errors.New("--client-timeout, --max-unsent and --keep-alive must not be negative")
+	case c.Replay.Bytes < 0 || c.Replay.StreamBytes < 0 || c.Replay.TTL < 0 || c.TokenTTL < 0:
+		return errors.New("--replay-bytes, --replay-stream-bytes, --replay-ttl and --token-ttl must not be negative")
+	case c.Replay.StreamBytes > math.MaxInt32:
+		return fmt.Errorf("--replay-stream-bytes is %d; it must be at most %d", c.Replay.StreamBytes, math.MaxInt32)
 	}
 	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
 		return fmt.Errorf("--chat: %w", err)

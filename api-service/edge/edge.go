@@ -7,6 +7,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -21,6 +23,9 @@ import (
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/whence-dev/whence/api-service/edge/pulse"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/web"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -47,6 +52,12 @@ type Edge struct {
 	streams streamv1.StreamsClient
 	health  healthpb.HealthClient
 	chat    stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+	replay  replay.Log
+	keyring *follow.Keyring
+
+	runs    runs
+	behind  sync.WaitGroup // streams that run without a request; Serve waits for them
+	readers stream.Set     // of /v1/streams/{id}/events
 }
 
 // New returns an edge in front of the chat-service of c. The caller closes it.
@@ -69,11 +80,14 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		streams: streamv1.NewStreamsClient(conn),
 		health:  healthpb.NewHealthClient(conn),
 		chat:    engine,
+		replay:  replay.NewMemory(c.Replay),
+		keyring: follow.NewKeyring(c.TokenKey),
+		readers: stream.Set{Max: c.MaxStreams},
 	}, nil
 }
 
-// Close closes the connection to the chat-service. Streams must have ended.
-func (e *Edge) Close() error { return e.conn.Close() }
+// Close closes the connection to the chat-service, and the log. Streams must have ended.
+func (e *Edge) Close() error { return errors.Join(e.replay.Close(), e.conn.Close()) }
 
 // stopWait bounds the goodbye of connections whose streams have all ended.
 const stopWait = time.Second
@@ -84,11 +98,12 @@ const startWait = 5 * time.Second
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
+	e.keyring.Open = loopback(ln.Addr())
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
 		server.WithOnAccept(e.accepted),
-		server.WithKeepAliveTimeout(probeEvery),
+		server.WithKeepAliveTimeout(pulse.ProbeEvery),
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
@@ -111,6 +126,8 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	e.hop.Drain(e.config.Grace)
+	e.behind.Wait()
+	e.dismiss()
 	if err := answering(ln.Addr(), failed); err != nil {
 		return fmt.Errorf("http server: %w", err)
 	}
@@ -123,6 +140,19 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		e.log.Debug("http server has stopped", "err", err) // that its listener is closed
 	}
 	return nil
+}
+
+// dismiss lets readers read endings, and ends those that read streams of other instances: they come back to one.
+func (e *Edge) dismiss() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+	defer cancel()
+	e.readers.Drain(ctx, e.drains())
+}
+
+// loopback reports whether only this machine can reach an address.
+func loopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 // answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and says that it runs before
@@ -148,9 +178,19 @@ func answering(addr net.Addr, failed <-chan error) error {
 	return err
 }
 
+// accepted prepares a new connection.
+func (e *Edge) accepted(conn net.Conn) context.Context {
+	if err := pulse.Tune(conn, e.config.MaxUnsent); err != nil {
+		e.log.Debug("socket options", "err", err) // it is gone, or is not TCP
+	}
+	return context.Background()
+}
+
 func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.chatCompletions)
+	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams", e.listStreams)
+	h.GET("/v1/streams/:id/events", e.followStream)
 	h.GET("/v1/streams/:id", e.why)
 	h.DELETE("/v1/streams/:id", e.stopStream)
 	h.POST("/abort_request", e.abortRequest)

@@ -73,6 +73,13 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: arg, Tokens: 1}}}, nil) {
 					return
 				}
+			case "pour":
+				n, _ := strconv.Atoi(arg)
+				for range n {
+					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: strings.Repeat("x", 1000), Tokens: 1}}}, nil) {
+						return
+					}
+				}
 			case "flood":
 				for range 1 << 20 {
 					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: strings.Repeat(arg, 1000), Tokens: 1}}}, nil) {
@@ -101,7 +108,12 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 // start runs an edge in front of a scripted chat-service.
 func start(t *testing.T, change func(*edge.Config)) (url string, chat *scripted) {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	return startLogging(t, io.Discard, change)
+}
+
+func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url string, chat *scripted) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(logs, nil))
 	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
 	gs := grpc.NewServer()
 	chatv1.RegisterChatServer(gs, chat)
@@ -198,7 +210,7 @@ func TestEndWithoutEndingIsNoCleanEnd(t *testing.T) {
 func TestHeadersDoNotWaitForever(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 20 * time.Millisecond })
 	resp, body := post(t, url, "wait 100ms fail overloaded", true)
-	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, ":keep-alive\ndata: {\"error\":") {
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(body, ": keep-alive\ndata: {\"error\":") {
 		t.Errorf("%d %q", resp.StatusCode, body)
 	}
 	resp, body = post(t, url, "wait 100ms start m say hi end x", true)

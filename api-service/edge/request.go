@@ -120,6 +120,15 @@ func gone() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(client), Message: "the client closed its connection"}
 }
 
+// vanished makes gone of a message.
+func vanished(leave func(*streamerr.Error)) func(message string) {
+	return func(message string) {
+		g := gone()
+		g.Message = message
+		leave(g)
+	}
+}
+
 // unwritten is why a stream ends whose client cannot be written to.
 func (e *Edge) unwritten(err error) *streamerr.Error {
 	if errors.Is(err, errWriteTimeout) {

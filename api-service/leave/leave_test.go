@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestPoliciesAreReadAndWritten(t *testing.T) {
 	for text, want := range map[string]leave.Policy{
-		"cancel": {}, "detach": {Kind: leave.Detach}, " drain ": {Kind: leave.Drain}, "linger:1m30s": {Kind: leave.Linger, For: 90 * time.Second},
+		"cancel": {}, "detach": {Kind: leave.Detach}, "drain": {Kind: leave.Drain}, "linger:1m30s": {Kind: leave.Linger, For: 90 * time.Second},
 	} {
 		p, err := leave.Parse(text)
 		if err != nil || p != want {
@@ -72,13 +72,13 @@ func TestCancelEndsTheStreamWithTheCauseOfTheLastReader(t *testing.T) {
 	var s stream
 	w := s.watch(leave.Policy{})
 	defer w.End()
-	w.Enter()
-	w.Enter()
-	w.Leave(streamerr.New(streamerr.ClientGone, "gone"))
+	first, second := w.Enter(), w.Enter()
+	first(streamerr.New(streamerr.ClientGone, "gone"))
+	first(streamerr.New(streamerr.ClientGone, "and gone again"))
 	if s.cause != nil {
 		t.Fatal("it ended under a reader")
 	}
-	if w.Leave(slow); s.cause != slow {
+	if second(slow); s.cause != slow {
 		t.Fatal(s.cause)
 	}
 }
@@ -106,9 +106,9 @@ func TestLingerWaitsForSomebodyToComeBack(t *testing.T) {
 		defer w.End()
 		for range 3 {
 			time.Sleep(9 * time.Second)
-			w.Enter()
+			leave := w.Enter()
 			time.Sleep(time.Minute)
-			w.Leave(slow)
+			leave(slow)
 		}
 		time.Sleep(9 * time.Second)
 		if s.reason() != streamerr.Unspecified {
@@ -126,8 +126,7 @@ func TestReadersOfOtherInstancesCount(t *testing.T) {
 		for _, p := range []leave.Policy{{}, {Kind: leave.Linger, For: 5 * time.Second}} {
 			s := stream{seen: true, ago: time.Second}
 			w := s.watch(p)
-			w.Enter()
-			w.Leave(slow)
+			w.Enter()(slow)
 			time.Sleep(time.Minute) // seen each time
 			if s.reason() != streamerr.Unspecified {
 				t.Fatal(p, "it ended under a reader elsewhere", s.cause)
@@ -148,8 +147,7 @@ func TestDetachAndDrainRunOn(t *testing.T) {
 			var s stream
 			w := s.watch(leave.Policy{Kind: kind})
 			time.Sleep(time.Hour)
-			w.Enter()
-			w.Leave(slow)
+			w.Enter()(slow)
 			time.Sleep(time.Hour)
 			if s.reason() != streamerr.Unspecified || s.dropped != (kind == leave.Drain) {
 				t.Errorf("%d: %v, dropped %t", kind, s.cause, s.dropped)
@@ -163,9 +161,9 @@ func TestEndedStreamIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s stream
 		w := s.watch(leave.Policy{Kind: leave.Linger, For: time.Second})
-		w.Enter()
+		leave := w.Enter()
 		w.End()
-		w.Leave(slow)
+		leave(slow)
 		time.Sleep(time.Minute)
 		if s.reason() != streamerr.Unspecified {
 			t.Error(s.cause)

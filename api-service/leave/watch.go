@@ -73,17 +73,18 @@ func (w *Watch) rest() {
 	}
 }
 
-// Enter notes a reader.
-func (w *Watch) Enter() {
+// Enter notes a reader, who calls leave when it has left, and says why. Only the first call counts.
+func (w *Watch) Enter() (leave func(cause *streamerr.Error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.readers++
 	w.begun = true
 	w.rest()
+	var once sync.Once
+	return func(cause *streamerr.Error) { once.Do(func() { w.left(cause) }) }
 }
 
-// Leave notes that a reader has left, and why.
-func (w *Watch) Leave(cause *streamerr.Error) {
+func (w *Watch) left(cause *streamerr.Error) {
 	w.mu.Lock()
 	w.readers--
 	if w.readers > 0 || w.over {

@@ -19,7 +19,8 @@ var finishes = map[streamv1.Finish]string{
 	streamv1.Finish_FINISH_TOOL_CALLS: "tool_calls",
 }
 
-func finishOf(end *streamv1.End) string {
+// Finish returns the word for why an answer is complete.
+func Finish(end *streamv1.End) string {
 	if word, ok := finishes[end.GetFinish()]; ok {
 		return word
 	}
@@ -46,6 +47,9 @@ func usageOf(u *streamv1.Usage) *usage {
 		PromptDetails:    promptDetails{u.GetCachedTokens()},
 	}
 }
+
+// Usage returns the usage object.
+func Usage(u *streamv1.Usage) []byte { return marshal(usageOf(u)) }
 
 // completionID is the id of an answer, from the stream's.
 func completionID(stream string) string { return "chatcmpl-" + stream }
@@ -76,7 +80,7 @@ type answerMessage struct {
 func Completion(started *streamv1.Started, text string, end *streamv1.End) []byte {
 	return marshal(completion{
 		ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
-		Choices: []choice{{Message: answerMessage{Role: "assistant", Content: text}, FinishReason: finishOf(end)}},
+		Choices: []choice{{Message: answerMessage{Role: "assistant", Content: text}, FinishReason: Finish(end)}},
 		Usage:   usageOf(end.GetUsage()),
 	})
 }
@@ -157,7 +161,7 @@ func (c *Chunks) Delta(text string) []byte {
 
 // Finish is the last chunk with a choice.
 func (c *Chunks) Finish(end *streamv1.End) []byte {
-	return c.choice(func(b []byte) []byte { return append(b, `{}`...) }, finishOf(end))
+	return c.choice(func(b []byte) []byte { return append(b, `{}`...) }, Finish(end))
 }
 
 // Usage is the chunk without choices, or nil if nobody asked for it.
@@ -167,7 +171,7 @@ func (c *Chunks) Usage(end *streamv1.End) []byte {
 	}
 	c.buf = append(c.buf[:0], c.head...)
 	c.buf = append(c.buf, `],"usage":`...)
-	c.buf = append(c.buf, marshal(usageOf(end.GetUsage()))...)
+	c.buf = append(c.buf, Usage(end.GetUsage())...)
 	c.buf = append(c.buf, '}')
 	return c.buf
 }

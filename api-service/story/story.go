@@ -53,6 +53,8 @@ type Hop struct {
 	TokensIn        uint32   `json:"tokens_in"`
 	TokensOut       uint32   `json:"tokens_out"`
 	Moves           []Move   `json:"moves,omitempty"`
+	// Leave is what is to become of the stream when nobody reads it any more, on the hop that knows its readers.
+	Leave string `json:"leave,omitempty"`
 }
 
 // A Move is how a hop took the stream from one hop below to another.
@@ -148,7 +150,7 @@ func (s *Story) Print(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "\n%d prompt tokens; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
 	for _, h := range s.Hops {
-		fmt.Fprintf(&b, "\n  %-14s %-8s %8.1f ms  in %d, out %d\n", h.Hop, h.State, h.TookMS, h.TokensIn, h.TokensOut)
+		fmt.Fprintf(&b, "\n  %-14s %-8s %8.1f ms  in %d, out %d%s\n", h.Hop, h.State, h.TookMS, h.TokensIn, h.TokensOut, h.leaves())
 		if len(h.Path) > 0 {
 			fmt.Fprintf(&b, "  %-14s %s: %s\n", "", h.Reason, strings.Join(h.Path, " > "))
 		}
@@ -167,6 +169,13 @@ func (s *Story) Print(w io.Writer) error {
 	return err
 }
 
+func (h Hop) leaves() string {
+	if h.Leave == "" {
+		return ""
+	}
+	return ", unread: " + h.Leave
+}
+
 func hop(r *streamv1.Record) Hop {
 	end := time.Now()
 	if r.GetEnded() != nil {
@@ -181,7 +190,7 @@ func hop(r *streamv1.Record) Hop {
 		Hop: r.GetHop(), State: state(r), Peer: r.GetPeer(), Reason: reason(r), Path: r.GetPath(), Message: r.GetMessage(),
 		Began: began.Format(time.RFC3339Nano), TookMS: ms(end.Sub(began)),
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
-		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves,
+		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves, Leave: r.GetLeave(),
 	}
 }
 

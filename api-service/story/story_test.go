@@ -21,7 +21,7 @@ func records() []*streamv1.Record {
 		{
 			StreamId: "id", Hop: "api-service", State: streamv1.State_STATE_ENDED, Peer: "client:1", Model: "m", Began: at(0), StopHeard: at(100),
 			StopConfirmed: at(102), Ended: at(103), Reason: streamv1.Reason_REASON_CLIENT_GONE, Path: []string{"client", "api-service"},
-			Message: "gone", TokensIn: 9, TokensOut: 8,
+			Message: "gone", TokensIn: 9, TokensOut: 8, Leave: "detach",
 		},
 		{
 			StreamId: "id", Hop: "llm-worker/0", State: streamv1.State_STATE_LIVE, Began: at(1), PromptTokens: 7, TokensIn: 10, TokensOut: 9,
@@ -49,7 +49,7 @@ func TestPrintTellsPeople(t *testing.T) {
 	}
 	for _, want := range []string{
 		"id  ended: client_gone by client (gone)", "7 prompt tokens; 10 generated, 8 delivered, 2 wasted",
-		"client_gone: client > api-service", "heard the stop after 100.0 ms; what is below had stopped 2.0 ms later", "llm-worker/0   live",
+		"client_gone: client > api-service", "heard the stop after 100.0 ms; what is below had stopped 2.0 ms later", "llm-worker/0   live", "in 9, out 8, unread: detach\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())

@@ -14,6 +14,7 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	var l ledger.Ledger
 	r := l.Open("a", "chat", "peer:1")
 	r.Started(&streamv1.Started{Model: "m", PromptTokens: 7})
+	r.Leaves("linger:30s")
 	r.In(5)
 	r.Out(4)
 	r.Confirmed() // nobody asked yet
@@ -29,7 +30,7 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	r.Close(streamerr.Completed, nil, "again")
 	p = l.Get("a")
 	if p.GetState() != streamv1.State_STATE_ENDED || p.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || p.GetStopConfirmed() == nil ||
-		p.GetTokensIn() != 5 || p.GetTokensOut() != 4 || p.GetModel() != "m" || p.GetPromptTokens() != 7 || p.GetPeer() != "peer:1" {
+		p.GetTokensIn() != 5 || p.GetTokensOut() != 4 || p.GetModel() != "m" || p.GetPromptTokens() != 7 || p.GetPeer() != "peer:1" || p.GetLeave() != "linger:30s" {
 		t.Error(p)
 	}
 	if l.Total() != 1 || len(l.Live()) != 0 {
@@ -90,6 +91,7 @@ func TestReusedIDIsTheNewStreams(t *testing.T) {
 func TestNilRecordTakesEverything(t *testing.T) {
 	r := ledger.Of(t.Context())
 	r.Started(nil)
+	r.Leaves("")
 	r.In(1)
 	r.Out(1)
 	r.Moved("a", "b", streamerr.PeerLost, 1)

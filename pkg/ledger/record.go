@@ -27,6 +27,7 @@ type Record struct {
 
 	mu        sync.Mutex // guards the following fields
 	model     string
+	leave     string
 	prompt    uint32
 	heard     time.Time
 	confirmed time.Time
@@ -70,6 +71,16 @@ func (r *Record) Started(s *streamv1.Started) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
+}
+
+// Leaves notes what is to become of the stream when nobody reads it any more.
+func (r *Record) Leaves(policy string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leave = policy
 }
 
 // In notes a message that came from below, with so many tokens.
@@ -164,7 +175,7 @@ func (r *Record) Proto() *streamv1.Record {
 	p := &streamv1.Record{
 		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt,
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
-		Reason: r.reason.Proto(), Path: r.path, Message: r.message,
+		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
 		Moves: slices.Clone(r.moves),
 	}

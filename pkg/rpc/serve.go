@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -114,8 +115,12 @@ func hear[Req, In, Out any](ctx context.Context, st grpc.BidiStreamingServer[In,
 	}
 }
 
+// ErrUndelivered is what send returns to Drive for an item that nobody got, of a stream that is to go on.
+var ErrUndelivered = errors.New("rpc: there is nobody to deliver to")
+
 // Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, and says how the stream
-// ended, to its caller and in the log. An error of send is why the stream stops. A panic is INTERNAL, and ends nothing but this stream.
+// ended, to its caller and in the log. An error of send, but for ErrUndelivered, is why the stream stops. A panic is INTERNAL, and
+// ends nothing but this stream.
 func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) (o Outcome) {
 	begun := time.Now()
 	defer func() {
@@ -140,11 +145,13 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		if end != nil {
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
 		}
-		if err := send(out); err != nil {
+		switch err := send(out); {
+		case err == nil:
+			record.Out(tokens)
+		case !errors.Is(err, ErrUndelivered):
 			stream.ControlOf(ctx).Stop(err)
 			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
 		}
-		record.Out(tokens)
 		if end != nil {
 			return Outcome{End: end}
 		}

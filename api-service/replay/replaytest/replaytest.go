@@ -44,14 +44,12 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 
 type log struct{ replay.Log }
 
-// begin begins a stream with a name of its own.
-func (l log) begin(t *testing.T, id string) replay.Head {
+func (l log) begin(t *testing.T, id string) {
 	t.Helper()
 	h, err := l.Begin(t.Context(), replay.Head{ID: id, Epoch: "e", Owner: "o", Body: "b", Edge: "api", Began: time.Now()})
 	if err != nil || h.ID != id {
 		t.Fatalf("begin: %+v, %v", h, err)
 	}
-	return h
 }
 
 func (l log) append(t *testing.T, id string, events ...replay.Event) {
@@ -108,12 +106,13 @@ func (l log) collect(ctx context.Context, id string, after uint64) (text string,
 func everyCursorGetsTheRest(t *testing.T, l log) {
 	l.begin(t, "s")
 	const n = 50
-	whole := ""
+	var said strings.Builder
 	for i := range n {
 		piece := fmt.Sprintf("%d ä\n", i)
-		whole += piece
+		said.WriteString(piece)
 		l.append(t, "s", delta(piece))
 	}
+	whole := said.String()
 	l.append(t, "s", ending...)
 	at := 0
 	for after := range uint64(n + 2) {
@@ -169,15 +168,15 @@ func readersDoNotDisturbEachOther(t *testing.T, l log) {
 			}
 		})
 	}
-	whole := ""
+	var whole strings.Builder
 	for i := range 300 {
-		whole += fmt.Sprint(i, " ")
+		fmt.Fprint(&whole, i, " ")
 		l.append(t, "s", delta(fmt.Sprint(i, " ")))
 	}
 	l.append(t, "s", ending...)
 	wg.Wait()
 	for i, text := range texts {
-		if text != whole {
+		if text != whole.String() {
 			t.Errorf("reader %d has %q", i, text)
 		}
 	}

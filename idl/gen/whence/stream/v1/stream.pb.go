@@ -287,7 +287,10 @@ type Record struct {
 	// Tokens that this hop passed on.
 	TokensOut uint32 `protobuf:"varint,15,opt,name=tokens_out,json=tokensOut,proto3" json:"tokens_out,omitempty"`
 	// How the stream went from one hop below to another, oldest first.
-	Moves         []*Move `protobuf:"bytes,16,rep,name=moves,proto3" json:"moves,omitempty"`
+	Moves []*Move `protobuf:"bytes,16,rep,name=moves,proto3" json:"moves,omitempty"`
+	// What is to become of the stream when nobody reads it any more, on the hop that knows its readers: "cancel",
+	// "linger:30s", "detach" or "drain".
+	Leave         string `protobuf:"bytes,17,opt,name=leave,proto3" json:"leave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -432,6 +435,13 @@ func (x *Record) GetMoves() []*Move {
 		return x.Moves
 	}
 	return nil
+}
+
+func (x *Record) GetLeave() string {
+	if x != nil {
+		return x.Leave
+	}
+	return ""
 }
 
 // Move is a stream's way from one worker to the next.
@@ -1245,7 +1255,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x04\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x04\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1265,7 +1275,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\ttokens_in\x18\x0e \x01(\rR\btokensIn\x12\x1d\n" +
 	"\n" +
 	"tokens_out\x18\x0f \x01(\rR\ttokensOut\x12,\n" +
-	"\x05moves\x18\x10 \x03(\v2\x16.whence.stream.v1.MoveR\x05moves\"\xa0\x01\n" +
+	"\x05moves\x18\x10 \x03(\v2\x16.whence.stream.v1.MoveR\x05moves\x12\x14\n" +
+	"\x05leave\x18\x11 \x01(\tR\x05leave\"\xa0\x01\n" +
 	"\x04Move\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +

@@ -1,4 +1,4 @@
-package edge
+package sse
 
 import (
 	"github.com/cloudwego/hertz/pkg/app"

@@ -1,0 +1,512 @@
+package edge_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+type made struct {
+	ID, Events string
+	Token      string `json:"read_token"`
+}
+
+// ask sends a request with headers, each a name and a value.
+func ask(t *testing.T, method, url, body string, headers ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+func whole(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b = append(b, "CUT"...)
+	}
+	return string(b)
+}
+
+func asking(script string) string {
+	return `{"model":"m","messages":[{"role":"user","content":"` + script + `"}]}`
+}
+
+// makeStream makes a stream, which must start.
+func makeStream(t *testing.T, url, script string, headers ...string) made {
+	t.Helper()
+	resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), headers...)
+	body := whole(t, resp)
+	var m made
+	if err := json.Unmarshal([]byte(body), &m); err != nil || resp.StatusCode != http.StatusCreated || resp.Header.Get("Location") != m.Events {
+		t.Fatal(resp.StatusCode, body, err)
+	}
+	return m
+}
+
+// An event is one frame of a reader.
+type event struct{ id, name, data string }
+
+func (e event) text() string {
+	var d struct{ Text string }
+	_ = json.Unmarshal([]byte(e.data), &d)
+	return d.Text
+}
+
+// next reads one event; ok is false at the end of the body.
+func next(t *testing.T, r *bufio.Reader) (e event, ok bool) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return event{}, false
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch name {
+		case "id":
+			e.id = value
+		case "event":
+			e.name = value
+		case "data":
+			e.data = value
+		case "":
+			if e.data != "" {
+				return e, true
+			}
+		}
+	}
+}
+
+// events reads a reader's body to its end.
+func events(t *testing.T, resp *http.Response) (all []event, text string) {
+	t.Helper()
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.StatusCode, whole(t, resp))
+	}
+	r := bufio.NewReader(resp.Body)
+	for {
+		e, ok := next(t, r)
+		if !ok {
+			return all, text
+		}
+		all = append(all, e)
+		text += e.text()
+	}
+}
+
+const story = "start m say one wait 20ms say two wait 20ms say three wait 20ms end x"
+
+func TestStreamIsFollowedResumedAndOver(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, story)
+	resp := ask(t, http.MethodGet, url+m.Events, "")
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
+		t.Error(got)
+	}
+	all, text := events(t, resp)
+	if text != "onetwothree" || len(all) != 5 || all[3].name != "usage" || all[4].name != "end" ||
+		all[4].data != `{"reason":"completed","finish":"stop","path":["chat-service","api-service"]}` {
+		t.Fatalf("%q %+v", text, all)
+	}
+	for i, e := range all {
+		query := strings.Replace(m.Events+"?last_event_id=", "events?", "events?x=1&", 1) + e.id
+		for how, resp := range map[string]*http.Response{
+			"header": ask(t, http.MethodGet, url+m.Events, "", "Last-Event-ID", e.id),
+			"query":  ask(t, http.MethodGet, url+query, ""),
+			"both":   ask(t, http.MethodGet, url+m.Events+"?last_event_id="+all[0].id, "", "Last-Event-ID", e.id),
+		} {
+			if i == len(all)-1 {
+				if body := whole(t, resp); resp.StatusCode != http.StatusNoContent || body != "" {
+					t.Errorf("after the end: %d %s", resp.StatusCode, body)
+				}
+				continue
+			}
+			rest, _ := events(t, resp)
+			want := len(all) - i - 1
+			if i < 2 {
+				want = 3 // what is left of the text comes in one
+			}
+			if len(rest) != want || rest[len(rest)-1] != all[4] {
+				t.Errorf("after %s by %s: %+v", e.id, how, rest)
+			}
+		}
+	}
+	epoch, _, _ := strings.Cut(all[0].id, ".")
+	for cursor, want := range map[string]int{"what": 400, epoch: 400, epoch + ".x": 400, "other.1": 409, epoch + ".6": 409, epoch + ".0": 200} {
+		resp := ask(t, http.MethodGet, url+m.Events, "", "Last-Event-ID", cursor)
+		if body := whole(t, resp); resp.StatusCode != want || want != 200 && !strings.Contains(body, `"param":"Last-Event-ID"`) {
+			t.Errorf("%s: %d %s", cursor, resp.StatusCode, body)
+		}
+	}
+	resp = ask(t, http.MethodGet, url+"/v1/streams/str-nobody/events", "")
+	if body := whole(t, resp); resp.StatusCode != http.StatusNotFound {
+		t.Error(resp.StatusCode, body)
+	}
+}
+
+func TestForgottenStreamIsGone(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.Replay = replay.Limits{TTL: time.Millisecond} })
+	m := makeStream(t, url, "start m end x")
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		resp := ask(t, http.MethodGet, url+m.Events, "")
+		if whole(t, resp); resp.StatusCode == http.StatusGone {
+			return
+		}
+		if time.Since(begun) > 5*time.Second {
+			t.Fatal(resp.StatusCode)
+		}
+	}
+}
+
+func TestRefusedRequestMakesNoStream(t *testing.T) {
+	url, _ := start(t, nil)
+	for script, want := range map[string]int{"fail invalid": 400, "fail overloaded": 429, "wait 20ms fail not_found": 404} {
+		for range 2 { // the key is free again
+			resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), "Idempotency-Key", script)
+			if body := whole(t, resp); resp.StatusCode != want || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
+				t.Errorf("%s: %d %s", script, resp.StatusCode, body)
+			}
+			if resp := ask(t, http.MethodGet, url+"/v1/streams/"+resp.Header.Get("X-Request-Id")+"/events", ""); whole(t, resp) != "" && resp.StatusCode != http.StatusGone {
+				t.Errorf("%s: its events are %d", script, resp.StatusCode)
+			}
+		}
+	}
+	for _, headers := range [][]string{{"X-Leave", "never"}, {"Idempotency-Key", strings.Repeat("k", 256)}} {
+		resp := ask(t, http.MethodPost, url+"/v1/streams", asking("start m end x"), headers...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest || !strings.Contains(body, `"param":"`+headers[0]+`"`) {
+			t.Error(resp.StatusCode, body)
+		}
+	}
+}
+
+func TestLateRefusalIsTheEndingOfAStream(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 10 * time.Millisecond })
+	m := makeStream(t, url, "wait 100ms fail overloaded")
+	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
+	if len(all) != 1 || all[0].name != "error" || !strings.Contains(all[0].data, `"code":"overloaded"`) {
+		t.Error(all)
+	}
+}
+
+func TestIDIsNeverTheClients(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, "start m end x", "X-Request-Id", "guess-me")
+	if !strings.HasPrefix(m.ID, "str-") {
+		t.Error(m.ID)
+	}
+}
+
+func TestIdempotencyKeyMakesOneStream(t *testing.T) {
+	url, chat := start(t, nil)
+	m := makeStream(t, url, story, "Idempotency-Key", "k")
+	again := ask(t, http.MethodPost, url+"/v1/streams", asking(story), "Idempotency-Key", "k")
+	if body := whole(t, again); again.StatusCode != http.StatusOK || !strings.Contains(body, m.ID) || again.Header.Get("X-Request-Id") != m.ID {
+		t.Error(again.StatusCode, body)
+	}
+	other := ask(t, http.MethodPost, url+"/v1/streams", asking("start m end x"), "Idempotency-Key", "k")
+	if body := whole(t, other); other.StatusCode != http.StatusConflict || !strings.Contains(body, `"param":"Idempotency-Key"`) {
+		t.Error(other.StatusCode, body)
+	}
+	if len(chat.begun) != 1 {
+		t.Errorf("%d streams have begun", len(chat.begun))
+	}
+	somebody := makeStream(t, url, "start m end x", "Idempotency-Key", "k", "Authorization", "Bearer other")
+	if somebody.ID == m.ID {
+		t.Error("somebody else's key is mine")
+	}
+}
+
+func TestOnlyWhoMayReadsAStream(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, story, "Authorization", "Bearer me")
+	for name, c := range map[string]struct {
+		query   string
+		headers []string
+		want    int
+	}{
+		"nobody":         {"", nil, 401},
+		"a stranger":     {"", []string{"Authorization", "Bearer you"}, 403},
+		"the owner":      {"", []string{"Authorization", "Bearer me"}, 200},
+		"a token":        {"?token=" + m.Token, nil, 200},
+		"a wrong token":  {"?token=x" + m.Token, nil, 403},
+		"an empty token": {"?token=", nil, 401},
+	} {
+		resp := ask(t, http.MethodGet, url+m.Events+c.query, "", c.headers...)
+		if body := whole(t, resp); resp.StatusCode != c.want {
+			t.Errorf("%s: %d %s", name, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestStopEndsTheStreamForAllReaders(t *testing.T) {
+	url, chat := start(t, nil)
+	m := makeStream(t, url, "start m say hi wait 1m say never")
+	first := ask(t, http.MethodGet, url+m.Events, "")
+	r := bufio.NewReader(first.Body)
+	if e, ok := next(t, r); !ok || e.text() != "hi" {
+		t.Fatal(e)
+	}
+	if resp := ask(t, http.MethodDelete, url+"/v1/streams/"+m.ID, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusAccepted {
+		t.Fatal(resp.StatusCode)
+	}
+	e, _ := next(t, r)
+	if e.name != "error" || !strings.Contains(e.data, `"code":"user_stop"`) || !strings.Contains(e.data, `"path":["client","api-service"]`) {
+		t.Error(e)
+	}
+	_ = first.Body.Close()
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.UserStop {
+		t.Error(cause)
+	}
+	all, text := events(t, ask(t, http.MethodGet, url+m.Events, ""))
+	if text != "hi" || len(all) != 2 || all[1] != e {
+		t.Errorf("a late reader has %+v", all)
+	}
+	if resp := ask(t, http.MethodGet, url+m.Events, "", "Last-Event-ID", e.id); whole(t, resp) != "" || resp.StatusCode != http.StatusNoContent {
+		t.Error(resp.StatusCode)
+	}
+}
+
+func TestStreamLingersForItsReaders(t *testing.T) {
+	url, chat := start(t, func(c *edge.Config) { c.LeaveEvents = leave.Policy{Kind: leave.Linger, For: 300 * time.Millisecond} })
+	m := makeStream(t, url, "start m say one wait 1m")
+	for range 3 { // longer than it lingers
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = whole(t, resp) // until the time is up
+		cancel()
+	}
+	select {
+	case cause := <-chat.causes:
+		t.Fatal("it ended under its readers", cause)
+	default:
+	}
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" || !strings.HasPrefix(cause.Message, "nobody has read") {
+		t.Error(cause)
+	}
+	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
+	if e := all[len(all)-1]; e.name != "error" || !strings.Contains(e.data, `"code":"client_gone"`) {
+		t.Error(all)
+	}
+	var told struct{ Hops []struct{ Hop, Leave string } }
+	if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, ""))), &told); err != nil || told.Hops[0].Leave != "linger:300ms" {
+		t.Error(told, err)
+	}
+}
+
+// leaveInMidStream makes a plain stream, reads its first text, and leaves.
+func leaveInMidStream(t *testing.T, url, script, policy string) http.Header {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(strings.Replace(asking(script), "{", `{"stream":true,`, 1)))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Leave", policy)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := bufio.NewReader(resp.Body); ; {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line, `"content":"one"`) {
+			return resp.Header
+		}
+	}
+}
+
+func ended(t *testing.T, url, id string) (s struct {
+	State, Reason string
+	Tokens        struct{ Generated, Delivered int }
+}) {
+	t.Helper()
+	for begun := time.Now(); s.State != "ended"; time.Sleep(5 * time.Millisecond) {
+		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, ""))), &s); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(begun) > 10*time.Second {
+			t.Fatalf("%+v", s)
+		}
+	}
+	return s
+}
+
+func TestPlainStreamsHavePoliciesToo(t *testing.T) {
+	url, chat := start(t, nil)
+	script := "start m say one wait 100ms say two say three end x"
+
+	header := leaveInMidStream(t, url, script, "drain")
+	if s := ended(t, url, header.Get("X-Request-Id")); s.Reason != "completed" || s.Tokens.Delivered != 1 || header.Get("X-Read-Token") != "" {
+		t.Errorf("drain: %+v %v", s, header)
+	}
+	if resp := ask(t, http.MethodGet, url+"/v1/streams/"+header.Get("X-Request-Id")+"/events", ""); whole(t, resp) == "" || resp.StatusCode != http.StatusGone {
+		t.Error("drain:", resp.StatusCode)
+	}
+
+	header = leaveInMidStream(t, url, script, "detach")
+	id := header.Get("X-Request-Id")
+	if s := ended(t, url, id); s.Reason != "completed" || s.Tokens.Delivered != 3 {
+		t.Errorf("detach: %+v", s)
+	}
+	if _, text := events(t, ask(t, http.MethodGet, url+"/v1/streams/"+id+"/events?token="+header.Get("X-Read-Token"), "")); text != "onetwothree" {
+		t.Error("detach:", text)
+	}
+
+	header = leaveInMidStream(t, url, "start m say one wait 1m", "linger:50ms")
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || !strings.HasPrefix(cause.Message, "nobody has read") {
+		t.Error("linger:", cause)
+	}
+	if s := ended(t, url, header.Get("X-Request-Id")); s.Reason != "client_gone" {
+		t.Errorf("linger: %+v", s)
+	}
+
+	leaveInMidStream(t, url, "start m say one wait 1m", "cancel")
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Message != "the client closed its connection" {
+		t.Error("cancel:", cause)
+	}
+}
+
+func TestDrainedStreamOfManyReadersIsDropped(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, "start m say one wait 100ms say two end x", "X-Leave", "drain")
+	ctx, cancel := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, bufio.NewReader(resp.Body))
+	cancel()
+	_ = resp.Body.Close()
+	if s := ended(t, url, m.ID); s.Reason != "completed" {
+		t.Errorf("%+v", s)
+	}
+	if resp := ask(t, http.MethodGet, url+m.Events, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusGone {
+		t.Error(resp.StatusCode)
+	}
+}
+
+func TestSilenceIsFilledWithComments(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) {
+		c.KeepAlive = 20 * time.Millisecond
+		c.HeadersAfter = 30 * time.Millisecond
+	})
+	script := "wait 200ms start m wait 100ms say hello wait 100ms end x"
+	_, plain := post(t, url, script, true)
+	m := makeStream(t, url, script)
+	followed := whole(t, ask(t, http.MethodGet, url+m.Events, ""))
+	for name, body := range map[string]string{"plain": plain, "events": followed} {
+		comments := strings.Count(body, ": keep-alive\n")
+		if strings.Contains(body, ": keep-alive\n\n") || comments < 6 {
+			t.Errorf("%s: %d comments in %q", name, comments, body)
+		}
+		if first := strings.Index(body, ": keep-alive\n"); first < 0 || first > strings.Index(body, "hello") {
+			t.Errorf("%s: there was silence before the first token: %q", name, body)
+		}
+	}
+	if !strings.HasPrefix(followed, "retry: 1000\n\n") || !strings.HasSuffix(plain, "data: [DONE]\n\n") {
+		t.Errorf("%q %q", followed, plain)
+	}
+}
+
+func TestReaderThatDoesNotReadIsCutAlone(t *testing.T) {
+	var log lines
+	url, chat := startLogging(t, &log, func(c *edge.Config) {
+		c.WriteTimeout, c.MaxUnsent = 200*time.Millisecond, 1<<16
+		c.Replay = replay.Limits{StreamBytes: 1 << 26, Bytes: 1 << 26}
+	})
+	const poured = 30000
+	m := makeStream(t, url, "start m pour "+strconv.Itoa(poured)+" wait 1m")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET "+m.Events+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp := ask(t, http.MethodGet, url+m.Events, "")
+	defer resp.Body.Close()
+	r, text, n := bufio.NewReader(resp.Body), 0, 0
+	for text < poured*1000 {
+		e, ok := next(t, r)
+		if !ok {
+			t.Fatalf("the reader that reads has %d bytes", text)
+		}
+		text += len(e.text())
+		n++
+	}
+	if text != poured*1000 {
+		t.Errorf("%d bytes, in %d events", text, n)
+	}
+	log.await(t, "slow_reader")
+	select {
+	case cause := <-chat.causes:
+		t.Fatal("the stream ended:", cause)
+	default:
+	}
+	if resp := ask(t, http.MethodDelete, url+"/v1/streams/"+m.ID, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusAccepted {
+		t.Error(resp.StatusCode)
+	}
+	<-chat.causes
+}
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// await waits for a reader that has left for this reason.
+func (l *lines) await(t *testing.T, reason string) {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		l.mu.Lock()
+		text := l.text.String()
+		l.mu.Unlock()
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "reader left") && strings.Contains(line, "reason="+reason) {
+				return
+			}
+		}
+		if time.Since(begun) > 10*time.Second {
+			t.Fatalf("no reader left for %s:\n%s", reason, text)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A run is a stream of this edge, from its admission to its ending.
+type run struct {
+	edge  *Edge
+	id    string
+	kept  bool // what it says goes into the log
+	watch *leave.Watch
+	end   func()
+
+	absent   atomic.Bool                  // whoever asked for it reads nothing, or no more
+	leave    func(cause *streamerr.Error) // says that whoever asked has left; nil if absent from the start
+	admitted chan struct{}                // closed when it has started; nil if nobody waits for that
+	started  bool                         // owned by the goroutine that drives the stream
+}
+
+// runs are the live ones, by id.
+type runs struct {
+	mu   sync.Mutex
+	byID map[string]*run
+}
+
+func (r *runs) set(id string, to *run) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID == nil {
+		r.byID = map[string]*run{}
+	}
+	if to == nil {
+		delete(r.byID, id)
+		return
+	}
+	r.byID[id] = to
+}
+
+func (r *runs) find(id string) *run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byID[id]
+}
+
+// begin takes a stream in. Its context has the values of the request's, but not its end. With a head, which replay.Begin has
+// returned, what the stream says is kept. The caller calls close.
+func (e *Edge) begin(conn context.Context, in *openai.Chat, p leave.Policy, peer string, head *replay.Head) (context.Context, *run, error) {
+	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, peer, gone)
+	if err != nil {
+		if streamerr.As(err).Param != "" {
+			err = streamerr.InvalidParam(requestIDHeader, "a live stream has the %s %q; leave it out, or make it unique", requestIDHeader, in.Request.GetStreamId())
+		}
+		return nil, nil, err
+	}
+	r := &run{edge: e, id: in.Request.GetStreamId(), kept: head != nil, end: end}
+	control := stream.ControlOf(ctx)
+	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
+	if r.kept {
+		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id) }
+		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(ctx, r.id) }
+	}
+	r.watch = leave.New(p, s)
+	ledger.Of(ctx).Leaves(p.String())
+	e.runs.set(r.id, r)
+	return rpc.WithDeadline(ctx, in.Timeout), r, nil
+}
+
+// enter notes that whoever asked for the stream reads it.
+func (r *run) enter() {
+	left := r.watch.Enter()
+	r.leave = func(cause *streamerr.Error) {
+		r.absent.Store(true)
+		left(cause)
+	}
+}
+
+func (r *run) close() {
+	r.watch.End()
+	r.edge.runs.set(r.id, nil)
+	r.end()
+}
+
+// drive runs the stream. write passes an item to whoever asked for the stream, while it is there.
+func (r *run) drive(ctx context.Context, in *openai.Chat, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
+	o := rpc.Drive(ctx, r.edge.hop, rpc.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
+		if out.GetStarted() != nil && !r.started {
+			r.started = true
+			if r.admitted != nil {
+				close(r.admitted)
+			}
+		}
+		return r.deliver(ctx, out, write)
+	})
+	if o.Err != nil && r.kept {
+		// Refused if nothing else: the log has room for endings.
+		_ = r.edge.replay.Append(r.id, follow.Failed(outward(in, o.Err)))
+	}
+	return o
+}
+
+// deliver keeps an item, and writes it if somebody is there. Its errors are those of a send.
+func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
+	if cause := stream.Cause(ctx); cause != nil {
+		return cause // whoever has stopped it gets no new tokens
+	}
+	if err := r.keep(ctx, out); err != nil {
+		return err
+	}
+	if !r.absent.Load() {
+		err := write(out)
+		if err == nil {
+			return nil
+		}
+		r.leave(r.edge.unwritten(err))
+		if cause := stream.Cause(ctx); cause != nil {
+			return cause
+		}
+	}
+	if r.kept {
+		return nil
+	}
+	return rpc.ErrUndelivered
+}
+
+func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
+	events := follow.Events(out)
+	if !r.kept || len(events) == 0 {
+		return nil
+	}
+	switch err := r.edge.replay.Append(r.id, events...); {
+	case errors.Is(err, replay.ErrUnknown):
+		return rpc.ErrUndelivered // its policy has dropped it
+	case errors.Is(err, replay.ErrFull):
+		return noRoom(err)
+	case err != nil:
+		return err
+	}
+	if r.absent.Load() { // else they are counted as they are written
+		for _, event := range events {
+			ledger.Of(ctx).Metrics().OutBytes(len(event.Data))
+		}
+	}
+	return nil
+}
+
+// noRoom is why a stream ends, or does not begin, that the log cannot keep.
+func noRoom(err error) *streamerr.Error {
+	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "there is no room to keep what the stream says", RetryAfter: time.Second, Cause: err}
+}

@@ -1,0 +1,101 @@
+// Package sse writes server-sent events in the forms that all clients understand, and fills silence with comments.
+package sse
+
+import (
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol/sse"
+)
+
+// keepAlive is the comment that all clients skip: one line, and no blank line after it, which some take for an event.
+const keepAlive = " keep-alive"
+
+// A Writer writes the events of one response. The handler owns it, but for beat, which a timer calls.
+type Writer struct {
+	every  time.Duration // without an event until a comment is sent; 0 is never
+	failed func(error)   // told of an error of a comment
+
+	mu     sync.Mutex
+	c      *app.RequestContext
+	w      *sse.Writer // nil until the headers are written
+	timer  *time.Timer
+	closed bool // beat comes too late
+}
+
+// New returns the writer of a response. Its headers go out with the first event, or after first, because proxies and clients
+// give up on connections that say nothing. Every so often without an event a comment goes out; 0 is never. failed is told if it
+// cannot. The handler calls Close.
+func New(c *app.RequestContext, first, every time.Duration, failed func(error)) *Writer {
+	w := &Writer{every: every, failed: failed, c: c}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(first, w.beat)
+	return w
+}
+
+func (w *Writer) open() *sse.Writer {
+	if w.w == nil {
+		w.c.Header("X-Accel-Buffering", "no")
+		unchunked(w.c)
+		w.w = sse.NewWriter(w.c)
+	}
+	return w.w
+}
+
+// beat sends the headers, if they have not been sent, and a comment.
+func (w *Writer) beat() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if err := w.open().WriteComment(keepAlive); err != nil {
+		w.failed(err)
+		return
+	}
+	w.next()
+}
+
+// next puts the next comment off. mu is held.
+func (w *Writer) next() {
+	switch {
+	case w.closed:
+	case w.every > 0:
+		w.timer.Reset(w.every)
+	default:
+		w.timer.Stop()
+	}
+}
+
+// Send sends one data line.
+func (w *Writer) Send(data []byte) error { return w.Event("", "", data) }
+
+// Event sends one event.
+func (w *Writer) Event(id, name string, data []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next()
+	return w.open().WriteEvent(id, name, data)
+}
+
+// Retry sends the headers, and how long a reader is to wait before it comes back.
+func (w *Writer) Retry(after time.Duration) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next()
+	hint := sse.NewEvent()
+	defer hint.Release()
+	hint.SetRetry(after)
+	return w.open().Write(hint)
+}
+
+// Close ends the comments, and reports whether the headers have been sent.
+func (w *Writer) Close() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.timer.Stop()
+	return w.w != nil
+}

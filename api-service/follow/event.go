@@ -1,0 +1,71 @@
+package follow
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Events returns what the log keeps of an item.
+func Events(out *chatv1.GenerateResponse) []replay.Event {
+	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Delta:
+		return []replay.Event{{Kind: replay.Delta, Data: m.Delta.GetText()}}
+	case *chatv1.GenerateResponse_End:
+		return []replay.Event{
+			{Kind: replay.Usage, Data: string(openai.Usage(m.End.GetUsage()))},
+			{Kind: replay.End, Data: string(marshal(ended{
+				Reason: streamerr.Reason(m.End.GetReason()).String(), Finish: openai.Finish(m.End), Path: m.End.GetPath(),
+			}))},
+		}
+	}
+	return nil
+}
+
+// Failed is the closing event of a stream that did not complete.
+func Failed(err *streamerr.Error) replay.Event {
+	return replay.Event{Kind: replay.Failure, Data: string(err.JSON())}
+}
+
+type ended struct {
+	Reason string   `json:"reason"`
+	Finish string   `json:"finish"`
+	Path   []string `json:"path"`
+}
+
+// data is what a reader gets as an event's data: one line of JSON.
+func data(e replay.Event) []byte {
+	if e.Kind != replay.Delta {
+		return []byte(e.Data)
+	}
+	return marshal(struct {
+		Text string `json:"text"`
+	}{e.Data})
+}
+
+// A Made is what the client that made a stream is told of it.
+type Made struct {
+	ID        string    `json:"id"`
+	Events    string    `json:"events"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Token     string    `json:"read_token"`
+	Resumable bool      `json:"resumable"`
+}
+
+// JSON returns the body.
+func (m Made) JSON() []byte {
+	m.ExpiresAt = m.ExpiresAt.UTC().Truncate(time.Second)
+	return marshal(m)
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs of strings
+	}
+	return b
+}

@@ -1,0 +1,237 @@
+package follow_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func FuzzCursor(f *testing.F) {
+	for _, text := range []string{"abc.7", "abc.0", ".7", "abc", "abc.", "abc.-1", "abc.07", "a.b.1", "abc.18446744073709551616", "abc.1\n", "\x00.1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := follow.ParseCursor(text)
+		if err != nil {
+			if !errors.Is(err, streamerr.Invalid) || streamerr.As(err).Param != follow.CursorHeader {
+				t.Error(err)
+			}
+			return
+		}
+		if c.String() != text {
+			t.Errorf("%q became %q", text, c)
+		}
+	})
+}
+
+func TestOnlyCursorsAreCursors(t *testing.T) {
+	if c, err := follow.ParseCursor("abc.7"); err != nil || c != (follow.Cursor{Epoch: "abc", Seq: 7}) {
+		t.Error(c, err)
+	}
+	for _, text := range []string{"", ".7", "abc", "abc.", "abc.-1", "abc.+1", "abc.07", "a.b.1", "abc.18446744073709551616", "abc.1 "} {
+		if c, err := follow.ParseCursor(text); err == nil {
+			t.Errorf("%q is %v", text, c)
+		}
+	}
+}
+
+func TestTokensAreForOneStreamAndSomeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := follow.NewKeyring("secret")
+		own, open := replay.Head{ID: "s", Owner: follow.Digest("Bearer me")}, replay.Head{ID: "s"}
+		token := k.Token("s", time.Now().Add(time.Hour))
+		of := func(k *follow.Keyring, id string) string { return k.Token(id, time.Now().Add(time.Hour)) }
+		for _, c := range []struct {
+			what          string
+			head          replay.Head
+			header, token string
+			want          streamerr.Reason
+		}{
+			{"the owner", own, "Bearer me", "", 0},
+			{"a stranger", own, "Bearer you", "", streamerr.Forbidden},
+			{"nobody", own, "", "", streamerr.Unauthenticated},
+			{"a token", own, "", token, 0},
+			{"a stranger's token", own, "Bearer you", token, 0},
+			{"an instance with the same secret", own, "", of(follow.NewKeyring("secret"), "s"), 0},
+			{"another secret", own, "", of(follow.NewKeyring("other"), "s"), streamerr.Forbidden},
+			{"no secret", own, "", of(follow.NewKeyring(""), "s"), streamerr.Forbidden},
+			{"another stream's token", own, "", of(k, "t"), streamerr.Forbidden},
+			{"half a token", own, "", token[:len(token)/2], streamerr.Forbidden},
+			{"garbage", own, "", "%%%", streamerr.Forbidden},
+			{"nobody, of nobody's stream", open, "", "", streamerr.Unauthenticated},
+			{"somebody, of nobody's stream", open, "Bearer me", "", streamerr.Forbidden},
+			{"a token, of nobody's stream", open, "", token, 0},
+		} {
+			if err := k.May(c.head, c.header, c.token); reason(err) != c.want {
+				t.Errorf("%s: %v", c.what, err)
+			}
+		}
+		k.Open = true
+		if err := k.May(open, "", ""); err != nil {
+			t.Error("on loopback:", err)
+		}
+		if err := k.May(own, "", ""); err == nil {
+			t.Error("on loopback, everybody reads streams that were made with a key")
+		}
+		if !k.Known("s", token) || k.Known("t", token) || k.Known("s", "") {
+			t.Error("tokens tell of streams that are not theirs")
+		}
+		time.Sleep(time.Hour)
+		if err := k.May(own, "", token); reason(err) != streamerr.Unauthenticated {
+			t.Errorf("an hour later: %v", err)
+		}
+	})
+}
+
+func reason(err error) streamerr.Reason {
+	if err == nil {
+		return streamerr.Unspecified
+	}
+	return streamerr.As(err).Reason
+}
+
+func TestDigestsDoNotRunTogether(t *testing.T) {
+	if follow.Digest("", "") != "" || follow.Digest("ab", "c") == follow.Digest("a", "bc") || follow.Digest("a") != follow.Digest("a") {
+		t.Error("digests are not what they should be")
+	}
+}
+
+func TestItemsBecomeEvents(t *testing.T) {
+	if got := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}); got != nil {
+		t.Error(got)
+	}
+	end := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w", "a"}, Finish: streamv1.Finish_FINISH_LENGTH,
+		Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 4},
+	}}})
+	if len(end) != 2 || end[0].Kind != replay.Usage || !strings.Contains(end[0].Data, `"total_tokens":7`) ||
+		end[1] != (replay.Event{Kind: replay.End, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) {
+		t.Errorf("%+v", end)
+	}
+}
+
+// A page collects what a reader gets.
+type page struct {
+	text  strings.Builder
+	ids   []string
+	kinds []string
+	left  int // writes until an error
+}
+
+var errGone = errors.New("gone")
+
+func (p *page) write(id, kind string, data []byte) error {
+	if p.left--; p.left < 0 {
+		return errGone
+	}
+	p.ids, p.kinds = append(p.ids, id), append(p.kinds, kind)
+	var d struct{ Text string }
+	if err := json.Unmarshal(data, &d); err != nil {
+		return err
+	}
+	p.text.WriteString(d.Text)
+	return nil
+}
+
+func open(t *testing.T, l replay.Log, id string) replay.Reader {
+	t.Helper()
+	r, err := l.Open(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestReaderThatComesBackGetsTheRestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := replay.NewMemory(replay.Limits{})
+		defer l.Close()
+		if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for range 50 {
+				time.Sleep(time.Millisecond)
+				_ = l.Append("s", replay.Event{Kind: replay.Delta, Data: "<é>\n"})
+			}
+			_ = l.Append("s", replay.Event{Kind: replay.Usage, Data: "{}"}, replay.Event{Kind: replay.End, Data: "{}"})
+		}()
+		p := &page{}
+		after := uint64(0)
+		for {
+			p.left = 7
+			end, err := follow.Follow(t.Context(), open(t, l, "s"), after, p.write)
+			after = end.After
+			if end.Closed {
+				break
+			}
+			if !errors.Is(err, errGone) || end.Events != 7 {
+				t.Fatal(end, err)
+			}
+		}
+		if p.text.String() != strings.Repeat("<é>\n", 50) || len(p.ids) != 52 || p.ids[0] != "e.1" || p.ids[51] != "e.52" || p.kinds[50] != "usage" || p.kinds[51] != "end" {
+			t.Error(p.text.String(), p.ids, p.kinds)
+		}
+	})
+}
+
+func TestReaderThatLagsGetsLargerEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := replay.NewMemory(replay.Limits{})
+		defer l.Close()
+		if _, err := l.Begin(t.Context(), replay.Head{ID: "s"}); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for range 1000 {
+				time.Sleep(time.Millisecond)
+				_ = l.Append("s", replay.Event{Kind: replay.Delta, Data: "x"})
+			}
+			_ = l.Append("s", replay.Event{Kind: replay.End, Data: "{}"})
+		}()
+		p := &page{left: 1000}
+		end, err := follow.Follow(t.Context(), open(t, l, "s"), 0, func(id, kind string, data []byte) error {
+			time.Sleep(100 * time.Millisecond)
+			return p.write(id, kind, data)
+		})
+		if err != nil || !end.Closed || p.text.Len() != 1000 || end.Events > 13 {
+			t.Error(end, err, p.text.Len())
+		}
+	})
+}
+
+func TestReaderThatLeavesIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := replay.NewMemory(replay.Limits{})
+		defer l.Close()
+		if _, err := l.Begin(t.Context(), replay.Head{ID: "s"}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if end, err := follow.Follow(ctx, open(t, l, "s"), 0, (&page{}).write); err != nil || end.Closed {
+			t.Error(end, err)
+		}
+	})
+}
+
+func TestMadeIsJSON(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))
+	got := string(follow.Made{ID: "s", Events: "/e", ExpiresAt: at, Token: "t", Resumable: true}.JSON())
+	if want := `{"id":"s","events":"/e","expires_at":"2026-01-02T02:04:05Z","read_token":"t","resumable":true}`; got != want {
+		t.Error(got)
+	}
+}
