@@ -53,8 +53,8 @@ func TestSlowSendersAreNotWaitedForForever(t *testing.T) {
 	eachTopology(t, flags{api: []string{"--read-timeout", "300ms"}}, func(t *testing.T, w *whence) {
 		for _, sent := range []string{
 			"POST /v1/chat/completions HTTP/1.1\r\nHost",
-			"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
-			"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+			"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+			"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
 		} {
 			conn := w.connect(t)
 			if _, err := io.WriteString(conn, sent); err != nil {

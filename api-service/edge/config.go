@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/front"
+	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -37,6 +38,8 @@ type Config struct {
 	Replay        replay.Limits // of what streams have said, for readers that come late or come back
 	TokenKey      string        // signs read tokens; the same for all instances; "" is one that nobody knows
 	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
+	Origins       gate.List     // whose pages may read answers, beside this service's own
+	Hosts         gate.List     // names of this service, beside those of loopback
 	Timers        rpc.Timers
 	TLS           front.Config // its timeouts are those above
 	// TrustForwarded has the last address of X-Forwarded-For be the client's: whoever connects is a proxy of ours.
@@ -96,6 +99,8 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For for the client's: all that connects are proxies that set it")
 	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "`bytes` that wait in the kernel for a slow client at most; with more, writes to it block; 0 for the system's own limit")
 	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may say nothing before its reader gets a comment; 0 for no comments")
+	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
+	fs.Var(&c.Hosts, "host", "`name` by which a listener on loopback may be reached, beside localhost and its addresses; repeated, or separated by commas")
 	c.streamFlags(fs)
 }
 
@@ -131,6 +136,12 @@ func (c *Config) Validate() error {
 	}
 	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
 		return fmt.Errorf("--chat: %w", err)
+	}
+	if err := gate.CheckOrigins(c.Origins); err != nil {
+		return fmt.Errorf("--cors-origin: %w", err)
+	}
+	if err := gate.CheckHosts(c.Hosts); err != nil {
+		return fmt.Errorf("--host: %w", err)
 	}
 	if err := c.TLS.Validate(); err != nil {
 		return err

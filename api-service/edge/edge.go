@@ -25,6 +25,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/web"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -98,7 +99,7 @@ const startWait = 5 * time.Second
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
-	e.keyring.Open = loopback(ln.Addr())
+	e.keyring.Open = gate.Loopback(ln.Addr())
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
@@ -116,7 +117,11 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithDisablePrintRoute(true),
 	)
 	h.Name = "whence"
-	h.Use(e.recover)
+	reached := ln.Addr()
+	if e.config.TrustForwarded {
+		reached = nil // by proxies, under names that are theirs
+	}
+	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)))
 	e.routes(h)
 	failed := make(chan error, 1)
 	go func() { failed <- h.Run() }()
@@ -147,12 +152,6 @@ func (e *Edge) dismiss() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 	defer cancel()
 	e.readers.Drain(ctx, e.drains())
-}
-
-// loopback reports whether only this machine can reach an address.
-func loopback(addr net.Addr) bool {
-	tcp, ok := addr.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
 }
 
 // answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and says that it runs before

@@ -264,7 +264,7 @@ func TestClientThatDoesNotReadIsTooSlow(t *testing.T) {
 	}
 	defer conn.Close()
 	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"start m flood x"}]}`
-	if _, err := io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n"+body); err != nil {
 		t.Fatal(err)
 	}
 	cause := streamerr.As(<-chat.causes)
@@ -402,6 +402,10 @@ func TestConfigIsChecked(t *testing.T) {
 		"streams": func(c *edge.Config) { c.MaxStreams = 0 },
 		"timeout": func(c *edge.Config) { c.ReadTimeout = 0 },
 		"chat":    func(c *edge.Config) { c.Chat = "nowhere" },
+		"origin":  func(c *edge.Config) { c.Origins = []string{"*"} },
+		"host":    func(c *edge.Config) { c.Hosts = []string{"http://x"} },
+		"silence": func(c *edge.Config) { c.KeepAlive = -1 },
+		"replay":  func(c *edge.Config) { c.Replay.TTL = -1 },
 	} {
 		c := edge.Config{Chat: "h:1", MaxBody: 1, MaxStreams: 1, ReadTimeout: 1, WriteTimeout: 1, HeadersAfter: 1}
 		if err := c.Validate(); err != nil {
