@@ -66,9 +66,13 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	conn, err := kitexrpc.Dial(c.Chat, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+	kept, err := newReplay(c, log)
 	if err != nil {
 		return nil, err
+	}
+	conn, err := kitexrpc.Dial(c.Chat, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+	if err != nil {
+		return nil, errors.Join(err, kept.Close())
 	}
 	chat := chatv1.NewChatClient(conn)
 	engine := rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat)
@@ -81,10 +85,22 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		streams: streamv1.NewStreamsClient(conn),
 		health:  healthpb.NewHealthClient(conn),
 		chat:    engine,
-		replay:  replay.NewMemory(c.Replay),
+		replay:  kept,
 		keyring: follow.NewKeyring(c.TokenKey),
 		readers: stream.Set{Max: c.MaxStreams},
 	}, nil
+}
+
+// newReplay returns the log of c.
+func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
+	if c.Redis == "" {
+		return replay.NewMemory(c.Replay), nil
+	}
+	return replay.NewRedis(replay.RedisConfig{URL: c.Redis, Limits: c.Replay, Log: log, Lost: func(h replay.Head) replay.Event {
+		return follow.Failed(&streamerr.Error{
+			Reason: streamerr.PeerLost, Path: streamerr.NewPath(h.Edge, c.Name), Message: h.Edge + ", which ran the stream, has died",
+		})
+	}})
 }
 
 // Close closes the connection to the chat-service, and the log. Streams must have ended.

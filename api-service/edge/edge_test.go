@@ -404,6 +404,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"chat":    func(c *edge.Config) { c.Chat = "nowhere" },
 		"origin":  func(c *edge.Config) { c.Origins = []string{"*"} },
 		"host":    func(c *edge.Config) { c.Hosts = []string{"http://x"} },
+		"redis":   func(c *edge.Config) { c.Redis, c.TokenKey = "localhost", "k" },
+		"token":   func(c *edge.Config) { c.Redis = "redis://h:1/0" },
 		"silence": func(c *edge.Config) { c.KeepAlive = -1 },
 		"replay":  func(c *edge.Config) { c.Replay.TTL = -1 },
 	} {

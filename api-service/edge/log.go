@@ -5,12 +5,15 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 
+	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
-// LogTo sends what Hertz, and the Kitex client behind it, log from now on, in the whole process, to w, a line at a time.
+// LogTo sends what Hertz, the Kitex client behind it, and the Redis client log from now on, in the whole process, to w, a line
+// at a time.
 func LogTo(w io.Writer) {
 	hlog.SetLevel(hlog.LevelInfo)
 	hlog.SetOutput(w)
 	kitexrpc.LogTo(w)
+	replay.LogTo(w)
 }

@@ -5,7 +5,7 @@
 // comes in one event, under the last number, so that a reader that lags gets fewer, larger events and loses nothing. What is
 // kept is bounded in bytes, over all streams and for each, and in time after a stream's end.
 //
-// Memory keeps the log in the process. Package replaytest holds the contract of all logs.
+// Memory keeps the log in the process; Redis shares it between several. Package replaytest holds the contract of all logs.
 package replay
 
 import (

@@ -62,7 +62,8 @@ type kept struct {
 	held      bool   // readers see no further than shown
 	shown     uint64 // if held
 	forgotten bool
-	stop      error         // why the stream must end
+	stop      error         // why the stream must end; nil if it need not
+	ready     chan struct{} // capacity 1; gets a value when there is more, if somebody ships it
 	grown     chan struct{} // closed, and replaced, when there is more to read
 }
 
@@ -123,6 +124,10 @@ func (m *Memory) forget(k *kept) {
 	m.bytes -= k.cost()
 	k.text, k.ends, k.rest = nil, nil, nil
 	delete(m.streams, k.head.ID)
+	select {
+	case k.ready <- struct{}{}:
+	default:
+	}
 	if m.keys[k.head.Key] == k {
 		delete(m.keys, k.head.Key)
 	}
@@ -176,6 +181,10 @@ func (m *Memory) Append(id string, events ...Event) error {
 	}
 	if !k.held {
 		k.wake()
+	}
+	select {
+	case k.ready <- struct{}{}:
+	default: // told already, or there is nobody to tell
 	}
 	return nil
 }

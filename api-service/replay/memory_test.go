@@ -3,6 +3,7 @@ package replay_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,10 @@ import (
 	"github.com/whence-dev/whence/pkg/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	replay.LogTo(io.Discard)
+	leaktest.Main(m)
+}
 
 func TestMemoryKeepsTheContract(t *testing.T) {
 	replaytest.Run(t, func(_ *testing.T, l replay.Limits) replay.Log { return replay.NewMemory(l) })

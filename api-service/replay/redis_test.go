@@ -1,0 +1,303 @@
+package replay_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/replaytest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A server is a redis-server of the test's own.
+type server struct {
+	addr string
+	cmd  *exec.Cmd
+}
+
+// serve starts a server, or skips the test where there is none. It keeps nothing on disk.
+func serve(t *testing.T) *server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("redis-server is not installed")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{addr: ln.Addr().String()}
+	_ = ln.Close()
+	s.start(t)
+	t.Cleanup(func() { s.kill(t) })
+	return s
+}
+
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(s.addr)
+	s.cmd = exec.Command("redis-server", "--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server listens", func() bool {
+		conn, err := net.Dial("tcp", s.addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// kill ends the server, with all it knew.
+func (s *server) kill(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	_ = s.cmd.Wait()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+func (s *server) open(t *testing.T, l replay.Limits) *replay.Redis { return open(t, s.addr, l) }
+
+func open(t *testing.T, addr string, l replay.Limits) *replay.Redis {
+	t.Helper()
+	r, err := replay.NewRedis(replay.RedisConfig{
+		URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(slog.DiscardHandler),
+		Lost: func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestRedisKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	replaytest.Run(t, func(t *testing.T, l replay.Limits) replay.Log { return serve(t).open(t, l) })
+}
+
+// A pair writes with one instance and reads with another.
+type pair struct {
+	*replay.Redis
+	reads *replay.Redis
+}
+
+func (p pair) Open(ctx context.Context, id string) (replay.Reader, error) {
+	return p.reads.Open(ctx, id)
+}
+func (p pair) Close() error { return errors.Join(p.Redis.Close(), p.reads.Close()) }
+
+func TestRedisKeepsTheContractBetweenInstances(t *testing.T) {
+	t.Parallel()
+	replaytest.Run(t, func(t *testing.T, l replay.Limits) replay.Log {
+		s := serve(t)
+		return pair{s.open(t, l), s.open(t, l)}
+	})
+}
+
+func closeLog(t *testing.T, l replay.Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// said reads everything that there is, without waiting for more.
+func said(t *testing.T, r replay.Reader, after uint64) (text string, last replay.Event, ended bool) {
+	t.Helper()
+	p, err := r.Read(t.Context(), after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range p.Events {
+		if e.Kind == replay.Delta {
+			text += e.Data
+		}
+		last = e
+	}
+	return text, last, p.Ended
+}
+
+func read(t *testing.T, l replay.Log, id string) replay.Reader {
+	t.Helper()
+	r, err := l.Open(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+func delta(text string) replay.Event { return replay.Event{Kind: replay.Delta, Data: text} }
+
+func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	h, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e", Key: "k", Edge: "a"})
+	if err != nil || !h.Shared {
+		t.Fatal(h, err)
+	}
+	if err := a.Append("s", delta("one ")); err != nil {
+		t.Fatal(err)
+	}
+	here, there := read(t, a, "s"), read(t, b, "s")
+	eventually(t, "the other instance has it", func() bool { text, _, _ := said(t, there, 0); return text == "one " })
+
+	s.kill(t)
+	if err := a.Append("s", delta("two ")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "who reads here goes on", func() bool { text, _, _ := said(t, here, 0); return text == "one two " })
+	if text, _, ended := said(t, there, 1); text != "" || ended {
+		t.Error("who reads there has", text, ended)
+	}
+	if h, err := a.Begin(t.Context(), replay.Head{ID: "new"}); err != nil || h.Shared {
+		t.Error("a new stream:", h, err)
+	}
+	if err := a.Append("new", delta("x"), closing); err != nil {
+		t.Error(err)
+	}
+	if h, err := a.Begin(t.Context(), replay.Head{ID: "x", Key: "k"}); err != nil || h.ID != "s" {
+		t.Error("a key of ours:", h, err)
+	}
+	if h, err := a.Begin(t.Context(), replay.Head{ID: "x", Key: "other"}); !errors.Is(err, streamerr.Unavailable) {
+		t.Error("a key that may be another's:", h, err)
+	}
+	if _, err := b.Open(t.Context(), "s"); !errors.Is(err, streamerr.Unavailable) {
+		t.Error("a new reader there:", err)
+	}
+	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
+		t.Error("nobody is known to read it elsewhere, which nobody can know", ago, ok)
+	}
+
+	s.start(t) // it has forgotten everything
+	if err := a.Append("s", delta("three")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "who reads there goes on", func() bool { text, _, _ := said(t, there, 1); return text == "two three" })
+	if err := a.Append("s", closing); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it ends there", func() bool { _, _, ended := said(t, there, 0); return ended })
+	if text, last, ended := said(t, here, 0); text != "one two three" || last.Seq != 4 || !ended {
+		t.Error(text, last, ended)
+	}
+	if h, err := b.Begin(t.Context(), replay.Head{ID: "x", Key: "k"}); err != nil || h.ID != "s" {
+		t.Error("the key, there:", h, err)
+	}
+	if h, err := a.Begin(t.Context(), replay.Head{ID: "s3"}); err != nil || !h.Shared {
+		t.Error("a new stream:", h, err)
+	}
+	if err := a.Append("s3", closing); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b, c := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, b)
+	defer closeLog(t, c)
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Edge: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Append("s", delta("one")); err != nil {
+		t.Fatal(err)
+	}
+	there, elsewhere := read(t, b, "s"), read(t, c, "s")
+	eventually(t, "it is there", func() bool { text, _, _ := said(t, there, 0); return text == "one" })
+	if _, ok := b.Seen(t.Context(), "s"); !ok {
+		eventually(t, "it is seen", func() bool { _, ok := a.Seen(t.Context(), "s"); return ok })
+	}
+	way.cut() // for the others it is dead
+	eventually(t, "it has an ending", func() bool { _, _, ended := said(t, there, 0); return ended })
+	for _, r := range []replay.Reader{there, elsewhere} {
+		if text, last, ended := said(t, r, 0); text != "one" || last != (replay.Event{Seq: 2, Kind: replay.Failure, Data: "lost a"}) || !ended {
+			t.Error(text, last, ended)
+		}
+	}
+	way.mend(t)
+	var err error
+	eventually(t, "the instance hears that its stream has ended", func() bool {
+		err = a.Append("s", delta("two"))
+		return err != nil
+	})
+	if e := streamerr.As(err); e.Reason != streamerr.PeerLost || e.Path.Origin() != "a" {
+		t.Error(err)
+	}
+	if err := a.Append("s", closing); err != nil {
+		t.Error(err)
+	}
+	if text, last, _ := said(t, there, 0); text != "one" || last.Seq != 2 {
+		t.Error("after its ending it says", text, last)
+	}
+	closeLog(t, a)
+}
+
+func TestURLsAreChecked(t *testing.T) {
+	for _, url := range []string{"", "localhost:6379", "http://x", "redis://h:port"} {
+		if replay.CheckURL(url) == nil {
+			t.Errorf("%q is accepted", url)
+		}
+	}
+	if err := replay.CheckURL("rediss://user:pw@h:6380/2"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestManyStreamsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	ids := strings.Fields("0 1 2 3 4 5 6 7 8 9 a b c d e f g h i j k l m n o p q r s t")
+	for _, id := range ids {
+		if _, err := a.Begin(t.Context(), replay.Head{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 50 {
+		for _, id := range ids {
+			if err := a.Append(id, delta(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, id := range ids {
+		if err := a.Append(id, closing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range ids {
+		r := read(t, b, id)
+		eventually(t, "all of "+id, func() bool {
+			text, _, ended := said(t, r, 0)
+			return ended && text == strings.Repeat(id, 50)
+		})
+	}
+}
