@@ -92,7 +92,7 @@ var errHost = errors.New("this service is not reached by that name")
 
 // Host reports whether a request with this Host is meant for the listener.
 func (g *Gate) Host(host string) error {
-	if g.hosts == nil {
+	if g.hosts == nil || host == "" { // clients of HTTP/1.0 name none; browsers always do
 		return nil
 	}
 	name, _, err := net.SplitHostPort(host)
