@@ -50,7 +50,7 @@ func TestOnLoopbackTheHostMustBeThisMachine(t *testing.T) {
 				t.Errorf("%s, on %s: %v", host, listen, err)
 			}
 		}
-		for _, host := range []string{"", "evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1:8080", "notlocalhost", "x", "[evil]", "127.0.0.1:80:80"} {
+		for _, host := range []string{"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1:8080", "notlocalhost", "x", "[evil]", "127.0.0.1:80:80"} {
 			if g.Host(host) == nil {
 				t.Errorf("%q passes, on %s", host, listen)
 			}
