@@ -32,6 +32,7 @@ type fake struct {
 	live   int
 	asked  []*workerv1.TokenRequest
 	causes []error // of the streams that were stopped
+	last   error   // why the last one was, when it was over
 }
 
 var (
@@ -56,6 +57,7 @@ func (f *fake) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		defer func() {
 			f.mu.Lock()
 			f.live--
+			f.last = stream.Cause(ctx)
 			f.mu.Unlock()
 		}()
 		f.answer(ctx, req, yield)
@@ -135,6 +137,13 @@ func (f *fake) stopped(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.causes = append(f.causes, stream.Cause(ctx))
+}
+
+// left is why the last stream was stopped.
+func (f *fake) left() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
 }
 
 func (f *fake) running() int {

@@ -132,6 +132,9 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 			if left = err; err == nil {
 				left = streamerr.New(streamerr.Completed, "the reader has what it needs")
 			}
+			if cause := stream.Cause(ctx); cause != nil {
+				left = cause // it has gone because of that
+			}
 			return nil
 		}
 	}

@@ -390,6 +390,27 @@ func TestStopDuringAMoveIsTheEnding(t *testing.T) {
 	}
 }
 
+// TestReaderThatLeavesBecauseOfAStopHasNotCompleted: as one does whose caller cannot be written to any more.
+func TestReaderThatLeavesBecauseOfAStopHasNotCompleted(t *testing.T) {
+	gone := streamerr.New(streamerr.ClientGone, "gone")
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			a := &fake{name: "w/0"}
+			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			defer ctl.Release()
+			for out := range poolOf(t, Options{Policy: inOrder}, a).Generate(ctx, ask(9)) {
+				if out.GetTokens() != nil {
+					ctl.Stop(gone)
+					break
+				}
+			}
+			if cause := a.left(); !errors.Is(cause, streamerr.ClientGone) {
+				t.Fatal(cause)
+			}
+		})
+	}
+}
+
 func TestStoppedStreamOfADeafWorkerDoesNotMove(t *testing.T) {
 	for _, at := range []int{2, 9} { // in mid-answer, and before the End
 		synctest.Test(t, func(t *testing.T) {

@@ -244,6 +244,27 @@ func TestQueueIsBoundedAndFirstComeFirstServed(t *testing.T) {
 	})
 }
 
+// slowKV takes its time to say how much memory is used.
+type slowKV struct{ *counting }
+
+func (m slowKV) KV() (used, total uint64) {
+	time.Sleep(10 * time.Millisecond)
+	return m.counting.KV()
+}
+
+func TestPlaceIsFreeWhenItsStreamHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := run(t, slowKV{newCounting()}, batch.Options{MaxRunning: 1, MaxQueued: -1})
+		for range 3 {
+			for _, err := range l.Generate(t.Context(), count(2)) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
 func TestSequenceWaitsUntilThereIsRoomInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()

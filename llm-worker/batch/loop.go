@@ -194,6 +194,9 @@ func (l *Loop) drop(s *sequence) {
 	}
 	delete(l.batch, s.id)
 	l.model.Leave(s.id)
+	l.mu.Lock()
+	l.running = len(l.batch) // before anybody can know that the place is free
+	l.mu.Unlock()
 	close(s.released)
 }
 
