@@ -77,7 +77,7 @@ func TestGRPCurlExploresBothServices(t *testing.T) {
 			addr, name string
 			methods    []string
 		}{
-			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Models", "Stop"}},
+			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Models", "Stop", "Workers"}},
 			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Info", "Stop"}},
 		} {
 			list, ok := grpcurl(t, s.addr, "list")
@@ -129,6 +129,10 @@ func TestGRPCurlStreamsFromBothServices(t *testing.T) {
 		out, ok = grpcurl(t, w.chat, "whence.chat.v1.Chat/Models")
 		if !ok || !strings.Contains(out, `"id": "`+model+`"`) {
 			t.Errorf("Chat/Models: %s", out)
+		}
+		out, ok = grpcurl(t, w.chat, "whence.chat.v1.Chat/Workers")
+		if !ok || !strings.Contains(out, `"state": "WORKER_STATE_HEALTHY"`) || !strings.Contains(out, `"instance": "llm-worker/0"`) {
+			t.Errorf("Chat/Workers: %s", out)
 		}
 
 		out, ok = grpcurl(t, w.worker, "-d", `{"tokens":{"prompt":[1,2,3],"sampling":{"temperature":0,"max_tokens":4,"ignore_eos":true}}}`, "whence.worker.v1.Worker/Generate")

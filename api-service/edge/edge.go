@@ -209,6 +209,7 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.GET("/v1/streams/:id", e.why)
 	h.DELETE("/v1/streams/:id", e.stopStream)
 	h.POST("/abort_request", e.abortRequest)
+	h.GET("/v1/workers", e.workers)
 	h.GET("/v1/models", e.models)
 	h.GET("/v1/models/*id", e.model)
 	h.GET("/healthz", e.healthz)

@@ -48,6 +48,10 @@ func (s *scripted) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.Model
 	return &chatv1.ModelsResponse{Models: []*chatv1.Model{{Id: "org/m"}}}, nil
 }
 
+func (s *scripted) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.WorkersResponse, error) {
+	return &chatv1.WorkersResponse{Workers: []*chatv1.Worker{{Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_DOWN}}}, nil
+}
+
 func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		s.begun <- struct{}{}

@@ -68,11 +68,6 @@ func (e *Edge) stopBelow(ctx context.Context, id string, cause *streamerr.Error)
 	return resp.GetStream().GetAge().AsDuration(), nil
 }
 
-// listStreams is GET /v1/streams: those that run here.
-func (e *Edge) listStreams(_ context.Context, c *app.RequestContext) {
-	c.Data(http.StatusOK, "application/json", story.List(e.hop.Ledger.Live()))
-}
-
 // why is GET /v1/streams/{id}: what every hop that knows the stream tells of it.
 func (e *Edge) why(ctx context.Context, c *app.RequestContext) {
 	requestID(c)

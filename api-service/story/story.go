@@ -1,4 +1,5 @@
-// Package story is the JSON of /v1/streams: what became of a stream, hop by hop, for programs and for people.
+// Package story is the JSON of /v1/streams and /v1/workers: what became of a stream, hop by hop, for programs and for people,
+// and who generates.
 package story
 
 import (

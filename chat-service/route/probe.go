@@ -42,6 +42,7 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // nobody needs to know any more
 	}
+	w.report(info, err)
 	if info != nil {
 		// What it says includes our own streams; which of them it had counted when they came or went, nobody knows.
 		said := int64(info.GetLoad().GetRunning()) + int64(info.GetLoad().GetQueued())

@@ -47,6 +47,7 @@ type Worker struct {
 	refused bool // whether its last answer was; owned by Watch
 
 	name   atomic.Pointer[string]                // what it called itself last; nil until it has
+	probed atomic.Pointer[report]                // how it was when it was last asked; nil until it has been
 	info   atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
 	ours   atomic.Int64                          // streams that this process has on it
 	others atomic.Int64                          // streams that others have on it, when it was last asked

@@ -17,7 +17,6 @@ import (
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -144,9 +143,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if c.Stage != nil {
 		engine = c.Stage(engine)
 	}
-	s := New(hop, model, engine, func(ctx context.Context, id string) []*streamv1.Record {
-		return pool.Why(ctx, id, hop.Ledger.Get(id))
-	})
+	s := New(hop, model, engine, pool)
 
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup

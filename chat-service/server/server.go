@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -30,13 +31,13 @@ type Server struct {
 	engine chat.Engine
 	begun  time.Time
 	health *health.Server
-	below  func(ctx context.Context, id string) []*streamv1.Record
+	pool   *route.Pool
 }
 
-// New returns a server of one model, whose pipeline is engine; below tells what the hops below know of a stream. It is not
-// healthy until SetHealthy says so.
-func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine, below func(ctx context.Context, id string) []*streamv1.Record) *Server {
-	s := &Server{hop: hop, model: model, engine: engine, below: below, begun: time.Now(), health: health.NewServer()}
+// New returns a server of one model, whose pipeline is engine, down to the workers of pool. It is not healthy until
+// SetHealthy says so.
+func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine, pool *route.Pool) *Server {
+	s := &Server{hop: hop, model: model, engine: engine, pool: pool, begun: time.Now(), health: health.NewServer()}
 	s.SetHealthy(false)
 	return s
 }
@@ -99,6 +100,16 @@ func (s *Server) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsR
 	return &chatv1.ModelsResponse{Models: []*chatv1.Model{{
 		Id: s.model.Name, OwnedBy: s.model.OwnedBy, Created: s.begun.Unix(), ContextLength: uint32(s.model.ContextLength),
 	}}}, nil
+}
+
+// Workers implements chatv1.ChatServer.
+func (s *Server) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.WorkersResponse, error) {
+	return &chatv1.WorkersResponse{Workers: s.pool.Workers()}, nil
+}
+
+// below tells what the workers know of a stream.
+func (s *Server) below(ctx context.Context, id string) []*streamv1.Record {
+	return s.pool.Why(ctx, id, s.hop.Ledger.Get(id))
 }
 
 // Stop implements chatv1.ChatServer.

@@ -85,6 +85,23 @@ func (l *Ledger) Live() []*streamv1.Record {
 	return live
 }
 
+// Ended returns the last ended streams that want accepts, newest first, and at most limit of them.
+func (l *Ledger) Ended(limit int, want func(*streamv1.Record) bool) []*streamv1.Record {
+	l.mu.Lock()
+	all := slices.Concat(l.ended[l.next:], l.ended[:l.next]) // oldest first
+	l.mu.Unlock()
+	var found []*streamv1.Record
+	for _, r := range slices.Backward(all) {
+		if len(found) >= limit {
+			break
+		}
+		if p := r.Proto(); want(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
 // Total returns how many streams have ended, those that are forgotten included.
 func (l *Ledger) Total() uint64 {
 	l.mu.Lock()

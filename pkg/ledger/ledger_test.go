@@ -77,6 +77,43 @@ func TestOnlyTheLastEndingsAreKept(t *testing.T) {
 	live.Close(streamerr.Completed, nil, "")
 }
 
+func TestEndedAreNewestFirst(t *testing.T) {
+	l := ledger.Ledger{Max: 4}
+	ids := func(limit int, want func(*streamv1.Record) bool) (ids string) {
+		for _, r := range l.Ended(limit, want) {
+			ids += r.GetStreamId() + " "
+		}
+		return ids
+	}
+	all := func(*streamv1.Record) bool { return true }
+	stopped := func(r *streamv1.Record) bool { return r.GetReason() == streamv1.Reason_REASON_USER_STOP }
+	if got := ids(9, all); got != "" {
+		t.Errorf("of none: %q", got)
+	}
+	l.Open("live", "hop", "")
+	for i := range 7 { // once around the ring, and on
+		reason := streamerr.Completed
+		if i%2 == 0 {
+			reason = streamerr.UserStop
+		}
+		l.Open(fmt.Sprint(i), "hop", "").Close(reason, nil, "")
+		if i == 2 {
+			if got := ids(9, all); got != "2 1 0 " {
+				t.Errorf("before the ring is full: %q", got)
+			}
+		}
+	}
+	for _, test := range []struct {
+		limit int
+		want  func(*streamv1.Record) bool
+		ids   string
+	}{{9, all, "6 5 4 3 "}, {2, all, "6 5 "}, {0, all, ""}, {9, stopped, "6 4 "}, {1, stopped, "6 "}} {
+		if got := ids(test.limit, test.want); got != test.ids {
+			t.Errorf("at most %d: %q, want %q", test.limit, got, test.ids)
+		}
+	}
+}
+
 func TestReusedIDIsTheNewStreams(t *testing.T) {
 	l := ledger.Ledger{Max: 1}
 	l.Open("a", "hop", "first").Close(streamerr.Completed, nil, "")

@@ -10,8 +10,10 @@ package chatv1
 
 import (
 	v1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	v11 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -23,6 +25,63 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// WorkerState is whether a worker gets streams.
+type WorkerState int32
+
+const (
+	// Nothing was said.
+	WorkerState_WORKER_STATE_UNSPECIFIED WorkerState = 0
+	// It gets streams.
+	WorkerState_WORKER_STATE_HEALTHY WorkerState = 1
+	// It has lost a stream: others are chosen, if there are any, until it has answered again.
+	WorkerState_WORKER_STATE_SUSPECT WorkerState = 2
+	// It gets none.
+	WorkerState_WORKER_STATE_DOWN WorkerState = 3
+)
+
+// Enum value maps for WorkerState.
+var (
+	WorkerState_name = map[int32]string{
+		0: "WORKER_STATE_UNSPECIFIED",
+		1: "WORKER_STATE_HEALTHY",
+		2: "WORKER_STATE_SUSPECT",
+		3: "WORKER_STATE_DOWN",
+	}
+	WorkerState_value = map[string]int32{
+		"WORKER_STATE_UNSPECIFIED": 0,
+		"WORKER_STATE_HEALTHY":     1,
+		"WORKER_STATE_SUSPECT":     2,
+		"WORKER_STATE_DOWN":        3,
+	}
+)
+
+func (x WorkerState) Enum() *WorkerState {
+	p := new(WorkerState)
+	*p = x
+	return p
+}
+
+func (x WorkerState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WorkerState) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_chat_v1_chat_proto_enumTypes[0].Descriptor()
+}
+
+func (WorkerState) Type() protoreflect.EnumType {
+	return &file_whence_chat_v1_chat_proto_enumTypes[0]
+}
+
+func (x WorkerState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WorkerState.Descriptor instead.
+func (WorkerState) EnumDescriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{0}
+}
 
 // Message is one turn of a conversation.
 type Message struct {
@@ -770,11 +829,185 @@ func (x *StopResponse) GetStream() *v1.StopStreamResponse {
 	return nil
 }
 
+// WorkersRequest asks for all workers.
+type WorkersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkersRequest) Reset() {
+	*x = WorkersRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkersRequest) ProtoMessage() {}
+
+func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
+func (*WorkersRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
+}
+
+// Worker is one of those that generate.
+type Worker struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its address, as it was configured.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// Whether it gets streams.
+	State WorkerState `protobuf:"varint,2,opt,name=state,proto3,enum=whence.chat.v1.WorkerState" json:"state,omitempty"`
+	// Why it gets none; for people.
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Streams of this chat-service that it has now.
+	Streams uint32 `protobuf:"varint,4,opt,name=streams,proto3" json:"streams,omitempty"`
+	// What it said of itself last; not set until it has been fit for use once.
+	Info *v11.InfoResponse `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
+	// When it said that.
+	Said          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=said,proto3" json:"said,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Worker) Reset() {
+	*x = Worker{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Worker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Worker) ProtoMessage() {}
+
+func (x *Worker) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Worker.ProtoReflect.Descriptor instead.
+func (*Worker) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Worker) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Worker) GetState() WorkerState {
+	if x != nil {
+		return x.State
+	}
+	return WorkerState_WORKER_STATE_UNSPECIFIED
+}
+
+func (x *Worker) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Worker) GetStreams() uint32 {
+	if x != nil {
+		return x.Streams
+	}
+	return 0
+}
+
+func (x *Worker) GetInfo() *v11.InfoResponse {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *Worker) GetSaid() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Said
+	}
+	return nil
+}
+
+// WorkersResponse lists all workers.
+type WorkersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the configuration.
+	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkersResponse) Reset() {
+	*x = WorkersResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkersResponse) ProtoMessage() {}
+
+func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
+func (*WorkersResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WorkersResponse) GetWorkers() []*Worker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
 var File_whence_chat_v1_chat_proto protoreflect.FileDescriptor
 
 const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
-	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1dwhence/stream/v1/stream.proto\"K\n" +
+	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dwhence/stream/v1/stream.proto\x1a\x1dwhence/worker/v1/worker.proto\"K\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
@@ -814,12 +1047,28 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\vStopRequest\x12;\n" +
 	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
 	"\fStopResponse\x12<\n" +
-	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream2\xb4\x02\n" +
+	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream\"\x10\n" +
+	"\x0eWorkersRequest\"\xeb\x01\n" +
+	"\x06Worker\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x121\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1b.whence.chat.v1.WorkerStateR\x05state\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
+	"\astreams\x18\x04 \x01(\rR\astreams\x122\n" +
+	"\x04info\x18\x05 \x01(\v2\x1e.whence.worker.v1.InfoResponseR\x04info\x12.\n" +
+	"\x04said\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04said\"C\n" +
+	"\x0fWorkersResponse\x120\n" +
+	"\aworkers\x18\x01 \x03(\v2\x16.whence.chat.v1.WorkerR\aworkers*v\n" +
+	"\vWorkerState\x12\x1c\n" +
+	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
+	"\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n" +
+	"\x11WORKER_STATE_DOWN\x10\x032\x80\x03\n" +
 	"\x04Chat\x12Q\n" +
 	"\bGenerate\x12\x1f.whence.chat.v1.GenerateRequest\x1a .whence.chat.v1.GenerateResponse(\x010\x01\x12M\n" +
 	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12G\n" +
 	"\x06Models\x12\x1d.whence.chat.v1.ModelsRequest\x1a\x1e.whence.chat.v1.ModelsResponse\x12A\n" +
-	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponseB<Z:github.com/whence-dev/whence/idl/gen/whence/chat/v1;chatv1b\x06proto3"
+	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponse\x12J\n" +
+	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponseB<Z:github.com/whence-dev/whence/idl/gen/whence/chat/v1;chatv1b\x06proto3"
 
 var (
 	file_whence_chat_v1_chat_proto_rawDescOnce sync.Once
@@ -833,54 +1082,67 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 	return file_whence_chat_v1_chat_proto_rawDescData
 }
 
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
-	(*Message)(nil),               // 0: whence.chat.v1.Message
-	(*ChatRequest)(nil),           // 1: whence.chat.v1.ChatRequest
-	(*GenerateRequest)(nil),       // 2: whence.chat.v1.GenerateRequest
-	(*Delta)(nil),                 // 3: whence.chat.v1.Delta
-	(*GenerateResponse)(nil),      // 4: whence.chat.v1.GenerateResponse
-	(*CompleteRequest)(nil),       // 5: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 6: whence.chat.v1.CompleteResponse
-	(*ModelsRequest)(nil),         // 7: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 8: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 9: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 10: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 11: whence.chat.v1.StopResponse
-	(*v1.Sampling)(nil),           // 12: whence.stream.v1.Sampling
-	(*v1.Stop)(nil),               // 13: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 14: whence.stream.v1.Started
-	(*v1.End)(nil),                // 15: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 16: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 17: whence.stream.v1.StopStreamResponse
+	(WorkerState)(0),              // 0: whence.chat.v1.WorkerState
+	(*Message)(nil),               // 1: whence.chat.v1.Message
+	(*ChatRequest)(nil),           // 2: whence.chat.v1.ChatRequest
+	(*GenerateRequest)(nil),       // 3: whence.chat.v1.GenerateRequest
+	(*Delta)(nil),                 // 4: whence.chat.v1.Delta
+	(*GenerateResponse)(nil),      // 5: whence.chat.v1.GenerateResponse
+	(*CompleteRequest)(nil),       // 6: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),      // 7: whence.chat.v1.CompleteResponse
+	(*ModelsRequest)(nil),         // 8: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 9: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 10: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 11: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 12: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 13: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 14: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 15: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 16: whence.stream.v1.Sampling
+	(*v1.Stop)(nil),               // 17: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 18: whence.stream.v1.Started
+	(*v1.End)(nil),                // 19: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 20: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 21: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 22: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
-	0,  // 0: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	12, // 1: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
-	1,  // 2: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	13, // 3: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	14, // 4: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	3,  // 5: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	15, // 6: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	1,  // 7: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	14, // 8: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	15, // 9: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
-	8,  // 10: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	16, // 11: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	17, // 12: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	2,  // 13: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	5,  // 14: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	7,  // 15: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	10, // 16: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	4,  // 17: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	6,  // 18: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	9,  // 19: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	11, // 20: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	1,  // 0: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
+	16, // 1: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	2,  // 2: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	17, // 3: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	18, // 4: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	4,  // 5: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	19, // 6: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	2,  // 7: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	18, // 8: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	19, // 9: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	9,  // 10: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	20, // 11: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	21, // 12: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	0,  // 13: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	22, // 14: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	23, // 15: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	14, // 16: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	3,  // 17: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	6,  // 18: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	8,  // 19: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	11, // 20: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	13, // 21: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	5,  // 22: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	7,  // 23: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	10, // 24: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	12, // 25: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	15, // 26: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	22, // [22:27] is the sub-list for method output_type
+	17, // [17:22] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -902,13 +1164,14 @@ func file_whence_chat_v1_chat_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   12,
+			NumEnums:      1,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_whence_chat_v1_chat_proto_goTypes,
 		DependencyIndexes: file_whence_chat_v1_chat_proto_depIdxs,
+		EnumInfos:         file_whence_chat_v1_chat_proto_enumTypes,
 		MessageInfos:      file_whence_chat_v1_chat_proto_msgTypes,
 	}.Build()
 	File_whence_chat_v1_chat_proto = out.File

@@ -25,6 +25,7 @@ const (
 	Chat_Complete_FullMethodName = "/whence.chat.v1.Chat/Complete"
 	Chat_Models_FullMethodName   = "/whence.chat.v1.Chat/Models"
 	Chat_Stop_FullMethodName     = "/whence.chat.v1.Chat/Stop"
+	Chat_Workers_FullMethodName  = "/whence.chat.v1.Chat/Workers"
 )
 
 // ChatClient is the client API for Chat service.
@@ -43,6 +44,8 @@ type ChatClient interface {
 	Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error)
 	// Stop ends a stream from outside of it.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
+	// Workers tells how the workers are, as they said when they were last asked. It asks none of them.
+	Workers(ctx context.Context, in *WorkersRequest, opts ...grpc.CallOption) (*WorkersResponse, error)
 }
 
 type chatClient struct {
@@ -96,6 +99,16 @@ func (c *chatClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.Cal
 	return out, nil
 }
 
+func (c *chatClient) Workers(ctx context.Context, in *WorkersRequest, opts ...grpc.CallOption) (*WorkersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WorkersResponse)
+	err := c.cc.Invoke(ctx, Chat_Workers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ChatServer is the server API for Chat service.
 // All implementations must embed UnimplementedChatServer
 // for forward compatibility.
@@ -112,6 +125,8 @@ type ChatServer interface {
 	Models(context.Context, *ModelsRequest) (*ModelsResponse, error)
 	// Stop ends a stream from outside of it.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
+	// Workers tells how the workers are, as they said when they were last asked. It asks none of them.
+	Workers(context.Context, *WorkersRequest) (*WorkersResponse, error)
 	mustEmbedUnimplementedChatServer()
 }
 
@@ -133,6 +148,9 @@ func (UnimplementedChatServer) Models(context.Context, *ModelsRequest) (*ModelsR
 }
 func (UnimplementedChatServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedChatServer) Workers(context.Context, *WorkersRequest) (*WorkersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Workers not implemented")
 }
 func (UnimplementedChatServer) mustEmbedUnimplementedChatServer() {}
 func (UnimplementedChatServer) testEmbeddedByValue()              {}
@@ -216,6 +234,24 @@ func _Chat_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Chat_Workers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WorkersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChatServer).Workers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chat_Workers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChatServer).Workers(ctx, req.(*WorkersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Chat_ServiceDesc is the grpc.ServiceDesc for Chat service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -234,6 +270,10 @@ var Chat_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stop",
 			Handler:    _Chat_Stop_Handler,
+		},
+		{
+			MethodName: "Workers",
+			Handler:    _Chat_Workers_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,0 +1,85 @@
+package story
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Query says which streams GET /v1/streams lists.
+type Query struct {
+	Ended  bool // the last that ended, newest first, rather than those that run
+	Limit  int
+	reason streamerr.Reason // Unspecified for any
+	hop    string           // in the path of the ending; "" for any
+}
+
+// How many ended streams are listed, and at most.
+const (
+	DefaultLimit = 100
+	MaxLimit     = 1000
+)
+
+// ParseQuery reads the part of the URL behind the question mark, as strictly as a body: what is not understood is refused.
+func ParseQuery(raw string) (Query, error) {
+	q := Query{Limit: DefaultLimit}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return q, streamerr.New(streamerr.Invalid, "the query cannot be read: %v", err)
+	}
+	for name, all := range values {
+		if len(all) > 1 {
+			return q, streamerr.InvalidParam(clip(name), "%.32q is there %d times", name, len(all))
+		}
+		if err := q.set(name, all[0]); err != nil {
+			return q, err
+		}
+	}
+	if !q.Ended {
+		for _, name := range []string{"reason", "hop", "limit"} {
+			if values.Has(name) {
+				return q, streamerr.InvalidParam(name, "%s chooses among streams that have ended: it needs state=ended", name)
+			}
+		}
+	}
+	return q, nil
+}
+
+func (q *Query) set(name, value string) error {
+	switch name {
+	case "state":
+		if value != "live" && value != "ended" {
+			return streamerr.InvalidParam(name, "state is %.32q; it must be live or ended", value)
+		}
+		q.Ended = value == "ended"
+	case "reason":
+		if q.reason = streamerr.ParseReason(value); q.reason.String() != value || q.reason == streamerr.Unspecified {
+			return streamerr.InvalidParam(name, "no stream ends with the reason %.32q", value)
+		}
+	case "hop":
+		if q.hop = value; value == "" {
+			return streamerr.InvalidParam(name, "hop is empty; leave it out for any")
+		}
+	case "limit":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > MaxLimit {
+			return streamerr.InvalidParam(name, "limit is %.32q; it must be 1 to %d", value, MaxLimit)
+		}
+		q.Limit = n
+	default:
+		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; there are state, reason, hop and limit", name)
+	}
+	return nil
+}
+
+// clip bounds what an answer quotes of a parameter's name.
+func clip(name string) string { return name[:min(len(name), 32)] }
+
+// Wants reports whether a stream that has ended is one of those asked for.
+func (q Query) Wants(r *streamv1.Record) bool {
+	return (q.reason == streamerr.Unspecified || q.reason.Proto() == r.GetReason()) &&
+		(q.hop == "" || slices.Contains(r.GetPath(), q.hop))
+}

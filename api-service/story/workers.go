@@ -1,0 +1,56 @@
+package story
+
+import (
+	"strings"
+	"time"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// A Worker is one entry of GET /v1/workers. What it said of itself is as old as Said; it is zero before it has said anything.
+type Worker struct {
+	Name          string `json:"name"`
+	Target        string `json:"target"`
+	State         string `json:"state"` // "healthy", "suspect" or "down"
+	Message       string `json:"message,omitempty"`
+	Model         string `json:"model"`
+	Engine        string `json:"engine"`
+	Upstream      string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
+	ContextLength uint32 `json:"context_length"`
+	Continues     bool   `json:"continues"` // answers that were begun elsewhere
+	Streams       uint32 `json:"streams"`   // of the chat-service that was asked, now
+	Running       uint32 `json:"running"`   // of everybody, when Said, like what follows
+	Queued        uint32 `json:"queued"`
+	MaxRunning    uint32 `json:"max_running"`
+	MaxQueued     uint32 `json:"max_queued"`
+	KVUsedTokens  uint64 `json:"kv_used_tokens"`
+	KVTotalTokens uint64 `json:"kv_total_tokens"`
+	Said          string `json:"said,omitempty"` // RFC 3339, UTC
+}
+
+// Workers returns the body of GET /v1/workers.
+func Workers(all []*chatv1.Worker) []byte {
+	list := struct {
+		Workers []Worker `json:"workers"`
+	}{make([]Worker, 0, len(all))}
+	for _, w := range all {
+		list.Workers = append(list.Workers, worker(w))
+	}
+	return marshal(list)
+}
+
+func worker(w *chatv1.Worker) Worker {
+	info, load := w.GetInfo(), w.GetInfo().GetLoad()
+	var said string
+	if w.GetSaid() != nil {
+		said = w.GetSaid().AsTime().Format(time.RFC3339Nano)
+	}
+	return Worker{
+		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
+		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
+		Model: info.GetModel(), Engine: info.GetEngine(), Upstream: info.GetCapabilities().GetUpstream(),
+		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Streams: w.GetStreams(),
+		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
+		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), Said: said,
+	}
+}

@@ -1,0 +1,55 @@
+package route
+
+import (
+	"testing"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+func TestWorkersTellHowTheyAre(t *testing.T) {
+	one, two := serve(t, &fake{name: "worker/1"}, ""), serve(t, &fake{name: "worker/2"}, "")
+	one.info.Load = &workerv1.Load{Running: 2, MaxRunning: 8}
+	p, _ := dialAll(t, Options{}, new(journal), one, two)
+	told := func(at int) *chatv1.Worker { return p.Workers()[at] }
+	eventually(t, "both are healthy", func() bool {
+		return told(0).GetState() == chatv1.WorkerState_WORKER_STATE_HEALTHY && told(1).GetState() == chatv1.WorkerState_WORKER_STATE_HEALTHY
+	})
+	if w := told(0); w.GetTarget() != one.addr || w.GetInfo().GetInstance() != "worker/1" || w.GetInfo().GetLoad().GetRunning() != 2 || w.GetSaid() == nil || w.GetMessage() != "" {
+		t.Error(w)
+	}
+
+	two.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
+	p.workers[1].suspect()
+	eventually(t, "the one that drains is down", func() bool { return told(1).GetState() == chatv1.WorkerState_WORKER_STATE_DOWN })
+	if w := told(1); w.GetMessage() != "worker/2 is NOT_SERVING" || w.GetInfo().GetInstance() != "worker/2" {
+		t.Errorf("what it said is forgotten: %v", w)
+	}
+	if w := told(0); w.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
+		t.Error(w)
+	}
+}
+
+func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
+	p := newPool(Options{})
+	w := &Worker{target: "h:1", doubt: make(chan struct{}, 1)}
+	p.workers = []*Worker{w}
+	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN || got.GetMessage() == "" || got.GetInfo() != nil {
+		t.Errorf("before it was asked: %v", got)
+	}
+	w.report(info("worker/1"), nil)
+	w.ours.Store(3)
+	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY || got.GetStreams() != 3 {
+		t.Error(got)
+	}
+	w.suspect()
+	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_SUSPECT || got.GetMessage() == "" {
+		t.Error(got)
+	}
+	w.trust.answered()
+	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
+		t.Error(got)
+	}
+}
