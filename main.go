@@ -47,8 +47,13 @@ func (c *config) flags(fs *flag.FlagSet) {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "why" {
-		process.Exit("whence why", why(os.Args[2:], os.Stdout))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "why":
+			process.Exit("whence why", why(os.Args[2:], os.Stdout))
+		case "top":
+			process.Exit("whence top", watch(os.Args[2:], os.Stdout))
+		}
 	}
 	var c config
 	process.Main("whence", edge.DefaultListen, c.flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {

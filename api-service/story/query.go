@@ -79,7 +79,7 @@ func (q *Query) set(name, value string) error {
 func clip(name string) string { return name[:min(len(name), 32)] }
 
 // Wants reports whether a stream that has ended is one of those asked for.
-func (q Query) Wants(r *streamv1.Record) bool {
+func (q *Query) Wants(r *streamv1.Record) bool {
 	return (q.reason == streamerr.Unspecified || q.reason.Proto() == r.GetReason()) &&
 		(q.hop == "" || slices.Contains(r.GetPath(), q.hop))
 }

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// topOnce returns what `top --once` prints when an api-service answers so.
+func topOnce(t *testing.T, status int, body string) (string, error) {
+	t.Helper()
+	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/streams" {
+			t.Errorf("asks for %s", r.URL)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	defer edge.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	out, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	failed := watch([]string{"--once", "--url", edge.URL}, out)
+	b, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), failed
+}
+
+func TestTopListsLiveStreams(t *testing.T) {
+	out, err := topOnce(t, http.StatusOK, `{"streams":[
+		{"id":"a","state":"live","model":"m","tokens":{"delivered":42},"hops":[{"took_ms":12345,"peer":"10.0.0.1:5"}]},
+		{"id":"longer","state":"stopped","reason":"user_stop","tokens":{},"hops":[{"took_ms":40}]}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out, "\n")
+	if len(lines) < 5 || !strings.Contains(lines[0], "2 live at http://") {
+		t.Fatal(out)
+	}
+	for i, want := range []string{
+		"STREAM  MODEL  AGE    STATE               TOKENS  PEER",
+		"a       m      12.3s  live                42      10.0.0.1:5",
+		"longer  -      0s     stopped, user_stop  0       ",
+	} {
+		if lines[2+i] != want {
+			t.Errorf("prints %q, want %q", lines[2+i], want)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("a file gets the codes of a terminal")
+	}
+}
+
+func TestTopSaysWhyItCannot(t *testing.T) {
+	_, err := topOnce(t, http.StatusServiceUnavailable, string(streamerr.New(streamerr.Draining, "too late").JSON()))
+	if streamerr.As(err).Reason != streamerr.Draining {
+		t.Error(err)
+	}
+	if _, err := topOnce(t, http.StatusOK, "<p>"); err == nil || !strings.Contains(err.Error(), "did not answer with what was asked") {
+		t.Error(err)
+	}
+	if err := watch([]string{"--every", "0s"}, os.Stdout); err == nil || !strings.Contains(err.Error(), "--every") {
+		t.Error(err)
+	}
+}
