@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
-import { Answer, ask, curl } from './assets/chat.js';
+import { useKey } from './assets/api.js';
+import { Answer, ask, curl, mint } from './assets/chat.js';
 import { describe } from './assets/ending.js';
 
 const chunk = (delta, finish_reason = null) => JSON.stringify({ choices: [{ index: 0, delta, finish_reason }], usage: null });
@@ -8,10 +9,13 @@ const role = chunk({ role: 'assistant', content: '' });
 const usage = '{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":47}}';
 const frames = (...data) => data.map((line) => `data: ${line}\n\n`).join('');
 
+let asked; // the headers of the last request
+
 // serve makes fetch answer with these parts; an Error among them breaks the connection, null leaves it open.
 function serve(parts, { status = 200, type = 'text/event-stream', headers = {} } = {}) {
-  globalThis.fetch = async (_, { signal }) => {
+  globalThis.fetch = async (_, { signal, headers: sent }) => {
     signal.throwIfAborted();
+    asked = sent;
     const body = new ReadableStream({
       start(controller) {
         signal.addEventListener('abort', () => controller.error(signal.reason));
@@ -23,14 +27,16 @@ function serve(parts, { status = 200, type = 'text/event-stream', headers = {} }
         controller.close();
       },
     }, { highWaterMark: 0 });
-    return new Response(body, { status, headers: { 'Content-Type': type, 'X-Request-Id': 'req-1', ...headers } });
+    return new Response(body, { status, headers: { 'Content-Type': type, ...headers } });
   };
 }
 
 async function answerTo(parts, response, signal = new AbortController().signal) {
   serve(parts, response);
-  const heard = { id: '', text: '' };
-  const ending = await ask({}, { signal, onOpen: (id) => (heard.id = id), onText: (text) => (heard.text += text) });
+  const heard = { opened: 0, frames: 0, text: '' };
+  const ending = await ask({}, {
+    id: 'web-1', signal, onOpen: () => heard.opened++, onFrame: () => heard.frames++, onText: (text) => (heard.text += text),
+  });
   return { ...heard, ending, line: describe(ending) };
 }
 
@@ -49,11 +55,21 @@ test('a whole answer is completed, with its numbers', () => {
   assert.equal(describe(answer.ending), 'completed · stop · 47 tokens · TTFT 12 ms · 31 tok/s');
 });
 
-test('the id and the text are heard', async () => {
+test('the header, each frame and the text are heard, under the id and the key', async () => {
+  useKey(' secret ');
   const heard = await answerTo([frames(role, chunk({ content: 'Hel' })), frames(chunk({ content: 'lo' }), chunk({}, 'length'), '[DONE]')]);
-  assert.equal(heard.id, 'req-1');
-  assert.equal(heard.text, 'Hello');
+  useKey('');
+  assert.equal(asked['X-Request-Id'], 'web-1');
+  assert.equal(asked.Authorization, 'Bearer secret');
+  assert.deepEqual([heard.opened, heard.frames, heard.text], [1, 2, 'Hello']);
   assert.match(heard.line, /^completed · length/);
+  await answerTo([frames(role)]);
+  assert.ok(!('Authorization' in asked), 'a key that was taken back is sent');
+});
+
+test('ids are minted for streams, each its own', () => {
+  assert.match(mint(), /^[A-Za-z0-9._:-]{20,128}$/);
+  assert.notEqual(mint(), mint());
 });
 
 test('an error in mid-stream is the ending, whatever follows', async () => {
@@ -103,12 +119,14 @@ test('an answer that is complete does not wait for the connection to close', asy
 
 test('a server that is not there is no answer', async () => {
   globalThis.fetch = async () => { throw new TypeError('Failed to fetch'); };
-  const ending = await ask({}, { signal: new AbortController().signal, onOpen() {}, onText() {} });
+  const ending = await ask({}, { signal: new AbortController().signal, onOpen() {}, onFrame() {}, onText() {} });
   assert.match(describe(ending), /^no answer/);
 });
 
-test('curl survives quotes', () => {
-  const command = curl('http://localhost', { messages: [{ role: 'user', content: `it's "$HOME" \`x\` $' and\nmore` }] });
-  assert.match(command, /^curl -N http:\/\/localhost\/v1\/chat\/completions \\\n/);
+test('curl survives quotes, has one field a line, and never the key', () => {
+  const command = curl('http://localhost', { model: 'm', seed: undefined, messages: [{ role: 'user', content: `it's "$HOME" \`x\` $' and\nmore` }] }, true);
+  assert.match(command, /^curl -N http:\/\/localhost\/v1\/chat\/completions \\\n {2}-H 'Content-Type/);
   assert.ok(command.includes(String.raw`it'\''s \"$HOME\" ` + '`x` $' + String.raw`'\'' and\nmore`), command);
+  assert.match(command, /\n {2}-H "Authorization: Bearer \$WHENCE_KEY" \\\n/);
+  assert.match(command, /-d '\{\n {4}"model": "m",\n {4}"messages": \[.*\]\n {2}\}'$/);
 });

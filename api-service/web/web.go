@@ -1,7 +1,8 @@
-// Package web is the page at "/": a chat with a model and a way to stop it, in plain HTML, CSS and ES modules.
+// Package web is the console at "/": a chat whose streams can be stopped and looked into, the streams of the instance, and the
+// workers, in plain HTML, CSS and ES modules.
 //
-// The page uses only the public endpoints (GET /v1/models, POST /v1/chat/completions), has no build step and no
-// dependency, and loads nothing from another host, so that it works under ContentSecurityPolicy and without a network.
+// The page uses only the public endpoints (docs/api.md), has no build step and no dependency, and loads nothing from another
+// host, so that it works under ContentSecurityPolicy and without a network.
 package web
 
 import (

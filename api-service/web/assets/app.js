@@ -1,149 +1,62 @@
-// The page: a conversation, the settings of its next request, and one answer at a time.
+// The console: which view the address names, and the parts that are on all of them.
 
-import { Announcer } from './announce.js';
-import { ask, curl, models } from './chat.js';
-import { copy, follow, panel, Turn } from './ui.js';
+import { chatPage } from './chatpage.js';
+import { streamPage } from './streampage.js';
+import { streamsPage } from './streamspage.js';
+import { workersPage } from './workerspage.js';
 
-const $ = (id) => document.getElementById(id);
-const prompt = $('prompt');
-const announcer = new Announcer($('announcer'));
-const toEnd = follow($('log'), $('turns'), $('latest'));
-const settings = panel($('toggle'), $('panel'));
+const chat = document.getElementById('chat');
+const page = document.getElementById('page');
+const focusChat = chatPage();
 
-let history = []; // the messages of the turns that have an answer
-let answering = null; // the AbortController of the answer that is under way
+// The views beside the chat, by the first words of the address. Each fills the page and returns what closes it.
+const views = [
+  [/^\/streams\/?$/, 'Streams', streamsPage],
+  [/^\/streams\/([^/]+)$/, 'Stream', streamPage],
+  [/^\/workers\/?$/, 'Workers', workersPage],
+];
 
-// send asks a question, unless an answer is under way.
-async function send(question) {
-  if (answering || !question.trim() || !settingsReadable()) return;
-  const controller = new AbortController();
-  setAnswering(controller);
-  if (!$('model').value) await loadModels();
-  if (answering !== controller) return; // stopped before it began
-  if (!$('model').value) {
-    setAnswering(null);
-    return;
+let close = () => {};
+let first = true;
+
+// show shows the view that the address names. The chat stays as it is behind the others, with the answer that is under way.
+function show() {
+  const [path, query = ''] = location.hash.slice(1).split('?');
+  close();
+  close = () => {};
+  page.replaceChildren();
+  const view = views.find(([pattern]) => pattern.test(path));
+  chat.hidden = Boolean(view);
+  page.hidden = !view;
+  document.title = view ? `${view[1]} – Whence` : 'Whence';
+  for (const link of document.querySelectorAll('.bar nav a')) {
+    const to = link.hash.slice(1);
+    const current = view ? to !== '/' && path.startsWith(to) : to === '/';
+    if (current) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
   }
-
-  if (prompt.value === question) prompt.value = '';
-  const messages = [...history, { role: 'user', content: question }];
-  const request = requestFor(messages);
-  showCurl(request);
-  $('empty').hidden = true;
-  announcer.clear();
-  const turn = new Turn($('turns'), question, request.model);
-  toEnd();
-
-  let text = '';
-  const ending = await ask(request, {
-    signal: controller.signal,
-    onOpen: (id) => (turn.id = id),
-    onText: (more) => {
-      text += more;
-      turn.add(more);
-      if (answering === controller) announcer.add(more);
-    },
-  });
-  const line = turn.end(ending);
-  if (answering !== controller) return; // a new chat has begun meanwhile
-  announcer.end(line);
-  // A turn without an answer would leave two questions in a row, which chat templates refuse, and a refused question
-  // would be refused again: leave it out, and give it back for another try.
-  if (text) history = [...messages, { role: 'assistant', content: text }];
-  else if (ending.kind !== 'completed' && !prompt.value) prompt.value = question;
-  setAnswering(null);
-}
-
-// requestFor returns the request that the settings ask for. A field that is left empty is left to the server.
-function requestFor(messages) {
-  const number = (id) => ($(id).value === '' ? undefined : Number($(id).value));
-  const system = $('system').value.trim();
-  return {
-    model: $('model').value,
-    messages: system ? [{ role: 'system', content: system }, ...messages] : messages,
-    stream: true,
-    stream_options: { include_usage: true },
-    temperature: number('temperature'),
-    max_tokens: number('max-tokens'),
-    seed: number('seed'),
-  };
-}
-
-// settingsReadable sends people to a field that is no number. Whether a number makes sense is for the server to say.
-function settingsReadable() {
-  if ($('settings').checkValidity()) return true;
-  settings.open();
-  $('settings').reportValidity();
-  return false;
-}
-
-function setAnswering(controller) {
-  const focused = document.activeElement;
-  answering = controller;
-  $('send').hidden = Boolean(controller);
-  $('stop').hidden = !controller;
-  if (focused === $('send') || focused === $('stop') || focused === document.body || focused?.closest('.examples')) {
-    // The button that had the focus is gone. On a phone, focus in the text would cover the answer with the keyboard.
-    if (matchMedia('(hover: hover)').matches) prompt.focus({ preventScroll: true });
-    else if (controller) $('stop').focus({ preventScroll: true });
+  if (view) {
+    close = view[2](page, part(view[0].exec(path)[1]), new URLSearchParams(query));
+    page.scrollTop = 0;
+    if (!first) page.querySelector('h2').focus({ preventScroll: true });
+  } else {
+    focusChat();
   }
+  first = false;
 }
 
-function stop() {
-  answering?.abort();
-}
-
-function newChat() {
-  stop();
-  setAnswering(null);
-  history = [];
-  $('turns').replaceChildren();
-  $('empty').hidden = false;
-  announcer.clear();
-  prompt.focus();
-}
-
-function showCurl(request) {
-  $('curl').textContent = curl(location.origin, request);
-  $('curl').hidden = $('copy-curl').hidden = false;
-  $('curl-hint').hidden = true;
-}
-
-async function loadModels() {
-  const problem = $('problem');
+// part reads a piece of the address. One that is no URL encoding is what it says.
+function part(text = '') {
   try {
-    const ids = await models();
-    if (ids.length === 0) throw new Error('the server has none');
-    $('model').replaceChildren(...ids.map((id) => new Option(id, id)));
-    problem.hidden = true;
-  } catch (err) {
-    problem.textContent = `No model to talk to: ${err.message}. Sending a message tries again.`;
-    problem.hidden = $('empty').hidden = false;
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
-$('composer').addEventListener('submit', (event) => {
-  event.preventDefault();
-  send(prompt.value);
+document.getElementById('skip').addEventListener('click', (event) => {
+  event.preventDefault(); // the address belongs to the views
+  (page.hidden ? document.getElementById('prompt') : page.querySelector('h2')).focus();
 });
-$('settings').addEventListener('submit', (event) => event.preventDefault());
-prompt.addEventListener('keydown', (event) => {
-  if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  send(prompt.value);
-});
-document.addEventListener('keydown', (event) => {
-  if (event.key === 'Escape' && !event.isComposing) stop();
-});
-$('stop').addEventListener('click', (event) => {
-  if (event.detail < 2) stop(); // the second half of a double click on Send is no wish to stop
-});
-$('new').addEventListener('click', newChat);
-$('copy-curl').addEventListener('click', () => copy($('copy-curl'), $('curl').textContent, $('curl')));
-$('examples').addEventListener('click', (event) => {
-  const button = event.target.closest('button');
-  if (button) send(button.textContent);
-});
-
-loadModels();
-if (matchMedia('(hover: hover)').matches) prompt.focus();
+addEventListener('hashchange', show);
+show();

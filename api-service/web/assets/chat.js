@@ -1,45 +1,46 @@
-// Requests to the public endpoints.
+// One chat completion: the request, its answer as it comes, and its ending.
 
+import { authorization } from './api.js';
 import { failure, refusal } from './ending.js';
 import { Parser } from './sse.js';
 
 const completions = '/v1/chat/completions';
 
-// models returns the ids of the models that can be asked.
-export async function models() {
-  const response = await fetch('/v1/models', { cache: 'no-store' });
-  const body = await response.text();
-  if (!response.ok) {
-    const { status, message } = refusal(response.status, null, body);
-    throw new Error(`${status} ${message}`);
-  }
-  return (JSON.parse(body).data ?? []).map((model) => model.id);
+// mint returns an id for a stream. The page gives its streams their names, so that it can stop one before it has heard of it.
+export function mint() {
+  return `web-${Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
 }
 
-// ask sends a chat completion request and returns its ending; it never throws. onOpen hears the stream's id, onText the
-// text as it comes. Aborting the signal closes the connection, and that is what stops the engine.
-export async function ask(request, { signal, onOpen, onText }) {
+// ask sends a chat completion request under an id and returns its ending; it never throws. onOpen hears that a stream has
+// begun, onFrame the time of each frame with text, onText the text. Aborting the signal closes the connection, and that
+// stops the engine, too.
+export async function ask(request, { id, signal, onOpen, onFrame, onText }) {
   const answer = new Answer(performance.now());
   let response, reader;
   try {
     response = await fetch(completions, {
       method: 'POST',
-      headers: { 'Content-Type': 'application/json', Accept: 'text/event-stream' },
+      headers: { ...authorization(), 'Content-Type': 'application/json', Accept: 'text/event-stream', 'X-Request-Id': id },
       body: JSON.stringify(request),
       cache: 'no-store',
       signal,
     });
-    onOpen(response.headers.get('X-Request-Id') ?? '');
     if (!response.ok || !/^text\/event-stream\b/i.test(response.headers.get('Content-Type') ?? '')) {
       return refusal(response.status, response.headers.get('Retry-After'), await response.text());
     }
+    onOpen(performance.now());
     reader = response.body.getReader();
     const parser = new Parser();
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return answer.close();
+      const now = performance.now();
       let text = '';
-      for (const { data } of parser.push(value)) text += answer.take(data, performance.now());
+      for (const { data } of parser.push(value)) {
+        const more = answer.take(data, now);
+        if (more) onFrame(now);
+        text += more;
+      }
       if (text) onText(text);
       if (answer.ending) {
         drain(reader);
@@ -125,8 +126,13 @@ async function drain(reader) {
   }
 }
 
-// curl returns the command that sends the same request.
-export function curl(origin, request) {
-  const quoted = JSON.stringify(request).replaceAll("'", "'\\''");
-  return `curl -N ${origin}${completions} \\\n  -H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
+// curl returns the command that sends the same request, one field a line. A key is left to the shell: it is nobody's
+// business what is pasted where.
+export function curl(origin, request, withKey = false) {
+  const fields = Object.entries(request).filter(([, value]) => value !== undefined);
+  const json = `{\n${fields.map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(',\n')}\n  }`;
+  const lines = [`curl -N ${origin}${completions}`, "-H 'Content-Type: application/json'"];
+  if (withKey) lines.push('-H "Authorization: Bearer $WHENCE_KEY"');
+  lines.push(`-d '${json.replaceAll("'", "'\\''")}'`);
+  return lines.join(' \\\n  ');
 }

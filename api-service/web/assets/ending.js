@@ -1,7 +1,7 @@
 // Endings: every answer has exactly one, and the page says which. An ending is {kind, ...}:
 //
 //   completed    finish, tokens, ttft, rate   finish_reason and [DONE] both arrived
-//   stopped                                   the reader of the page stopped it
+//   stopped      as failed, or nothing        the reader of the page stopped it
 //   failed       code, message, param, path   the stream said why it failed
 //   refused      status, retryAfter + those   the answer never began
 //   cut          message                      it just ended: nobody said that it is complete

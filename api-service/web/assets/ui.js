@@ -1,6 +1,8 @@
-// The page's moving parts. Whatever a model or a server says reaches the page as text nodes only.
+// The chat's moving parts. Whatever a model or a server says reaches the page as text nodes only.
 
 import { describe } from './ending.js';
+import { longest, pathOf, sentence } from './hops.js';
+import { node } from './node.js';
 
 // A Turn is one question and its answer on the page.
 export class Turn {
@@ -8,10 +10,14 @@ export class Turn {
   #ending;
   #id;
   #node;
+  #told;
   #pending = '';
   #frame = 0;
 
-  constructor(list, question, model) {
+  // place is for the picture of the stream.
+  place;
+
+  constructor(list, question, model, id) {
     const root = document.getElementById('turn').content.cloneNode(true);
     const text = (selector, value) => {
       const node = root.querySelector(selector);
@@ -24,15 +30,13 @@ export class Turn {
     this.#answer = root.querySelector('.answer');
     this.#answer.append(this.#node);
     this.#ending = text('.ending', 'waiting for the first token');
-    this.#id = root.querySelector('.id');
-    this.#id.addEventListener('click', () => copy(this.#id, this.#id.textContent));
-    list.append(root);
-  }
-
-  set id(id) {
-    this.#id.textContent = id;
+    this.#told = root.querySelector('.told');
+    this.place = root.querySelector('.place');
+    this.#id = text('.id', id);
     this.#id.setAttribute('aria-label', `Copy the stream id ${id}`);
-    this.#id.hidden = id === '';
+    this.#id.addEventListener('click', () => copy(this.#id, id));
+    root.querySelector('.more').href = `#/streams/${id}`;
+    list.append(root);
   }
 
   // add shows more text, at most once a frame: engines are faster than screens.
@@ -58,6 +62,14 @@ export class Turn {
     this.#ending.dataset.kind = ending.kind;
     this.#answer.removeAttribute('aria-busy');
     return line;
+  }
+
+  // tell shows what the hops told of the ending; null if they know nothing.
+  tell(story) {
+    const more = this.#told.querySelector('.more');
+    if (story) this.#told.replaceChildren(pathOf(longest(story)), node('p', {}, `${story.reason ?? story.state}; ${sentence(story)} `, more));
+    else more.remove();
+    this.#told.hidden = !story;
   }
 }
 

@@ -1,0 +1,66 @@
+// The public endpoints, and the key that goes with every request. It is kept in memory only.
+
+import { refusal } from './ending.js';
+
+let key = '';
+
+// useKey sends a key with every request from now on; an empty one sends none.
+export function useKey(text) {
+  key = text.trim();
+}
+
+export function hasKey() {
+  return key !== '';
+}
+
+// authorization returns the header that carries the key.
+export function authorization() {
+  return key ? { Authorization: `Bearer ${key}` } : {};
+}
+
+async function request(path, method = 'GET') {
+  let response;
+  try {
+    response = await fetch(path, { method, headers: authorization(), cache: 'no-store' });
+  } catch {
+    throw new Error('the server could not be reached');
+  }
+  const body = await response.text();
+  if (!response.ok) {
+    const { status, message } = refusal(response.status, null, body);
+    throw Object.assign(new Error(message || `the server answered ${status}`), { status });
+  }
+  return JSON.parse(body);
+}
+
+// models returns the ids of the models that can be asked.
+export async function models() {
+  return ((await request('/v1/models')).data ?? []).map((model) => model.id);
+}
+
+export const streamPath = (id) => `/v1/streams/${encodeURIComponent(id)}`;
+
+export const story = (id) => request(streamPath(id));
+
+export const stop = (id) => request(streamPath(id), 'DELETE');
+
+export const live = async () => (await request('/v1/streams')).streams;
+
+// ended returns the last streams that ended. Filters that are empty choose all.
+export async function ended(filters) {
+  const query = new URLSearchParams({ state: 'ended' });
+  for (const [name, value] of Object.entries(filters)) if (value) query.set(name, value);
+  return (await request(`/v1/streams?${query}`)).streams;
+}
+
+export const workers = async () => (await request('/v1/workers')).workers;
+
+// settled returns the story of a stream once it has ended on every hop, or as it stands after a while: the ending is on its
+// way through the hops when its reader hears of it.
+export async function settled(id, { tries = 12, wait = (ms) => new Promise((done) => setTimeout(done, ms)) } = {}) {
+  for (let i = 0; ; i++) {
+    const told = await story(id);
+    if (i >= tries || told.hops.every((hop) => hop.state === 'ended')) return told;
+    await wait(10 << Math.min(i, 4));
+  }
+}

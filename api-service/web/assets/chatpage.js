@@ -1,0 +1,228 @@
+// #/: a conversation, the settings of its next request, and one answer at a time.
+
+import { Announcer } from './announce.js';
+import { hasKey, models, settled, stop as stopStream, story, useKey } from './api.js';
+import { ask, curl, mint } from './chat.js';
+import { Life } from './life.js';
+import { poll } from './poll.js';
+import { remember, Seen } from './seen.js';
+import { copy, follow, panel, Turn } from './ui.js';
+
+const patience = 1500; // how long a stop may take until the connection is closed instead
+
+const $ = (id) => document.getElementById(id);
+const prompt = $('prompt');
+const announcer = new Announcer($('announcer'));
+const toEnd = follow($('log'), $('turns'), $('latest'));
+const settings = panel($('toggle'), $('panel'));
+const wide = matchMedia('(min-width: 76rem)');
+
+let history = []; // the messages of the turns that have an answer
+let answering = null; // the answer that is under way: {controller, seen}
+let shown = null; // whose life is in the picture: {turn, life}
+
+// send asks a question, unless an answer is under way.
+async function send(question) {
+  if (answering || !question.trim() || !settingsReadable()) return;
+  const mine = { controller: new AbortController(), seen: null };
+  setAnswering(mine);
+  if (!$('model').value) await loadModels();
+  if (answering !== mine) return; // stopped before it began
+  if (!$('model').value) {
+    setAnswering(null);
+    return;
+  }
+
+  if (prompt.value === question) prompt.value = '';
+  const messages = [...history, { role: 'user', content: question }];
+  const request = requestFor(messages);
+  showCurl(request);
+  $('empty').hidden = true;
+  announcer.clear();
+  const seen = new Seen(mint());
+  mine.seen = seen;
+  remember(seen);
+  const turn = new Turn($('turns'), question, request.model, seen.id);
+  const life = new Life(seen);
+  shown?.turn.place.replaceChildren();
+  shown = { turn, life };
+  place();
+  toEnd();
+  let close = () => {};
+
+  let text = '';
+  let ending = await ask(request, {
+    id: seen.id,
+    signal: mine.controller.signal,
+    onOpen: (now) => {
+      seen.opened = seen.at(now);
+      life.change();
+      close = poll(400, () => story(seen.id).then((told) => seen.ended === null && life.tell(told), () => {}));
+    },
+    onFrame: (now) => {
+      seen.frame(now);
+      life.change();
+    },
+    onText: (more) => {
+      text += more;
+      turn.add(more);
+      if (answering === mine) announcer.add(more);
+    },
+  });
+  seen.ended = seen.at();
+  close();
+  life.change();
+  if (seen.stopped !== null && ending.code === 'user_stop') ending = { ...ending, kind: 'stopped' };
+  const line = turn.end(ending);
+  tell(turn, life, seen.id, ending);
+  if (answering !== mine) return; // a new chat has begun meanwhile
+  announcer.end(line);
+  // A turn without an answer would leave two questions in a row, which chat templates refuse, and a refused question
+  // would be refused again: leave it out, and give it back for another try.
+  if (text) history = [...messages, { role: 'assistant', content: text }];
+  else if (ending.kind !== 'completed' && !prompt.value) prompt.value = question;
+  setAnswering(null);
+}
+
+// tell adds what the hops tell, once they do. A request that was refused at the door is no stream, and has no story.
+async function tell(turn, life, id, ending) {
+  if (ending.kind === 'unreachable' || (ending.kind === 'refused' && ending.status < 500 && !ending.path.includes('>'))) {
+    turn.tell(null);
+    return;
+  }
+  try {
+    const told = await settled(id);
+    life.tell(told);
+    turn.tell(told);
+  } catch {
+    turn.tell(null);
+  }
+}
+
+// place puts the picture beside the conversation, or where there is no room into it, below its answer.
+function place() {
+  if (!shown) $('beside').replaceChildren();
+  else if (wide.matches) $('beside').replaceChildren(shown.life.node);
+  else shown.turn.place.replaceChildren(shown.life.node);
+  $('beside').hidden = !(shown && wide.matches);
+}
+
+// requestFor returns the request that the settings ask for. A field that is left empty is left to the server.
+function requestFor(messages) {
+  const number = (id) => ($(id).value === '' ? undefined : Number($(id).value));
+  const system = $('system').value.trim();
+  const stops = $('stop-strings').value.split('\n').filter((line) => line !== '');
+  return {
+    model: $('model').value,
+    messages: system ? [{ role: 'system', content: system }, ...messages] : messages,
+    stream: true,
+    stream_options: { include_usage: true },
+    temperature: number('temperature'),
+    top_p: number('top-p'),
+    max_tokens: number('max-tokens'),
+    seed: number('seed'),
+    stop: stops.length > 0 ? stops : undefined,
+  };
+}
+
+// settingsReadable sends people to a field that is no number. Whether a number makes sense is for the server to say.
+function settingsReadable() {
+  if ($('settings').checkValidity()) return true;
+  settings.open();
+  $('settings').reportValidity();
+  return false;
+}
+
+function setAnswering(answer) {
+  const focused = document.activeElement;
+  answering = answer;
+  $('send').hidden = Boolean(answer);
+  $('stop').hidden = !answer;
+  if (focused === $('send') || focused === $('stop') || focused === document.body || focused?.closest('.examples')) {
+    // The button that had the focus is gone. On a phone, focus in the text would cover the answer with the keyboard.
+    if (matchMedia('(hover: hover)').matches) prompt.focus({ preventScroll: true });
+    else if (answer) $('stop').focus({ preventScroll: true });
+  }
+}
+
+// stop asks for the stream to end, so that its reader hears the ending. Where nobody knows the stream, because it is not
+// there yet or the server is gone, closing the connection ends it.
+function stop() {
+  const mine = answering;
+  if (!mine || mine.seen?.stopped > 0) return;
+  if (!mine.seen) {
+    mine.controller.abort();
+    setAnswering(null);
+    return;
+  }
+  mine.seen.stopped = mine.seen.at();
+  const abort = () => mine.controller.abort();
+  stopStream(mine.seen.id).then(() => setTimeout(abort, patience), abort);
+}
+
+function newChat() {
+  stop();
+  setAnswering(null);
+  history = [];
+  $('turns').replaceChildren();
+  shown = null;
+  place();
+  $('empty').hidden = false;
+  announcer.clear();
+  prompt.focus();
+}
+
+function showCurl(request) {
+  $('curl').textContent = curl(location.origin, request, hasKey());
+  $('curl').hidden = $('copy-curl').hidden = false;
+  $('curl-hint').hidden = true;
+}
+
+async function loadModels() {
+  const problem = $('problem');
+  try {
+    const ids = await models();
+    if (ids.length === 0) throw new Error('the server has none');
+    const chosen = $('model').value;
+    $('model').replaceChildren(...ids.map((id) => new Option(id, id, false, id === chosen)));
+    problem.hidden = true;
+  } catch (err) {
+    problem.textContent = `No model to talk to: ${err.message}. Sending a message tries again.`;
+    problem.hidden = $('empty').hidden = false;
+  }
+}
+
+// chatPage makes the chat work, and returns what puts the focus where one writes.
+export function chatPage() {
+  $('composer').addEventListener('submit', (event) => {
+    event.preventDefault();
+    send(prompt.value);
+  });
+  $('settings').addEventListener('submit', (event) => event.preventDefault());
+  $('key').addEventListener('change', () => {
+    useKey($('key').value);
+    loadModels();
+  });
+  prompt.addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send(prompt.value);
+  });
+  document.addEventListener('keydown', (event) => {
+    if (event.key === 'Escape' && !event.isComposing && !$('chat').hidden) stop();
+  });
+  $('stop').addEventListener('click', (event) => {
+    if (event.detail < 2) stop(); // the second half of a double click on Send is no wish to stop
+  });
+  $('new').addEventListener('click', newChat);
+  $('copy-curl').addEventListener('click', () => copy($('copy-curl'), $('curl').textContent, $('curl')));
+  $('examples').addEventListener('click', (event) => {
+    const button = event.target.closest('button');
+    if (button) send(button.textContent);
+  });
+  wide.addEventListener('change', place);
+  loadModels();
+  return () => {
+    if (matchMedia('(hover: hover)').matches) prompt.focus();
+  };
+}

@@ -1,0 +1,51 @@
+// What hops tell of a stream, in words: the path of its ending, the sentence that sums it up, and the table.
+
+import { node } from './node.js';
+import { count, duration, mood } from './words.js';
+
+// longest returns the path of the ending as the hop told it to which it went last.
+export function longest(story) {
+  return story.hops.map(({ path }) => path ?? []).reduce((long, path) => (path.length > long.length ? path : long), story.path ?? []);
+}
+
+// pathOf draws a path as hops with arrows between them.
+export function pathOf(path) {
+  return node('ol', { class: 'path', 'aria-label': 'Path of the ending' }, path.map((hop, i) => node('li', {},
+    i > 0 && node('span', { class: 'arrow', 'aria-hidden': 'true' }, ' → '), node('span', { class: 'stop' }, hop))));
+}
+
+// sentence says what became of a stream, beside its reason.
+export function sentence(story) {
+  const first = story.hops[0];
+  const { generated, delivered, wasted } = story.tokens;
+  if (story.state === 'live') return `runs for ${duration(first.took_ms)}; ${count(delivered, 'token')} delivered`;
+  const parts = [];
+  if (story.reason !== 'completed' && first.stop_confirmed_ms !== null) parts.push(`the engine had stopped after ${duration(first.stop_confirmed_ms)}`);
+  if (story.reason === 'completed') parts.push(`${count(generated, 'token')} generated`, `${delivered} delivered`);
+  else parts.push(`${count(wasted, 'token')} wasted`);
+  return parts.join('; ');
+}
+
+// chip is a reason, coloured by what it means.
+export function chip(reason, state) {
+  return node('span', { class: 'chip', 'data-mood': mood(reason, state) }, state === 'live' ? 'live' : reason || state);
+}
+
+const columns = ['Hop', 'State', 'Took', 'Tokens in', 'Tokens out', 'Stop heard', 'Stopped below', 'Ending'];
+
+// tableOf lists the hops, as `whence why` prints them.
+export function tableOf(story) {
+  const rows = story.hops.flatMap((hop) => {
+    const cells = [
+      node('th', { scope: 'row' }, hop.hop), hop.state, duration(hop.took_ms), hop.tokens_in, hop.tokens_out,
+      hop.stop_heard_ms === null ? '–' : `after ${duration(hop.stop_heard_ms)}`,
+      hop.stop_confirmed_ms === null ? '–' : `${duration(hop.stop_confirmed_ms)} later`,
+      hop.reason ? `${hop.reason}: ${(hop.path ?? []).join(' > ')}` : '–',
+    ].map((cell, i) => (i === 0 ? cell : node('td', { 'data-label': columns[i], class: i > 1 && i < 7 ? 'number' : null }, String(cell))));
+    const moves = (hop.moves ?? []).map((move) => node('tr', { class: 'move' }, node('td', { colspan: columns.length },
+      `moved from ${move.from} to ${move.to} after ${duration(move.at_ms)} and ${count(move.tokens, 'token')}: ${move.reason}`)));
+    return [node('tr', {}, cells), ...moves];
+  });
+  return node('table', { class: 'hops' }, node('caption', { class: 'unseen' }, 'What each hop tells'),
+    node('thead', {}, node('tr', {}, columns.map((name, i) => node('th', { scope: 'col', class: i > 1 && i < 7 ? 'number' : null }, name)))), node('tbody', {}, rows));
+}

@@ -1,0 +1,127 @@
+// A stream's life as lanes on one scale of time: the pure step between what is known and what is drawn.
+//
+// Time 0 is the browser's request, or where the browser saw nothing the moment when the first hop got it. Each hop tells
+// times of its own clock; they are moved only where they would say that a hop began before the one above it.
+
+import { wall } from './words.js';
+
+// How long a gap is, against the usual one of its lane: usual, long, very long, a stall.
+const levels = [1.75, 4, 12];
+
+// A gap is never long that is shorter than this, in milliseconds: timers are no finer.
+const usual = 1;
+
+// lanes returns {lanes, to, ending}: a lane for each hop, the end of the scale, and the part of it in which the stream ended,
+// as [from, to], or null. A lane is {name, from, to, state, note, bands, ticks, marks}.
+export function lanes(story, seen, now = seen?.at()) {
+  const all = [];
+  let zero = 0;
+  if (seen) {
+    all.push(client(seen, now));
+    const first = story?.hops[0];
+    // The request reached the first hop after it was sent and before the header came, whatever the clocks say.
+    if (first) zero = Math.min(Math.max(wall(first.began) - seen.wall, 0), seen.opened ?? all[0].to);
+  }
+  const origin = story && wall(story.hops[0].began);
+  let above = zero;
+  for (const told of story?.hops ?? []) {
+    above = Math.max(above, zero + wall(told.began) - origin);
+    all.push(hop(told, above));
+  }
+  return { lanes: all, to: Math.max(1, ...all.map((lane) => lane.to)), ending: endingOf(all) };
+}
+
+function client(seen, now) {
+  const to = seen.ended ?? now;
+  const marks = [{ at: 0, kind: 'send', text: 'sends the request' }];
+  if (seen.opened !== null) marks.push({ at: seen.opened, kind: 'header', text: 'header' });
+  if (seen.stopped !== null) marks.push({ at: seen.stopped, kind: 'heard', text: 'presses Stop' });
+  if (seen.ended !== null) marks.push({ at: to, kind: 'end', text: 'the stream is over' });
+  return {
+    name: 'client', from: 0, to, state: seen.ended === null ? 'live' : 'ended', note: `${seen.count} frames`,
+    bands: bands(seen.frames.map((at, index) => ({ at, index }))), ticks: seen.frames.map((at) => ({ at, side: 'both' })), marks,
+  };
+}
+
+const names = { header: 'header', rst: 'RST_STREAM', trailer: 'trailer' };
+
+function hop(told, began) {
+  const lane = {
+    name: told.hop, from: began, to: began + told.took_ms, state: told.state, note: `${told.tokens_in} in, ${told.tokens_out} out`,
+    bands: [], ticks: [], marks: [],
+  };
+  const events = told.events ?? [];
+  for (const event of events) {
+    const at = began + event.at_ms;
+    const [, way, what] = /^(send|recv)(?:_(\w+))?$/.exec(event.kind) ?? [];
+    if (!way) continue; // a kind that this page does not know
+    if (!what) {
+      lane.ticks.push({ at, side: event.side });
+    } else if (names[what]) {
+      const said = [event.code, event.reason, event.path?.join(' > ')].filter(Boolean).join(', ');
+      lane.marks.push({ at, kind: what, side: event.side, text: `${way === 'send' ? 'sends' : 'gets'} ${names[what]} ${event.side}${said ? `: ${said}` : ''}` });
+    }
+  }
+  lane.bands = bands(flow(events).map(({ at_ms, index }) => ({ at: began + at_ms, index })));
+  for (const move of told.moves ?? []) {
+    lane.marks.push({ at: began + move.at_ms, kind: 'move', text: `moves from ${move.from} to ${move.to}: ${move.reason}` });
+  }
+  if (told.stop_heard_ms !== null && told.stop_heard_ms !== undefined) {
+    const heard = began + told.stop_heard_ms;
+    lane.marks.push({ at: heard, kind: 'heard', text: 'hears the stop' });
+    if (told.stop_confirmed_ms !== null && told.stop_confirmed_ms !== undefined) {
+      lane.marks.push({ at: heard + told.stop_confirmed_ms, kind: 'confirmed', text: 'what is below has stopped' });
+    }
+  }
+  if (told.state === 'ended') lane.marks.push({ at: lane.to, kind: 'end', text: `ends: ${told.reason}` });
+  return lane;
+}
+
+// flow returns the messages that carry the answer: what came from below, or on the last hop what was sent up.
+function flow(events) {
+  const came = events.filter(({ kind, side }) => kind === 'recv' && side === 'down');
+  return came.length > 0 ? came : events.filter(({ kind, side }) => kind === 'send' && side === 'up');
+}
+
+// bands returns the gaps between messages as {from, to, level}. Between messages that do not follow one another, because
+// only the first and last are told, the level is -1.
+export function bands(messages) {
+  const gaps = [];
+  for (let i = 1; i < messages.length; i++) {
+    const [before, after] = [messages[i - 1], messages[i]];
+    const known = after.index === undefined || before.index === undefined || after.index === before.index + 1;
+    gaps.push({ from: before.at, to: after.at, level: known ? 0 : -1 });
+  }
+  const lengths = gaps.filter(({ level }) => level === 0).map(({ from, to }) => to - from).sort((a, b) => a - b);
+  const median = Math.max(usual, lengths[(lengths.length - 1) >> 1] ?? usual);
+  for (const gap of gaps) {
+    if (gap.level === 0) gap.level = levels.filter((level) => gap.to - gap.from > level * median).length;
+  }
+  return gaps;
+}
+
+// endingOf returns the time in which the hops heard of the ending and ended, with some air, if all of them have.
+function endingOf(all) {
+  const ended = all.length > 0 && all.every(({ marks }) => marks.some(({ kind }) => kind === 'end'));
+  if (!ended) return null;
+  const times = all.flatMap(({ marks }) => marks.filter(({ kind }) => ['heard', 'confirmed', 'end'].includes(kind)).map(({ at }) => at));
+  const [from, to] = [Math.min(...times), Math.max(...times)];
+  const air = Math.max(0.2, (to - from) * 0.12);
+  return [Math.max(0, from - air), to + air];
+}
+
+// threads returns how the stop went down and how the ending came up, each a list of [lane, time].
+export function threads(all) {
+  const way = (kind) => all.flatMap(({ marks }, lane) => marks.filter((mark) => mark.kind === kind).map(({ at }) => [lane, at]));
+  return { down: way('heard'), up: way('end').reverse() };
+}
+
+// scale returns the marks of an axis from one time to another, about as many as asked for.
+export function scale(from, to, wanted) {
+  const rough = (to - from) / Math.max(1, wanted);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((factor) => power * factor >= rough * 0.999);
+  const marks = [];
+  for (let i = Math.ceil(from / step - 1e-9) || 0; i * step <= to + step * 1e-9; i++) marks.push(i * step);
+  return { marks, step };
+}

@@ -1,0 +1,80 @@
+// A stream's life: the picture of its hops, the latency that the browser measured, and the numbers of both.
+
+import { lanes } from './lanes.js';
+import { node } from './node.js';
+import { draw, kinds, legend, symbol } from './picture.js';
+import { plot } from './plot.js';
+import { latency } from './seen.js';
+import { duration } from './words.js';
+
+const often = 100; // milliseconds between two drawings at least
+
+export class Life {
+  #story = null;
+  #seen;
+  #zoomed = false;
+  #timer = 0;
+  #canvas = node('div', { class: 'canvas' });
+  #plot = node('div', { class: 'canvas' });
+  #numbers = node('dl', { class: 'numbers' });
+  #legend = node('p', { class: 'legend' });
+  #whole = node('button', { type: 'button', 'aria-pressed': 'true' }, 'Whole');
+  #ending = node('button', { type: 'button', 'aria-pressed': 'false', disabled: true }, 'Ending');
+  #latency;
+
+  constructor(seen) {
+    this.#seen = seen;
+    this.#latency = node('div', { class: 'latency', hidden: !seen }, node('h3', {}, 'Between tokens, as this browser sees it'), this.#plot, this.#numbers);
+    this.node = node('figure', { class: 'picture' },
+      node('figcaption', {}, node('span', {}, 'Its life, hop by hop'),
+        node('span', { class: 'segments', role: 'group', 'aria-label': 'Part of the picture' }, this.#whole, this.#ending)),
+      this.#canvas, this.#legend, this.#latency);
+    this.#whole.addEventListener('click', () => this.#zoom(false));
+    this.#ending.addEventListener('click', () => this.#zoom(true));
+    new ResizeObserver(() => this.#draw()).observe(this.#canvas);
+  }
+
+  // tell shows what the hops tell.
+  tell(story) {
+    this.#story = story;
+    this.#draw();
+  }
+
+  // change says that the browser has seen more. What comes in quick succession is drawn once.
+  change() {
+    this.#timer ||= setTimeout(() => this.#draw(), often);
+  }
+
+  #zoom(on) {
+    this.#zoomed = on;
+    this.#whole.setAttribute('aria-pressed', String(!on));
+    this.#ending.setAttribute('aria-pressed', String(on));
+    this.#draw();
+  }
+
+  #draw() {
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+    const width = this.#canvas.clientWidth;
+    if (width < 50) return; // not on the page
+    const picture = lanes(this.#story, this.#seen);
+    this.#ending.disabled = !picture.ending;
+    const part = this.#zoomed && picture.ending ? picture.ending : [0, picture.to];
+    const names = picture.lanes.map(({ name }) => name).join(', ');
+    this.#canvas.replaceChildren(draw(picture, part, width, `Messages of ${names || 'no hop yet'}, over ${duration(part[1] - part[0])}`));
+    const there = kinds(picture);
+    this.#legend.replaceChildren(...legend.filter(([kind]) => there.has(kind)).map(([kind, text]) => node('span', {}, symbol(kind), text)));
+    if (this.#seen) this.#drawLatency(picture.to);
+  }
+
+  #drawLatency(to) {
+    const { frames } = this.#seen;
+    const measured = latency(frames);
+    this.#plot.replaceChildren(plot(frames, measured, to, this.#canvas.clientWidth));
+    const shown = [
+      ['TTFT', duration(measured?.ttft)], ['p50', duration(measured?.p50)], ['p95', duration(measured?.p95)], ['max', duration(measured?.max)],
+      ['frames/s', measured?.rate === undefined ? '–' : measured.rate.toFixed(measured.rate < 10 ? 1 : 0)],
+    ];
+    this.#numbers.replaceChildren(...shown.map(([name, value]) => node('div', {}, node('dt', {}, name), node('dd', {}, value))));
+  }
+}

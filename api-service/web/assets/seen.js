@@ -1,0 +1,50 @@
+// What the browser itself saw of a stream, in milliseconds from the request on.
+
+const most = 1 << 15; // frames whose times are kept; later ones are only counted
+const streams = 32; // that are remembered, for their own pages
+
+const remembered = new Map();
+
+export class Seen {
+  opened = null; // when the response's header came
+  stopped = null; // when its reader pressed Stop
+  ended = null;
+  frames = []; // when each frame with text came
+  count = 0;
+  #asked;
+
+  constructor(id, now = performance.now()) {
+    this.id = id;
+    this.#asked = now;
+    this.wall = performance.timeOrigin + now; // milliseconds since 1970
+  }
+
+  at(now = performance.now()) {
+    return now - this.#asked;
+  }
+
+  frame(now) {
+    this.count++;
+    if (this.frames.length < most) this.frames.push(this.at(now));
+  }
+}
+
+// remember keeps what was seen as long as the page lives, of the last streams.
+export function remember(seen) {
+  remembered.set(seen.id, seen);
+  if (remembered.size > streams) remembered.delete(remembered.keys().next().value);
+}
+
+export function recall(id) {
+  return remembered.get(id);
+}
+
+// latency sums up when frames came: the time to the first, and the gaps between them.
+export function latency(frames) {
+  if (frames.length === 0) return null;
+  const gaps = frames.slice(1).map((at, i) => at - frames[i]);
+  const sorted = gaps.toSorted((a, b) => a - b);
+  const quantile = (q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
+  const took = frames.at(-1) - frames[0];
+  return { ttft: frames[0], gaps, p50: quantile(0.5), p95: quantile(0.95), max: sorted.at(-1), rate: took > 0 ? (gaps.length * 1000) / took : undefined };
+}

@@ -1,0 +1,57 @@
+// #/streams/ID: one stream, running or ended.
+
+import { stop, story, streamPath } from './api.js';
+import { chip, longest, pathOf, sentence, tableOf } from './hops.js';
+import { Life } from './life.js';
+import { node } from './node.js';
+import { poll } from './poll.js';
+import { recall } from './seen.js';
+import { copy } from './ui.js';
+
+export function streamPage(root, id) {
+  const life = new Life(recall(id));
+  const name = node('button', { type: 'button', class: 'id', title: 'Copy the stream id', 'aria-label': `Copy the stream id ${id}` }, id);
+  const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
+  const halt = node('button', { type: 'button', class: 'stop', hidden: true }, 'Stop');
+  const line = node('p', { class: 'told', role: 'status' });
+  const path = node('div', {});
+  const message = node('p', { class: 'hint' });
+  const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'What each hop tells' });
+  const known = node('div', { hidden: true }, line, path, message, life.node, node('h3', {}, 'Hops'), table);
+  root.append(
+    node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Stream'), name, node('span', { class: 'tools' }, halt,
+      node('a', { class: 'button', href: streamPath(id) }, 'As JSON'))),
+    problem, known,
+  );
+  name.addEventListener('click', () => copy(name, id));
+  halt.addEventListener('click', async () => {
+    halt.disabled = true;
+    try {
+      await stop(id);
+    } catch (err) {
+      say(`It cannot be stopped: ${err.message}.`);
+      halt.disabled = false;
+    }
+  });
+  const say = (text) => {
+    problem.textContent = text;
+    problem.hidden = !text;
+  };
+  return poll(500, async () => {
+    try {
+      const told = await story(id);
+      say('');
+      known.hidden = false;
+      halt.hidden = told.state !== 'live';
+      line.replaceChildren(chip(told.reason, told.state), ` ${sentence(told)}${told.model ? ` · ${told.model}` : ''}`);
+      path.replaceChildren(...(told.reason ? [pathOf(longest(told))] : []));
+      message.textContent = told.message ?? '';
+      life.tell(told);
+      table.replaceChildren(tableOf(told));
+      return told.hops.some(({ state }) => state !== 'ended');
+    } catch (err) {
+      say(err.status === 404 ? 'No hop knows this stream: it never was, or so many have ended since that it is forgotten.' : `Its story cannot be told: ${err.message}.`);
+      return err.status !== 404;
+    }
+  });
+}

@@ -1,0 +1,30 @@
+// Numbers and names as people read them.
+
+// duration says milliseconds with as many digits as matter.
+export function duration(ms) {
+  if (ms === null || ms === undefined || Number.isNaN(ms)) return '–';
+  if (ms < 9.95) return `${ms.toFixed(1)} ms`;
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
+  if (ms < 59_950) return `${(ms / 1000).toFixed(ms < 9950 ? 2 : 1)} s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60) % 60} min`;
+}
+
+// count says how many there are of something.
+export function count(n, what) {
+  return `${n === 0 ? 'no' : n} ${what}${n === 1 ? '' : 's'}`;
+}
+
+// mood says how a reason is shown: an answer that is complete, one that somebody did not want any more, or a failure.
+export function mood(reason, state = 'ended') {
+  if (state === 'live') return 'live';
+  if (reason === 'completed') return 'good';
+  return ['user_stop', 'operator_stop', 'client_gone'].includes(reason) ? 'mild' : 'bad';
+}
+
+// wall reads a time of RFC 3339 in milliseconds since 1970, with the fraction that Date does not keep.
+export function wall(text) {
+  const finer = /\.\d{3}(\d+)/.exec(text);
+  return Date.parse(text) + (finer ? Number(`0.${finer[1]}`) : 0);
+}

@@ -1,0 +1,52 @@
+// #/workers: who generates, and how busy they are.
+
+import { workers } from './api.js';
+import { node } from './node.js';
+import { poll } from './poll.js';
+import { count } from './words.js';
+
+const moods = { healthy: 'good', suspect: 'mild', down: 'bad' };
+
+export function workersPage(root) {
+  const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
+  const cards = node('ul', { class: 'workers' });
+  const summary = node('p', { class: 'hint', role: 'status' });
+  root.append(node('h2', { tabindex: '-1' }, 'Workers'), summary, problem, cards);
+  return poll(1000, async () => {
+    try {
+      const all = await workers();
+      const healthy = all.filter(({ state }) => state === 'healthy').length;
+      const text = `${healthy} of ${count(all.length, 'worker')} healthy, as chat-service heard from them last`;
+      if (summary.textContent !== text) summary.textContent = text; // a status speaks when it changes
+      cards.replaceChildren(...all.map(card));
+      problem.hidden = true;
+    } catch (err) {
+      problem.textContent = `The workers cannot be listed: ${err.message}.`;
+      problem.hidden = false;
+    }
+  });
+}
+
+function card(worker) {
+  const facts = [
+    ['Model', worker.model], ['Engine', [worker.engine, worker.upstream].filter(Boolean).join(', ')], ['Context', worker.context_length && `${worker.context_length.toLocaleString('en')} tokens`],
+    ['Address', worker.target], ['Streams of this chat-service', String(worker.streams)], ['Takes over streams', worker.continues ? 'yes' : 'no'],
+  ];
+  return node('li', { class: 'card' },
+    node('h3', {}, worker.name || worker.target, node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),
+    worker.message && node('p', { class: 'problem' }, worker.message),
+    worker.name && [
+      meter('Running', worker.running, worker.max_running), meter('Queued', worker.queued, worker.max_queued),
+      meter('KV cache, tokens', worker.kv_used_tokens, worker.kv_total_tokens),
+    ],
+    node('dl', { class: 'facts' }, facts.filter(([, value]) => value).map(([name, value]) => node('div', {}, node('dt', {}, name), node('dd', {}, value)))));
+}
+
+// meter draws how much of something is used. A worker that does not say how much there is has only a number.
+function meter(name, used, all) {
+  const bar = node('span', {
+    class: 'meter', role: 'meter', 'aria-label': name, 'aria-valuemin': '0', 'aria-valuemax': String(all || used), 'aria-valuenow': String(used), hidden: !all,
+  });
+  bar.style.setProperty('--used', String(all ? Math.min(1, used / all) : 0));
+  return node('p', { class: 'load' }, node('span', {}, name), node('span', { class: 'number' }, `${used.toLocaleString('en')}${all ? ` / ${all.toLocaleString('en')}` : ''}`), bar);
+}
