@@ -18,17 +18,21 @@ const shapes = {
   confirmed: 'M-4.5,9L4.5,9L0,1Z',
   move: 'M-4,0L0,-6L0,-2L5,-2L5,2L0,2L0,6Z',
   end: 'M0,-11V11',
+  long: 'M-9,0H9',
+  stall: 'M-9,0H9',
 };
 
 // What the shapes mean, in the order of the legend.
 export const legend = [
   ['send', 'request'], ['header', 'header'], ['rst', 'RST'], ['trailer', 'trailer'], ['heard', 'stop heard'],
-  ['confirmed', 'stopped below'], ['move', 'moved'], ['end', 'ended'],
+  ['confirmed', 'stopped below'], ['move', 'moved'], ['end', 'ended'], ['long', 'long gap'], ['stall', 'stall'],
 ];
 
-// kinds returns which marks are in the picture, for the legend.
+// kinds returns what there is in the picture, for the legend.
 export function kinds(picture) {
-  return new Set(picture.lanes.flatMap(({ marks }) => marks.map(({ kind }) => kind)));
+  return new Set(picture.lanes.flatMap(({ marks, bands }) => [
+    ...marks.map(({ kind }) => kind), ...bands.map(({ level }) => (level > 2 ? 'stall' : level > 0 ? 'long' : '')),
+  ]));
 }
 
 // symbol draws one shape alone.
@@ -63,7 +67,7 @@ export function draw(picture, [from, to], width, label) {
     const left = clamped(one.from);
     group.append(
       drawn('text', { class: 'hop', x: edge, y: top(i) + lane.label }, one.name),
-      drawn('text', { class: 'note', x: width - edge, y: top(i) + lane.label, 'text-anchor': 'end' }, `${one.note} · ${duration(one.to - one.from)}`),
+      drawn('text', { class: 'note', x: width - edge - 8, y: top(i) + lane.label, 'text-anchor': 'end' }, `${one.note} · ${duration(one.to - one.from)}`),
       drawn('rect', {
         class: `life ${one.state}`, x: left.toFixed(1), y: y - lane.half, rx: 3, height: 2 * lane.half,
         width: Math.max(1, clamped(one.to) - left).toFixed(1),

@@ -19,7 +19,7 @@ export function plot(frames, measured, to, width) {
   // One stall must not press everything else to the ground, so the scale ends a little above most of the gaps.
   const top = Math.max(1, Math.min(measured.max ?? 1, 3 * (measured.p95 ?? 1)) * 1.15);
   const y = (gap) => box.bottom - (Math.min(gap, top) / top) * (box.bottom - box.top);
-  for (const at of scale(0, top, 3).marks.slice(1)) {
+  for (const at of scale(0, top, 3).marks.slice(-1)) {
     root.append(drawn('path', { class: 'grid', d: `M${box.edge},${y(at).toFixed(1)}H${width - box.edge}` }));
     root.append(drawn('text', { class: 'axis', x: width - box.edge, y: (y(at) - 3).toFixed(1), 'text-anchor': 'end' }, `${Number(at.toPrecision(2))} ms`));
   }

@@ -96,6 +96,7 @@ function update(row, stream) {
     node('td', {}, chip(stream.reason, stream.state)), node('td', { class: 'wide' }, stream.origin ?? '–'), node('td', { class: 'wider' }, stream.model ?? '–'),
     node('td', { class: 'number' }, String(stream.tokens.delivered)), node('td', { class: 'number' }, duration(hop.took_ms)), node('td', { class: 'wide mono' }, hop.peer ?? '–'),
   ];
-  row.replaceChildren(row.firstChild, ...cells);
+  while (row.cells.length > 1) row.lastChild.remove(); // the link stays where it is, or it would lose the focus
+  row.append(...cells);
   return row;
 }

@@ -1,0 +1,102 @@
+// The console in a real browser, for the tests beside this file, against a running whence:
+//
+//   go run . --pace 30                                    # slow enough to stop an answer
+//   WHENCE_URL=http://127.0.0.1:8080 npm test             # here, after npm ci
+//
+// CHROMIUM is the browser's executable; without it chromium is looked up on PATH.
+
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, afterEach, before, beforeEach, describe } from 'node:test';
+import { chromium } from 'playwright-core';
+
+export const base = process.env.WHENCE_URL;
+export const story = 'Tell me a long story about a fox in the harbor.';
+const flags = [
+  '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync',
+];
+
+function executable() {
+  if (process.env.CHROMIUM) return process.env.CHROMIUM;
+  for (const name of ['chromium', 'chromium-browser', 'google-chrome']) {
+    try {
+      return execFileSync('sh', ['-c', `command -v ${name}`], { encoding: 'utf8' }).trim();
+    } catch {
+      // not this one
+    }
+  }
+  throw new Error('no chromium on PATH: set CHROMIUM to its executable');
+}
+
+// inBrowser describes tests, each with a page of its own in at.page, opened at the chat. A page that complains on its console,
+// that throws, that loses a request or asks another host fails its test.
+export function inBrowser(name, define) {
+  describe(name, { skip: !base && 'WHENCE_URL is not set' }, () => {
+    const at = {};
+    let browser, context, complaints;
+
+    before(async () => {
+      browser = await chromium.launch({ executablePath: executable(), args: flags });
+    });
+    after(() => browser?.close());
+
+    // open replaces the page by one with these context options.
+    at.open = async (options = {}) => {
+      await context?.close();
+      context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
+      at.page = await context.newPage();
+      at.page.setDefaultTimeout(20_000);
+      const found = (complaints = []);
+      at.page.on('pageerror', (err) => found.push(String(err)));
+      at.page.on('console', (message) => {
+        // Chromium reports refused requests, which some tests provoke, as console errors of their own.
+        const expected = /^Failed to load resource.*status of 4\d\d/.test(message.text()) && message.location().url.includes('/v1/');
+        if (['error', 'warning'].includes(message.type()) && !expected) found.push(message.text());
+      });
+      at.page.on('requestfailed', (request) => {
+        // A page that goes leaves its polls, and an answer that is left is cut.
+        if (!new URL(request.url()).pathname.startsWith('/v1/')) found.push(`failed: ${request.url()}`);
+      });
+      at.page.on('request', (request) => {
+        if (new URL(request.url()).origin !== new URL(base).origin) found.push(`left the host: ${request.url()}`);
+      });
+      await at.page.goto(base);
+      await at.page.waitForFunction(() => document.getElementById('model').value !== '');
+    };
+    beforeEach(() => at.open());
+    afterEach(async () => {
+      await context.close();
+      context = undefined;
+      assert.deepEqual(complaints, []);
+    });
+
+    at.lastTurn = () => at.page.locator('.turn').last();
+    at.answer = () => at.lastTurn().locator('.answer').textContent();
+    at.ask = async (question) => {
+      const turns = await at.page.locator('.turn').count();
+      await at.page.locator('#prompt').fill(question);
+      await at.page.locator('#prompt').press('Enter');
+      await at.page.locator('.turn').nth(turns).waitFor();
+    };
+    at.ending = async () => {
+      await at.lastTurn().locator('.ending[data-kind]').waitFor();
+      return at.lastTurn().locator('.ending').textContent();
+    };
+    at.answerOf = (length) => at.page.waitForFunction(
+      (want) => [...document.querySelectorAll('.answer')].at(-1)?.textContent.length >= want, length,
+    );
+    at.id = () => at.lastTurn().locator('.id').textContent();
+    // fits wants nothing to be wider than the page.
+    at.fits = async (when) => {
+      const outside = await at.page.evaluate(() => [
+        ...(document.documentElement.scrollWidth > innerWidth ? ['the page itself'] : []),
+        ...[...document.querySelectorAll('.bar > *, .panel *, .log *, .composer *, .page *')]
+          .filter((node) => node.getClientRects().length > 0 && node.getBoundingClientRect().right > innerWidth + 0.5)
+          .map((node) => node.id || node.getAttribute('class') || node.tagName),
+      ]);
+      assert.deepEqual(outside, [], when);
+    };
+    define(at);
+  });
+}

@@ -1,0 +1,215 @@
+// The views beside the chat, and what the chat shows of its streams.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { base, inBrowser, story } from './console.mjs';
+
+inBrowser('the views', (at) => {
+  const press = (name) => at.page.getByRole('button', { name, exact: true });
+
+  // stopped asks for a story, stops it, and returns the stream's id.
+  const stopped = async () => {
+    await at.ask(story);
+    await at.answerOf(40);
+    await press('Stop').click();
+    await at.ending();
+    await at.lastTurn().locator('.told .path').waitFor();
+    return at.id();
+  };
+
+  // fail makes a stream that its deadline ends.
+  const fail = (id) => at.page.evaluate(([id, content]) => fetch('/v1/chat/completions', {
+    method: 'POST', headers: { 'Content-Type': 'application/json', 'X-Request-Id': id, 'X-Request-Timeout': '0.3' },
+    body: JSON.stringify({ model: document.getElementById('model').value, stream: true, messages: [{ role: 'user', content }] }),
+  }).then((response) => response.text()), [id, story]);
+
+  const lanes = () => at.page.locator('.canvas .hop:visible').allTextContents();
+  const all = ['client', 'api-service', 'chat-service', 'llm-worker/0'];
+
+  test('a stop is a DELETE, and its reader sees the path and when the engine had stopped', async () => {
+    const deleted = at.page.waitForRequest((request) => request.method() === 'DELETE');
+    const id = await stopped();
+    assert.equal(new URL((await deleted).url()).pathname, `/v1/streams/${id}`);
+    assert.deepEqual(await at.lastTurn().locator('.path .stop').allTextContents(), all);
+    assert.match(await at.lastTurn().locator('.told').textContent(), /user_stop; the engine had stopped after [\d.]+ ms; (no|\d+) tokens? wasted/);
+  });
+
+  test('the picture grows while the stream runs, and knows every hop', async () => {
+    await at.ask(story);
+    await at.page.waitForFunction(() => document.querySelectorAll('#beside .hop').length === 4);
+    const early = (await at.page.locator('#beside .ticks').first().getAttribute('d')).length;
+    await at.page.waitForFunction((length) => document.querySelector('#beside .ticks').getAttribute('d').length > length, early);
+    assert.deepEqual(await lanes(), all);
+    assert.ok(await press('Ending').isDisabled(), 'a stream that runs has no ending');
+    assert.match(await at.page.locator('#beside .numbers').textContent(), /TTFT\d+ ms.*p50[\d.]+ ms/);
+    await press('Stop').click();
+    await at.ending();
+    await press('Ending').click();
+    assert.equal(await press('Ending').getAttribute('aria-pressed'), 'true');
+    assert.equal(await at.page.locator('#beside .lanes .mark.heard').count(), 4, 'not every hop heard the stop');
+    assert.equal(await at.page.locator('#beside .thread').count(), 2);
+  });
+
+  test('a stream has a page, with what the browser saw or without', async () => {
+    const id = await stopped();
+    await at.lastTurn().getByRole('link', { name: 'Its page' }).click();
+    assert.equal(new URL(at.page.url()).hash, `#/streams/${id}`);
+    await at.page.locator('table.hops').waitFor();
+    assert.deepEqual(await lanes(), all);
+    assert.match(await at.page.title(), /^Stream/);
+    await at.page.reload();
+    await at.page.locator('table.hops').waitFor();
+    assert.deepEqual(await lanes(), all.slice(1), 'what another page saw is not known here');
+    assert.deepEqual(await at.page.locator('table.hops th[scope=row]').allTextContents(), all.slice(1));
+    assert.match(await at.page.locator('table.hops').textContent(), /user_stop: client > api-service > chat-service > llm-worker\/0/);
+    const json = await at.page.getByRole('link', { name: 'As JSON' }).getAttribute('href');
+    assert.equal((await (await at.page.request.get(new URL(json, base).href)).json()).id, id);
+  });
+
+  test('a stream that runs can be stopped from its page', async () => {
+    await at.ask(story);
+    await at.answerOf(10);
+    const id = await at.id();
+    await at.lastTurn().getByRole('link', { name: 'Its page' }).click();
+    await at.page.locator('#page').getByRole('button', { name: 'Stop' }).click();
+    await at.page.locator('.told .chip', { hasText: 'user_stop' }).waitFor();
+    assert.ok(await at.page.locator('#page').getByRole('button', { name: 'Stop' }).isHidden());
+    await at.page.getByRole('link', { name: 'Chat' }).click();
+    assert.match(await at.ending(), /^ended: user_stop/, `${id} was not stopped by this reader`);
+  });
+
+  test('a stream that nobody knows is said to be unknown', async () => {
+    await at.page.goto(`${base}/#/streams/nobody`);
+    await at.page.getByText('No hop knows this stream').waitFor();
+    await at.page.goto(`${base}/#/streams/%zz`);
+    await at.page.getByText('Its story cannot be told').waitFor();
+  });
+
+  test('streams are listed, live and ended, and filtered by reason and hop', async () => {
+    const id = await stopped();
+    const failed = `failed-${id}`;
+    await fail(failed);
+    await at.ask(story);
+    const live = await at.id();
+    await at.page.getByRole('link', { name: 'Streams' }).click();
+    const row = (name) => at.page.locator(`tr[data-id="${name}"]`);
+    await at.page.getByLabel('At most').selectOption('500');
+    await row(live).getByText('live').waitFor();
+    await row(id).getByText('user_stop').waitFor();
+    await row(failed).getByText('deadline').waitFor();
+
+    await at.page.getByLabel('Reason').selectOption('deadline');
+    await row(id).waitFor({ state: 'detached' });
+    assert.ok(await row(failed).isVisible());
+    assert.ok(await row(live).isVisible(), 'the filters are for streams that have ended');
+    assert.match(new URL(at.page.url()).hash, /reason=deadline/);
+    await at.page.reload();
+    await row(failed).waitFor();
+    assert.equal(await row(id).count(), 0, 'the address forgot the filter');
+
+    await at.page.getByLabel('Reason').selectOption('');
+    await at.page.getByLabel('Hop in its path').selectOption('client');
+    await row(id).waitFor();
+    assert.equal(await row(failed).count(), 0, 'its path has no client');
+    await row(id).getByRole('link').click();
+    await at.page.locator('table.hops').waitFor();
+  });
+
+  test('workers say how they are', async () => {
+    await at.page.getByRole('link', { name: 'Workers' }).click();
+    const card = at.page.locator('.card');
+    await card.waitFor();
+    const text = await card.textContent();
+    for (const want of ['llm-worker/0', 'healthy', 'embedded', 'KV cache']) assert.ok(text.includes(want), `${want} is missing: ${text}`);
+    assert.ok(Number(await card.getByRole('meter', { name: 'Running' }).getAttribute('aria-valuemax')) > 0);
+    await at.page.getByText('1 of 1 worker healthy').waitFor();
+  });
+
+  test('a worker that is gone and a server that is gone are told apart', async () => {
+    await at.page.route('**/v1/workers', (route) => route.fulfill({ json: { workers: [{ name: '', target: 'h:1', state: 'down', message: '<b>nobody</b> listens', streams: 0 }] } }));
+    await at.page.getByRole('link', { name: 'Workers' }).click();
+    await at.page.getByText('<b>nobody</b> listens').waitFor(); // as text
+    await at.page.unroute('**/v1/workers');
+    await at.page.route('**/v1/workers', (route) => route.fulfill({ status: 429, json: { error: { message: 'later', code: 'overloaded' } } }));
+    await at.page.getByText('The workers cannot be listed: later.').waitFor();
+  });
+
+  test('the key goes with every request, and nowhere else', async () => {
+    const sent = [];
+    at.page.on('request', (request) => request.url().includes('/v1/') && sent.push(request.headers().authorization));
+    await at.page.getByText('API key', { exact: true }).click();
+    await at.page.getByLabel('API key').fill('secret-1');
+    await stopped();
+    assert.ok(sent.length > 3 && sent.every((header) => header === 'Bearer secret-1'), String(sent));
+    const curl = await at.page.locator('#curl').textContent();
+    assert.ok(curl.includes('$WHENCE_KEY') && !curl.includes('secret-1'), curl);
+    assert.ok(!(await at.page.evaluate(() => JSON.stringify([localStorage, sessionStorage, location.href]))).includes('secret-1'));
+  });
+
+  test('sampling and stop strings reach the request, and the curl line is whole', async () => {
+    const sent = at.page.waitForRequest((request) => request.method() === 'POST');
+    await at.page.getByLabel('Top p').fill('0.9');
+    await at.page.getByText('Stop strings', { exact: true }).click();
+    await at.page.getByLabel('Stop strings').fill('17\n\nStop, please');
+    await at.ask('Count to 100.');
+    await at.ending();
+    const { top_p: topP, stop } = (await sent).postDataJSON();
+    assert.deepEqual([topP, stop], [0.9, ['17', 'Stop, please']]);
+    assert.ok(!(await at.answer()).includes('17'));
+    assert.equal(await at.page.locator('#curl').evaluate((node) => getComputedStyle(node).whiteSpace), 'pre');
+  });
+
+  test('the keyboard goes everywhere', async () => {
+    // reach presses Tab until something with this name has the focus.
+    const reach = async (name) => {
+      for (let i = 0; i < 60; i++) {
+        await at.page.keyboard.press('Tab');
+        const focused = await at.page.evaluate(() => document.activeElement.ariaLabel || document.activeElement.labels?.[0]?.firstChild.textContent || document.activeElement.textContent.trim());
+        if (focused === name) return;
+      }
+      assert.fail(`Tab never comes to ${name}`);
+    };
+    await at.page.keyboard.type(story);
+    await at.page.keyboard.press('Enter');
+    await at.answerOf(20);
+    await at.page.keyboard.press('Escape');
+    await at.ending();
+    const id = await at.id();
+    await at.lastTurn().locator('.told .path').waitFor();
+    await reach('Ending');
+    await at.page.keyboard.press('Enter');
+    assert.equal(await press('Ending').getAttribute('aria-pressed'), 'true');
+    await reach('Streams');
+    await at.page.keyboard.press('Enter');
+    assert.equal(await at.page.evaluate(() => document.activeElement.textContent), 'Streams', 'the heading has no focus');
+    await reach('Reason');
+    await at.page.keyboard.type('user_stop');
+    await at.page.waitForURL(/reason=user_stop/);
+    await at.page.locator(`tr[data-id="${id}"]`).waitFor();
+    await reach(id);
+    await at.page.waitForResponse((response) => response.url().includes('state=ended')); // a poll leaves the focus where it is
+    assert.equal(await at.page.evaluate(() => document.activeElement.textContent), id);
+    await at.page.keyboard.press('Enter');
+    await at.page.locator('table.hops').waitFor();
+    await at.page.locator('#skip').focus();
+    await at.page.keyboard.press('Enter');
+    assert.equal(await at.page.evaluate(() => document.activeElement.tagName), 'H2');
+    assert.equal(new URL(at.page.url()).hash, `#/streams/${id}`, 'the skip link left the view');
+  });
+
+  for (const width of [320, 375, 1280]) {
+    for (const colorScheme of ['light', 'dark']) {
+      test(`everything fits into ${width} pixels, ${colorScheme}`, async () => {
+        await at.open({ viewport: { width, height: 740 }, colorScheme, hasTouch: width < 1000, isMobile: width < 1000 });
+        const id = await stopped();
+        await at.fits('a stopped answer with its picture');
+        await fail(`narrow-${id}`);
+        for (const [hash, there] of [[`#/streams/${id}`, 'table.hops'], ['#/streams', '.streams'], ['#/workers', '.card']]) {
+          await at.page.goto(`${base}/${hash}`);
+          await at.page.locator(there).first().waitFor();
+          await at.fits(hash);
+        }
+      });
+    }
+  }
+});
