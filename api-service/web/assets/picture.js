@@ -50,11 +50,13 @@ export function draw(picture, [from, to], width, label) {
   const height = picture.lanes.length * lane.height + axis;
   const root = drawn('svg', { class: 'lanes', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': label });
 
-  const { marks, step } = scale(from, to, width / 90);
+  const { marks, step } = scale(from, to, width / 100);
   for (const at of marks) {
     root.append(drawn('path', { class: 'grid', d: `M${x(at).toFixed(1)},0V${height - axis + 6}` }));
-    const anchor = x(at) < 30 ? 'start' : x(at) > width - 40 ? 'end' : 'middle';
-    root.append(drawn('text', { class: 'axis', x: x(at).toFixed(1), y: height - 4, 'text-anchor': anchor }, tick(at, step, to)));
+    const text = tick(at, step, to);
+    const room = 3.2 * text.length; // half its width
+    const middle = Math.min(Math.max(x(at), room), width - room);
+    root.append(drawn('text', { class: 'axis', x: middle.toFixed(1), y: height - 4, 'text-anchor': 'middle' }, text));
   }
   const { down, up } = threads(picture.lanes);
   for (const [kind, points] of [['down', down], ['up', up]]) {
