@@ -13,7 +13,7 @@ import (
 )
 
 // npmPatience bounds the installation of packages and one run of a Node test.
-const npmPatience = 3 * time.Minute
+const npmPatience = 5 * time.Minute
 
 // nodeTest runs the Node tests of a directory, after npm ci if its packages are not those of the lockfile. env is added
 // to the environment.

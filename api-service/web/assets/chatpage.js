@@ -149,7 +149,7 @@ function setAnswering(answer) {
 // there yet or the server is gone, closing the connection ends it.
 function stop() {
   const mine = answering;
-  if (!mine || mine.seen?.stopped > 0) return;
+  if (!mine || (mine.seen && mine.seen.stopped !== null)) return;
   if (!mine.seen) {
     mine.controller.abort();
     setAnswering(null);

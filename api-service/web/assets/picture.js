@@ -54,7 +54,7 @@ export function draw(picture, [from, to], width, label) {
   for (const at of marks) {
     root.append(drawn('path', { class: 'grid', d: `M${x(at).toFixed(1)},0V${height - axis + 6}` }));
     const text = tick(at, step, to);
-    const room = 3.2 * text.length; // half its width
+    const room = 3.5 * text.length; // half its width
     const middle = Math.min(Math.max(x(at), room), width - room);
     root.append(drawn('text', { class: 'axis', x: middle.toFixed(1), y: height - 4, 'text-anchor': 'middle' }, text));
   }

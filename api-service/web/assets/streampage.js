@@ -13,7 +13,7 @@ export function streamPage(root, id) {
   const name = node('button', { type: 'button', class: 'id', title: 'Copy the stream id', 'aria-label': `Copy the stream id ${id}` }, id);
   const problem = node('p', { class: 'problem', role: 'alert', hidden: true });
   const halt = node('button', { type: 'button', class: 'stop', hidden: true }, 'Stop');
-  const line = node('p', { class: 'told', role: 'status' });
+  const line = node('p', { class: 'told' });
   const path = node('div', {});
   const message = node('p', { class: 'hint' });
   const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'What each hop tells' });
