@@ -8,21 +8,19 @@ package edge
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
@@ -106,12 +104,6 @@ func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 // Close closes the connection to the chat-service, and the log. Streams must have ended.
 func (e *Edge) Close() error { return errors.Join(e.replay.Close(), e.conn.Close()) }
 
-// stopWait bounds the goodbye of connections whose streams have all ended.
-const stopWait = time.Second
-
-// startWait bounds the wait for a server that is told to stop while it starts.
-const startWait = 5 * time.Second
-
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
@@ -127,7 +119,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithReadTimeout(e.config.ReadTimeout),
 		server.WithWriteTimeout(e.config.WriteTimeout),
 		server.WithIdleTimeout(idleTimeout),
-		server.WithExitWaitTime(stopWait),
+		server.WithExitWaitTime(httpd.StopWait),
 		server.WithHandleMethodNotAllowed(true),
 		server.WithRedirectTrailingSlash(false),
 		server.WithDisablePrintRoute(true),
@@ -139,58 +131,19 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)))
 	e.routes(h)
-	failed := make(chan error, 1)
-	go func() { failed <- h.Run() }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("http server: %w", err)
-	case <-ctx.Done():
+	drain := func() {
+		e.hop.Drain(e.config.Grace)
+		e.behind.Wait()
+		e.dismiss()
 	}
-	e.hop.Drain(e.config.Grace)
-	e.behind.Wait()
-	e.dismiss()
-	if err := answering(ln.Addr(), failed); err != nil {
-		return fmt.Errorf("http server: %w", err)
-	}
-	waiting, cancel := context.WithTimeout(context.Background(), stopWait)
-	defer cancel()
-	if err := h.Shutdown(waiting); err != nil {
-		return fmt.Errorf("http server: %w", err)
-	}
-	if err := <-failed; err != nil {
-		e.log.Debug("http server has stopped", "err", err) // that its listener is closed
-	}
-	return nil
+	return httpd.Run(ctx, h, ln, drain, e.log)
 }
 
 // dismiss lets readers read endings, and ends those that read streams of other instances: they come back to one.
 func (e *Edge) dismiss() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+	ctx, cancel := context.WithTimeout(context.Background(), httpd.StopWait)
 	defer cancel()
 	e.readers.Drain(ctx, e.drains())
-}
-
-// answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and says that it runs before
-// it listens.
-func answering(addr net.Addr, failed <-chan error) error {
-	conn, err := net.Dial(addr.Network(), addr.String())
-	if err != nil {
-		return err
-	}
-	_ = conn.SetDeadline(time.Now().Add(startWait))
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-		_, _ = conn.Read(make([]byte, 1)) // an answer, or the end of the connection
-	}()
-	select {
-	case err = <-failed:
-	case <-answered:
-	}
-	_ = conn.Close() // which ends the goroutine
-	<-answered
-	return err
 }
 
 // accepted prepares a new connection.

@@ -1,0 +1,66 @@
+// Package httpd runs a Hertz server up to an orderly end.
+package httpd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app/server"
+)
+
+// StopWait bounds the goodbye of connections whose requests have all been answered.
+const StopWait = time.Second
+
+// startWait bounds the wait for a server that is told to stop while it starts.
+const startWait = 5 * time.Second
+
+// Run runs h, which serves ln, until ctx is done; then it calls drain, and stops h.
+func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func(), log *slog.Logger) error {
+	failed := make(chan error, 1)
+	go func() { failed <- h.Run() }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("http server: %w", err)
+	case <-ctx.Done():
+	}
+	drain()
+	if err := answering(ln.Addr(), failed); err != nil {
+		return fmt.Errorf("http server: %w", err)
+	}
+	waiting, cancel := context.WithTimeout(context.Background(), StopWait)
+	defer cancel()
+	if err := h.Shutdown(waiting); err != nil {
+		return fmt.Errorf("http server: %w", err)
+	}
+	if err := <-failed; err != nil {
+		log.Debug("http server has stopped", "err", err) // that its listener is closed
+	}
+	return nil
+}
+
+// answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and says that it runs before
+// it listens.
+func answering(addr net.Addr, failed <-chan error) error {
+	conn, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		return err
+	}
+	_ = conn.SetDeadline(time.Now().Add(startWait))
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+		_, _ = conn.Read(make([]byte, 1)) // an answer, or the end of the connection
+	}()
+	select {
+	case err = <-failed:
+	case <-answered:
+	}
+	_ = conn.Close() // which ends the goroutine
+	<-answered
+	return err
+}
