@@ -20,6 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A config is that of all three services. What connects them is not in it.
@@ -29,6 +30,7 @@ type config struct {
 	server       server.Config
 	engine       worker.Config
 	shown        metrics.Config
+	traced       streamtrace.Config
 	timers       rpc.Timers // the edge's; those of the hops below keep their defaults
 	grace        time.Duration
 }
@@ -44,6 +46,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	c.engine.EngineFlags(fs)
 	c.edge.HTTPFlags(fs)
 	c.shown.Flags(fs)
+	c.traced.Flags(fs)
 }
 
 func main() {
@@ -60,7 +63,10 @@ func main() {
 		edge.LogTo(process.Lines(log, "cloudwego"))
 		return c.shown.Run("whence", log, func(m *metrics.Metrics) error {
 			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = m, m, m
-			return run(ctx, c, ln, log)
+			return c.traced.Run("whence", log, func(t *streamtrace.Tracer) error {
+				c.edge.Traces, c.server.Traces, c.engine.Traces = t, t, t
+				return run(ctx, c, ln, log)
+			})
 		})
 	})
 }

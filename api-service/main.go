@@ -10,16 +10,21 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
 	var c edge.Config
 	var shown metrics.Config
-	process.Main("api-service", edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var traced streamtrace.Config
+	process.Main("api-service", edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs); traced.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
 		return shown.Run("api-service", log, func(m *metrics.Metrics) error {
 			c.Metrics = m
-			return edge.Run(ctx, c, ln, log)
+			return traced.Run("api-service", log, func(t *streamtrace.Tracer) error {
+				c.Traces = t
+				return edge.Run(ctx, c, ln, log)
+			})
 		})
 	})
 }

@@ -11,16 +11,21 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
 	var c server.Config
 	var shown metrics.Config
-	process.Main("chat-service", server.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var traced streamtrace.Config
+	process.Main("chat-service", server.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs); traced.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		kitexrpc.LogTo(process.Lines(log, "kitex"))
 		return shown.Run("chat-service", log, func(m *metrics.Metrics) error {
 			c.Metrics = m
-			return server.Run(ctx, c, ln, log)
+			return traced.Run("chat-service", log, func(t *streamtrace.Tracer) error {
+				c.Traces = t
+				return server.Run(ctx, c, ln, log)
+			})
 		})
 	})
 }

@@ -10,15 +10,20 @@ import (
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
 	var c worker.Config
 	var shown metrics.Config
-	process.Main("llm-worker", worker.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var traced streamtrace.Config
+	process.Main("llm-worker", worker.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs); traced.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		return shown.Run("llm-worker", log, func(m *metrics.Metrics) error {
 			c.Metrics = m
-			return worker.Run(ctx, c, ln, log)
+			return traced.Run("llm-worker", log, func(t *streamtrace.Tracer) error {
+				c.Traces = t
+				return worker.Run(ctx, c, ln, log)
+			})
 		})
 	})
 }

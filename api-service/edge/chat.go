@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -34,7 +35,7 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 		}
 		c.Header(tokenHeader, e.made(*kept).Token)
 	}
-	ctx, r, err := e.begin(conn, in, policy, e.peer(c), kept)
+	ctx, r, err := e.begin(traced(conn, c), in, policy, e.peer(c), kept)
 	if err != nil {
 		if kept != nil {
 			e.replay.Forget(conn, id)
@@ -89,15 +90,17 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.C
 			text.WriteString(m.Delta.GetText())
 		case *chatv1.GenerateResponse_End:
 			body = openai.Completion(started, text.String(), m.End)
-			ledger.Of(ctx).Metrics().OutBytes(len(body))
+			ledger.Of(ctx).OutBytes(len(body))
 		}
 		return nil
 	})
 	if o.Err != nil {
-		writeError(c, o.Err.Reason.HTTPStatus(), outward(in, o.Err))
+		answerError(ctx, c, in, o)
 		return
 	}
+	toldStatus(ledger.Of(ctx), http.StatusOK)
 	c.Data(http.StatusOK, "application/json", body)
+	o.Told(ctx, strconv.Itoa(http.StatusOK))
 }
 
 // outward is an error as the client reads it: its field has the name that the client gave it.

@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A Config says what api-service does.
@@ -45,9 +46,10 @@ type Config struct {
 	TLS           front.Config // its timeouts are those above
 	// TrustForwarded has the last address of X-Forwarded-For be the client's: whoever connects is a proxy of ours.
 	TrustForwarded bool
-	Metrics        *metrics.Metrics // nil for none
-	Grace          time.Duration    // for streams that run when the process drains
-	Stage          Stage            // put around the chat-service by a program that builds this service in; nil is none
+	Metrics        *metrics.Metrics    // nil for none
+	Traces         *streamtrace.Tracer // nil for none
+	Grace          time.Duration       // for streams that run when the process drains
+	Stage          Stage               // put around the chat-service by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.

@@ -79,7 +79,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	}
 	return &Edge{
 		config: c, log: log, conn: conn, client: chat,
-		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat)},
+		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces},
 		streams: streamv1.NewStreamsClient(conn),
 		health:  healthpb.NewHealthClient(conn),
 		chat:    engine,

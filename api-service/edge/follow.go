@@ -90,7 +90,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, r, err := e.begin(conn, in, policy, e.peer(c), head)
+	ctx, r, err := e.begin(traced(conn, c), in, policy, e.peer(c), head)
 	if err != nil {
 		e.replay.Forget(conn, id)
 		e.refuse(c, statusOf(err), err)
@@ -223,7 +223,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	if own := e.runs.find(id); own != nil {
 		left = own.watch.Enter()
 	}
-	w := sse.New(c, retryAfter, e.config.KeepAlive, func(err error) { cut(e.unwritten(err)) })
+	w := sse.New(c, retryAfter, e.config.KeepAlive, nil, func(err error) { cut(e.unwritten(err)) })
 	sink := func(id, name string, data []byte) error {
 		if err := w.Event(id, name, data); err != nil {
 			return e.unwritten(err)

@@ -152,7 +152,7 @@ func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
 	}
 	if r.absent.Load() { // else they are counted as they are written
 		for _, event := range events {
-			ledger.Of(ctx).Metrics().OutBytes(len(event.Data))
+			ledger.Of(ctx).OutBytes(len(event.Data))
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/netpoll"
@@ -17,10 +18,11 @@ var errWriteTimeout = netpoll.ErrWriteTimeout
 
 // stream answers with server-sent events.
 func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *openai.Chat, r *run) {
-	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, func(err error) { r.leave(e.unwritten(err)) })
-	seen := ledger.Of(ctx).Metrics()
+	record := ledger.Of(ctx)
+	opened := func() { toldStatus(record, http.StatusOK) }
+	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
 	send := func(data []byte) error {
-		seen.OutBytes(len("data: ") + len(data) + len("\n\n"))
+		record.OutBytes(len("data: ") + len(data) + len("\n\n"))
 		return w.Send(data)
 	}
 	var chunks *openai.Chunks
@@ -45,13 +47,16 @@ func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *openai.Cha
 	})
 	begun := w.Close()
 	if o.Err == nil {
+		o.Told(ctx, openai.Done)
 		return
 	}
 	if !begun { // nothing has been sent: the status can still say it
-		writeError(c, o.Err.Reason.HTTPStatus(), outward(in, o.Err))
+		answerError(ctx, c, in, o)
 		return
 	}
 	if err := send(outward(in, o.Err).JSON()); err != nil {
 		_ = c.GetConn().Close() // a body without its end: never a clean end after a failure
+		return
 	}
+	toldEnding(ctx, toldError, o)
 }

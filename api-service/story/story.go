@@ -56,6 +56,9 @@ type Hop struct {
 	Moves           []Move   `json:"moves,omitempty"`
 	// Leave is what is to become of the stream when nobody reads it any more, on the hop that knows its readers.
 	Leave string `json:"leave,omitempty"`
+	Trace           string   `json:"trace,omitempty"` // W3C trace id
+	Messages        Messages `json:"messages"`
+	Events          []Event  `json:"events,omitempty"`
 }
 
 // A Move is how a hop took the stream from one hop below to another.
@@ -158,6 +161,7 @@ func (s *Story) Print(w io.Writer) error {
 		for _, m := range h.Moves {
 			fmt.Fprintf(&b, "  %-14s moved from %s to %s after %.1f ms and %d tokens: %s\n", "", m.From, m.To, m.AtMS, m.Tokens, m.Reason)
 		}
+		h.printEvents(&b)
 		if h.StopHeardMS != nil {
 			fmt.Fprintf(&b, "  %-14s heard the stop after %.1f ms", "", *h.StopHeardMS)
 			if h.StopConfirmedMS != nil {
@@ -192,6 +196,7 @@ func hop(r *streamv1.Record) Hop {
 		Began: began.Format(time.RFC3339Nano), TookMS: ms(end.Sub(began)),
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
 		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves, Leave: r.GetLeave(),
+		Trace: r.GetTraceId(), Messages: Messages{r.GetMessagesReceived(), r.GetMessagesSent()}, Events: events(r),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
@@ -36,9 +37,10 @@ type Config struct {
 	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
 	MigrateAfter time.Duration
 	Timers       rpc.Timers
-	Metrics      *metrics.Metrics // nil for none
-	Grace        time.Duration    // for streams that run when the process drains
-	Stage        Stage            // put around the pipeline by a program that builds this service in; nil is none
+	Metrics      *metrics.Metrics    // nil for none
+	Traces       *streamtrace.Tracer // nil for none
+	Grace        time.Duration       // for streams that run when the process drains
+	Stage        Stage               // put around the pipeline by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -133,7 +135,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer pool.Close() //nolint:errcheck // nothing is lost: the streams have drained
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat)}
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	unwatch, err := hop.Metrics.Workers(pool.Count)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A Config says what llm-worker does.
@@ -31,7 +32,8 @@ type Config struct {
 	Engine     string  // Embedded or OpenAI; "" is Embedded
 	Upstream   openai.Options
 	Timers     rpc.Timers
-	Metrics    *metrics.Metrics // nil for none
+	Metrics    *metrics.Metrics    // nil for none
+	Traces     *streamtrace.Tracer // nil for none
 	Grace      time.Duration
 	Stage      Stage // put around the engine by a program that builds this service in; nil is none
 }
@@ -113,6 +115,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s := NewServer(c.Name, e.model, generate, e.info, log)
 	s.hop.Timers = c.Timers
 	s.Measure(hop)
+	s.Trace(c.Traces)
 	s.SetHealthy(e.ready)
 
 	// The engine outlives ctx: it stops when the streams have drained.

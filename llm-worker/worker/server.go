@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // An Engine is what a worker runs.
@@ -56,6 +57,9 @@ func (s *Server) SetHealthy(healthy bool) {
 
 // Measure has h count the streams. It must be called before Serve.
 func (s *Server) Measure(h *metrics.Hop) { s.hop.Metrics = h }
+
+// Trace has t keep what happens to the streams. It must be called before Serve.
+func (s *Server) Trace(t *streamtrace.Tracer) { s.hop.Traces = t }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {

@@ -10,7 +10,8 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte.
+// DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte, and
+// its trace another one and a half.
 const DefaultMax = 10000
 
 // A Ledger holds records by stream id. The zero value keeps DefaultMax ended ones. All methods are safe for concurrent use.
@@ -57,7 +58,7 @@ func (l *Ledger) close(r *Record) {
 	l.next = (l.next + 1) % limit
 }
 
-// Get returns what is known of a stream, or nil.
+// Get returns what is known of a stream, its events included, or nil.
 func (l *Ledger) Get(id string) *streamv1.Record {
 	l.mu.Lock()
 	r := l.byID[id]
@@ -65,7 +66,7 @@ func (l *Ledger) Get(id string) *streamv1.Record {
 	if r == nil {
 		return nil
 	}
-	return r.Proto()
+	return r.Told()
 }
 
 // Live returns the streams that run, oldest first.

@@ -12,16 +12,18 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A Record is what a hop writes down of one stream. A nil Record takes everything and keeps nothing. All methods are safe
-// for concurrent use. What it is told it passes on to the stream's metrics, so that the two cannot tell different stories.
+// for concurrent use. What it is told it passes on to the stream's metrics and trace, so that they cannot tell different stories.
 type Record struct {
 	// Static.
 	id, hop, peer string
 	began         time.Time
 	ledger        *Ledger
-	seen          *metrics.Stream // nil for none
+	seen          *metrics.Stream    // nil for none
+	trace         *streamtrace.Trace // nil for none
 
 	in, out atomic.Uint32 // tokens
 
@@ -62,6 +64,17 @@ func (r *Record) Metrics() *metrics.Stream {
 	return r.seen
 }
 
+// Trace has t told what r is. It must be called before anybody else knows r.
+func (r *Record) Trace(t *streamtrace.Trace) { r.trace = t }
+
+// Events returns the trace of the stream, or nil.
+func (r *Record) Events() *streamtrace.Trace {
+	if r == nil {
+		return nil
+	}
+	return r.trace
+}
+
 // Started notes what was admitted.
 func (r *Record) Started(s *streamv1.Started) {
 	if r == nil {
@@ -83,11 +96,22 @@ func (r *Record) Leaves(policy string) {
 	r.leave = policy
 }
 
-// In notes a message that came from below, with so many tokens.
+// In notes what came from below in no message of protobuf, with so many tokens.
 func (r *Record) In(tokens int) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
 		r.seen.In(tokens)
+		r.trace.Received(tokens, 0)
+	}
+}
+
+// InMessage notes a protobuf message that came from below, with so many tokens.
+func (r *Record) InMessage(tokens int, m any) {
+	if r != nil {
+		r.in.Add(uint32(tokens))
+		r.seen.In(tokens)
+		r.seen.InMessage(tokens, m)
+		r.trace.ReceivedMessage(tokens, m)
 	}
 }
 
@@ -104,6 +128,23 @@ func (r *Record) Out(tokens int) {
 	if r != nil {
 		r.out.Add(uint32(tokens))
 		r.seen.Out(tokens)
+		r.trace.Sent(tokens)
+	}
+}
+
+// OutMessage notes the size of a protobuf message that was sent, and whose Out is to come.
+func (r *Record) OutMessage(m any) {
+	if r != nil {
+		r.seen.OutMessage(m)
+		r.trace.WroteMessage(m)
+	}
+}
+
+// OutBytes notes bytes that were written, of the message whose Out is to come.
+func (r *Record) OutBytes(n int) {
+	if r != nil {
+		r.seen.OutBytes(n)
+		r.trace.Wrote(n)
 	}
 }
 
@@ -113,6 +154,7 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	if r == nil {
 		return
 	}
+	r.trace.Note(streamtrace.Move, streamtrace.Down, "", reason, streamerr.NewPath(from, to))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Tokens: uint32(tokens)})
@@ -126,6 +168,7 @@ func (r *Record) Stopping(cause *streamerr.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.heard.IsZero() && r.ended.IsZero() {
+		r.trace.Stopping(cause)
 		r.heard = time.Now()
 		r.reason, r.path, r.message = cause.Reason, cause.Path.Append(r.hop), cause.Text()
 	}
@@ -168,7 +211,14 @@ func (r *Record) done() bool {
 	return !r.ended.IsZero()
 }
 
-// Proto returns the record as it stands.
+// Told returns the record as it stands, with its events.
+func (r *Record) Told() *streamv1.Record {
+	p := r.Proto()
+	r.trace.Tell(p)
+	return p
+}
+
+// Proto returns the record as it stands, without events.
 func (r *Record) Proto() *streamv1.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()

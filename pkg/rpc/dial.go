@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // errLeft is the cause of a call that is cut because the grace after its stop has passed.
@@ -33,7 +34,11 @@ func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grp
 			// Detached: were the call to end with ctx, its RST would overtake the Stop that says why.
 			callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
 			defer cut(nil)
-			c := &call[Req, In, Out]{self: self, peer: peer, m: m, cut: cut, opened: make(chan struct{}), said: make(chan *time.Timer, 1)}
+			c := &call[Req, In, Out]{
+				self: self, peer: peer, m: m, cut: cut, opened: make(chan struct{}), said: make(chan *time.Timer, 1),
+				events: callEvents{trace: ledger.Of(ctx).Events(), peer: peer},
+			}
+			c.events.opening(via(ctx).Append(self))
 			c.run(ctx, func() (grpc.BidiStreamingClient[In, Out], error) {
 				st, err := open(callCtx)
 				if err != nil {
@@ -55,6 +60,7 @@ type call[Req, In, Out any] struct {
 	self, peer string
 	m          *Method[Req, In, Out]
 	cut        context.CancelCauseFunc // resets the call
+	events     callEvents
 
 	st     grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before opened is closed
 	opened chan struct{}                     // closed once the request is sent or has failed
@@ -76,6 +82,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		timer := <-c.said
 		for c.st != nil {
 			if _, err := c.st.Recv(); err != nil {
+				c.events.over(c.st, err)
 				break
 			}
 		}
@@ -92,9 +99,8 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		if out, err = st.Recv(); err != nil {
 			break
 		}
-		tokens := c.m.Tokens(out)
-		record.In(tokens)
-		record.Metrics().InMessage(tokens, out)
+		c.events.answered()
+		record.InMessage(c.m.Tokens(out), out)
 		if c.m.End(out) != nil {
 			if err = c.status(); err != nil {
 				break
@@ -109,16 +115,18 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		}
 	}
 	left = nil
+	c.events.over(st, err)
 	yield(nil, c.ended(ctx, err))
 }
 
 // status awaits the end of the call behind its End message, within the grace, so that the peer has forgotten the stream when
 // the caller hears of its end.
 func (c *call[Req, In, Out]) status() error {
-	timer := time.AfterFunc(DefaultGrace, func() { c.cut(errLeft) })
+	timer := time.AfterFunc(DefaultGrace, func() { c.reset(streamerr.New(streamerr.Completed, "")) })
 	defer timer.Stop()
 	switch _, err := c.st.Recv(); {
 	case errors.Is(err, io.EOF):
+		c.events.over(c.st, err)
 		return nil
 	case err != nil:
 		return err
@@ -129,13 +137,21 @@ func (c *call[Req, In, Out]) status() error {
 
 // stop says the cause to the peer and half-closes. When the grace has passed it cuts the call.
 func (c *call[Req, In, Out]) stop(cause error) {
-	timer := time.AfterFunc(DefaultGrace, func() { c.cut(errLeft) })
+	told := streamerr.Via(c.self, cause)
+	timer := time.AfterFunc(DefaultGrace, func() { c.reset(told) })
 	<-c.opened // at the latest when cut
 	if c.st != nil {
-		_ = c.st.Send(c.m.Stop(toStop(streamerr.Via(c.self, cause)))) // a broken call is noticed by Recv
+		c.events.resetting(streamtrace.CodeStop, told)
+		_ = c.st.Send(c.m.Stop(toStop(told))) // a broken call is noticed by Recv
 		_ = c.st.CloseSend()
 	}
 	c.said <- timer
+}
+
+// reset cuts the call, in which the peer was told cause and has not ended.
+func (c *call[Req, In, Out]) reset(cause *streamerr.Error) {
+	c.events.resetting(streamtrace.CodeCancel, cause)
+	c.cut(errLeft)
 }
 
 // ended says why a call is over: the cause of the stop if there was one, else what the peer said.

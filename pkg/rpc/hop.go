@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -14,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // DefaultGrace is how long a stopped stream has to say goodbye before it is cut.
@@ -31,6 +34,8 @@ type Hop struct {
 	Ledger ledger.Ledger
 	// Metrics counts them; nil is nobody.
 	Metrics *metrics.Hop
+	// Traces keeps what happens to them; nil is nobody.
+	Traces *streamtrace.Tracer
 	// Timers bound what streams may take.
 	Timers Timers
 	// Log gets one line per ended stream.
@@ -59,14 +64,29 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 	}
 	record := h.Ledger.Open(*id, h.Name, peer)
 	record.Measure(h.Metrics.Begin())
+	record.Trace(h.trace(parent))
 	ctx = ledger.With(stream.WithID(ctx, *id), record)
 	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
-	undo := context.AfterFunc(parent, func() { ctl.Stop(lost()) })
+	undo := context.AfterFunc(parent, func() {
+		gone := lost()
+		if ctl.State() != stream.Live { // it was told before, and has not waited for the ending
+			record.Events().Stopping(gone)
+		}
+		ctl.Stop(gone)
+	})
 	return ctx, func() {
 		undo()
 		remove()
 		ctl.Release()
 	}, nil
+}
+
+// trace begins the trace of a call, or of the request whose context call is.
+func (h *Hop) trace(call context.Context) *streamtrace.Trace {
+	method, _ := grpc.Method(call)
+	t := h.Traces.Begin(streamtrace.ParentOf(call), strings.TrimPrefix(method, "/"))
+	t.Header(streamtrace.RecvHeader, streamtrace.Up, "", callers(call)...)
+	return t
 }
 
 func (h *Hop) grace() time.Duration {
@@ -176,6 +196,11 @@ func (o Outcome) Path() streamerr.Path {
 	return streamerr.NewPath(o.End.GetPath()...)
 }
 
+// Told notes that the caller has been told the outcome. code is the status as it reads it.
+func (o Outcome) Told(ctx context.Context, code string) {
+	ledger.Of(ctx).Events().Note(streamtrace.SendTrailer, streamtrace.Up, code, o.Reason(), o.Path())
+}
+
 // close writes the ending into the ledger and the log.
 func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 	message := ""
@@ -190,6 +215,9 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 		slog.String("origin", o.Path().Origin()),
 		slog.String("path", o.Path().String()),
 		slog.Duration("took", time.Since(begun)),
+	}
+	if trace := ledger.Of(ctx).Events().ID(); trace != "" {
+		attrs = append(attrs, slog.String("trace", trace))
 	}
 	if o.Err != nil {
 		attrs = append(attrs, slog.String("message", o.Err.Text()))

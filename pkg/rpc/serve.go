@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // Serve answers one call of a bidi method with engine, and returns what the handler must return. The stream ends once:
@@ -45,7 +46,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		defer close(heard)
 		hear(ctx, st, m)
 	}()
-	o := Drive(ctx, h, m, engine, req, sized(ctx, func(out *Out) error {
+	o := Drive(ctx, h, m, engine, req, noted(ctx, h, func(out *Out) error {
 		err := st.Send(out)
 		if err == nil {
 			return nil
@@ -55,6 +56,9 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		return gone
 	}))
 	st.SetTrailer(endTrailer(o))
+	if incoming.Err() == nil { // else there is nobody to hear it
+		o.Told(ctx, o.Reason().Code().String())
+	}
 	return o.status()
 }
 
@@ -66,21 +70,29 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 		return h.refuse(err)
 	}
 	defer end()
-	o := Drive(ctx, h, m, engine, req, sized(ctx, func(out *Out) error { collect(out); return nil }))
+	o := Drive(ctx, h, m, engine, req, noted(ctx, h, func(out *Out) error { collect(out); return nil }))
 	_ = grpc.SetTrailer(ctx, endTrailer(o)) // fails only where there is no call to answer
+	if call.Err() == nil {
+		o.Told(ctx, o.Reason().Code().String())
+	}
 	return o.status()
 }
 
-// sized is send, with the sizes of the messages counted.
-func sized[Out any](ctx context.Context, send func(*Out) error) func(*Out) error {
-	seen := ledger.Of(ctx).Metrics()
-	if seen == nil {
+// noted is send, with the header and the sizes of the messages noted.
+func noted[Out any](ctx context.Context, h *Hop, send func(*Out) error) func(*Out) error {
+	record := ledger.Of(ctx)
+	if record.Metrics() == nil && record.Events() == nil {
 		return send
 	}
+	begun := false
 	return func(out *Out) error {
+		if !begun {
+			begun = true
+			record.Events().Header(streamtrace.SendHeader, streamtrace.Up, "", h.Name)
+		}
 		err := send(out)
 		if err == nil {
-			seen.OutMessage(out)
+			record.OutMessage(out)
 		}
 		return err
 	}

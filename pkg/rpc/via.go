@@ -2,11 +2,14 @@ package rpc
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc/metadata"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // unnamedPeer is the origin of what a caller does that did not say its name.
@@ -17,11 +20,16 @@ type viaKey struct{}
 // withIncomingVia keeps the hops that the call has crossed, for this hop's own calls and for the path of a bare reset.
 func withIncomingVia(ctx context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx)
-	var via streamerr.Path
-	if values := md.Get(streamerr.ViaHeader); len(values) > 0 {
-		via = streamerr.ParsePath(values[0])
-	}
+	via := streamerr.ParsePath(first(md, streamerr.ViaHeader))
+	ctx = streamtrace.WithParent(ctx, streamtrace.ParseParent(first(md, streamtrace.Traceparent), strings.Join(md.Get(streamtrace.Tracestate), ",")))
 	return context.WithValue(ctx, viaKey{}, via)
+}
+
+func first(md metadata.MD, key string) string {
+	if values := md.Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 func via(ctx context.Context) streamerr.Path {
@@ -37,9 +45,23 @@ func caller(ctx context.Context) string {
 	return unnamedPeer
 }
 
-// withOutgoingVia tells the callee which hops the call has crossed, this one included.
+// callers is the path of a call up to here.
+func callers(ctx context.Context) streamerr.Path {
+	if v := via(ctx); len(v) > 0 {
+		return v
+	}
+	return streamerr.NewPath(unnamedPeer)
+}
+
+// withOutgoingVia tells the callee which hops the call has crossed, this one included, and of which trace it is.
 func withOutgoingVia(ctx context.Context, hop string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, streamerr.ViaHeader, via(ctx).Append(hop).String())
+	parent := ledger.Of(ctx).Events().Parent()
+	if !parent.Valid() {
+		parent = streamtrace.ParentOf(ctx) // this hop keeps no traces; others may
+	}
+	pairs := []string{streamerr.ViaHeader, via(ctx).Append(hop).String()}
+	parent.Each(func(key, value string) { pairs = append(pairs, key, value) })
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
 // toStop is what a hop says to the one below it.

@@ -15,6 +15,7 @@ const keepAlive = " keep-alive"
 // A Writer writes the events of one response. The handler owns it, but for beat, which a timer calls.
 type Writer struct {
 	every  time.Duration // without an event until a comment is sent; 0 is never
+	opened func()        // told that the headers go out; nil for nobody
 	failed func(error)   // told of an error of a comment
 
 	mu     sync.Mutex
@@ -25,10 +26,10 @@ type Writer struct {
 }
 
 // New returns the writer of a response. Its headers go out with the first event, or after first, because proxies and clients
-// give up on connections that say nothing. Every so often without an event a comment goes out; 0 is never. failed is told if it
+// give up on connections that say nothing; opened is told, if it is not nil. Every so often without an event a comment goes out; 0 is never. failed is told if it
 // cannot. The handler calls Close.
-func New(c *app.RequestContext, first, every time.Duration, failed func(error)) *Writer {
-	w := &Writer{every: every, failed: failed, c: c}
+func New(c *app.RequestContext, first, every time.Duration, opened func(), failed func(error)) *Writer {
+	w := &Writer{every: every, opened: opened, failed: failed, c: c}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.timer = time.AfterFunc(first, w.beat)
@@ -40,6 +41,9 @@ func (w *Writer) open() *sse.Writer {
 		w.c.Header("X-Accel-Buffering", "no")
 		unchunked(w.c)
 		w.w = sse.NewWriter(w.c)
+		if w.opened != nil {
+			w.opened()
+		}
 	}
 	return w.w
 }

@@ -82,6 +82,140 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
 }
 
+// EventKind is what happened. Send is what this hop did, recv what it saw its neighbour do.
+type EventKind int32
+
+const (
+	// Nothing was said.
+	EventKind_EVENT_KIND_UNSPECIFIED EventKind = 0
+	// A call went out (down), or the first of an answer (up).
+	EventKind_EVENT_KIND_SEND_HEADER EventKind = 1
+	// A call came in (up), or the first of an answer (down).
+	EventKind_EVENT_KIND_RECV_HEADER EventKind = 2
+	// This hop told the one below to stop, or reset the call.
+	EventKind_EVENT_KIND_SEND_RST EventKind = 3
+	// The neighbour told this hop to stop, reset the call, or is gone.
+	EventKind_EVENT_KIND_RECV_RST EventKind = 4
+	// This hop told its caller the ending.
+	EventKind_EVENT_KIND_SEND_TRAILER EventKind = 5
+	// The hop below told its ending.
+	EventKind_EVENT_KIND_RECV_TRAILER EventKind = 6
+	// A message went up.
+	EventKind_EVENT_KIND_SEND EventKind = 7
+	// A message came from below.
+	EventKind_EVENT_KIND_RECV EventKind = 8
+	// The stream goes on with another hop below; path is the one that had it, then the one that has it.
+	EventKind_EVENT_KIND_MOVE EventKind = 9
+)
+
+// Enum value maps for EventKind.
+var (
+	EventKind_name = map[int32]string{
+		0: "EVENT_KIND_UNSPECIFIED",
+		1: "EVENT_KIND_SEND_HEADER",
+		2: "EVENT_KIND_RECV_HEADER",
+		3: "EVENT_KIND_SEND_RST",
+		4: "EVENT_KIND_RECV_RST",
+		5: "EVENT_KIND_SEND_TRAILER",
+		6: "EVENT_KIND_RECV_TRAILER",
+		7: "EVENT_KIND_SEND",
+		8: "EVENT_KIND_RECV",
+		9: "EVENT_KIND_MOVE",
+	}
+	EventKind_value = map[string]int32{
+		"EVENT_KIND_UNSPECIFIED":  0,
+		"EVENT_KIND_SEND_HEADER":  1,
+		"EVENT_KIND_RECV_HEADER":  2,
+		"EVENT_KIND_SEND_RST":     3,
+		"EVENT_KIND_RECV_RST":     4,
+		"EVENT_KIND_SEND_TRAILER": 5,
+		"EVENT_KIND_RECV_TRAILER": 6,
+		"EVENT_KIND_SEND":         7,
+		"EVENT_KIND_RECV":         8,
+		"EVENT_KIND_MOVE":         9,
+	}
+)
+
+func (x EventKind) Enum() *EventKind {
+	p := new(EventKind)
+	*p = x
+	return p
+}
+
+func (x EventKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EventKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+}
+
+func (EventKind) Type() protoreflect.EnumType {
+	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+}
+
+func (x EventKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EventKind.Descriptor instead.
+func (EventKind) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
+// Side is where a hop's neighbour is.
+type Side int32
+
+const (
+	// Nothing was said.
+	Side_SIDE_UNSPECIFIED Side = 0
+	// Towards the caller.
+	Side_SIDE_UP Side = 1
+	// Towards the hop below, or the engine.
+	Side_SIDE_DOWN Side = 2
+)
+
+// Enum value maps for Side.
+var (
+	Side_name = map[int32]string{
+		0: "SIDE_UNSPECIFIED",
+		1: "SIDE_UP",
+		2: "SIDE_DOWN",
+	}
+	Side_value = map[string]int32{
+		"SIDE_UNSPECIFIED": 0,
+		"SIDE_UP":          1,
+		"SIDE_DOWN":        2,
+	}
+)
+
+func (x Side) Enum() *Side {
+	p := new(Side)
+	*p = x
+	return p
+}
+
+func (x Side) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Side) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
+}
+
+func (Side) Type() protoreflect.EnumType {
+	return &file_whence_stream_v1_stream_proto_enumTypes[2]
+}
+
+func (x Side) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Side.Descriptor instead.
+func (Side) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+}
+
 // Reason is why a stream ended. The same word stands in logs, metric labels, gRPC trailers and SSE error codes
 // (there in lower case, without the prefix).
 type Reason int32
@@ -180,11 +314,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[3].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+	return &file_whence_stream_v1_stream_proto_enumTypes[3]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -193,7 +327,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 // Finish is why an answer is complete.
@@ -237,11 +371,11 @@ func (x Finish) String() string {
 }
 
 func (Finish) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[4].Descriptor()
 }
 
 func (Finish) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[2]
+	return &file_whence_stream_v1_stream_proto_enumTypes[4]
 }
 
 func (x Finish) Number() protoreflect.EnumNumber {
@@ -250,7 +384,7 @@ func (x Finish) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Finish.Descriptor instead.
 func (Finish) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 // Record is what one hop knows of one stream.
@@ -290,7 +424,16 @@ type Record struct {
 	Moves []*Move `protobuf:"bytes,16,rep,name=moves,proto3" json:"moves,omitempty"`
 	// What is to become of the stream when nobody reads it any more, on the hop that knows its readers: "cancel",
 	// "linger:30s", "detach" or "drain".
-	Leave         string `protobuf:"bytes,17,opt,name=leave,proto3" json:"leave,omitempty"`
+	Leave string `protobuf:"bytes,17,opt,name=leave,proto3" json:"leave,omitempty"`
+	// What happened, in the order of time: every header, reset, trailer and move, and of the messages the first and the last in
+	// each direction. Why tells it, List does not.
+	Events []*Event `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`
+	// Messages from below, those that events leave out included; on the last hop, what the engine generated.
+	MessagesReceived uint64 `protobuf:"varint,21,opt,name=messages_received,json=messagesReceived,proto3" json:"messages_received,omitempty"`
+	// Messages to the caller, likewise.
+	MessagesSent uint64 `protobuf:"varint,22,opt,name=messages_sent,json=messagesSent,proto3" json:"messages_sent,omitempty"`
+	// The W3C trace id, 32 hex digits, the same on all hops; empty where nothing is traced.
+	TraceId       string `protobuf:"bytes,23,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -444,6 +587,153 @@ func (x *Record) GetLeave() string {
 	return ""
 }
 
+func (x *Record) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *Record) GetMessagesReceived() uint64 {
+	if x != nil {
+		return x.MessagesReceived
+	}
+	return 0
+}
+
+func (x *Record) GetMessagesSent() uint64 {
+	if x != nil {
+		return x.MessagesSent
+	}
+	return 0
+}
+
+func (x *Record) GetTraceId() string {
+	if x != nil {
+		return x.TraceId
+	}
+	return ""
+}
+
+// Event is one thing that happened to a stream on a hop.
+type Event struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When, counted from the record's began.
+	At *durationpb.Duration `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// What.
+	Kind EventKind `protobuf:"varint,2,opt,name=kind,proto3,enum=whence.stream.v1.EventKind" json:"kind,omitempty"`
+	// To or from whom.
+	Side Side `protobuf:"varint,3,opt,name=side,proto3,enum=whence.stream.v1.Side" json:"side,omitempty"`
+	// Of a message: its number in its direction, from 0 on.
+	Index uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	// Of a message: its size; 0 where it is not known.
+	Bytes uint32 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// Of a message: its tokens.
+	Tokens uint32 `protobuf:"varint,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Of a header or trailer, its status: a gRPC code, an HTTP status, or [DONE]. Of a reset, its form: STOP for one that says
+	// why, CANCEL for a bare one, LOST for a broken connection.
+	Code string `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
+	// Of a reset, trailer or move: why.
+	Reason Reason `protobuf:"varint,8,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
+	// Of a header, the hops that the call has crossed; of all else, those that its reason has. Origin first.
+	Path          []string `protobuf:"bytes,9,rep,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Event) GetAt() *durationpb.Duration {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Event) GetKind() EventKind {
+	if x != nil {
+		return x.Kind
+	}
+	return EventKind_EVENT_KIND_UNSPECIFIED
+}
+
+func (x *Event) GetSide() Side {
+	if x != nil {
+		return x.Side
+	}
+	return Side_SIDE_UNSPECIFIED
+}
+
+func (x *Event) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Event) GetBytes() uint32 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Event) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Event) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *Event) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *Event) GetPath() []string {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
 // Move is a stream's way from one worker to the next.
 type Move struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -463,7 +753,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +765,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +778,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Move) GetFrom() string {
@@ -535,7 +825,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +837,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +850,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 // ListResponse holds the live streams.
@@ -574,7 +864,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +876,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +889,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListResponse) GetStreams() []*Record {
@@ -620,7 +910,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +922,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +935,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WhyRequest) GetStreamId() string {
@@ -666,7 +956,7 @@ type WhyResponse struct {
 
 func (x *WhyResponse) Reset() {
 	*x = WhyResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +968,7 @@ func (x *WhyResponse) String() string {
 func (*WhyResponse) ProtoMessage() {}
 
 func (x *WhyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +981,7 @@ func (x *WhyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
 func (*WhyResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WhyResponse) GetHops() []*Record {
@@ -716,7 +1006,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +1018,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +1031,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -783,7 +1073,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -795,7 +1085,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -808,7 +1098,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Started) GetStreamId() string {
@@ -854,7 +1144,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +1156,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +1169,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Stop) GetReason() Reason {
@@ -925,7 +1215,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1227,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1240,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *End) GetReason() Reason {
@@ -1031,7 +1321,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1333,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1346,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sampling) GetTemperature() float32 {
@@ -1163,7 +1453,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1465,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1478,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -1216,7 +1506,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1518,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1531,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -1255,7 +1545,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x04\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x06\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1276,7 +1566,21 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
 	"tokens_out\x18\x0f \x01(\rR\ttokensOut\x12,\n" +
 	"\x05moves\x18\x10 \x03(\v2\x16.whence.stream.v1.MoveR\x05moves\x12\x14\n" +
-	"\x05leave\x18\x11 \x01(\tR\x05leave\"\xa0\x01\n" +
+	"\x05leave\x18\x11 \x01(\tR\x05leave\x12/\n" +
+	"\x06events\x18\x14 \x03(\v2\x17.whence.stream.v1.EventR\x06events\x12+\n" +
+	"\x11messages_received\x18\x15 \x01(\x04R\x10messagesReceived\x12#\n" +
+	"\rmessages_sent\x18\x16 \x01(\x04R\fmessagesSent\x12\x19\n" +
+	"\btrace_id\x18\x17 \x01(\tR\atraceId\"\xad\x02\n" +
+	"\x05Event\x12)\n" +
+	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\x12/\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x1b.whence.stream.v1.EventKindR\x04kind\x12*\n" +
+	"\x04side\x18\x03 \x01(\x0e2\x16.whence.stream.v1.SideR\x04side\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\rR\x05bytes\x12\x16\n" +
+	"\x06tokens\x18\x06 \x01(\rR\x06tokens\x12\x12\n" +
+	"\x04code\x18\a \x01(\tR\x04code\x120\n" +
+	"\x06reason\x18\b \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
+	"\x04path\x18\t \x03(\tR\x04path\"\xa0\x01\n" +
 	"\x04Move\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +
@@ -1353,7 +1657,22 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LIVE\x10\x01\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x02\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x03*\xa7\x03\n" +
+	"\vSTATE_ENDED\x10\x03*\x8a\x02\n" +
+	"\tEventKind\x12\x1a\n" +
+	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16EVENT_KIND_SEND_HEADER\x10\x01\x12\x1a\n" +
+	"\x16EVENT_KIND_RECV_HEADER\x10\x02\x12\x17\n" +
+	"\x13EVENT_KIND_SEND_RST\x10\x03\x12\x17\n" +
+	"\x13EVENT_KIND_RECV_RST\x10\x04\x12\x1b\n" +
+	"\x17EVENT_KIND_SEND_TRAILER\x10\x05\x12\x1b\n" +
+	"\x17EVENT_KIND_RECV_TRAILER\x10\x06\x12\x13\n" +
+	"\x0fEVENT_KIND_SEND\x10\a\x12\x13\n" +
+	"\x0fEVENT_KIND_RECV\x10\b\x12\x13\n" +
+	"\x0fEVENT_KIND_MOVE\x10\t*8\n" +
+	"\x04Side\x12\x14\n" +
+	"\x10SIDE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aSIDE_UP\x10\x01\x12\r\n" +
+	"\tSIDE_DOWN\x10\x02*\xa7\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10REASON_COMPLETED\x10\x01\x12\x16\n" +
@@ -1395,57 +1714,65 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_whence_stream_v1_stream_proto_rawDescData
 }
 
-var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
-	(Reason)(0),                   // 1: whence.stream.v1.Reason
-	(Finish)(0),                   // 2: whence.stream.v1.Finish
-	(*Record)(nil),                // 3: whence.stream.v1.Record
-	(*Move)(nil),                  // 4: whence.stream.v1.Move
-	(*ListRequest)(nil),           // 5: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 6: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 7: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 8: whence.stream.v1.WhyResponse
-	(*Usage)(nil),                 // 9: whence.stream.v1.Usage
-	(*Started)(nil),               // 10: whence.stream.v1.Started
-	(*Stop)(nil),                  // 11: whence.stream.v1.Stop
-	(*End)(nil),                   // 12: whence.stream.v1.End
-	(*Sampling)(nil),              // 13: whence.stream.v1.Sampling
-	(*StopStreamRequest)(nil),     // 14: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 15: whence.stream.v1.StopStreamResponse
-	nil,                           // 16: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(EventKind)(0),                // 1: whence.stream.v1.EventKind
+	(Side)(0),                     // 2: whence.stream.v1.Side
+	(Reason)(0),                   // 3: whence.stream.v1.Reason
+	(Finish)(0),                   // 4: whence.stream.v1.Finish
+	(*Record)(nil),                // 5: whence.stream.v1.Record
+	(*Event)(nil),                 // 6: whence.stream.v1.Event
+	(*Move)(nil),                  // 7: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 8: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 9: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 10: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 11: whence.stream.v1.WhyResponse
+	(*Usage)(nil),                 // 12: whence.stream.v1.Usage
+	(*Started)(nil),               // 13: whence.stream.v1.Started
+	(*Stop)(nil),                  // 14: whence.stream.v1.Stop
+	(*End)(nil),                   // 15: whence.stream.v1.End
+	(*Sampling)(nil),              // 16: whence.stream.v1.Sampling
+	(*StopStreamRequest)(nil),     // 17: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 18: whence.stream.v1.StopStreamResponse
+	nil,                           // 19: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	17, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	17, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	17, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	17, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
-	1,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	4,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
-	1,  // 7: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	17, // 8: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
-	3,  // 9: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	3,  // 10: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
-	1,  // 11: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	1,  // 12: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	2,  // 13: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	9,  // 14: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	16, // 15: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	11, // 16: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	18, // 17: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	5,  // 18: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	7,  // 19: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	6,  // 20: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	8,  // 21: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	20, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	20, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	20, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	20, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	3,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
+	7,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	6,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
+	21, // 8: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	1,  // 9: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
+	2,  // 10: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
+	3,  // 11: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
+	3,  // 12: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
+	20, // 13: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	5,  // 14: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	5,  // 15: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	3,  // 16: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
+	3,  // 17: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	4,  // 18: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
+	12, // 19: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
+	19, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	14, // 21: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	21, // 22: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	8,  // 23: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	10, // 24: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	9,  // 25: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	11, // 26: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	25, // [25:27] is the sub-list for method output_type
+	23, // [23:25] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -1453,14 +1780,14 @@ func file_whence_stream_v1_stream_proto_init() {
 	if File_whence_stream_v1_stream_proto != nil {
 		return
 	}
-	file_whence_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   14,
+			NumEnums:      5,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

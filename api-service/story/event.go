@@ -1,0 +1,107 @@
+package story
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// Messages counts a hop's messages: from below, and to its caller.
+type Messages struct {
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"`
+}
+
+// An Event is one thing that happened to the stream on a hop. Of messages only the first and the last are told.
+type Event struct {
+	AtMS float64 `json:"at_ms"` // from Began on
+	Kind string  `json:"kind"`  // send or recv of a message, send_header, recv_header, send_rst, recv_rst, send_trailer, recv_trailer, move
+	Side string  `json:"side"`  // "up" is towards the caller, "down" towards the hop below
+
+	*Message          // of send and recv
+	Code     string   `json:"code,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
+	Path     []string `json:"path,omitempty"`
+}
+
+// A Message is what an event tells of a message.
+type Message struct {
+	Index  uint64 `json:"index"` // in its direction
+	Bytes  uint32 `json:"bytes"` // 0 where it is not known
+	Tokens uint32 `json:"tokens"`
+}
+
+func events(r *streamv1.Record) []Event {
+	var all []Event
+	for _, e := range r.GetEvents() {
+		kind := streamtrace.Kind(e.GetKind())
+		out := Event{AtMS: ms(e.GetAt().AsDuration()), Kind: kind.String(), Side: streamtrace.Side(e.GetSide()).String()}
+		if kind == streamtrace.Send || kind == streamtrace.Recv {
+			out.Message = &Message{e.GetIndex(), e.GetBytes(), e.GetTokens()}
+		} else {
+			out.Code, out.Path = e.GetCode(), e.GetPath()
+			if e.GetReason() != streamv1.Reason_REASON_UNSPECIFIED {
+				out.Reason = streamerr.Reason(e.GetReason()).String()
+			}
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// printEvents writes a line for each event that is no message. Of the messages between two of these it writes the first and
+// the last that were sent, and how many there were in between.
+func (h *Hop) printEvents(b *strings.Builder) {
+	var first, last *Event
+	flush := func() {
+		if first != nil {
+			first.print(b)
+		}
+		if last != first {
+			if n := last.Index - first.Index - 1; n > 0 {
+				fmt.Fprintf(b, "  %-14s %14s... %s messages ...\n", "", "", thousands(n))
+			}
+			last.print(b)
+		}
+		first, last = nil, nil
+	}
+	for i := range h.Events {
+		switch e := &h.Events[i]; {
+		case e.Message == nil:
+			flush()
+			e.print(b)
+		case e.Kind == streamtrace.Send.String():
+			if first == nil {
+				first = e
+			}
+			last = e
+		}
+	}
+	flush()
+}
+
+func (e *Event) print(b *strings.Builder) {
+	fmt.Fprintf(b, "  %-14s %10.1f ms  %-12s %-4s  %s\n", "", e.AtMS, e.Kind, e.Side, e.text())
+}
+
+func (e *Event) text() string {
+	if m := e.Message; m != nil {
+		return fmt.Sprintf("%d: %d tokens, %d bytes", m.Index, m.Tokens, m.Bytes)
+	}
+	parts := []string{e.Code, e.Reason, strings.Join(e.Path, " > ")}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "  ")
+}
+
+// thousands writes 9992 as 9,992.
+func thousands(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// callEvents notes what happens to a call on a peer. All but cut is owned by the goroutine of the call.
+type callEvents struct {
+	trace *streamtrace.Trace // nil for none
+	peer  string
+	begun bool // there was an answer
+	ended bool
+	cut   atomic.Bool // by this hop: what Recv says then is not the peer's
+}
+
+// opening notes that the call goes out, as the last hop of path.
+func (c *callEvents) opening(path streamerr.Path) {
+	c.trace.Header(streamtrace.SendHeader, streamtrace.Down, "", path...)
+}
+
+// answered notes a message from the peer.
+func (c *callEvents) answered() {
+	if !c.begun {
+		c.begun = true
+		c.trace.Header(streamtrace.RecvHeader, streamtrace.Down, "", c.peer)
+	}
+}
+
+// resetting notes that the peer is told to stop, or that the call is reset.
+func (c *callEvents) resetting(code string, cause *streamerr.Error) {
+	if code == streamtrace.CodeCancel {
+		c.cut.Store(true)
+	}
+	c.trace.Note(streamtrace.SendRst, streamtrace.Down, code, cause.Reason, cause.Path)
+}
+
+// over notes how the peer has ended the call: with a trailer, or without. err is Recv's. Only the first one counts.
+func (c *callEvents) over(st grpc.ClientStream, err error) {
+	if c.trace == nil || c.ended || c.cut.Load() {
+		return
+	}
+	c.ended = true
+	e := streamerr.FromGRPC(c.peer, err)
+	if e == nil { // io.EOF
+		e = &streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(c.peer)}
+	}
+	if reason, path, ok := trailer(st); ok {
+		e = &streamerr.Error{Reason: reason, Path: path}
+	} else if e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset { // which no trailer of a server's says
+		code := streamtrace.CodeLost
+		if e.Reason == streamerr.PeerReset {
+			code = streamtrace.CodeCancel
+		}
+		c.trace.Note(streamtrace.RecvRst, streamtrace.Down, code, e.Reason, e.Path)
+		return
+	}
+	code := codes.OK
+	if !errors.Is(err, io.EOF) {
+		code = status.Code(err)
+	}
+	c.trace.Note(streamtrace.RecvTrailer, streamtrace.Down, code.String(), e.Reason, e.Path)
+}
+
+// trailer reads the trailers of ours in a call that is over.
+func trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path, ok bool) {
+	if st == nil {
+		return 0, nil, false
+	}
+	md := st.Trailer()
+	reason = streamerr.ParseReason(first(md, streamerr.ReasonTrailer))
+	return reason, streamerr.ParsePath(first(md, streamerr.PathTrailer)), reason != streamerr.Unspecified
+}

@@ -1,0 +1,267 @@
+package rpc_test
+
+import (
+	"context"
+	"io"
+	"iter"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// A tracedPath is an edge without HTTP and two services below it, all of which keep traces.
+type tracedPath struct {
+	edge, chat, worker *rpc.Hop
+	below              engine // the edge's
+	kill               func() // breaks all connections to the worker
+}
+
+func newTracedPath(t *testing.T, serve func(testing.TB, *service) string, dial func(testing.TB, string) grpc.ClientConnInterface, leaf engine) *tracedPath {
+	t.Helper()
+	tracer := &streamtrace.Tracer{Messages: 2}
+	worker := newService("worker", leaf)
+	at, kill := relayTo(t, serve(t, worker))
+	chat := newService("chat", engineAt(dial(t, at), "chat", "worker"))
+	edge := newService("edge", nil)
+	worker.hop.Traces, chat.hop.Traces, edge.hop.Traces = tracer, tracer, tracer
+	return &tracedPath{edge.hop, chat.hop, worker.hop, engineAt(dial(t, serve(t, chat)), "edge", "chat"), kill}
+}
+
+// relayTo passes bytes on to addr, until it is killed.
+func relayTo(t *testing.T, addr string) (at string, kill func()) {
+	t.Helper()
+	ln := listen(t)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	wg.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			mu.Lock()
+			conns = append(conns, in, out)
+			mu.Unlock()
+			for from, to := range map[net.Conn]net.Conn{in: out, out: in} {
+				wg.Go(func() {
+					_, _ = io.Copy(to, from)
+					_ = to.Close()
+				})
+			}
+		}
+	})
+	kill = func() {
+		_ = ln.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}
+	t.Cleanup(func() { kill(); wg.Wait() })
+	return ln.Addr().String(), kill
+}
+
+// states are the events of state that a hop has kept, a line each.
+func states(h *rpc.Hop, id string) (lines []string) {
+	for _, e := range h.Ledger.Get(id).GetEvents() {
+		kind := streamtrace.Kind(e.GetKind())
+		if kind == streamtrace.Send || kind == streamtrace.Recv {
+			continue
+		}
+		parts := []string{kind.String(), streamtrace.Side(e.GetSide()).String(), e.GetCode()}
+		if e.GetReason() != streamv1.Reason_REASON_UNSPECIFIED {
+			parts = append(parts, streamerr.Reason(e.GetReason()).String(), strings.Join(e.GetPath(), ">"))
+		}
+		lines = append(lines, strings.Join(strings.Fields(strings.Join(parts, " ")), " "))
+	}
+	return lines
+}
+
+// play runs a stream at the edge; during is called with its second item, and stops it, breaks it, or waits.
+func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Control)) (id string) {
+	t.Helper()
+	ctx, end, err := p.edge.Begin(t.Context(), &id, "", func() *streamerr.Error { return streamerr.New(streamerr.Internal, "unused") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := 0
+	rpc.Drive(ctx, p.edge, rpc.Worker, p.below, &workerv1.TokenRequest{StreamId: id, Prompt: []uint32{n}}, func(*workerv1.GenerateResponse) error {
+		if items++; items == 2 {
+			during(stream.ControlOf(ctx))
+		}
+		return nil
+	})
+	end()
+	for _, h := range []*rpc.Hop{p.edge, p.chat, p.worker} { // a hop whose peer is gone ends by itself
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		h.Live.Drain(ctx, streamerr.New(streamerr.Internal, "did not end"))
+		cancel()
+	}
+	return id
+}
+
+// stalling yields one token and then nothing, however it is asked to stop; deaf says for how long.
+func stalling(deaf time.Duration) engine {
+	return func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for range 2 {
+				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}, nil) {
+					return
+				}
+			}
+			<-stream.Stopping(ctx)
+			time.Sleep(deaf)
+			yield(nil, stream.Cause(ctx))
+		}
+	}
+}
+
+// TestEventsOfStateTellEveryEnding: what each hop has kept, in the order in which it happened.
+func TestEventsOfStateTellEveryEnding(t *testing.T) {
+	called := []string{"recv_header up", "send_header down", "recv_header down"}
+	answered := append(slices.Clone(called), "send_header up") // the edge here has no HTTP, so it sends nothing
+	leaf := []string{"recv_header up", "send_header up"}
+	for _, c := range []struct {
+		name   string
+		engine engine
+		n      uint32
+		during func(*tracedPath, *stream.Control)
+		timers func(*tracedPath)
+
+		edge, chat, worker []string // after the headers; nil is not looked at
+	}{
+		{
+			name: "completed", engine: newCounter().generate, n: 5,
+			edge:   []string{"recv_trailer down OK completed engine>worker>chat"},
+			chat:   []string{"recv_trailer down OK completed engine>worker", "send_trailer up OK completed engine>worker>chat"},
+			worker: []string{"send_trailer up OK completed engine>worker"},
+		},
+		{
+			name: "stopped", engine: newCounter().generate, n: 1 << 30,
+			during: func(_ *tracedPath, ctl *stream.Control) {
+				ctl.Stop(&streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client")})
+			},
+			edge: []string{"recv_rst up STOP user_stop client", "send_rst down STOP user_stop client>edge", "recv_trailer down Canceled user_stop client>edge>chat"},
+			chat: []string{
+				"recv_rst up STOP user_stop client>edge", "send_rst down STOP user_stop client>edge>chat",
+				"recv_trailer down Canceled user_stop client>edge>chat>worker", "send_trailer up Canceled user_stop client>edge>chat",
+			},
+			worker: []string{"recv_rst up STOP user_stop client>edge>chat", "send_trailer up Canceled user_stop client>edge>chat>worker"},
+		},
+		{
+			name: "killed peer", engine: newCounter().generate, n: 1 << 30,
+			during: func(p *tracedPath, _ *stream.Control) { p.kill() },
+			edge:   []string{"recv_trailer down Unavailable peer_lost worker>chat"},
+			chat:   []string{"recv_rst down LOST peer_lost worker", "send_trailer up Unavailable peer_lost worker>chat"},
+			worker: []string{"recv_rst up LOST peer_lost chat"},
+		},
+		{
+			name: "deadline", engine: newCounter().generate, n: 1 << 30,
+			timers: func(p *tracedPath) { p.chat.Timers.Deadline = 50 * time.Millisecond },
+			edge:   []string{"recv_trailer down DeadlineExceeded deadline chat"},
+			chat: []string{
+				"send_rst down STOP deadline chat", "recv_trailer down DeadlineExceeded deadline chat>worker", "send_trailer up DeadlineExceeded deadline chat",
+			},
+			worker: []string{"recv_rst up STOP deadline chat", "send_trailer up DeadlineExceeded deadline chat>worker"},
+		},
+		{
+			name: "stall", engine: stalling(0),
+			timers: func(p *tracedPath) { p.worker.Timers.Stall = 50 * time.Millisecond },
+			edge:   []string{"recv_trailer down DeadlineExceeded deadline worker>chat"},
+			chat:   []string{"recv_trailer down DeadlineExceeded deadline worker", "send_trailer up DeadlineExceeded deadline worker>chat"},
+			worker: []string{"send_trailer up DeadlineExceeded deadline worker"},
+		},
+		{
+			name: "reset after the grace", engine: stalling(4 * rpc.DefaultGrace),
+			during: func(_ *tracedPath, ctl *stream.Control) {
+				ctl.Stop(&streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client")})
+			},
+			worker: []string{"recv_rst up STOP user_stop client>edge>chat", "recv_rst up CANCEL peer_reset chat"},
+		},
+	} {
+		for _, tr := range []struct {
+			name  string
+			serve func(testing.TB, *service) string
+			dial  func(testing.TB, string) grpc.ClientConnInterface
+		}{{"grpc-go", serveGRPC, dialGRPC}, {"kitex", serveKitex, dialKitex}} {
+			t.Run(c.name+" "+tr.name, func(t *testing.T) {
+				t.Parallel()
+				p := newTracedPath(t, tr.serve, tr.dial, c.engine)
+				if c.timers != nil {
+					c.timers(p)
+				}
+				id := p.play(t, c.n, func(ctl *stream.Control) {
+					if c.during != nil {
+						c.during(p, ctl)
+					}
+				})
+				for _, hop := range []struct {
+					hop           *rpc.Hop
+					headers, want []string
+				}{{p.edge, called, c.edge}, {p.chat, answered, c.chat}, {p.worker, leaf, c.worker}} {
+					if hop.want == nil {
+						continue
+					}
+					want := slices.Concat(hop.headers, hop.want)
+					if got := states(hop.hop, id); !slices.Equal(got, want) {
+						t.Errorf("%s kept\n%s\nwant\n%s", hop.hop.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestTraceGoesThroughAllHops: one trace id, that of the first caller if it has one.
+func TestTraceGoesThroughAllHops(t *testing.T) {
+	for _, tr := range transports {
+		svc := newService("worker", newCounter().generate)
+		svc.hop.Traces = &streamtrace.Tracer{Messages: 2}
+		client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
+		const id = "0af7651916cd43dd8448eb211c80319c"
+		for parent, want := range map[string]bool{"00-" + id + "-b7ad6b7169203331-01": true, "00-" + id + "-0-01": false, "": false} {
+			ctx := t.Context()
+			if parent != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, streamtrace.Traceparent, parent)
+			}
+			st, err := client.Generate(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream := &workerv1.TokenRequest{StreamId: "id", Prompt: []uint32{2}}
+			if err := st.Send(rpc.Worker.Open(stream)); err != nil {
+				t.Fatal(err)
+			}
+			for err == nil {
+				_, err = st.Recv()
+			}
+			r := svc.hop.Ledger.Get("id")
+			if got := r.GetTraceId(); (got == id) != want || len(got) != len(id) {
+				t.Errorf("%s: traceparent %q became %q", tr.name, parent, got)
+			}
+			if r.GetMessagesSent() != 3 || len(r.GetEvents()) != 6 {
+				t.Errorf("%s: %v", tr.name, r)
+			}
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package streamtrace
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Kind is what happened. Send is what this hop did, Recv what it saw its neighbour do.
+type Kind uint8
+
+// The kinds. The first six, and Move, are events of the stream's state.
+const (
+	SendHeader  = Kind(streamv1.EventKind_EVENT_KIND_SEND_HEADER)
+	RecvHeader  = Kind(streamv1.EventKind_EVENT_KIND_RECV_HEADER)
+	SendRst     = Kind(streamv1.EventKind_EVENT_KIND_SEND_RST)
+	RecvRst     = Kind(streamv1.EventKind_EVENT_KIND_RECV_RST)
+	SendTrailer = Kind(streamv1.EventKind_EVENT_KIND_SEND_TRAILER)
+	RecvTrailer = Kind(streamv1.EventKind_EVENT_KIND_RECV_TRAILER)
+	Send        = Kind(streamv1.EventKind_EVENT_KIND_SEND)
+	Recv        = Kind(streamv1.EventKind_EVENT_KIND_RECV)
+	Move        = Kind(streamv1.EventKind_EVENT_KIND_MOVE)
+)
+
+// String returns the word for k in JSON and spans, such as "send_header".
+func (k Kind) String() string {
+	return strings.ToLower(strings.TrimPrefix(streamv1.EventKind(k).String(), "EVENT_KIND_"))
+}
+
+// A Side is where a hop's neighbour is.
+type Side uint8
+
+// The sides.
+const (
+	Up   = Side(streamv1.Side_SIDE_UP)   // towards the caller
+	Down = Side(streamv1.Side_SIDE_DOWN) // towards the hop below, or the engine
+)
+
+// String returns "up" or "down".
+func (s Side) String() string {
+	return strings.ToLower(strings.TrimPrefix(streamv1.Side(s).String(), "SIDE_"))
+}
+
+// Codes of SendRst and RecvRst: the form that a reset had.
+const (
+	CodeStop   = "STOP"   // a message that says why
+	CodeCancel = "CANCEL" // a bare reset, or a client that has closed its connection
+	CodeLost   = "LOST"   // the connection broke
+)
+
+// A state is an event that is no message.
+type state struct {
+	at     time.Duration
+	kind   Kind
+	side   Side
+	code   string
+	reason streamerr.Reason
+	path   streamerr.Path
+}
+
+func (s *state) proto() *streamv1.Event {
+	return &streamv1.Event{
+		At: durationpb.New(s.at), Kind: streamv1.EventKind(s.kind), Side: streamv1.Side(s.side),
+		Code: s.code, Reason: s.reason.Proto(), Path: s.path,
+	}
+}
+
+// A message is an event that is one.
+type message struct {
+	at            time.Duration
+	bytes, tokens uint32
+}
+
+func (m *message) proto(kind Kind, side Side, index uint64) *streamv1.Event {
+	return &streamv1.Event{
+		At: durationpb.New(m.at), Kind: streamv1.EventKind(kind), Side: streamv1.Side(side),
+		Index: index, Bytes: m.bytes, Tokens: m.tokens,
+	}
+}

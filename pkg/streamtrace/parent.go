@@ -1,0 +1,86 @@
+package streamtrace
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// A Parent is a place in a trace, as W3C's Trace Context has it: of which trace, and under which span. The zero value is none.
+type Parent struct {
+	trace trace.TraceID
+	span  trace.SpanID
+	flags trace.TraceFlags
+	state trace.TraceState
+}
+
+// w3c reads and writes traceparent and tracestate, strictly: what is malformed is as if it were not there.
+var w3c propagation.TraceContext
+
+// Headers of W3C's Trace Context.
+const (
+	Traceparent = "traceparent"
+	Tracestate  = "tracestate"
+)
+
+// ParseParent reads a caller's headers.
+func ParseParent(traceparent, tracestate string) Parent {
+	c := propagation.MapCarrier{Traceparent: traceparent, Tracestate: tracestate}
+	sc := trace.SpanContextFromContext(w3c.Extract(context.Background(), c))
+	return Parent{sc.TraceID(), sc.SpanID(), sc.TraceFlags(), sc.TraceState()}
+}
+
+// Valid reports whether there is a parent.
+func (p Parent) Valid() bool { return p.trace.IsValid() && p.span.IsValid() }
+
+func (p Parent) context() trace.SpanContext {
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: p.trace, SpanID: p.span, TraceFlags: p.flags, TraceState: p.state, Remote: true})
+}
+
+// Each calls set with the headers that tell p to a callee, if there is anything to tell.
+func (p Parent) Each(set func(key, value string)) {
+	if !p.Valid() {
+		return
+	}
+	c := propagation.MapCarrier{}
+	w3c.Inject(trace.ContextWithSpanContext(context.Background(), p.context()), c)
+	for _, key := range []string{Traceparent, Tracestate} {
+		if v := c[key]; v != "" {
+			set(key, v)
+		}
+	}
+}
+
+type parentKey struct{}
+
+// WithParent returns a context whose stream belongs where its caller said.
+func WithParent(ctx context.Context, p Parent) context.Context {
+	if !p.Valid() {
+		return ctx
+	}
+	return context.WithValue(ctx, parentKey{}, p)
+}
+
+// ParentOf returns what WithParent was given, or none.
+func ParentOf(ctx context.Context) Parent {
+	p, _ := ctx.Value(parentKey{}).(Parent)
+	return p
+}
+
+func newTraceID() (id trace.TraceID) {
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
+	}
+	return id
+}
+
+func newSpanID() (id trace.SpanID) {
+	for !id.IsValid() {
+		binary.NativeEndian.PutUint64(id[:], rand.Uint64())
+	}
+	return id
+}

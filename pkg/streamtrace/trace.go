@@ -1,0 +1,169 @@
+package streamtrace
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// maxStates is how many of the first events of state are kept, and how many of the last. A stream has six to eight on a hop,
+// and some for each worker that it is moved to.
+const maxStates = 16
+
+// A Trace is what happened to one stream on one hop. A nil Trace takes everything and keeps nothing. All methods are safe for
+// concurrent use, but for those of one who sends among themselves.
+type Trace struct {
+	// Static.
+	began  time.Time
+	parent Parent // what the caller said
+	self   Parent // what this hop says to the one below
+	method string // that was called; "" for none of gRPC
+
+	mu     sync.Mutex // guards the following fields
+	states ends[state]
+	reset  streamerr.Reason // of the last reset from above
+
+	received, sent flow
+
+	// Owned by the goroutine that sends.
+	written int // bytes of the message whose Sent is to come
+}
+
+// A flow is the messages of one direction.
+type flow struct {
+	mu   sync.Mutex // guards the following field
+	kept ends[message]
+}
+
+func (f *flow) message(began time.Time, bytes, tokens int) {
+	var m message
+	if f.kept.keep > 0 {
+		m = message{time.Since(began), uint32(bytes), uint32(tokens)}
+	}
+	f.mu.Lock()
+	f.kept.add(m)
+	f.mu.Unlock()
+}
+
+// Note notes an event of the stream's state.
+func (t *Trace) Note(kind Kind, side Side, code string, reason streamerr.Reason, path streamerr.Path) {
+	if t == nil {
+		return
+	}
+	at := time.Since(t.began)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.states.add(state{at, kind, side, code, reason, path})
+}
+
+// Header notes a header. Path is the hops that the call has crossed so far.
+func (t *Trace) Header(kind Kind, side Side, code string, path ...string) {
+	t.Note(kind, side, code, streamerr.Unspecified, path)
+}
+
+// Stopping notes that the stream is to stop, if it was the neighbour above who said so: a decision of this hop's own has no
+// path yet. A broken call is noticed by more than one, and counts once.
+func (t *Trace) Stopping(cause *streamerr.Error) {
+	if t == nil || len(cause.Path) == 0 {
+		return
+	}
+	t.mu.Lock()
+	known := t.reset == cause.Reason
+	t.reset = cause.Reason
+	t.mu.Unlock()
+	if !known {
+		t.Note(RecvRst, Up, resetCode(cause), cause.Reason, cause.Path)
+	}
+}
+
+// resetCode is the form in which a cause came from above. What comes without a message names nobody but the neighbour.
+func resetCode(cause *streamerr.Error) string {
+	switch {
+	case len(cause.Path) > 1:
+		return CodeStop
+	case cause.Reason == streamerr.PeerLost:
+		return CodeLost
+	case cause.Reason == streamerr.PeerReset, cause.Reason == streamerr.ClientGone:
+		return CodeCancel
+	default:
+		return CodeStop
+	}
+}
+
+// Received notes a message from below.
+func (t *Trace) Received(tokens, bytes int) {
+	if t != nil {
+		t.received.message(t.began, bytes, tokens)
+	}
+}
+
+// ReceivedMessage notes a protobuf message from below.
+func (t *Trace) ReceivedMessage(tokens int, m any) {
+	if t == nil {
+		return
+	}
+	bytes := 0
+	if t.received.kept.keep > 0 {
+		bytes = size(m, false)
+	}
+	t.received.message(t.began, bytes, tokens)
+}
+
+// Wrote notes bytes of the message whose Sent is to come.
+func (t *Trace) Wrote(bytes int) {
+	if t != nil {
+		t.written += bytes
+	}
+}
+
+// WroteMessage is Wrote of a protobuf message that has been sent, so that its size is known.
+func (t *Trace) WroteMessage(m any) {
+	if t != nil {
+		t.Wrote(size(m, true))
+	}
+}
+
+// Sent notes a message to the caller.
+func (t *Trace) Sent(tokens int) {
+	if t != nil {
+		t.sent.message(t.began, t.written, tokens)
+		t.written = 0
+	}
+}
+
+func size(m any, cached bool) int {
+	if m, ok := m.(proto.Message); ok {
+		return proto.MarshalOptions{UseCachedSize: cached}.Size(m)
+	}
+	return 0
+}
+
+// Tell adds what happened so far to the record of the stream.
+func (t *Trace) Tell(r *streamv1.Record) {
+	if t == nil {
+		return
+	}
+	r.TraceId = t.self.trace.String()
+	add := func(e *streamv1.Event) { r.Events = append(r.Events, e) }
+	t.mu.Lock()
+	t.states.each(func(_ uint64, s *state) { add(s.proto()) })
+	t.mu.Unlock()
+	r.MessagesReceived = t.received.tell(Recv, Down, add)
+	r.MessagesSent = t.sent.tell(Send, Up, add)
+	// Stable, because a clock may stand still between two events.
+	slices.SortStableFunc(r.GetEvents(), func(a, b *streamv1.Event) int {
+		return int(a.GetAt().AsDuration() - b.GetAt().AsDuration())
+	})
+}
+
+func (f *flow) tell(kind Kind, side Side, add func(*streamv1.Event)) (n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept.each(func(i uint64, m *message) { add(m.proto(kind, side, i)) })
+	return f.kept.n
+}
