@@ -63,7 +63,7 @@ func main() {
 		edge.LogTo(process.Lines(log, "cloudwego"))
 		return c.shown.Run("whence", log, func(m *metrics.Metrics) error {
 			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = m, m, m
-			return c.traced.Run("whence", log, func(t *streamtrace.Tracer) error {
+			return c.traced.Run("whence", c.shown.OTLP, log, func(t *streamtrace.Tracer) error {
 				c.edge.Traces, c.server.Traces, c.engine.Traces = t, t, t
 				return run(ctx, c, ln, log)
 			})

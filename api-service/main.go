@@ -21,7 +21,7 @@ func main() {
 		edge.LogTo(process.Lines(log, "cloudwego"))
 		return shown.Run("api-service", log, func(m *metrics.Metrics) error {
 			c.Metrics = m
-			return traced.Run("api-service", log, func(t *streamtrace.Tracer) error {
+			return traced.Run("api-service", shown.OTLP, log, func(t *streamtrace.Tracer) error {
 				c.Traces = t
 				return edge.Run(ctx, c, ln, log)
 			})

@@ -22,7 +22,7 @@ func main() {
 		kitexrpc.LogTo(process.Lines(log, "kitex"))
 		return shown.Run("chat-service", log, func(m *metrics.Metrics) error {
 			c.Metrics = m
-			return traced.Run("chat-service", log, func(t *streamtrace.Tracer) error {
+			return traced.Run("chat-service", shown.OTLP, log, func(t *streamtrace.Tracer) error {
 				c.Traces = t
 				return server.Run(ctx, c, ln, log)
 			})

@@ -20,7 +20,7 @@ func main() {
 	process.Main("llm-worker", worker.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs); traced.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		return shown.Run("llm-worker", log, func(m *metrics.Metrics) error {
 			c.Metrics = m
-			return traced.Run("llm-worker", log, func(t *streamtrace.Tracer) error {
+			return traced.Run("llm-worker", shown.OTLP, log, func(t *streamtrace.Tracer) error {
 				c.Traces = t
 				return worker.Run(ctx, c, ln, log)
 			})

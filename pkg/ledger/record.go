@@ -205,6 +205,13 @@ func (r *Record) Close(reason streamerr.Reason, path streamerr.Path, message str
 	}
 }
 
+// Reason returns why the stream has ended, or is being stopped.
+func (r *Record) Reason() streamerr.Reason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reason
+}
+
 func (r *Record) done() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,13 +18,13 @@ import (
 // A Config says who is shown the metrics of a process. The zero value is nobody, and nothing is measured.
 type Config struct {
 	Listen string // host:port that answers scrapes; "" for none
-	OTLP   string // host:port of a collector; "" for none
+	OTLP   string // host:port of a collector, of traces, too; "" for none
 }
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "metrics-listen", "", "`host:port` that answers Prometheus at /metrics; port 0 takes any, empty is off")
-	fs.StringVar(&c.OTLP, "otlp", "", "`host:port` of an OpenTelemetry collector that metrics are pushed to, by OTLP over HTTP; empty is off")
+	fs.StringVar(&c.OTLP, "otlp", "", "`host:port` of an OpenTelemetry collector that metrics and traces are pushed to, by OTLP over HTTP; empty is off")
 }
 
 // Validate reports what is wrong with c.

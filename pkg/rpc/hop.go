@@ -76,6 +76,7 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 	})
 	return ctx, func() {
 		undo()
+		h.Traces.Ended(record.Events(), record.Reason(), record.Told)
 		remove()
 		ctl.Release()
 	}, nil

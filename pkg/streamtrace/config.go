@@ -1,9 +1,16 @@
 package streamtrace
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // Values of --trace.
@@ -12,19 +19,30 @@ const (
 	off = "off"
 )
 
-// A Config says what a process keeps of its streams, and who is shown it. The zero value is on, and keeps events of state.
+// A Config says what a process keeps of its streams, and who is shown it. The zero value is on, keeps events of state, and
+// exports nothing.
 type Config struct {
-	Trace    string // on or off; "" is on
-	Messages int    // of the first and of the last messages in each direction
+	Trace    string  // on or off; "" is on
+	Messages int     // of the first and of the last messages in each direction
+	Ratio    float64 // of completed streams that are exported, 0 to 1
+	File     string  // that spans are appended to; "" for none
 }
 
-// maxMessages bounds what a stream can cost: 16 bytes for each, four times.
-const maxMessages = 10000
+const (
+	// DefaultRatio is the part of the completed streams that are exported.
+	DefaultRatio = 0.01
+	// maxMessages bounds what a stream can cost: 16 bytes for each, four times.
+	maxMessages = 10000
+	// pushTimeout bounds one push to a collector, and the last one at the end of the process.
+	pushTimeout = 5 * time.Second
+)
 
-// Flags adds the flags of c to fs.
+// Flags adds the flags of c to fs. That of collectors is with metrics: one address for both.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Trace, "trace", on, "on keeps what happens to each stream, header by header and message by message; off keeps nothing of that")
+	fs.StringVar(&c.Trace, "trace", on, "on keeps what happens to each stream, header by header and message by message; off keeps and exports nothing of that")
 	fs.IntVar(&c.Messages, "trace-messages", DefaultMessages, "how many of the first messages of a stream are kept in each direction, and how many of the last; 0 for none")
+	fs.Float64Var(&c.Ratio, "trace-ratio", DefaultRatio, "part of the completed streams that are exported to --otlp and --trace-file, 0 to 1; all others always are")
+	fs.StringVar(&c.File, "trace-file", "", "`file` that spans are appended to, as lines of OTLP's JSON; of its former lines the last 64 MB are in FILE.1; empty is off")
 }
 
 // Validate reports what is wrong with c.
@@ -34,17 +52,72 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--trace is %.64q; it must be on or off", c.Trace)
 	case c.Messages < 0 || c.Messages > maxMessages:
 		return fmt.Errorf("--trace-messages is %d; it must be 0 to %d", c.Messages, maxMessages)
+	case !(c.Ratio >= 0 && c.Ratio <= 1): // nor NaN
+		return fmt.Errorf("--trace-ratio is %g; it must be 0 to 1", c.Ratio)
+	case c.Trace == off && c.File != "":
+		return errors.New("--trace-file needs --trace on")
 	}
 	return nil
 }
 
-// Run runs a process's services with a tracer of c, which is nil if traces are off.
-func (c *Config) Run(name string, log *slog.Logger, services func(*Tracer) error) (err error) {
+// Run runs a process's services with a tracer of c, which is nil if traces are off. otlp is the host:port of a collector, or
+// "". What has ended when services returns is exported before Run does.
+func (c *Config) Run(name, otlp string, log *slog.Logger, services func(*Tracer) error) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	if c.Trace == off {
 		return services(nil)
 	}
-	return services(&Tracer{Messages: c.Messages})
+	exporters, err := c.exporters(otlp, log)
+	if err != nil {
+		return err
+	}
+	t := &Tracer{Messages: c.Messages, Ratio: c.Ratio}
+	if len(exporters) == 0 {
+		return services(t)
+	}
+	end := t.Export(name, exporters...)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), pushTimeout)
+		defer cancel()
+		if err := end(ctx); err != nil { // a collector that is gone fails no process that has done its work
+			log.Warn("the last spans could not be exported", "err", err)
+		}
+	}()
+	return services(t)
+}
+
+func (c *Config) exporters(otlp string, log *slog.Logger) (all []sdk.SpanExporter, err error) {
+	if c.File != "" {
+		f, err := openFile(c.File)
+		if err != nil {
+			return nil, fmt.Errorf("--trace-file: %w", err)
+		}
+		all = append(all, frank{otlptrace.NewUnstarted(f), log, c.File})
+	}
+	if otlp != "" {
+		e, err := otlptracehttp.New(context.Background(),
+			otlptracehttp.WithEndpoint(otlp), otlptracehttp.WithInsecure(), otlptracehttp.WithTimeout(pushTimeout))
+		if err != nil {
+			return nil, fmt.Errorf("--otlp: %w", err)
+		}
+		all = append(all, frank{e, log, otlp})
+	}
+	return all, nil
+}
+
+// A frank exporter says itself what goes wrong: the SDK would tell a handler that the whole process shares.
+type frank struct {
+	sdk.SpanExporter
+	log *slog.Logger
+	to  string
+}
+
+// ExportSpans implements the SDK's SpanExporter.
+func (f frank) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	if err := f.SpanExporter.ExportSpans(ctx, spans); err != nil {
+		f.log.Warn("spans could not be exported", "to", f.to, "spans", len(spans), "err", err)
+	}
+	return nil
 }

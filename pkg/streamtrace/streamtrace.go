@@ -25,6 +25,8 @@ type Tracer struct {
 	Messages int
 	// Ratio is the part of the completed streams that are exported, 0 to 1.
 	Ratio float64
+
+	spans trace.Tracer // nil if nobody is shown any
 }
 
 // Begin begins the trace of a stream, below the place in a trace that its caller has given it, if it has. method is what was

@@ -36,18 +36,29 @@ type Trace struct {
 
 // A flow is the messages of one direction.
 type flow struct {
-	mu   sync.Mutex // guards the following field
-	kept ends[message]
+	mu    sync.Mutex // guards the following fields
+	kept  ends[message]
+	token time.Duration // when the first token came; 0 for not yet
 }
 
 func (f *flow) message(began time.Time, bytes, tokens int) {
-	var m message
+	m := message{bytes: uint32(bytes), tokens: uint32(tokens)}
 	if f.kept.keep > 0 {
-		m = message{time.Since(began), uint32(bytes), uint32(tokens)}
+		m.at = time.Since(began)
 	}
 	f.mu.Lock()
+	if tokens > 0 && f.token == 0 {
+		f.token = max(1, time.Since(began))
+	}
 	f.kept.add(m)
 	f.mu.Unlock()
+}
+
+// firstToken returns when the first token came; 0 for not yet.
+func (f *flow) firstToken() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.token
 }
 
 // Note notes an event of the stream's state.

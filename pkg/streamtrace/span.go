@@ -1,0 +1,161 @@
+package streamtrace
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/genproto/googleapis/rpc/code"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// scope is who makes spans.
+const scope = "github.com/whence-dev/whence/pkg/streamtrace"
+
+// Export shows exporters the spans of streams from now on, in the background and in batches. It must be called before t is
+// used. The returned function exports what has not been exported yet, within its context.
+func (t *Tracer) Export(service string, exporters ...sdk.SpanExporter) (end func(context.Context) error) {
+	limits := sdk.NewSpanLimits()
+	limits.EventCountLimit = -1 // a Trace is bounded
+	options := []sdk.TracerProviderOption{
+		sdk.WithResource(resource.NewSchemaless(semconv.ServiceName(service))),
+		sdk.WithSampler(sdk.AlwaysSample()), // Ended has chosen
+		sdk.WithIDGenerator(given{}),
+		sdk.WithRawSpanLimits(limits),
+	}
+	for _, e := range exporters {
+		options = append(options, sdk.WithBatcher(e)) // which drops spans rather than hold up a stream
+	}
+	provider := sdk.NewTracerProvider(options...)
+	t.spans = provider.Tracer(scope)
+	return provider.Shutdown
+}
+
+// Ended exports the span of a stream that has ended, if it is to be. record tells the stream's record.
+func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *streamv1.Record) {
+	if t == nil || tr == nil || t.spans == nil || reason == streamerr.Completed && !tr.self.flags.IsSampled() {
+		return
+	}
+	r := record()
+	ctx := context.WithValue(context.Background(), givenKey{}, tr.self)
+	if tr.parent.Valid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, tr.parent.context())
+	}
+	_, span := t.spans.Start(ctx, spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.began), trace.WithAttributes(tr.attributes(r)...))
+	for _, e := range r.GetEvents() {
+		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.began.Add(e.GetAt().AsDuration())), trace.WithAttributes(eventAttributes(e)...))
+	}
+	if failed(reason) {
+		span.SetStatus(codes.Error, r.GetMessage())
+	}
+	span.End(trace.WithTimestamp(time.Now()))
+}
+
+// failed reports whether an ending is an error to those who run the hop. A client that leaves, or stops its stream, has what it
+// wants.
+func failed(reason streamerr.Reason) bool {
+	return reason != streamerr.Completed && reason != streamerr.ClientGone && reason != streamerr.UserStop
+}
+
+// operation is what gen_ai.operation.name says of all hops: the conversation is the client's, wherever its tokens are made.
+const operation = "chat"
+
+func spanName(r *streamv1.Record) string {
+	if r.GetModel() == "" {
+		return operation
+	}
+	return operation + " " + r.GetModel()
+}
+
+func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
+	reason := streamerr.Reason(r.GetReason())
+	path := streamerr.Path(r.GetPath())
+	all := []attribute.KeyValue{
+		attribute.String("gen_ai.operation.name", operation),
+		attribute.String("gen_ai.provider.name", "whence"),
+		attribute.String("whence.stream.id", r.GetStreamId()),
+		attribute.String("whence.hop", r.GetHop()),
+		attribute.String("whence.reason", reason.String()),
+		attribute.String("whence.origin", path.Origin()),
+		attribute.String("whence.path", path.String()),
+		attribute.Int64("whence.messages.received", int64(r.GetMessagesReceived())),
+		attribute.Int64("whence.messages.sent", int64(r.GetMessagesSent())),
+		attribute.Int64("whence.tokens.received", int64(r.GetTokensIn())),
+	}
+	if r.GetModel() != "" {
+		all = append(all,
+			attribute.String("gen_ai.response.model", r.GetModel()),
+			attribute.Int64("gen_ai.usage.input_tokens", int64(r.GetPromptTokens())),
+			attribute.Int64("gen_ai.usage.output_tokens", int64(r.GetTokensOut())))
+	}
+	if first := t.sent.firstToken(); first > 0 {
+		all = append(all, attribute.Float64("whence.time_to_first_token", first.Seconds()))
+	}
+	if t.method != "" {
+		all = append(all,
+			semconv.RPCSystemNameGRPC, semconv.RPCMethod(t.method),
+			semconv.RPCResponseStatusCode(code.Code(reason.Code()).String()))
+	}
+	if status, err := strconv.Atoi(answered(r)); err == nil {
+		all = append(all, semconv.HTTPResponseStatusCode(status))
+	}
+	if failed(reason) {
+		all = append(all, attribute.String("error.type", reason.String()))
+	}
+	return all
+}
+
+// answered returns the status that the caller was given with the header.
+func answered(r *streamv1.Record) string {
+	for _, e := range r.GetEvents() {
+		if Kind(e.GetKind()) == SendHeader && Side(e.GetSide()) == Up {
+			return e.GetCode()
+		}
+	}
+	return ""
+}
+
+func eventAttributes(e *streamv1.Event) []attribute.KeyValue {
+	all := []attribute.KeyValue{attribute.String("whence.side", Side(e.GetSide()).String())}
+	if kind := Kind(e.GetKind()); kind == Send || kind == Recv {
+		return append(all,
+			attribute.Int64("whence.index", int64(e.GetIndex())),
+			attribute.Int64("whence.bytes", int64(e.GetBytes())),
+			attribute.Int64("whence.tokens", int64(e.GetTokens())))
+	}
+	if e.GetCode() != "" {
+		all = append(all, attribute.String("whence.code", e.GetCode()))
+	}
+	if e.GetReason() != streamv1.Reason_REASON_UNSPECIFIED {
+		all = append(all, attribute.String("whence.reason", streamerr.Reason(e.GetReason()).String()))
+	}
+	if len(e.GetPath()) > 0 {
+		all = append(all, attribute.String("whence.path", streamerr.Path(e.GetPath()).String()))
+	}
+	return all
+}
+
+// given hands out the ids that a stream was given when it began, and told the hop below.
+type given struct{}
+
+type givenKey struct{}
+
+// NewIDs implements the SDK's IDGenerator.
+func (given) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	self, _ := ctx.Value(givenKey{}).(Parent)
+	return self.trace, self.span
+}
+
+// NewSpanID implements the SDK's IDGenerator.
+func (given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	self, _ := ctx.Value(givenKey{}).(Parent)
+	return self.span
+}

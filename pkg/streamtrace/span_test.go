@@ -1,0 +1,190 @@
+package streamtrace_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// A keeper keeps what it is given, past its shutdown.
+type keeper struct{ spans tracetest.SpanStubs }
+
+func (k *keeper) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
+	k.spans = append(k.spans, tracetest.SpanStubsFromReadOnlySpans(spans)...)
+	return nil
+}
+func (k *keeper) Shutdown(context.Context) error { return nil }
+
+// exported returns the spans of streams that run makes.
+func exported(t *testing.T, tracer *streamtrace.Tracer, run func()) tracetest.SpanStubs {
+	t.Helper()
+	k := &keeper{}
+	end := tracer.Export("service", k)
+	run()
+	if err := end(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return k.spans
+}
+
+// ended ends a stream.
+func ended(tracer *streamtrace.Tracer, tr *streamtrace.Trace, reason streamerr.Reason) {
+	tracer.Ended(tr, reason, func() *streamv1.Record {
+		r := &streamv1.Record{StreamId: "id", Hop: "hop", Model: "m", Reason: reason.Proto(), Path: []string{"origin", "hop"}, Message: "because"}
+		tr.Tell(r)
+		return r
+	})
+}
+
+func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
+	tracer := &streamtrace.Tracer{Messages: 1}
+	above := streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=x")
+	var below streamtrace.Parent
+	spans := exported(t, tracer, func() {
+		tr := tracer.Begin(above, "a.B/C")
+		below = tr.Parent()
+		tr.Header(streamtrace.RecvHeader, streamtrace.Up, "", "client")
+		for range 3 {
+			tr.Sent(1)
+		}
+		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "Internal", streamerr.Internal, streamerr.NewPath("origin", "hop"))
+		ended(tracer, tr, streamerr.Internal)
+	})
+	if len(spans) != 1 {
+		t.Fatal(spans)
+	}
+	s := spans[0]
+	headers := map[string]string{}
+	below.Each(func(key, value string) { headers[key] = value })
+	if want := fmt.Sprintf("00-%s-%s-00", s.SpanContext.TraceID(), s.SpanContext.SpanID()); headers["traceparent"] != want || headers["tracestate"] != "vendor=x" {
+		t.Errorf("below was told %v, the span is %s", headers, want)
+	}
+	if s.Parent.SpanID().String() != "b7ad6b7169203331" || s.SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" || !s.Parent.IsRemote() {
+		t.Error(s.Parent, s.SpanContext)
+	}
+	if s.Name != "chat m" || s.SpanKind != trace.SpanKindServer || s.Status.Code != codes.Error || s.Status.Description != "because" || len(s.Events) != 4 {
+		t.Errorf("%+v", s)
+	}
+	has := map[string]string{}
+	for _, a := range s.Attributes {
+		has[string(a.Key)] = a.Value.String()
+	}
+	for key, want := range map[string]string{
+		"whence.stream.id": "id", "whence.hop": "hop", "whence.reason": "internal", "whence.origin": "origin", "whence.path": "origin > hop",
+		"rpc.method": "a.B/C", "rpc.response.status_code": "INTERNAL", "error.type": "internal", "whence.messages.sent": "3", "gen_ai.operation.name": "chat",
+	} {
+		if has[key] != want {
+			t.Errorf("%s is %q, want %q", key, has[key], want)
+		}
+	}
+}
+
+func TestStreamsThatDidNotCompleteAreExported(t *testing.T) {
+	for reason, status := range map[streamerr.Reason]codes.Code{
+		streamerr.Completed: 99, streamerr.ClientGone: codes.Unset, streamerr.UserStop: codes.Unset,
+		streamerr.OperatorStop: codes.Error, streamerr.PeerLost: codes.Error, streamerr.Deadline: codes.Error, streamerr.Invalid: codes.Error,
+	} {
+		tracer := &streamtrace.Tracer{}
+		spans := exported(t, tracer, func() { ended(tracer, tracer.Begin(streamtrace.Parent{}, ""), reason) })
+		switch {
+		case status == 99 && len(spans) != 0:
+			t.Errorf("%s was exported with a ratio of 0", reason)
+		case status != 99 && (len(spans) != 1 || spans[0].Status.Code != status):
+			t.Errorf("%s: %+v", reason, spans)
+		}
+	}
+}
+
+// TestHopsChooseTheSameTraces: of those that a hop with a small ratio exports, one with a larger ratio lacks none.
+func TestHopsChooseTheSameTraces(t *testing.T) {
+	const streams = 4000
+	few, half, all := &streamtrace.Tracer{Ratio: 0.1}, &streamtrace.Tracer{Ratio: 0.5}, &streamtrace.Tracer{Ratio: 1}
+	chosen := map[*streamtrace.Tracer]map[string]bool{}
+	var parents []streamtrace.Parent
+	for _, tracer := range []*streamtrace.Tracer{all, half, few} {
+		ids := map[string]bool{}
+		for _, s := range exported(t, tracer, func() {
+			for i := range streams {
+				var parent streamtrace.Parent
+				if tracer != all {
+					parent = parents[i]
+				}
+				tr := tracer.Begin(parent, "")
+				if tracer == all {
+					parents = append(parents, tr.Parent())
+				}
+				ended(tracer, tr, streamerr.Completed)
+				if i%256 == 0 {
+					time.Sleep(time.Millisecond) // the exporter's queue is bounded
+				}
+			}
+		}) {
+			ids[s.SpanContext.TraceID().String()] = true
+		}
+		chosen[tracer] = ids
+	}
+	for id := range chosen[few] {
+		if !chosen[half][id] {
+			t.Errorf("%s is exported with a ratio of 0.1, and not with 0.5", id)
+		}
+	}
+	if n := len(chosen[few]); n < streams/20 || n > streams/5 {
+		t.Errorf("%d of %d are a ratio of 0.1", n, streams)
+	}
+	if n := len(chosen[half]); n < streams/3 || n > streams*2/3 {
+		t.Errorf("%d of %d are a ratio of 0.5", n, streams)
+	}
+}
+
+// TestEndsWaitForNoExporter: one that hangs costs spans, and no stream its time.
+func TestEndsWaitForNoExporter(t *testing.T) {
+	tracer := &streamtrace.Tracer{}
+	hung := make(hanging)
+	end := tracer.Export("service", hung)
+	began := time.Now()
+	for range 10000 {
+		ended(tracer, tracer.Begin(streamtrace.Parent{}, ""), streamerr.Internal)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("10,000 endings took %v with an exporter that hangs", took)
+	}
+	close(hung)
+	if err := end(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+type hanging chan struct{}
+
+func (h hanging) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { <-h; return nil }
+func (h hanging) Shutdown(context.Context) error                        { return nil }
+
+func FuzzParseParent(f *testing.F) {
+	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b,c=d")
+	f.Add("00-00000000000000000000000000000000-b7ad6b7169203331-01", "")
+	f.Add("ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "=")
+	f.Fuzz(func(t *testing.T, traceparent, tracestate string) {
+		p := streamtrace.ParseParent(traceparent, tracestate)
+		told := map[string]string{}
+		p.Each(func(key, value string) { told[key] = value })
+		if !p.Valid() {
+			if len(told) != 0 {
+				t.Errorf("%q is no parent, and tells %v", traceparent, told)
+			}
+			return
+		}
+		if again := streamtrace.ParseParent(told["traceparent"], told["tracestate"]); fmt.Sprint(again) != fmt.Sprint(p) {
+			t.Errorf("%q: %v became %v", traceparent, p, again)
+		}
+	})
+}
