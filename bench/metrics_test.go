@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/bench"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // BenchmarkMetrics is what metrics add to the CPU that a token costs, over an engine that costs nothing, client included. One
@@ -18,21 +19,31 @@ import (
 // live. So it takes some hundred ops to see one per cent.
 func BenchmarkMetrics(b *testing.B) {
 	up := upstream(b, 0).Generate
+	compare(b, func() float64 { return cost(b, up, nil, nil) }, func() float64 {
+		m, err := metrics.New("bench")
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() {
+			if err := m.Close(context.Background()); err != nil {
+				b.Error(err)
+			}
+		}()
+		return cost(b, up, m, nil)
+	})
+}
+
+// compare reports how much more one costs than the other.
+func compare(b *testing.B, without, with func() float64) {
+	b.Helper()
 	off, on := make([]float64, b.N), make([]float64, b.N)
 	b.ResetTimer()
 	for i := range b.N {
 		for j := range 2 { // now the one first, now the other
 			if i%2 == j {
-				off[i] = cost(b, up, nil)
-				continue
-			}
-			m, err := metrics.New("bench")
-			if err != nil {
-				b.Fatal(err)
-			}
-			on[i] = cost(b, up, m)
-			if err := m.Close(context.Background()); err != nil {
-				b.Error(err)
+				off[i] = without()
+			} else {
+				on[i] = with()
 			}
 		}
 	}
@@ -49,9 +60,9 @@ func BenchmarkMetrics(b *testing.B) {
 }
 
 // cost is the CPU of a token over a new path, in µs.
-func cost(b *testing.B, engine worker.Engine, m *metrics.Metrics) float64 {
+func cost(b *testing.B, engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer) float64 {
 	b.Helper()
-	p, err := bench.StartMeasured(engine, m)
+	p, err := bench.StartWatched(engine, m, t)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
@@ -76,10 +77,10 @@ type Path struct {
 const contextLength = 1024 // of the embedded model, whose tokenizer the path uses
 
 // Start runs the path. A nil engine is the embedded model.
-func Start(engine worker.Engine) (*Path, error) { return StartMeasured(engine, nil) }
+func Start(engine worker.Engine) (*Path, error) { return StartWatched(engine, nil, nil) }
 
-// StartMeasured is Start, with metrics.
-func StartMeasured(engine worker.Engine, m *metrics.Metrics) (*Path, error) {
+// StartWatched is Start, with metrics and traces.
+func StartWatched(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer) (*Path, error) {
 	edge.LogTo(io.Discard)
 	log := slog.New(slog.DiscardHandler)
 	var lns [3]net.Listener
@@ -102,15 +103,15 @@ func StartMeasured(engine worker.Engine, m *metrics.Metrics) (*Path, error) {
 	run(func() error {
 		return edge.Run(ctx, edge.Config{
 			Name: edge.DefaultName, Chat: p.Chat, MaxBody: edge.DefaultMaxBody, MaxStreams: edge.DefaultMaxStreams,
-			ReadTimeout: edge.DefaultReadTimeout, WriteTimeout: edge.DefaultWriteTimeout, HeadersAfter: edge.DefaultHeadersAfter, Metrics: m,
+			ReadTimeout: edge.DefaultReadTimeout, WriteTimeout: edge.DefaultWriteTimeout, HeadersAfter: edge.DefaultHeadersAfter, Metrics: m, Traces: t,
 		}, lns[0], log)
 	})
 	run(func() error {
-		return server.Run(ctx, server.Config{Name: server.DefaultName, Worker: p.Worker, MaxStreams: server.DefaultMaxStreams, Metrics: m}, lns[1], log)
+		return server.Run(ctx, server.Config{Name: server.DefaultName, Worker: p.Worker, MaxStreams: server.DefaultMaxStreams, Metrics: m, Traces: t}, lns[1], log)
 	})
 	if engine == nil {
 		run(func() error {
-			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64, Metrics: m}, lns[2], log)
+			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64, Metrics: m, Traces: t}, lns[2], log)
 		})
 	} else {
 		info := func() *workerv1.InfoResponse {
@@ -119,6 +120,7 @@ func StartMeasured(engine worker.Engine, m *metrics.Metrics) (*Path, error) {
 		s := worker.NewServer(worker.DefaultName, whencetiny.Name, engine, info, log)
 		s.SetHealthy(true)
 		s.Measure(m.Hop(worker.DefaultName, metrics.TextCompletion))
+		s.Trace(t)
 		run(func() error { return s.Serve(ctx, lns[2], 0) })
 	}
 	return p, p.ready()

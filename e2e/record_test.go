@@ -20,6 +20,7 @@ type record struct {
 	Origin  string `json:"origin"`
 	Path    string `json:"path"`
 	Message string `json:"message"`
+	Trace   string `json:"trace"`
 
 	// Of "worker is healthy", and of "stream moved".
 	Worker string `json:"worker"`

@@ -69,8 +69,8 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 	undo := context.AfterFunc(parent, func() {
 		gone := lost()
-		if ctl.State() != stream.Live { // it was told before, and has not waited for the ending
-			record.Events().Stopping(gone)
+		if why := stream.Cause(ctx); why != nil { // the caller has not waited for the ending
+			record.Events().Reset(gone, streamerr.As(why))
 		}
 		ctl.Stop(gone)
 	})

@@ -196,7 +196,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 			during: func(_ *tracedPath, ctl *stream.Control) {
 				ctl.Stop(&streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client")})
 			},
-			worker: []string{"recv_rst up STOP user_stop client>edge>chat", "recv_rst up CANCEL peer_reset chat"},
+			worker: []string{"recv_rst up STOP user_stop client>edge>chat", "recv_rst up CANCEL user_stop client>edge>chat"},
 		},
 	} {
 		for _, tr := range []struct {

@@ -78,17 +78,28 @@ func (t *Trace) Header(kind Kind, side Side, code string, path ...string) {
 }
 
 // Stopping notes that the stream is to stop, if it was the neighbour above who said so: a decision of this hop's own has no
-// path yet. A broken call is noticed by more than one, and counts once.
+// path yet.
 func (t *Trace) Stopping(cause *streamerr.Error) {
-	if t == nil || len(cause.Path) == 0 {
-		return
+	if t != nil && len(cause.Path) > 0 {
+		t.recvRst(cause, cause)
 	}
+}
+
+// Reset notes that the caller is gone from a stream that was stopped before. Why it ends is still what it was.
+func (t *Trace) Reset(gone, cause *streamerr.Error) {
+	if t != nil && len(gone.Path) > 0 {
+		t.recvRst(gone, cause)
+	}
+}
+
+// recvRst notes a reset once: a broken call is noticed by more than one.
+func (t *Trace) recvRst(how, why *streamerr.Error) {
 	t.mu.Lock()
-	known := t.reset == cause.Reason
-	t.reset = cause.Reason
+	known := t.reset == how.Reason
+	t.reset = how.Reason
 	t.mu.Unlock()
 	if !known {
-		t.Note(RecvRst, Up, resetCode(cause), cause.Reason, cause.Path)
+		t.Note(RecvRst, Up, resetCode(how), why.Reason, why.Path)
 	}
 }
 

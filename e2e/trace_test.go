@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"compress/gzip"
+	"encoding/hex"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// A collector receives spans by OTLP over HTTP, as one of OpenTelemetry does.
+type collector struct {
+	addr string // host:port
+
+	mu    sync.Mutex // guards the following field
+	spans []span
+}
+
+// A span is what the tests read of one.
+type span struct {
+	service, trace, id, parent string
+	attributes                 map[string]string
+	status                     tracepb.Status_StatusCode
+	events                     []spanEvent
+}
+
+type spanEvent struct {
+	name       string
+	attributes map[string]string
+}
+
+func newCollector(t *testing.T) *collector {
+	t.Helper()
+	c := &collector{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/traces", func(w http.ResponseWriter, r *http.Request) {
+		body := io.Reader(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			unzipped, err := gzip.NewReader(body)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			body = unzipped
+		}
+		b, err := io.ReadAll(body)
+		var req coltracepb.ExportTraceServiceRequest
+		if err != nil || proto.Unmarshal(b, &req) != nil {
+			http.Error(w, "not a request", http.StatusBadRequest)
+			return
+		}
+		c.take(&req)
+		b, _ = proto.Marshal(&coltracepb.ExportTraceServiceResponse{})
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		_, _ = w.Write(b)
+	})
+	mux.HandleFunc("POST /v1/metrics", func(http.ResponseWriter, *http.Request) {}) // the same flag asks for both
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	c.addr = s.Listener.Addr().String()
+	return c
+}
+
+func (c *collector) take(req *coltracepb.ExportTraceServiceRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, resource := range req.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				got := span{
+					service: attributes(resource.GetResource().GetAttributes())["service.name"],
+					trace:   hex.EncodeToString(s.GetTraceId()), id: hex.EncodeToString(s.GetSpanId()), parent: hex.EncodeToString(s.GetParentSpanId()),
+					attributes: attributes(s.GetAttributes()), status: s.GetStatus().GetCode(),
+				}
+				for _, e := range s.GetEvents() {
+					got.events = append(got.events, spanEvent{e.GetName(), attributes(e.GetAttributes())})
+				}
+				c.spans = append(c.spans, got)
+			}
+		}
+	}
+}
+
+func attributes(kvs []*commonpb.KeyValue) map[string]string {
+	all := map[string]string{}
+	for _, kv := range kvs {
+		all[kv.GetKey()] = kv.GetValue().GetStringValue()
+	}
+	return all
+}
+
+// of awaits the spans of a stream, one of each of so many hops, and returns them by hop.
+func (c *collector) of(t *testing.T, stream string, hops int) map[string]span {
+	t.Helper()
+	found := map[string]span{}
+	eventually(t, "all hops have exported the stream", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		clear(found)
+		for _, s := range c.spans {
+			if s.attributes["whence.stream.id"] == stream {
+				if _, twice := found[s.attributes["whence.hop"]]; twice {
+					t.Fatalf("%s exported %s twice", s.service, stream)
+				}
+				found[s.attributes["whence.hop"]] = s
+			}
+		}
+		return len(found) == hops
+	})
+	return found
+}
+
+// TestStoppedStreamIsOneTree: three processes, one trace, below the one that the client has begun.
+func TestStoppedStreamIsOneTree(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	w := run(t, separate, flags{all: []string{"--otlp", c.addr}, worker: []string{"--pace", "40"}})
+	l := w.open(t, greedy(long)).begun(t)
+	w.cancel(t, w.api, l.id)
+	l.failed(t)
+	spans := c.of(t, l.id, len(hops))
+	parent, seen := "", map[string]bool{}
+	trace := spans[apiService].trace
+	for _, hop := range hops {
+		s := spans[hop]
+		if s.service != serviceOf(hop) || s.trace != trace || s.parent != parent || s.id == "" {
+			t.Errorf("%s exported a span of %s in trace %s below %q; want trace %s, below %q", hop, s.service, s.trace, s.parent, trace, parent)
+		}
+		if s.attributes["whence.reason"] != "user_stop" || s.attributes["whence.origin"] != "client" || s.status != tracepb.Status_STATUS_CODE_UNSET {
+			t.Errorf("%s: %v %v", hop, s.attributes, s.status)
+		}
+		for _, e := range s.events {
+			seen[e.name] = true
+		}
+		parent = s.id
+	}
+	for _, kind := range []string{"send_header", "recv_header", "send_rst", "recv_rst", "send_trailer", "recv_trailer", "send", "recv"} {
+		if !seen[kind] {
+			t.Errorf("no span has an event %s", kind)
+		}
+	}
+	if got := w.ended(t, apiService, l.id); got.Trace != trace {
+		t.Errorf("the log has the trace %q, the span %q", got.Trace, trace)
+	}
+	for _, h := range w.why(t, l.id).Hops {
+		if h.Trace != trace || len(h.Events) == 0 || h.Messages.Sent == 0 {
+			t.Errorf("the story of %s: trace %s, %d events, %+v", h.Hop, h.Trace, len(h.Events), h.Messages)
+		}
+	}
+}
+
+// TestTraceAloneSaysWhoEndedTheStream: events of a span that have a reason agree on it, and on where it began, on every hop that
+// lives to export.
+func TestTraceAloneSaysWhoEndedTheStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		flags          flags
+		more           []any // of the request
+		end            func(*testing.T, *whence, *live)
+		reason, origin string
+		hops           int
+	}{
+		"stop": {
+			end:    func(t *testing.T, w *whence, l *live) { w.cancel(t, w.api, l.id) },
+			reason: "user_stop", origin: "client", hops: 3,
+		},
+		"client leaves": {
+			end:    func(_ *testing.T, _ *whence, l *live) { l.close() },
+			reason: "client_gone", origin: "client", hops: 3,
+		},
+		"kill -9": {
+			end:    func(t *testing.T, w *whence, _ *live) { w.processes[llmWorker].kill(t) },
+			reason: "peer_lost", origin: "llm-worker/0", hops: 2,
+		},
+		"deadline": {
+			more: []any{"timeout", 0.7}, end: func(*testing.T, *whence, *live) {},
+			reason: "deadline", origin: "api-service", hops: 3,
+		},
+		"stall": {
+			flags: flags{chat: []string{"--stall-timeout", "500ms"}},
+			end: func(t *testing.T, w *whence, l *live) {
+				resume := w.hang(t)
+				w.ended(t, chatService, l.id)
+				resume()
+			},
+			reason: "deadline", origin: "chat-service", hops: 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			col := newCollector(t)
+			c.flags.all, c.flags.worker = []string{"--otlp", col.addr}, []string{"--pace", "40"}
+			w := run(t, separate, c.flags)
+			l := w.open(t, greedy(long, c.more...)).begun(t)
+			c.end(t, w, l)
+			said := 0
+			for hop, s := range col.of(t, l.id, c.hops) {
+				for _, e := range s.events {
+					if e.attributes["whence.reason"] == "" {
+						continue
+					}
+					said++
+					origin, _, _ := strings.Cut(e.attributes["whence.path"], " > ")
+					if e.attributes["whence.reason"] != c.reason || origin != c.origin {
+						t.Errorf("%s: %s %v; want %s by %s", hop, e.name, e.attributes, c.reason, c.origin)
+					}
+				}
+			}
+			if said < c.hops {
+				t.Errorf("%d events have a reason on %d hops", said, c.hops)
+			}
+		})
+	}
+}
+
+// TestMoveIsAnEvent: the span of the hop that moves a stream says from whom, to whom and why, and both workers are below it.
+func TestMoveIsAnEvent(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t)
+	w := runFleet(t, 2, flags{all: []string{"--otlp", c.addr, "--trace-ratio", "1"}, worker: []string{"--pace", "40"}})
+	l := w.open(t, greedy(long, "max_tokens", 60)).begun(t)
+	var first string
+	eventually(t, "a worker has the stream", func() bool {
+		hops := w.why(t, l.id).Hops
+		first = hops[len(hops)-1].Hop
+		return len(hops) == 3
+	})
+	i := 0
+	if first == workerName(1) {
+		i = 1
+	}
+	w.workers[i].kill(t)
+	l.completed(t)
+	second := workerName(1 - i)
+	spans := c.of(t, l.id, 3)
+	if !slices.Equal(slices.Sorted(maps.Keys(spans)), []string{apiService, chatService, second}) {
+		t.Fatalf("%v", slices.Sorted(maps.Keys(spans)))
+	}
+	var moved, lost bool
+	for _, e := range spans[chatService].events {
+		moved = moved || e.name == "move" && e.attributes["whence.path"] == first+" > "+second && e.attributes["whence.reason"] == "peer_lost"
+		lost = lost || e.name == "recv_rst" && e.attributes["whence.code"] == "LOST" && e.attributes["whence.path"] == first
+	}
+	if !moved || !lost {
+		t.Errorf("%+v", spans[chatService].events)
+	}
+	if spans[second].parent != spans[chatService].id {
+		t.Errorf("%s is below %s, not %s", second, spans[second].parent, spans[chatService].id)
+	}
+}
+
+// TestTracesOff: nothing is kept.
+func TestTracesOff(t *testing.T) {
+	eachTopology(t, flags{all: []string{"--trace", "off"}}, func(t *testing.T, w *whence) {
+		l := w.open(t, greedy("What is 2 + 3?"))
+		l.completed(t)
+		for _, h := range w.why(t, l.id).Hops {
+			if h.Trace != "" || len(h.Events) != 0 || h.Messages.Sent != 0 {
+				t.Errorf("%+v", h)
+			}
+		}
+	})
+}
