@@ -53,6 +53,14 @@ func Of(ctx context.Context) *Record {
 	return r
 }
 
+// Parent returns what a callee of ctx's stream is told of its trace. A hop that keeps no traces passes on what it was told.
+func Parent(ctx context.Context) streamtrace.Parent {
+	if p := Of(ctx).Events().Parent(); p.Valid() {
+		return p
+	}
+	return streamtrace.ParentOf(ctx)
+}
+
 // Measure has s told what r is. It must be called before anybody else knows r.
 func (r *Record) Measure(s *metrics.Stream) { r.seen = s }
 

@@ -55,12 +55,8 @@ func callers(ctx context.Context) streamerr.Path {
 
 // withOutgoingVia tells the callee which hops the call has crossed, this one included, and of which trace it is.
 func withOutgoingVia(ctx context.Context, hop string) context.Context {
-	parent := ledger.Of(ctx).Events().Parent()
-	if !parent.Valid() {
-		parent = streamtrace.ParentOf(ctx) // this hop keeps no traces; others may
-	}
 	pairs := []string{streamerr.ViaHeader, via(ctx).Append(hop).String()}
-	parent.Each(func(key, value string) { pairs = append(pairs, key, value) })
+	ledger.Parent(ctx).Each(func(key, value string) { pairs = append(pairs, key, value) })
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 

@@ -213,6 +213,6 @@ func (e *Engine) ask(ctx context.Context, method, path string, body []byte) (*ht
 	if id := stream.ID(ctx); id != "" {
 		req.Header.Set("X-Request-Id", id) // vLLM's log and ids have it, too
 	}
-	ledger.Of(ctx).Events().Parent().Each(req.Header.Set)
+	ledger.Parent(ctx).Each(req.Header.Set)
 	return e.client.Do(req)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func TestEngineKeepsTheContract(t *testing.T) {
@@ -68,7 +69,9 @@ func (w *asText) Flush() { w.ResponseWriter.(http.Flusher).Flush() }
 
 func TestAnswerIsTheServersTokensAndUsage(t *testing.T) {
 	f := newFake(t, counting)
-	r := read(stream.WithID(t.Context(), "one"), engineOn(t, f.URL), request(4), nil)
+	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	ctx := streamtrace.WithParent(stream.WithID(t.Context(), "one"), streamtrace.ParseParent(traceparent, ""))
+	r := read(ctx, engineOn(t, f.URL), request(4), nil)
 	if r.err != nil || !slices.Equal(r.tokens, []uint32{100, 101, 102, 103}) || r.end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
 		t.Fatal(r)
 	}
@@ -80,6 +83,9 @@ func TestAnswerIsTheServersTokensAndUsage(t *testing.T) {
 	}
 	if f.header.Load().Get("X-Request-Id") != "one" {
 		t.Error("the server does not know the stream's id")
+	}
+	if got := f.header.Load().Get("traceparent"); got != traceparent {
+		t.Errorf("the server was told the traceparent %q", got)
 	}
 }
 
