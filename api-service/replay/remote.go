@@ -42,7 +42,13 @@ func (r *Redis) follow(h Head, run string) *followed {
 		// If it fails, the library does it again when the server is back, and until then the beat wakes readers.
 		_ = r.pubsub.Subscribe(r.closing, wakeName(h.ID))
 	}
+	r.see(h)
 	return f
+}
+
+// see notes that a stream is read here; the beat does so as long as it is.
+func (r *Redis) see(h Head) {
+	r.answered(r.db.Set(r.closing, seenKey(h.ID), "1", seenTTL).Err())
 }
 
 func (r *Redis) unfollow(f *followed) {
@@ -53,6 +59,7 @@ func (r *Redis) unfollow(f *followed) {
 		delete(r.followed, f.head.ID)
 	}
 	r.mu.Unlock()
+	r.see(f.head)
 	if last {
 		_ = r.pubsub.Unsubscribe(r.closing, wakeName(f.head.ID)) // a wake-up for nobody is none
 	}

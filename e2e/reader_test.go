@@ -1,0 +1,190 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A made is what POST /v1/streams says.
+type made struct {
+	ID, Events string
+	Token      string `json:"read_token"`
+	Resumable  bool
+}
+
+// postStream sends a request for a stream that can be read again. headers are names and values.
+func (w *whence) postStream(t *testing.T, a ask, headers ...string) reply {
+	t.Helper()
+	body, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url("/v1/streams"), bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := w.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readAll(t, resp)
+}
+
+// makeStream makes such a stream.
+func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m made) {
+	t.Helper()
+	r := w.postStream(t, a, headers...)
+	if err := json.Unmarshal(r.body, &m); err != nil || r.status != http.StatusCreated {
+		t.Fatalf("status %d: %s", r.status, r.body)
+	}
+	return m
+}
+
+// A reader follows a stream as EventSource does.
+type reader struct {
+	t     *testing.T
+	url   string
+	last  string // id of the last event
+	text  strings.Builder
+	names []string // of events that are no deltas
+	err   *refusal // if the stream failed
+
+	resp *http.Response
+	r    *bufio.Reader
+}
+
+// read returns a reader of a stream at an api-service, which is not connected.
+func (m made) read(t *testing.T, addr string) *reader {
+	r := &reader{t: t, url: "http://" + addr + m.Events + "?token=" + m.Token}
+	t.Cleanup(r.cut)
+	return r
+}
+
+// connect asks for what the reader does not have, and returns the status.
+func (r *reader) connect() int {
+	r.t.Helper()
+	r.cut()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.url, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.last != "" {
+		req.Header.Set("Last-Event-ID", r.last)
+	}
+	if r.resp, err = (&http.Transport{DisableKeepAlives: true}).RoundTrip(req); err != nil {
+		r.t.Fatal(err)
+	}
+	r.r = bufio.NewReader(r.resp.Body)
+	return r.resp.StatusCode
+}
+
+// cut closes the reader's connection.
+func (r *reader) cut() {
+	if r.resp != nil {
+		_ = r.resp.Body.Close()
+	}
+}
+
+// next reads one event; ok is false when the connection has ended.
+func (r *reader) next() (ok bool) {
+	r.t.Helper()
+	for {
+		f, err := frame(r.r)
+		if err != nil {
+			return false
+		}
+		var id, name, data string
+		for line := range strings.SplitSeq(f, "\n") {
+			switch field, value, _ := strings.Cut(line, ": "); field {
+			case "id":
+				id = value
+			case "event":
+				name = value
+			case "data":
+				data = value
+			}
+		}
+		if data == "" {
+			continue // a hint, or a comment
+		}
+		if id == "" || id == r.last {
+			r.t.Fatalf("an event has the id %q after %q: %q", id, r.last, f)
+		}
+		r.last = id
+		var d struct {
+			Text  string
+			Error *refusal
+		}
+		if err := json.Unmarshal([]byte(data), &d); err != nil {
+			r.t.Fatalf("%q: %v", f, err)
+		}
+		r.text.WriteString(d.Text)
+		if name != "delta" {
+			r.names = append(r.names, name)
+		}
+		if d.Error != nil {
+			r.err = d.Error
+		}
+		return true
+	}
+}
+
+// begun connects and reads until there is some text.
+func (r *reader) begun() *reader {
+	r.t.Helper()
+	if status := r.connect(); status != http.StatusOK {
+		r.t.Fatalf("status %d", status)
+	}
+	for n := r.text.Len(); r.text.Len() == n; {
+		if !r.next() {
+			r.t.Fatal("the stream ended before its text")
+		}
+	}
+	return r
+}
+
+// rest reads until the connection ends, which must be with the stream.
+func (r *reader) rest() *reader {
+	r.t.Helper()
+	for r.next() {
+	}
+	if !r.over() {
+		r.t.Fatalf("the reader was cut after %q with %d bytes", r.last, r.text.Len())
+	}
+	return r
+}
+
+// over reports whether the reader has the stream's ending.
+func (r *reader) over() bool {
+	return len(r.names) > 0 && (r.names[len(r.names)-1] == "end" || r.names[len(r.names)-1] == "error")
+}
+
+// completed wants a good ending and all of a text, and that nothing comes after it.
+func (r *reader) completed(want string) {
+	r.t.Helper()
+	if got := r.text.String(); got != want || strings.Join(r.names, " ") != "usage end" {
+		r.t.Errorf("the reader has %d bytes and %v, want %d bytes:\n%q\n%q", len(got), r.names, len(want), got, want)
+	}
+	if status := r.connect(); status != http.StatusNoContent {
+		r.t.Errorf("after the ending the status is %d", status)
+	}
+}
+
+// failed wants a bad ending.
+func (r *reader) failed(want saying) {
+	r.t.Helper()
+	if got := r.err.heard(); got != want || strings.Join(r.names, " ") != "error" {
+		r.t.Errorf("the reader heard %q, and events %v; want %q", got, r.names, want)
+	}
+	if status := r.connect(); status != http.StatusNoContent {
+		r.t.Errorf("after the ending the status is %d", status)
+	}
+}

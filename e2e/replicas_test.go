@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"errors"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A redisServer is a real one, of the test's own.
+type redisServer struct {
+	file, addr string
+	dir        string
+	process    *process
+}
+
+func startRedis(t *testing.T) *redisServer {
+	t.Helper()
+	s := &redisServer{file: tool(t, "redis-server"), addr: freeAddr(t), dir: t.TempDir()}
+	s.start(t)
+	return s
+}
+
+// start starts it with what its file has.
+func (s *redisServer) start(t *testing.T) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.process = startFile(t, "redis-server", s.file, "--bind", host, "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always")
+	s.process.await(t, s.process.out, "that it is ready", func(line string) bool { return strings.Contains(line, "Ready to accept connections") })
+}
+
+func (s *redisServer) stop(t *testing.T) {
+	t.Helper()
+	s.process.terminate(t)
+	s.process.exit(t)
+}
+
+// replicas are two api-services that share a Redis.
+func replicas(t *testing.T, pace string) (*scene, *redisServer) {
+	t.Helper()
+	server := startRedis(t)
+	return stage(t, "", flags{
+		api:    []string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests"},
+		worker: []string{"--pace", pace},
+	}), server
+}
+
+func TestStreamIsResumedOnTheOtherReplica(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "100")
+	want := s.answer(t, greedy(long, "max_tokens", 150))
+	m := s.makeStream(t, greedy(long, "max_tokens", 150))
+	if !m.Resumable {
+		t.Error("it says that it cannot be resumed")
+	}
+	here, there := m.read(t, s.addrs[api0]), m.read(t, s.addrs[api1])
+	here.begun()
+	here.cut()
+	here.url = there.url // as through a balancer
+	here.begun().rest().completed(want)
+	there.begun().rest().completed(want)
+	if r := s.postStream(t, greedy(short), "Idempotency-Key", "k"); r.status != 201 {
+		t.Errorf("status %d: %s", r.status, r.body)
+	}
+	s.api = s.addrs[api1]
+	if r := s.postStream(t, greedy(short), "Idempotency-Key", "k"); r.status != 200 {
+		t.Errorf("the same key elsewhere: status %d: %s", r.status, r.body)
+	}
+}
+
+func TestReaderOfAnotherReplicaKeepsAStreamAlive(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40")
+	m := s.makeStream(t, greedy(long), "X-Leave", "linger:1s")
+	there := m.read(t, s.addrs[api1]).begun()
+	for begun := time.Now(); time.Since(begun) < 6*time.Second; { // longer than anybody lingers
+		if !there.next() {
+			t.Fatal("it ended under its reader")
+		}
+	}
+	if there.over() {
+		t.Fatal("it ended under its reader:", there.names, there.err.heard())
+	}
+	there.cut()
+	s.id = m.ID
+	eventually(t, "the stream ends", func() bool { return s.logged(work) != "" })
+	if got := s.logged(work); got != "client_gone: client > api-service/0 > chat-service > llm-worker/0" {
+		t.Error(got)
+	}
+	if there.connect() != 200 {
+		t.Fatal("it cannot be read any more")
+	}
+	there.rest().failed("client_gone: client > api-service/0")
+}
+
+func TestDeadReplicaLosesNothingThatItHasSent(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40")
+	want := s.answer(t, greedy(long))
+	m := s.makeStream(t, greedy(long))
+	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()
+	for range 20 {
+		here.next()
+	}
+	at := time.Now()
+	s.procs[api0].kill(t)
+	for here.next() {
+	}
+	sent := here.text.String()
+	here.url = strings.Replace(here.url, s.addrs[api0], s.addrs[api1], 1)
+	if here.connect() != 200 {
+		t.Fatal("what the dead one has sent is lost")
+	}
+	here.rest()
+	there.rest()
+	t.Logf("the ending came %v after the death", time.Since(at).Round(time.Millisecond))
+	for _, r := range []*reader{here, there, m.read(t, s.addrs[api1]).begun().rest()} {
+		if got := r.text.String(); !strings.HasPrefix(got, sent) || !strings.HasPrefix(want, got) {
+			t.Errorf("the dead one had sent %q, the reader has %q", sent, got)
+		}
+		r.failed("peer_lost: api-service/0 > api-service/1")
+	}
+	s.id = m.ID
+	if got := s.logged(work); got != "peer_lost: api-service/0 > chat-service > llm-worker/0" {
+		t.Error("the worker logged", got)
+	}
+}
+
+func TestStreamsOutliveRedis(t *testing.T) {
+	t.Parallel()
+	s, server := replicas(t, "40")
+	want := s.answer(t, greedy(long, "max_tokens", 200))
+	m := s.makeStream(t, greedy(long, "max_tokens", 200))
+	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()
+	server.stop(t)
+	if n := here.text.Len(); !here.next() || here.text.Len() == n {
+		t.Fatal("the reader of the replica that runs the stream hears nothing more")
+	}
+	alone := s.makeStream(t, greedy("What is 2 + 3?"))
+	if alone.Resumable {
+		t.Error("a stream that begins without Redis says that it can be resumed anywhere")
+	}
+	alone.read(t, s.addrs[api0]).begun().rest().completed("2 + 3 = 5.")
+	if r := s.postStream(t, greedy(short), "Idempotency-Key", "k"); r.status != 503 || r.header.Get("Retry-After") == "" {
+		t.Errorf("with a key: status %d: %s", r.status, r.body)
+	}
+	if status := m.read(t, s.addrs[api1]).connect(); status != 503 {
+		t.Errorf("a new reader elsewhere: status %d", status)
+	}
+	server.start(t)
+	here.rest().completed(want)
+	there.rest().completed(want)
+	m.read(t, s.addrs[api1]).begun().rest().completed(want)
+	if again := s.makeStream(t, greedy("What is 2 + 3?")); !again.Resumable {
+		t.Error("with Redis back, a new stream says that it cannot be resumed")
+	}
+}
+
+func TestRedisMustBeConfiguredWhole(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--redis", "redis://127.0.0.1:1/0"}, {"--redis", "127.0.0.1:1", "--token-key", "k"}} {
+		out, err := exec.Command(binary(t, apiService), args...).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() == 0 || !strings.Contains(string(out), "--redis") {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+}
