@@ -107,7 +107,11 @@ func (e *Edge) Close() error { return errors.Join(e.replay.Close(), e.conn.Close
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
-	e.keyring.Open = gate.Loopback(ln.Addr())
+	reached := ln.Addr()
+	if e.config.TrustForwarded {
+		reached = nil // by proxies, under names that are theirs
+	}
+	e.keyring.Open = gate.Loopback(reached)
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
@@ -125,10 +129,6 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithDisablePrintRoute(true),
 	)
 	h.Name = "whence"
-	reached := ln.Addr()
-	if e.config.TrustForwarded {
-		reached = nil // by proxies, under names that are theirs
-	}
 	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)))
 	e.routes(h)
 	drain := func() {

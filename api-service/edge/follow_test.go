@@ -263,6 +263,17 @@ func TestOnlyWhoMayReadsAStream(t *testing.T) {
 	}
 }
 
+func TestNobodyReadsWithoutATokenThroughAProxy(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
+	m := makeStream(t, url, "start m end x")
+	for query, want := range map[string]int{"": 401, "?token=" + m.Token: 200} {
+		resp := ask(t, http.MethodGet, url+m.Events+query, "")
+		if body := whole(t, resp); resp.StatusCode != want {
+			t.Errorf("%q: %d %s", query, resp.StatusCode, body)
+		}
+	}
+}
+
 func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 	url, chat := start(t, nil)
 	m := makeStream(t, url, "start m say hi wait 1m say never")
