@@ -124,3 +124,24 @@ func TestIdempotencyKeyMakesOneStream(t *testing.T) {
 		}
 	})
 }
+
+func TestReadersHearThatTheirStreamIsDrained(t *testing.T) {
+	eachTopology(t, flags{all: []string{"--drain", "300ms"}, worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence) {
+		m := w.makeStream(t, greedy(long))
+		r, late := m.read(t, w.api).begun(), m.read(t, w.api)
+		p := w.processes[apiService]
+		p.terminate(t)
+		p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining") })
+		late.begun() // streams that run can still be read
+		if got := w.postStream(t, greedy(short)); got.status != http.StatusServiceUnavailable {
+			t.Errorf("a new stream: status %d: %s", got.status, got.body)
+		}
+		for _, r := range []*reader{r, late} {
+			if got := r.rest().err.heard(); got != "draining: api-service" {
+				t.Errorf("a reader heard %q", got)
+			}
+		}
+		p.exit(t)
+		w.drained(t, m.ID, victims[0])
+	})
+}

@@ -21,7 +21,7 @@ import (
 // chatCompletions is POST /v1/chat/completions. conn is done when the client closes its connection.
 func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 	id := requestID(c)
-	in, policy, _, err := e.readChat(c, e.config.Leave)
+	in, policy, _, err := e.readChat(c, openai.ParseChat, e.config.Leave)
 	if err != nil {
 		e.refuse(c, statusOf(err), err)
 		return
@@ -58,12 +58,12 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 }
 
 // readChat reads a request for a stream, and how it may be left: by its header, or as otherwise says. It returns the body, too.
-func (e *Edge) readChat(c *app.RequestContext, otherwise leave.Policy) (*openai.Chat, leave.Policy, []byte, error) {
+func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat, error), otherwise leave.Policy) (*openai.Chat, leave.Policy, []byte, error) {
 	body, err := e.readBody(c)
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
-	in, err := openai.ParseChat(body)
+	in, err := parse(body)
 	if err != nil {
 		return nil, otherwise, nil, err
 	}

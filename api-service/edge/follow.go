@@ -63,7 +63,7 @@ func (e *Edge) made(h replay.Head) follow.Made {
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(requestIDHeader, id)
-	in, policy, body, err := e.readChat(c, e.config.LeaveEvents)
+	in, policy, body, err := e.readChat(c, openai.ParseStream, e.config.LeaveEvents)
 	if err != nil {
 		e.refuse(c, statusOf(err), err)
 		return

@@ -143,7 +143,18 @@ var setters = map[string]setter{
 }
 
 // ParseChat reads a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at fault.
-func ParseChat(body []byte) (*Chat, error) {
+func ParseChat(body []byte) (*Chat, error) { return parse(body, false) }
+
+// ParseStream reads a body whose answer is streamed, whether it says so or not.
+func ParseStream(body []byte) (*Chat, error) {
+	c, err := parse(body, true)
+	if err == nil && !c.Stream {
+		return nil, streamerr.InvalidParam("stream", "stream is false, but the answer is always streamed here; leave it out")
+	}
+	return c, err
+}
+
+func parse(body []byte, stream bool) (*Chat, error) {
 	if !utf8.Valid(body) {
 		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
 	}
@@ -151,7 +162,7 @@ func ParseChat(body []byte) (*Chat, error) {
 	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
 		return nil, syntax(body, err)
 	}
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}}
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}, Stream: stream}
 	names := make([]string, 0, len(fields))
 	for name := range fields {
 		names = append(names, name)

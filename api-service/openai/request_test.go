@@ -166,3 +166,16 @@ func BenchmarkParseChat(b *testing.B) {
 		}
 	}
 }
+
+func TestStreamIsImplied(t *testing.T) {
+	const head = `{"model":"m","messages":[{"role":"user","content":"x"}]`
+	for body, param := range map[string]string{
+		head + `}`: "-", head + `,"stream":true}`: "-", head + `,"stream":null}`: "-", head + `,"stream_options":{"include_usage":true}}`: "-",
+		head + `,"stream":false}`: "stream", head + `,"n":2}`: "n",
+	} {
+		c, err := openai.ParseStream([]byte(body))
+		if err == nil && (param != "-" || !c.Stream) || err != nil && streamerr.As(err).Param != param {
+			t.Errorf("%s: %+v, %v", body, c, err)
+		}
+	}
+}
