@@ -130,8 +130,10 @@ func (e *Edge) background(ctx context.Context, in *openai.Chat, r *run) *streame
 
 // followStream is GET /v1/streams/{id}/events. It starts no work.
 func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
-	requestID(c)
 	id := c.Param("id")
+	if requestID(c); stream.ValidID(id) {
+		c.Header(requestIDHeader, id)
+	}
 	r, after, err := e.openReader(conn, c, id)
 	if err != nil {
 		e.refuse(c, statusOf(err), err)

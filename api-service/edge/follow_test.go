@@ -125,8 +125,8 @@ func TestStreamIsFollowedResumedAndOver(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, story)
 	resp := ask(t, http.MethodGet, url+m.Events, "")
-	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
-		t.Error(got)
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") || resp.Header.Get("X-Request-Id") != m.ID {
+		t.Error(resp.Header)
 	}
 	all, text := events(t, resp)
 	if text != "onetwothree" || len(all) != 5 || all[3].name != "usage" || all[4].name != "end" ||

@@ -46,7 +46,7 @@ type Head struct {
 	Body  string // digest of the request
 	Edge  string // the hop that runs the stream
 	Began time.Time
-	// Shared is set by Begin: other instances can read the stream, and what was read survives this one.
+	// Shared is set by Begin: every instance that the log knows of can read the stream.
 	Shared bool
 }
 

@@ -72,8 +72,9 @@ func NewMemory(l Limits) *Memory {
 	return &Memory{limits: l.withDefaults(), streams: map[string]*kept{}, keys: map[string]*kept{}}
 }
 
-// Begin implements Log. What it makes can be read in this process alone.
+// Begin implements Log. This process is the only instance there is, so what it makes is Shared.
 func (m *Memory) Begin(_ context.Context, h Head) (Head, error) {
+	h.Shared = true
 	k, err := m.begin(h)
 	if err != nil {
 		return Head{}, err

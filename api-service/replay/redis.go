@@ -153,8 +153,7 @@ func (r *Redis) Begin(ctx context.Context, h Head) (Head, error) {
 	case err != nil && h.Key != "":
 		return Head{}, unavailable(err)
 	case err != nil:
-		h.Shared = false
-		return r.local.Begin(ctx, h)
+		return r.beginHere(h)
 	case id == "":
 		return Head{}, ErrTaken
 	case id != h.ID:
@@ -169,6 +168,16 @@ func (r *Redis) Begin(ctx context.Context, h Head) (Head, error) {
 	ready := r.local.hold(k)
 	r.shipped.Go(func() { r.ship(k, ready) })
 	return h, nil
+}
+
+// beginHere begins a stream that other instances do not know of.
+func (r *Redis) beginHere(h Head) (Head, error) {
+	h.Shared = false
+	k, err := r.local.begin(h)
+	if err != nil {
+		return Head{}, err
+	}
+	return k.head, nil
 }
 
 // Append implements Log.

@@ -23,7 +23,7 @@ type server struct {
 }
 
 // serve starts a server, or skips the test where there is none. It keeps nothing on disk.
-func serve(t *testing.T) *server {
+func serve(t testing.TB) *server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -42,7 +42,7 @@ func serve(t *testing.T) *server {
 	return s
 }
 
-func (s *server) start(t *testing.T) {
+func (s *server) start(t testing.TB) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(s.addr)
 	s.cmd = exec.Command("redis-server", "--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--dir", t.TempDir())
@@ -59,7 +59,7 @@ func (s *server) start(t *testing.T) {
 }
 
 // kill ends the server, with all it knew.
-func (s *server) kill(t *testing.T) {
+func (s *server) kill(t testing.TB) {
 	t.Helper()
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Error(err)
@@ -67,7 +67,7 @@ func (s *server) kill(t *testing.T) {
 	_ = s.cmd.Wait()
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begun) > 20*time.Second {
@@ -76,9 +76,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (s *server) open(t *testing.T, l replay.Limits) *replay.Redis { return open(t, s.addr, l) }
+func (s *server) open(t testing.TB, l replay.Limits) *replay.Redis { return open(t, s.addr, l) }
 
-func open(t *testing.T, addr string, l replay.Limits) *replay.Redis {
+func open(t testing.TB, addr string, l replay.Limits) *replay.Redis {
 	t.Helper()
 	r, err := replay.NewRedis(replay.RedisConfig{
 		URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(slog.DiscardHandler),
@@ -114,7 +114,7 @@ func TestRedisKeepsTheContractBetweenInstances(t *testing.T) {
 	})
 }
 
-func closeLog(t *testing.T, l replay.Log) {
+func closeLog(t testing.TB, l replay.Log) {
 	t.Helper()
 	if err := l.Close(); err != nil {
 		t.Error(err)
@@ -137,7 +137,7 @@ func said(t *testing.T, r replay.Reader, after uint64) (text string, last replay
 	return text, last, p.Ended
 }
 
-func read(t *testing.T, l replay.Log, id string) replay.Reader {
+func read(t testing.TB, l replay.Log, id string) replay.Reader {
 	t.Helper()
 	r, err := l.Open(t.Context(), id)
 	if err != nil {
@@ -298,6 +298,42 @@ func TestManyStreamsAtOnce(t *testing.T) {
 		eventually(t, "all of "+id, func() bool {
 			text, _, ended := said(t, r, 0)
 			return ended && text == strings.Repeat(id, 50)
+		})
+	}
+}
+
+// BenchmarkRedis is how long it takes a token to come to a reader of the instance that runs the stream, and of another.
+func BenchmarkRedis(b *testing.B) {
+	s := serve(b)
+	runs, other := s.open(b, replay.Limits{StreamBytes: 1 << 30, Bytes: 1 << 30}), s.open(b, replay.Limits{})
+	defer closeLog(b, runs)
+	defer closeLog(b, other)
+	for name, from := range map[string]*replay.Redis{"here": runs, "there": other} {
+		b.Run(name, func(b *testing.B) {
+			id := replay.NewEpoch()
+			if _, err := runs.Begin(b.Context(), replay.Head{ID: id}); err != nil {
+				b.Fatal(err)
+			}
+			r := read(b, from, id)
+			b.ReportAllocs()
+			for i := range b.N {
+				if err := runs.Append(id, delta(" token")); err != nil {
+					b.Fatal(err)
+				}
+				for {
+					p, err := r.Read(b.Context(), uint64(i))
+					if err != nil {
+						b.Fatal(err)
+					}
+					if len(p.Events) > 0 {
+						break
+					}
+					<-p.More
+				}
+			}
+			if err := runs.Append(id, closing); err != nil {
+				b.Fatal(err)
+			}
 		})
 	}
 }

@@ -47,7 +47,7 @@ type log struct{ replay.Log }
 func (l log) begin(t *testing.T, id string) {
 	t.Helper()
 	h, err := l.Begin(t.Context(), replay.Head{ID: id, Epoch: "e", Owner: "o", Body: "b", Edge: "api", Began: time.Now()})
-	if err != nil || h.ID != id {
+	if err != nil || h.ID != id || !h.Shared {
 		t.Fatalf("begin: %+v, %v", h, err)
 	}
 }
