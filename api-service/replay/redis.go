@@ -209,7 +209,7 @@ func (r *Redis) Open(ctx context.Context, id string) (Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remoteReader{r: r, f: r.follow(h, run)}, nil
+	return &remoteReader{r: r, head: h, run: run}, nil
 }
 
 // head returns what the server knows of a stream, and which process runs it.

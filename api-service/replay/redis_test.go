@@ -229,9 +229,12 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, elsewhere := read(t, b, "s"), read(t, c, "s")
+	if _, ok := a.Seen(t.Context(), "s"); ok {
+		t.Error("it is seen before anybody has read")
+	}
 	eventually(t, "it is there", func() bool { text, _, _ := said(t, there, 0); return text == "one" })
-	if _, ok := b.Seen(t.Context(), "s"); !ok {
-		eventually(t, "it is seen", func() bool { _, ok := a.Seen(t.Context(), "s"); return ok })
+	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
+		t.Error("nobody has seen that it is read", ago, ok)
 	}
 	way.cut() // for the others it is dead
 	eventually(t, "it has an ending", func() bool { _, _, ended := said(t, there, 0); return ended })

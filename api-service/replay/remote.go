@@ -125,18 +125,27 @@ func (r *Redis) lose(h Head) {
 
 type remoteReader struct {
 	r    *Redis
-	f    *followed
-	read bool // something, so that what it has read is there, or was
+	head Head
+	run  string
+	f    *followed // nil until it reads: who may not read keeps no stream alive
+	read bool      // something, so that what it has read is there, or was
 }
 
 // Head implements Reader.
-func (m *remoteReader) Head() Head { return m.f.head }
+func (m *remoteReader) Head() Head { return m.head }
 
 // Close implements Reader.
-func (m *remoteReader) Close() { m.r.unfollow(m.f) }
+func (m *remoteReader) Close() {
+	if m.f != nil {
+		m.r.unfollow(m.f)
+	}
+}
 
 // Read implements Reader. A server that is down, or has lost the stream, is waited for: the stream may go on.
 func (m *remoteReader) Read(ctx context.Context, after uint64) (Page, error) {
+	if m.f == nil {
+		m.f = m.r.follow(m.head, m.run)
+	}
 	r, f := m.r, m.f
 	r.mu.Lock()
 	more := f.grown // before reading, so that nothing is missed
