@@ -55,10 +55,10 @@ type Hop struct {
 	TokensOut       uint32   `json:"tokens_out"`
 	Moves           []Move   `json:"moves,omitempty"`
 	// Leave is what is to become of the stream when nobody reads it any more, on the hop that knows its readers.
-	Leave string `json:"leave,omitempty"`
-	Trace           string   `json:"trace,omitempty"` // W3C trace id
-	Messages        Messages `json:"messages"`
-	Events          []Event  `json:"events,omitempty"`
+	Leave    string   `json:"leave,omitempty"`
+	Trace    string   `json:"trace,omitempty"` // W3C trace id
+	Messages Messages `json:"messages"`
+	Events   []Event  `json:"events,omitempty"`
 }
 
 // A Move is how a hop took the stream from one hop below to another.
@@ -174,7 +174,7 @@ func (s *Story) Print(w io.Writer) error {
 	return err
 }
 
-func (h Hop) leaves() string {
+func (h *Hop) leaves() string {
 	if h.Leave == "" {
 		return ""
 	}
