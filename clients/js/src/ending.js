@@ -1,0 +1,57 @@
+// Endings: why a stream is over, by whose hand, and along which path. And the error that carries one.
+
+// A WhenceError is the ending of a stream that did not complete, or a refusal to make or read one.
+export class WhenceError extends Error {
+  constructor(ending, { status, retryAfter, cause } = {}) {
+    const path = ending.path.length > 0 ? ` [${ending.path.join(' > ')}]` : '';
+    super(`${ending.reason.replaceAll('_', ' ')}: ${ending.message}${path}`, { cause });
+    this.name = 'WhenceError';
+    this.ending = ending;
+    this.reason = ending.reason;
+    this.status = status; // of HTTP, if the service refused
+    this.retryAfter = retryAfter; // in ms, if the service said so
+  }
+}
+
+export function failed(reason, message, path = [], param = null) {
+  return { reason, origin: path[0] ?? '', path, message, param, finish: null, usage: null };
+}
+
+// lost is the ending of a reader that could not come back.
+export const lost = (message) => failed('peer_lost', message, ['api-service']);
+
+// foreign is the error for bytes that are not Whence's: another attempt would bring no others. Errors of other kinds pass.
+export function foreign(err) {
+  const ours = !(err instanceof SyntaxError || err instanceof RangeError);
+  return ours ? err : new WhenceError(failed('internal', `the answer is not what Whence says: ${err.message}`), { cause: err });
+}
+
+export function completed({ reason, finish, path }, usage) {
+  if (typeof reason !== 'string' || !strings(path)) throw new SyntaxError('an ending has a reason and a path');
+  return { reason, origin: path[0] ?? '', path, message: '', param: null, finish, usage };
+}
+
+// errorObject reads {"error": {message, param, code, path}}; undefined for anything else.
+export function errorObject(body) {
+  const error = body?.error;
+  if (typeof error?.message !== 'string' || typeof error.code !== 'string') return undefined;
+  return failed(error.code, error.message, strings(error.path) ? error.path : [], error.param ?? null);
+}
+
+const strings = (list) => Array.isArray(list) && list.every((item) => typeof item === 'string');
+
+// What an HTTP status says where nobody who speaks for Whence said more: a proxy has answered.
+const reasons = {
+  400: 'invalid', 401: 'unauthenticated', 403: 'forbidden', 404: 'not_found', 408: 'deadline', 410: 'not_found',
+  429: 'overloaded', 502: 'peer_lost', 503: 'unavailable', 504: 'peer_lost',
+};
+
+export function refused(status) {
+  const reason = reasons[status] ?? (status >= 400 && status < 500 ? 'invalid' : 'internal');
+  return failed(reason, `the answer is an HTTP status ${status} that is not Whence's`);
+}
+
+// What another attempt may mend.
+const passing = new Set(['overloaded', 'draining', 'unavailable', 'peer_lost', 'peer_reset']);
+
+export const mayPass = (ending) => passing.has(ending.reason);

@@ -1,0 +1,130 @@
+/** Why a stream is over: the same word on every hop. */
+export type Reason =
+  | 'completed'
+  | 'client_gone'
+  | 'user_stop'
+  | 'operator_stop'
+  | 'slow_reader'
+  | 'deadline'
+  | 'draining'
+  | 'peer_reset'
+  | 'peer_lost'
+  | 'overloaded'
+  | 'unavailable'
+  | 'invalid'
+  | 'not_found'
+  | 'unauthenticated'
+  | 'forbidden'
+  | 'engine_failed'
+  | 'internal';
+
+export interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+  total_tokens: number;
+  prompt_tokens_details?: { cached_tokens?: number };
+}
+
+interface EndingOf<R extends Reason> {
+  readonly reason: R;
+  /** The hop where the ending began: the first of the path, or "" where none is known. */
+  readonly origin: string;
+  /** The hops that the ending has crossed, origin first. */
+  readonly path: readonly string[];
+  /** For people. */
+  readonly message: string;
+  /** The field of the request at fault. */
+  readonly param: string | null;
+}
+
+export interface Completed extends EndingOf<'completed'> {
+  /** Why the model stopped. */
+  readonly finish: 'stop' | 'length' | 'tool_calls' | 'content_filter';
+  /** null if the stream was resumed after its usage event. */
+  readonly usage: Usage | null;
+}
+
+export interface Failed extends EndingOf<Exclude<Reason, 'completed'>> {
+  readonly finish: null;
+  readonly usage: Usage | null;
+}
+
+export type Ending = Completed | Failed;
+
+/** An event's id is the cursor after it. Text that a reader was late for comes in one event. */
+export type StreamEvent =
+  | { readonly type: 'delta'; readonly id: string; readonly text: string }
+  | { readonly type: 'usage'; readonly id: string; readonly usage: Usage }
+  | { readonly type: 'end'; readonly id: string; readonly ending: Completed };
+
+/** The ending of a stream that did not complete, or a refusal to make or read one. */
+export class WhenceError extends Error {
+  private constructor();
+  readonly name: 'WhenceError';
+  readonly ending: Failed;
+  readonly reason: Failed['reason'];
+  /** The HTTP status of a refusal. */
+  readonly status: number | undefined;
+  /** When another attempt may be worth it, in ms, if the service said so. */
+  readonly retryAfter: number | undefined;
+}
+
+export interface Message {
+  role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
+  content: string | readonly { type: 'text'; text: string }[] | null;
+  [field: string]: unknown;
+}
+
+/** A body of chat completions, and how it may be left. The service refuses fields that it cannot honour. */
+export interface Request {
+  model: string;
+  messages: readonly Message[];
+  /** What becomes of the stream when nobody reads it. Left out, the service decides. */
+  leave?: 'cancel' | 'detach' | 'drain' | `linger:${string}`;
+  [field: string]: unknown;
+}
+
+export interface Options {
+  /** Such as "https://whence.example"; "" is the page's own. A trailing "/v1" is left out. */
+  baseURL?: string;
+  /** Sent as Authorization: Bearer. */
+  key?: string;
+  /** Instead of the global one. */
+  fetch?: typeof globalThis.fetch;
+  /** For how long, in ms, to try again after a break, without hearing anything new. 60,000 unless told; 0 is not at all. */
+  patience?: number;
+  /** After how long without a byte, in ms, a connection counts as broken. 45,000 unless told: three times what the service
+   * leaves between two comments. */
+  silence?: number;
+}
+
+export class Whence {
+  constructor(options?: Options);
+  /** Makes a stream, and returns its first reader. Throws a WhenceError if it is refused. The signal is the reader's, too. */
+  stream(request: Request, options?: { signal?: AbortSignal; idempotencyKey?: string }): Promise<Stream>;
+  /** Returns another reader, from the event after lastEventId on, or from the first. It asks when it is read. */
+  resume(id: string, options?: { lastEventId?: string; token?: string; signal?: AbortSignal }): Stream;
+}
+
+/**
+ * One reader of one stream. It comes back by itself when its connection breaks, and neither loses nor repeats text.
+ *
+ * The loop ends without an error if, and only if, the stream completed. It throws a WhenceError for any other ending, and the
+ * signal's reason when that is aborted, which leaves the stream, as breaking out of the loop does. After leaving it can be read
+ * on, unless the signal was aborted.
+ */
+export class Stream implements AsyncIterable<StreamEvent> {
+  private constructor();
+  readonly id: string;
+  /** Lets others read the stream, for a time. */
+  readonly token: string | undefined;
+  /** Where this reader is. */
+  readonly lastEventId: string;
+  /** undefined until the reader has it. */
+  readonly ending: Ending | undefined;
+  [Symbol.asyncIterator](): AsyncGenerator<StreamEvent, void, undefined>;
+  /** Reads to the end, and returns all text that this reader has had. Throws as the loop does. */
+  text(): Promise<string>;
+  /** Ends the stream, for all of its readers. Each, this one too, gets the ending user_stop by reading on. */
+  stop(options?: { signal?: AbortSignal }): Promise<void>;
+}

@@ -1,0 +1,134 @@
+// One reader of one stream: its place in the stream, and the loop that comes back to it after every break.
+
+import { Broken } from './exchange.js';
+import { Parser } from './sse.js';
+import { WhenceError, completed, errorObject, foreign } from './ending.js';
+
+export class Stream {
+  #source; // what Whence knows of it
+  #lastEventId;
+  #text = '';
+  #usage = null;
+  #ending;
+  #error; // if the ending is no good one
+  #reading = false;
+
+  constructor(source) {
+    this.#source = source;
+    this.#lastEventId = source.lastEventId;
+  }
+
+  get id() { return this.#source.id; }
+  get token() { return this.#source.token; }
+  get lastEventId() { return this.#lastEventId; }
+  get ending() { return this.#ending; }
+
+  // stop ends the stream, for all of its readers.
+  stop({ signal } = {}) { return this.#source.stop(signal); }
+
+  // text reads to the end, and returns all text since the stream was made or resumed.
+  async text() {
+    for await (const _ of this);
+    return this.#text;
+  }
+
+  // A loop that is left leaves the stream; another one goes on where it was.
+  async *[Symbol.asyncIterator]() {
+    if (this.#reading) throw new TypeError('the stream is being read; resume() makes another reader');
+    this.#reading = true;
+    try {
+      yield* this.#events();
+    } finally {
+      this.#reading = false;
+    }
+    if (this.#error) throw this.#error;
+  }
+
+  async *#events() {
+    const patience = this.#source.patience();
+    let skip = false;
+    while (this.#ending === undefined) {
+      const exchange = this.#source.exchange();
+      let opened;
+      try {
+        const status = await this.#source.open(exchange, skip ? '' : this.#lastEventId);
+        if (status === 204) { // the ending was read, by somebody who has handed on the cursor: it is in the log once more
+          if (skip) throw new Broken('the stream has ended, and its events are not there');
+          skip = true;
+          continue;
+        }
+        if (exchange.type() !== 'text/event-stream') throw new SyntaxError('its type is not text/event-stream');
+        opened = performance.now();
+        const parser = new Parser();
+        for (let bytes; this.#ending === undefined && (bytes = await exchange.read()) !== undefined;) {
+          const frames = parser.push(bytes);
+          patience.retry = parser.retry ?? patience.retry;
+          for (const frame of frames) {
+            if (this.#ending !== undefined) break;
+            this.#source.signal?.throwIfAborted();
+            patience.calm();
+            const event = this.#take(frame, skip);
+            if (event) yield event;
+          }
+        }
+        if (this.#ending === undefined) throw new Broken('the connection ended before the stream');
+      } catch (err) {
+        exchange.close();
+        await this.#mend(err, patience, opened);
+      } finally {
+        exchange.close();
+      }
+    }
+  }
+
+  // mend waits until it is worth trying again. What cannot be mended is the ending, unless it is the reader's own doing.
+  async #mend(err, patience, opened) {
+    try {
+      if (!(err instanceof Broken)) throw err;
+      if (opened !== undefined) patience.held(performance.now() - opened);
+      await patience.wait(err, this.#source.signal);
+    } catch (last) {
+      const failure = foreign(last);
+      if (!(failure instanceof WhenceError)) throw failure;
+      this.#fail(failure);
+    }
+  }
+
+  #fail(error) {
+    this.#error = error;
+    this.#ending = error.ending;
+  }
+
+  // take returns the event of a frame, if it is one for the reader. Where text is skipped it has been read.
+  #take({ id, event, data }, skip) {
+    if (!known.has(event)) return undefined; // of a later version
+    const value = parse(event, data);
+    if (!skip) this.#lastEventId = id;
+    switch (event) {
+      case 'delta':
+        if (skip) return undefined;
+        this.#text += value.text;
+        return { type: 'delta', id, text: value.text };
+      case 'usage':
+        this.#usage = value;
+        return skip ? undefined : { type: 'usage', id, usage: value };
+      case 'end':
+        this.#ending = completed(value, this.#usage);
+        return { type: 'end', id, ending: this.#ending };
+      case 'error':
+        this.#fail(new WhenceError({ ...value, usage: this.#usage }));
+    }
+    return undefined; // the error is thrown once the connection is closed
+  }
+}
+
+const known = new Set(['delta', 'usage', 'end', 'error']);
+
+// parse reads the data of an event, strictly in what is needed.
+function parse(event, data) {
+  let value = JSON.parse(data);
+  if (event === 'error') value = errorObject(value);
+  const good = event === 'delta' ? typeof value?.text === 'string' : typeof value === 'object' && value !== null;
+  if (!good) throw new SyntaxError(`an event ${event} has other data`);
+  return value;
+}

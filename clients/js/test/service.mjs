@@ -1,0 +1,58 @@
+// A service that says what a test tells it to, over real connections.
+
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+
+// serve answers each request with the next of answers, then with the last one again and again. An answer is a function of
+// request and response, or what say, json and cut return.
+export async function serve(t, ...answers) {
+  const requests = [];
+  const server = createServer(async (request, response) => {
+    let body = '';
+    for await (const part of request) body += part;
+    const at = Math.min(requests.length, answers.length - 1);
+    requests.push({ method: request.method, url: request.url, headers: request.headers, body, at: performance.now() });
+    await answers[at](response);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    return new Promise((closed) => server.close(closed));
+  });
+  return { baseURL: `http://127.0.0.1:${server.address().port}`, requests, server };
+}
+
+export const made = { id: 'str-1', events: '/v1/streams/str-1/events', read_token: 'tok', resumable: false };
+
+export const json = (status, body, headers = {}) => (response) => {
+  response.writeHead(status, { 'Content-Type': 'application/json', ...headers });
+  response.end(typeof body === 'string' ? body : JSON.stringify(body));
+};
+
+export const refusal = (status, code, more = {}, headers = {}) =>
+  json(status, { error: { message: `it is ${code}`, type: 'x', param: null, code, path: ['chat-service', 'api-service'], ...more } }, headers);
+
+export const cut = (response) => response.destroy();
+
+const events = (response) => response.writeHead(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
+
+// say sends text as events, then ends the body as bodies end.
+export const say = (text) => (response) => events(response).end(text);
+
+// sayAndCut sends text as events, then cuts the connection.
+export const sayAndCut = (text) => (response) => {
+  events(response).write(text, () => response.destroy());
+};
+
+// sayAndWait sends text as events, and no more.
+export const sayAndWait = (text) => (response) => {
+  events(response).write(text);
+};
+
+export const delta = (seq, text) => `id: e.${seq}\nevent: delta\ndata: ${JSON.stringify({ text })}\n\n`;
+export const retry = 'retry: 60\n\n';
+export const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
+export const end = (seq) => `id: e.${seq}\nevent: usage\ndata: ${JSON.stringify(usage)}\n\n`
+  + `id: e.${seq + 1}\nevent: end\ndata: {"reason":"completed","finish":"stop","path":["llm-worker/0","chat-service","api-service"]}\n\n`;
+export const error = (seq, code) => `id: e.${seq}\nevent: error\ndata: {"error":{"message":"why","type":"x","param":null,"code":"${code}","path":["client","api-service"]}}\n\n`;
