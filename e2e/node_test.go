@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -23,13 +24,21 @@ func nodeTest(t *testing.T, dir string, env ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
 	defer cancel()
 	install(ctx, t, npm, dir)
+	if out, err := runNode(ctx, node, dir, env...); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// runNode runs the Node tests of a directory whose packages are there.
+func runNode(ctx context.Context, node, dir string, env ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, node, "--test")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Errorf("%v: %v\n%s", cmd, err, out)
+		err = fmt.Errorf("%v: %w", cmd, err)
 	}
+	return out, err
 }
 
 var installing sync.Mutex

@@ -6,28 +6,12 @@
 // CHROMIUM is the browser's executable; without it chromium is looked up on PATH.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { after, afterEach, before, beforeEach, describe } from 'node:test';
 import { chromium } from 'playwright-core';
+import { executable, flags } from './chromium.mjs';
 
 export const base = process.env.WHENCE_URL;
 export const story = 'Tell me a long story about a fox in the harbor.';
-const flags = [
-  '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
-  '--disable-component-update', '--disable-sync',
-];
-
-function executable() {
-  if (process.env.CHROMIUM) return process.env.CHROMIUM;
-  for (const name of ['chromium', 'chromium-browser', 'google-chrome']) {
-    try {
-      return execFileSync('sh', ['-c', `command -v ${name}`], { encoding: 'utf8' }).trim();
-    } catch {
-      // not this one
-    }
-  }
-  throw new Error('no chromium on PATH: set CHROMIUM to its executable');
-}
 
 // inBrowser describes tests, each with a page of its own in at.page, opened at the chat. A page that complains on its console,
 // that throws, that loses a request or asks another host fails its test.
