@@ -1,0 +1,160 @@
+// Package client reads streams of a Whence over HTTP: for services that call one, where a connection may break and the answer
+// must not.
+//
+// A stream that a Client makes lives on the service, not on a connection. A reader whose connection breaks, or falls silent,
+// comes back to where it was, and neither loses nor repeats text; it gives up when its patience ends. A stream is read to one
+// ending: who ended it, why, and along which path. All errors are *streamerr.Error.
+//
+// Callers that speak gRPC have the same endings from chat-service, without the text's log, through package pkg/rpc.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Options are what a Client may be told. The zero value works.
+type Options struct {
+	Key      string        // sent as Authorization: Bearer
+	HTTP     *http.Client  // nil is http.DefaultClient. Its Timeout, if any, is a break, after which a reader comes back
+	Patience time.Duration // how long to try again without hearing anything new; 0 is DefaultPatience, less than 0 not at all
+	Silence  time.Duration // without a byte until a connection counts as broken; 0 is DefaultSilence
+}
+
+// Defaults of Options.
+const (
+	DefaultPatience = time.Minute
+	DefaultSilence  = 45 * time.Second // three times what the service leaves between two comments
+)
+
+// A Client makes streams, and finds them again. It is safe for concurrent use.
+type Client struct {
+	base    string
+	options Options
+}
+
+// New returns a client of the service at baseURL, such as "http://127.0.0.1:8080". A trailing "/v1" is left out.
+func New(baseURL string, o Options) (*Client, error) {
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, streamerr.InvalidParam("baseURL", "%.64q is no address of a service; one is http://host:port", baseURL)
+	}
+	if o.HTTP == nil {
+		o.HTTP = http.DefaultClient
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
+	if o.Silence <= 0 {
+		o.Silence = DefaultSilence
+	}
+	return &Client{base: strings.TrimSuffix(strings.TrimRight(baseURL, "/"), "/v1"), options: o}, nil
+}
+
+// Stream makes a stream. An attempt whose answer is lost is repeated under the same key, and makes no second one.
+func (c *Client) Stream(ctx context.Context, req Request) (*Stream, error) {
+	body, err := req.body()
+	if err != nil {
+		return nil, err
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "Idempotency-Key": {req.Key}}
+	if req.Key == "" {
+		header.Set("Idempotency-Key", rand.Text())
+	}
+	if req.Leave != "" {
+		header.Set("X-Leave", req.Leave)
+	}
+	answer, err := c.ask(ctx, call{http.MethodPost, "/v1/streams", header, body})
+	if err != nil {
+		return nil, err
+	}
+	var made struct {
+		ID    string
+		Token string `json:"read_token"`
+	}
+	if err := json.Unmarshal(answer, &made); err != nil || made.ID == "" {
+		return nil, foreign("the answer names no stream", err)
+	}
+	return &Stream{client: c, id: made.ID, token: made.Token}, nil
+}
+
+// A Cursor is a place in a stream. The zero value is its beginning.
+type Cursor struct {
+	Last  string // id of the last event that was read
+	Token string // lets who has not made the stream read it; not needed with the Key that made it
+}
+
+// Resume returns another reader of a stream that somebody has made, from a cursor on. It asks the service when it is read.
+func (c *Client) Resume(id string, from Cursor) *Stream {
+	return &Stream{client: c, id: id, token: from.Token, last: from.Last}
+}
+
+// stop ends a stream. One that has ended is what was wanted.
+func (c *Client) stop(ctx context.Context, id string) error {
+	_, err := c.ask(ctx, call{method: http.MethodDelete, path: "/v1/streams/" + url.PathEscape(id)})
+	if errors.Is(err, streamerr.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// A call is a request that may be sent more than once.
+type call struct {
+	method, path string
+	header       http.Header
+	body         []byte
+}
+
+// ask sends a call until it is answered, and returns the answer's body.
+func (c *Client) ask(ctx context.Context, what call) ([]byte, error) {
+	p := newPatience(c.options.Patience)
+	for {
+		answer, err := c.once(ctx, what)
+		if err == nil {
+			return answer, nil
+		}
+		if err := p.wait(ctx, err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, what call) ([]byte, error) {
+	x, err := c.send(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	defer x.close()
+	return x.whole()
+}
+
+// request returns the request of a call.
+func (c *Client) request(ctx context.Context, what call) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, what.method, c.base+what.path, bytes.NewReader(what.body))
+	if err != nil {
+		return nil, &streamerr.Error{Reason: streamerr.Invalid, Cause: err}
+	}
+	if what.header != nil {
+		req.Header = what.header.Clone()
+	}
+	if c.options.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.options.Key)
+	}
+	for name, values := range req.Header {
+		for _, value := range values {
+			if strings.ContainsAny(value, "\r\n\x00") { // which the transport would refuse, as if the connection had broken
+				return nil, streamerr.InvalidParam(name, "%s is %.64q, which no header can be", name, value)
+			}
+		}
+	}
+	return req, nil
+}

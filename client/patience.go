@@ -1,0 +1,79 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// firstRetry is how long to wait after a first failure until the service says so itself.
+	firstRetry = time.Second
+	// longestRetry bounds waits, unless the service asks for a longer one. A connection that held for longer was none of trouble.
+	longestRetry = 10 * time.Second
+	// shortestRetry bounds them from below, whatever the service asks for.
+	shortestRetry = 50 * time.Millisecond
+)
+
+// A broken exchange says nothing of the stream: it may be tried again. cause is what it is if that is not done.
+type broken struct{ cause *streamerr.Error }
+
+func (b *broken) Error() string { return b.cause.Error() }
+
+// A patience says how long to wait before the next attempt, and when to give up.
+type patience struct {
+	total    time.Duration
+	retry    time.Duration
+	failures int       // in a row
+	since    time.Time // when the row began
+}
+
+func newPatience(total time.Duration) *patience { return &patience{total: total, retry: firstRetry} }
+
+// calm ends a row of failures.
+func (p *patience) calm() { p.failures = 0 }
+
+// wait waits after a failure: ever longer, and never as long as others that wait for the same. It returns why there is to be no
+// other attempt, or nil.
+func (p *patience) wait(ctx context.Context, err error) error {
+	b, ok := errors.AsType[*broken](err)
+	if !ok {
+		return streamerr.As(err)
+	}
+	now := time.Now()
+	if p.failures == 0 {
+		p.since = now
+	}
+	delay := max(p.retry, shortestRetry)
+	delay = max(delay, min(delay<<min(p.failures, 10), longestRetry))
+	delay = max(delay, b.cause.RetryAfter)
+	delay += rand.N(delay/2 + 1)
+	p.failures++
+	if now.Add(delay).Sub(p.since) > p.total {
+		given := *b.cause
+		given.Message = fmt.Sprintf("%s; attempt %d, %v after the first", b.cause.Text(), p.failures, now.Sub(p.since).Round(time.Millisecond))
+		return &given
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return left(ctx)
+	}
+}
+
+// left is the error of a reader that leaves, by the end of its context.
+func left(ctx context.Context) *streamerr.Error {
+	cause := context.Cause(ctx)
+	reason := streamerr.ClientGone
+	if errors.Is(cause, context.DeadlineExceeded) {
+		reason = streamerr.Deadline
+	}
+	return &streamerr.Error{Reason: reason, Path: streamerr.NewPath("client"), Message: "the reader has left: " + cause.Error(), Cause: cause}
+}

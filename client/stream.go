@@ -1,0 +1,256 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Kind is what an Event says.
+type Kind string
+
+// The kinds of events.
+const (
+	Delta Kind = "delta" // Text
+	Used  Kind = "usage" // Usage
+	End   Kind = "end"   // Ending; it completed
+)
+
+// An Event is a part of a stream. Text that a reader was late for comes in one event.
+type Event struct {
+	Kind   Kind
+	ID     string // the cursor after it
+	Text   string
+	Usage  *Usage
+	Ending *Ending
+}
+
+// Usage counts tokens.
+type Usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+}
+
+// An Ending is why a stream is over.
+type Ending struct {
+	Reason streamerr.Reason
+	Path   streamerr.Path   // hops crossed, origin first
+	Finish string           // why the model stopped: "stop", "length"; "" unless the stream completed
+	Usage  *Usage           // nil if the reader had no such event
+	Err    *streamerr.Error // nil if the stream completed
+}
+
+// A Stream is one reader of one stream. It is for one goroutine, but for ID, Token and Stop.
+type Stream struct {
+	client    *Client
+	id, token string
+	reading   atomic.Bool
+
+	last   string
+	usage  *Usage
+	ending *Ending
+}
+
+// ID returns the stream's id.
+func (s *Stream) ID() string { return s.id }
+
+// Cursor returns where the reader is, for Resume.
+func (s *Stream) Cursor() Cursor { return Cursor{Last: s.last, Token: s.token} }
+
+// Ending returns why the stream is over, or nil while the reader does not know.
+func (s *Stream) Ending() *Ending { return s.ending }
+
+// Stop ends the stream, for all of its readers. Each, this one too, gets the ending USER_STOP by reading on.
+func (s *Stream) Stop(ctx context.Context) error { return s.client.stop(ctx, s.id) }
+
+// Text reads to the end, and returns what it has read.
+func (s *Stream) Text(ctx context.Context) (string, error) {
+	var text strings.Builder // bounded by what the service keeps of a stream
+	for e, err := range s.Events(ctx) {
+		if err != nil {
+			return text.String(), err
+		}
+		text.WriteString(e.Text)
+	}
+	return text.String(), nil
+}
+
+// Events reads on from where the reader is. Any ending but a completed one is an error, and the last pair. To break out of the
+// loop, or to end ctx, is to leave the stream, which does not end it, unless that is its policy; it can be read on.
+func (s *Stream) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if !s.reading.CompareAndSwap(false, true) {
+			yield(Event{}, streamerr.New(streamerr.Invalid, "the stream is being read; Resume makes another reader"))
+			return
+		}
+		defer s.reading.Store(false)
+		r := reading{Stream: s, patience: newPatience(s.client.options.Patience), yield: yield}
+		if s.ending == nil && !r.run(ctx) {
+			return
+		}
+		if s.ending.Err != nil {
+			yield(Event{}, s.ending.Err)
+		}
+	}
+}
+
+// A reading is one loop over a stream.
+type reading struct {
+	*Stream
+	patience *patience
+	yield    func(Event, error) bool
+	skip     bool // the reader has had all text: only the ending is wanted
+}
+
+// errStopped ends a reading whose loop is left.
+var errStopped = errors.New("the loop is left")
+
+// run reads until there is an ending; it returns false if there is none, and nothing more to yield.
+func (r *reading) run(ctx context.Context) bool {
+	for r.ending == nil {
+		err := r.connection(ctx)
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, errStopped):
+			return false
+		}
+		if err = r.patience.wait(ctx, err); err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			r.yield(Event{}, err)
+			return false
+		}
+		r.fail(streamerr.As(err))
+	}
+	return true
+}
+
+// connection reads events from one connection. Its error is never nil unless there is an ending, or another way to it.
+func (r *reading) connection(ctx context.Context) error {
+	what := call{http.MethodGet, "/v1/streams/" + url.PathEscape(r.id) + "/events", http.Header{"Accept": {"text/event-stream"}}, nil}
+	if r.token != "" {
+		what.path += "?token=" + url.QueryEscape(r.token)
+	}
+	if r.last != "" && !r.skip {
+		what.header.Set("Last-Event-ID", r.last)
+	}
+	x, err := r.client.send(ctx, what)
+	if err != nil {
+		return err
+	}
+	defer x.close()
+	if x.resp.StatusCode == http.StatusNoContent && !r.skip { // whoever handed on the cursor has read the ending; it is in the log once more
+		r.skip = true
+		return nil
+	}
+	if kind, _, _ := mime.ParseMediaType(x.resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		return foreign("the answer is no event stream", nil)
+	}
+	opened := time.Now()
+	in := newSSE(x.resp.Body)
+	for r.ending == nil {
+		f, err := in.next()
+		if in.told {
+			r.patience.retry = in.retry
+		}
+		if err != nil {
+			if time.Since(opened) > longestRetry {
+				r.patience.calm()
+			}
+			return unfinished(err)
+		}
+		r.patience.calm()
+		if err := r.take(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfinished is what an error in the middle of a stream means.
+func unfinished(err error) error {
+	switch {
+	case errors.Is(err, io.EOF):
+		return &broken{&streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(service), Message: "the connection ended before the stream", Cause: err}}
+	case errors.Is(err, errLarge):
+		return foreign(err.Error(), err)
+	default:
+		return err
+	}
+}
+
+func (r *reading) fail(err *streamerr.Error) {
+	r.ending = &Ending{Reason: err.Reason, Path: err.Path, Usage: r.usage, Err: err}
+}
+
+// take yields the event of a frame, if there is one for the reader.
+func (r *reading) take(f frame) error {
+	e, err := r.parse(f)
+	if err != nil || e.Kind == "" {
+		return err
+	}
+	if r.skip {
+		e.ID = r.last
+	}
+	r.last = e.ID
+	if r.skip && e.Kind != End {
+		return nil
+	}
+	if !r.yield(e, nil) {
+		return errStopped
+	}
+	return nil
+}
+
+// parse reads the data of an event, strictly in what is needed. An error event, and one of a later version, is no Event.
+func (r *reading) parse(f frame) (e Event, err error) {
+	e.ID = f.id
+	var bad error
+	switch f.event {
+	case string(Delta):
+		var d struct{ Text *string }
+		if bad = json.Unmarshal(f.data, &d); bad == nil && d.Text != nil {
+			e.Kind, e.Text = Delta, *d.Text
+			return e, nil
+		}
+	case string(Used):
+		var u *Usage
+		if bad = json.Unmarshal(f.data, &u); bad == nil && u != nil {
+			r.usage = u
+			e.Kind, e.Usage = Used, u
+			return e, nil
+		}
+	case string(End):
+		var d struct {
+			Reason, Finish string
+			Path           []string
+		}
+		if bad = json.Unmarshal(f.data, &d); bad == nil && streamerr.ParseReason(d.Reason) == streamerr.Completed {
+			r.ending = &Ending{Reason: streamerr.Completed, Path: streamerr.NewPath(d.Path...), Finish: d.Finish, Usage: r.usage}
+			e.Kind, e.Ending = End, r.ending
+			return e, nil
+		}
+	case "error":
+		if failure, ok := streamerr.ParseJSON(f.data); ok {
+			r.last = f.id
+			r.fail(failure)
+			return Event{}, nil
+		}
+	default:
+		return Event{}, nil
+	}
+	return Event{}, foreign("an event "+f.event+" has other data", bad)
+}

@@ -1,0 +1,372 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An asked is a request as the service had it.
+type asked struct {
+	method, url, body string
+	header            http.Header
+	at                time.Time
+}
+
+// A service answers each request with the next of its answers, then with the last one again and again.
+type service struct {
+	*httptest.Server
+	mu      sync.Mutex
+	asked   []asked
+	answers []http.HandlerFunc
+}
+
+func serve(t *testing.T, answers ...http.HandlerFunc) *service {
+	t.Helper()
+	s := &service{answers: answers}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	s.mu.Lock()
+	answer := s.answers[min(len(s.asked), len(s.answers)-1)]
+	s.asked = append(s.asked, asked{r.Method, r.URL.String(), string(body), r.Header, time.Now()})
+	s.mu.Unlock()
+	answer(w, r)
+}
+
+func (s *service) requests() []asked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// client returns a client of the service.
+func (s *service) client(t *testing.T, o client.Options) *client.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	o.HTTP = &http.Client{Transport: transport}
+	c, err := client.New(s.URL+"/v1/", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func answer(status int, body string, header ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func refusal(reason streamerr.Reason, header ...string) http.HandlerFunc {
+	e := &streamerr.Error{Reason: reason, Path: streamerr.NewPath("chat-service", "api-service"), Param: "p", Message: "why"}
+	return answer(reason.HTTPStatus(), string(e.JSON()), header...)
+}
+
+func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// say sends events, and ends the body as bodies end.
+func say(text string) http.HandlerFunc { return answer(200, text, "Content-Type", "text/event-stream") }
+
+// sayAndCut sends events, then cuts the connection.
+func sayAndCut(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		say(text)(w, r)
+		w.(http.Flusher).Flush()
+		cut(w, r)
+	}
+}
+
+// sayAndWait sends events, and no more until the client has gone.
+func sayAndWait(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		say(text)(w, r)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+}
+
+const (
+	retry = "retry: 20\n\n"
+	made  = `{"id":"str-1","events":"/v1/streams/str-1/events","read_token":"tok"}`
+)
+
+func delta(seq int, text string) string {
+	b, _ := json.Marshal(text)
+	return fmt.Sprintf("id: e.%d\nevent: delta\ndata: {\"text\":%s}\n\n", seq, b)
+}
+
+func used(seq int) string {
+	return fmt.Sprintf("id: e.%d\nevent: usage\ndata: {\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}\n\n", seq)
+}
+
+func end(seq int) string {
+	return used(seq) + fmt.Sprintf("id: e.%d\nevent: end\ndata: {\"reason\":\"completed\",\"finish\":\"stop\",\"path\":[\"engine\",\"api-service\"]}\n\n", seq+1)
+}
+
+func failure(seq int, reason streamerr.Reason) string {
+	e := &streamerr.Error{Reason: reason, Path: streamerr.NewPath("client", "api-service"), Message: "why"}
+	return fmt.Sprintf("id: e.%d\nevent: error\ndata: %s\n\n", seq, e.JSON())
+}
+
+func ask() client.Request {
+	return client.Request{Model: "m", Messages: []client.Message{{Role: "user", Content: "hi"}}, Temperature: new(0.0), Extra: map[string]any{"seed": 7}, Leave: "linger:30s"}
+}
+
+func TestStreamIsMadeReadAndEndsOnce(t *testing.T) {
+	s := serve(t, answer(201, made), say(retry+delta(1, "one ")+delta(2, "two")+end(3)))
+	stream, err := s.client(t, client.Options{Key: "k"}).Stream(t.Context(), ask())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for e, err := range stream.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(e.Kind)+" "+e.ID+" "+e.Text)
+	}
+	if want := "delta e.1 one , delta e.2 two, usage e.3 , end e.4 "; strings.Join(got, ", ") != want {
+		t.Error(got)
+	}
+	ending := stream.Ending()
+	if ending.Reason != streamerr.Completed || ending.Path.String() != "engine > api-service" || ending.Finish != "stop" || ending.Usage.Total != 7 || ending.Err != nil {
+		t.Errorf("%+v", ending)
+	}
+	if text, err := stream.Text(t.Context()); text != "" || err != nil {
+		t.Error(text, err)
+	}
+	all := s.requests()
+	if post := all[0]; post.body != `{"messages":[{"role":"user","content":"hi"}],"model":"m","seed":7,"temperature":0}` ||
+		post.header.Get("X-Leave") != "linger:30s" || post.header.Get("Idempotency-Key") == "" || post.header.Get("Authorization") != "Bearer k" {
+		t.Error(post)
+	}
+	if all[1].url != "/v1/streams/str-1/events?token=tok" || len(all) != 2 {
+		t.Error(all)
+	}
+}
+
+func TestTextIsTheSameWhereverItIsCut(t *testing.T) {
+	parts := []string{delta(1, "o🌙e "), delta(2, "two "), delta(3, "three"), used(4), strings.TrimPrefix(end(4), used(4))}
+	whole := retry + strings.Join(parts, "")
+	var cuts sync.WaitGroup
+	defer cuts.Wait()
+	for at := len(retry); at < len(whole); at++ { // before retry, the wait would be a second
+		cuts.Go(func() {
+			s := serve(t, sayAndCut(whole[:at]), func(w http.ResponseWriter, r *http.Request) {
+				_, digits, _ := strings.Cut(r.Header.Get("Last-Event-ID"), ".")
+				seq, _ := strconv.Atoi(digits)
+				say(retry+strings.Join(parts[seq:], ""))(w, r)
+			})
+			stream := s.client(t, client.Options{}).Resume("str-1", client.Cursor{})
+			text, err := stream.Text(t.Context())
+			if text != "o🌙e two three" || err != nil || stream.Ending().Usage == nil || len(s.requests()) != 2 {
+				t.Errorf("cut at %d: %q %v %+v", at, text, err, stream.Ending())
+			}
+		})
+	}
+}
+
+func TestLostAnswerIsAskedForUnderTheSameKey(t *testing.T) {
+	s := serve(t, cut, refusal(streamerr.Draining), answer(200, made))
+	stream, err := s.client(t, client.Options{}).Stream(t.Context(), client.Request{Key: "mine"})
+	if err != nil || stream.ID() != "str-1" {
+		t.Fatal(err)
+	}
+	for _, r := range s.requests() {
+		if r.header.Get("Idempotency-Key") != "mine" {
+			t.Error(r.header)
+		}
+	}
+}
+
+func TestBreaksAreWaitedOutLongerEachTime(t *testing.T) {
+	s := serve(t, sayAndCut("retry: 200\n\n"+delta(1, "a")), cut, say(delta(1, "")+end(2)))
+	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{Last: "e.0"})
+	if text, err := stream.Text(t.Context()); text != "a" || err != nil {
+		t.Fatal(text, err)
+	}
+	all := s.requests()
+	for i, least := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond} {
+		if waited := all[i+1].at.Sub(all[i].at); waited < least {
+			t.Errorf("wait %d: %v", i, waited)
+		}
+		if want := []string{"e.0", "e.1", "e.1"}[i]; all[i].header.Get("Last-Event-ID") != want {
+			t.Error(all[i].header)
+		}
+	}
+}
+
+func TestSilenceAndEarlyEndsAreBreaks(t *testing.T) {
+	s := serve(t, say(retry+delta(1, "a")), sayAndWait(retry+delta(2, "b")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, say(retry+end(3)))
+	text, err := s.client(t, client.Options{Silence: 200 * time.Millisecond}).Resume("x", client.Cursor{}).Text(t.Context())
+	if text != "ab" || err != nil || len(s.requests()) != 4 {
+		t.Error(text, err)
+	}
+}
+
+func TestPatienceEndsWithATypedEnding(t *testing.T) {
+	s := serve(t, sayAndCut(retry+delta(1, "a")), cut)
+	stream := s.client(t, client.Options{Patience: 300 * time.Millisecond}).Resume("x", client.Cursor{})
+	for range 2 {
+		_, err := stream.Text(t.Context())
+		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.PeerLost || e.Path.String() != "api-service" || stream.Ending().Err != e {
+			t.Errorf("%v %+v", err, stream.Ending())
+		}
+	}
+}
+
+func TestFailureIsReadWithAllThereIsToKnow(t *testing.T) {
+	s := serve(t, say(retry+delta(1, "part")+failure(2, streamerr.UserStop)+delta(3, "never")))
+	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
+	text, err := stream.Text(t.Context())
+	if text != "part" || !errors.Is(err, streamerr.UserStop) || err.Error() != "user stop: why [client > api-service]" || stream.Ending().Path.Origin() != "client" {
+		t.Error(text, err)
+	}
+}
+
+func TestRefusalsAreTypedAndFinal(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		want   streamerr.Reason
+	}{
+		"invalid":      {refusal(streamerr.Invalid), streamerr.Invalid},
+		"deadline":     {refusal(streamerr.Deadline), streamerr.Deadline},
+		"a proxy":      {answer(404, "<html>"), streamerr.NotFound},
+		"a teapot":     {answer(418, `{"error":"tea"}`), streamerr.Invalid},
+		"a page":       {answer(200, "<html>", "Content-Type", "text/html"), streamerr.Internal},
+		"a flood":      {answer(201, strings.Repeat(" ", 2<<20)), streamerr.Internal},
+		"half JSON":    {say("id: e.1\nevent: delta\ndata: {\"tex\n\n"), streamerr.Internal},
+		"no text":      {say("id: e.1\nevent: delta\ndata: {}\n\n"), streamerr.Internal},
+		"no usage":     {say("id: e.1\nevent: usage\ndata: null\n\n"), streamerr.Internal},
+		"no reason":    {say("id: e.1\nevent: end\ndata: {}\n\n"), streamerr.Internal},
+		"no error":     {say("id: e.1\nevent: error\ndata: null\n\n"), streamerr.Internal},
+		"endless":      {say("data: " + strings.Repeat("x", 5<<20)), streamerr.Internal},
+		"another time": {refusal(streamerr.Overloaded, "Retry-After", "3600"), streamerr.Overloaded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, c.answer)
+			whence := s.client(t, client.Options{})
+			_, err := whence.Resume("x", client.Cursor{}).Text(t.Context())
+			if _, ok := errors.AsType[*streamerr.Error](err); !ok || !errors.Is(err, c.want) || len(s.requests()) != 1 {
+				t.Errorf("read %d times: %v", len(s.requests()), err)
+			}
+			if _, err := whence.Stream(t.Context(), ask()); !errors.Is(err, c.want) && !errors.Is(err, streamerr.Internal) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestLaterVersionsMaySayMore(t *testing.T) {
+	s := serve(t, say("id: e.1\nevent: mood\ndata: good\n\n"+delta(2, "a")+end(3)))
+	if text, err := s.client(t, client.Options{}).Resume("x", client.Cursor{}).Text(t.Context()); text != "a" || err != nil {
+		t.Error(text, err)
+	}
+}
+
+func TestCursorOfTheEndingBringsTheEndingAlone(t *testing.T) {
+	s := serve(t, answer(204, ""), say(delta(1, "a")+end(2)))
+	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{Last: "e.3"})
+	if text, err := stream.Text(t.Context()); text != "" || err != nil || stream.Ending().Usage == nil {
+		t.Error(text, err)
+	}
+}
+
+func TestLoopThatIsLeftCanBeGoneOnWith(t *testing.T) {
+	s := serve(t, sayAndWait(delta(1, "a")+delta(2, "b")), say(delta(2, "b")+end(3)))
+	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
+	for range stream.Events(t.Context()) {
+		for _, err := range stream.Events(t.Context()) {
+			if !errors.Is(err, streamerr.Invalid) {
+				t.Error("two loops at once:", err)
+			}
+		}
+		break
+	}
+	if stream.Ending() != nil || stream.Cursor().Last != "e.1" {
+		t.Error(stream.Ending(), stream.Cursor())
+	}
+	if text, err := stream.Text(t.Context()); text != "b" || err != nil {
+		t.Error(text, err)
+	}
+}
+
+func TestContextLeavesTheStream(t *testing.T) {
+	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := serve(t, hang).client(t, client.Options{}).Stream(short, ask()); !errors.Is(err, streamerr.Deadline) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	enough := errors.New("enough")
+	for _, first := range []http.HandlerFunc{sayAndWait(delta(1, "a")), sayAndCut("retry: 30000\n\n" + delta(1, "a"))} {
+		stream := serve(t, first).client(t, client.Options{}).Resume("x", client.Cursor{})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		n := 0
+		for _, err := range stream.Events(ctx) {
+			if n++; n == 1 {
+				time.AfterFunc(50*time.Millisecond, func() { cancel(enough) })
+			} else if !errors.Is(err, streamerr.ClientGone) || !errors.Is(err, enough) {
+				t.Error(err)
+			}
+		}
+		if n != 2 || stream.Ending() != nil {
+			t.Error(n, stream.Ending())
+		}
+	}
+}
+
+func TestStopIsAskedForUntilItIsHeard(t *testing.T) {
+	s := serve(t, cut, answer(202, "{}"), refusal(streamerr.NotFound), refusal(streamerr.Forbidden))
+	stream := s.client(t, client.Options{Key: "k"}).Resume("str/1", client.Cursor{})
+	for range 2 { // heard; has ended
+		if err := stream.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := stream.Stop(t.Context()); !errors.Is(err, streamerr.Forbidden) {
+		t.Error(err)
+	}
+	for _, r := range s.requests() {
+		if r.method != http.MethodDelete || r.url != "/v1/streams/str%2F1" || r.header.Get("Authorization") != "Bearer k" {
+			t.Error(r)
+		}
+	}
+}
+
+func TestBadInputIsRefusedAtOnce(t *testing.T) {
+	for _, url := range []string{"", "nowhere", "ftp://x", "http://", "http://%zz"} {
+		if _, err := client.New(url, client.Options{}); !errors.Is(err, streamerr.Invalid) {
+			t.Error(url, err)
+		}
+	}
+	s := serve(t, answer(500, "must not be asked"))
+	for _, req := range []client.Request{{Leave: "a\nb"}, {Key: "a\rb"}, {Extra: map[string]any{"f": func() {}}}} {
+		if _, err := s.client(t, client.Options{}).Stream(t.Context(), req); !errors.Is(err, streamerr.Invalid) || len(s.requests()) != 0 {
+			t.Error(err)
+		}
+	}
+}
