@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/client"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// caller returns a Go client of a service.
+func caller(t *testing.T, url string, o client.Options) *client.Client {
+	t.Helper()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	o.HTTP = &http.Client{Transport: transport}
+	c, err := client.New(url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// storyOf makes a stream that tells the long story.
+func storyOf(t *testing.T, c *client.Client, leave string) *client.Stream {
+	t.Helper()
+	s, err := c.Stream(t.Context(), client.Request{Model: model, Messages: []client.Message{{Role: "user", Content: long}}, Temperature: new(0.0), Leave: leave})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// spoken is the text of a stream that must complete.
+func spoken(t *testing.T, s *client.Stream) string {
+	t.Helper()
+	text, err := s.Text(t.Context())
+	if err != nil || s.Ending() == nil || s.Ending().Reason != streamerr.Completed {
+		t.Errorf("%v after %q", err, text)
+	}
+	return text
+}
+
+// begun reads the first event of a stream.
+func begun(t *testing.T, s *client.Stream) *client.Stream {
+	t.Helper()
+	for _, err := range s.Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	return s
+}
+
+func TestGoClientReadsOnWhereItWasCut(t *testing.T) {
+	eachTopology(t, flags{worker: []string{"--pace", "60"}}, func(t *testing.T, w *whence) {
+		direct := caller(t, w.url(""), client.Options{})
+		undisturbed := storyOf(t, direct, "")
+		whole := spoken(t, undisturbed)
+		proxy := cutting(t, w.api, cuts, 3)
+		s := storyOf(t, caller(t, proxy.url(), client.Options{}), "")
+		if text := spoken(t, s); text != whole || !reflect.DeepEqual(s.Ending(), undisturbed.Ending()) {
+			t.Errorf("%q, %+v\nundisturbed %q, %+v", text, s.Ending(), whole, undisturbed.Ending())
+		}
+		if left := proxy.uncut(); left > 0 {
+			t.Errorf("%d of %d connections were not cut", left, cuts)
+		}
+		late := direct.Resume(s.ID(), s.Cursor())
+		if text := spoken(t, late); text != "" || !reflect.DeepEqual(late.Ending(), s.Ending()) {
+			t.Errorf("%q, %+v", text, late.Ending())
+		}
+		w.idle(t)
+	})
+}
+
+func TestGoClientsReadersAreOfOneStream(t *testing.T) {
+	t.Parallel()
+	w := run(t, allInOne, flags{worker: []string{"--pace", "200"}})
+	c := caller(t, w.url(""), client.Options{})
+	s := storyOf(t, c, "linger:10s")
+	var texts [3]string
+	var reading sync.WaitGroup
+	for i := range texts {
+		reading.Go(func() { texts[i] = spoken(t, begun(t, c.Resume(s.ID(), s.Cursor()))) })
+	}
+	reading.Wait()
+	if texts[0] == "" || texts[0] != texts[1] || texts[1] != texts[2] {
+		t.Errorf("%q", texts)
+	}
+
+	s = begun(t, storyOf(t, c, ""))
+	other := begun(t, c.Resume(s.ID(), s.Cursor()))
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, reader := range []*client.Stream{s, other} {
+		if _, err := reader.Text(t.Context()); !errors.Is(err, streamerr.UserStop) || reader.Ending().Path.String() != "client > api-service" {
+			t.Errorf("%v, %+v", err, reader.Ending())
+		}
+	}
+
+	s = begun(t, storyOf(t, c, "cancel")) // and leave it
+	w.idle(t)
+	if _, err := c.Resume(s.ID(), s.Cursor()).Text(t.Context()); !errors.Is(err, streamerr.ClientGone) {
+		t.Error(err)
+	}
+	_, err := c.Stream(t.Context(), client.Request{Model: model, Extra: map[string]any{"max_tokens": "many"}})
+	if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param == "" {
+		t.Error(err)
+	}
+}
+
+func TestGoClientNeverHangsOnAServiceThatIsGone(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{worker: []string{"--pace", "20"}})
+	s := begun(t, storyOf(t, caller(t, w.url(""), client.Options{}), ""))
+	hasty := caller(t, w.url(""), client.Options{Patience: 1500 * time.Millisecond}).Resume(s.ID(), client.Cursor{Token: s.Cursor().Token})
+	begun(t, hasty)
+	w.processes[apiService].kill(t)
+	if _, err := hasty.Text(t.Context()); !errors.Is(err, streamerr.PeerLost) || hasty.Ending().Path.String() != "api-service" {
+		t.Error(err)
+	}
+	w.restart(t, apiService)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := s.Text(ctx); !errors.Is(err, streamerr.NotFound) || s.Ending().Path.String() != "api-service" {
+		t.Error(err)
+	}
+	w.idle(t)
+}
