@@ -237,6 +237,13 @@ func TestPatienceEndsWithATypedEnding(t *testing.T) {
 	}
 }
 
+func TestWithoutPatienceThereIsOneAttempt(t *testing.T) {
+	s := serve(t, cut)
+	if _, err := s.client(t, client.Options{Patience: -1}).Stream(t.Context(), ask()); !errors.Is(err, streamerr.PeerLost) || len(s.requests()) > 1 {
+		t.Error(err, len(s.requests()))
+	}
+}
+
 func TestFailureIsReadWithAllThereIsToKnow(t *testing.T) {
 	s := serve(t, say(retry+delta(1, "part")+failure(2, streamerr.UserStop)+delta(3, "never")))
 	stream := s.client(t, client.Options{}).Resume("x", client.Cursor{})
