@@ -172,6 +172,9 @@ func (r *reading) connection(ctx context.Context) error {
 			}
 			return unfinished(err)
 		}
+		if ctx.Err() != nil {
+			return left(ctx) // though there may be more that has come
+		}
 		r.patience.calm()
 		if err := r.take(f); err != nil {
 			return err

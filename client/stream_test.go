@@ -328,6 +328,17 @@ func TestContextLeavesTheStream(t *testing.T) {
 		t.Error(err)
 	}
 	enough := errors.New("enough")
+	many := serve(t, say(delta(1, "a")+delta(2, "b")+end(3))).client(t, client.Options{}).Resume("x", client.Cursor{})
+	ctx, leave := context.WithCancelCause(t.Context())
+	defer leave(nil)
+	n := 0
+	for range many.Events(ctx) {
+		n++
+		leave(enough)
+	}
+	if n != 2 || many.Cursor().Last != "e.1" {
+		t.Error("read on after the end of the context:", n, many.Cursor())
+	}
 	for _, first := range []http.HandlerFunc{sayAndWait(delta(1, "a")), sayAndCut("retry: 30000\n\n" + delta(1, "a"))} {
 		stream := serve(t, first).client(t, client.Options{}).Resume("x", client.Cursor{})
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -23,7 +23,7 @@ export const lost = (message) => failed('peer_lost', message, ['api-service']);
 // foreign is the error for bytes that are not Whence's: another attempt would bring no others. Errors of other kinds pass.
 export function foreign(err) {
   const ours = !(err instanceof SyntaxError || err instanceof RangeError);
-  return ours ? err : new WhenceError(failed('internal', `the answer is not what Whence says: ${err.message}`), { cause: err });
+  return ours ? err : new WhenceError(failed('internal', `the answer is not what Whence says: ${err.message}`, ['api-service']), { cause: err });
 }
 
 export function completed({ reason, finish, path }, usage) {

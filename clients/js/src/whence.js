@@ -27,7 +27,7 @@ export class Whence {
     if (leave !== undefined) headers['X-Leave'] = leave;
     const body = JSON.stringify(request);
     const made = await this.#ask('POST', '/v1/streams', { headers, body }, signal);
-    if (typeof made?.id !== 'string') throw new WhenceError(failed('internal', 'the answer names no stream'));
+    if (typeof made?.id !== 'string') throw new WhenceError(failed('internal', 'the answer names no stream', ['api-service']));
     return this.resume(made.id, { token: made.read_token, signal });
   }
 
