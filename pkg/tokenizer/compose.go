@@ -27,13 +27,19 @@ func compose(form, decomposed norm.Form) normalizer {
 func longMarks(s string) bool {
 	n := 0
 	for _, r := range s {
-		if r < 0x300 || !unicode.Is(unicode.M, r) {
+		if r < 0x300 || !isMark(r) {
 			n = 0
 		} else if n++; n > 10 {
 			return true
 		}
 	}
 	return false
+}
+
+// isMark reports whether golang.org/x/text counts r as a mark: also what composes with the character before it though it
+// is a letter, such as Hangul's vowels and final consonants.
+func isMark(r rune) bool {
+	return unicode.Is(unicode.M, r) || 0x1161 <= r && r <= 0x1175 || 0x11A8 <= r && r <= 0x11C2 || r == 'ﾞ' || r == 'ﾟ'
 }
 
 // composeLong is the algorithm of Unicode's UAX #15: decompose, put marks in canonical order, compose.

@@ -117,6 +117,15 @@ func TestLongRunsOfMarksComposeAsUnicodeSays(t *testing.T) {
 	if want := "\u1ea1" + strings.Repeat("\u0323", 29) + strings.Repeat("\u0301", 30); p.text != want {
 		t.Errorf("got %+q", p.text)
 	}
+	// golang.org/x/text counts on where a letter composes with what is before it.
+	for _, joining := range []string{"\u1161", "\u11a8", "ﾞ", "\u0f71"} {
+		text := "a" + strings.Repeat(joining+strings.Repeat("\u0301", 5), 10)
+		for form, decomposed := range map[norm.Form]norm.Form{norm.NFC: norm.NFD, norm.NFKC: norm.NFKD} {
+			if p := compose(form, decomposed)(piece{text: text}); strings.Contains(p.text, "\u034f") {
+				t.Errorf("%+q became %+q", text, p.text)
+			}
+		}
+	}
 }
 
 func TestConcurrentCallsAgree(t *testing.T) {
