@@ -2,7 +2,9 @@ package tokenizer
 
 import (
 	"slices"
+	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -10,14 +12,31 @@ import (
 // compose returns a normalizer to form, whose decomposition is decomposed.
 //
 // golang.org/x/text keeps to the stream-safe format: into a run of more than 30 marks it puts U+034F. The Rust library
-// does not, so texts with long runs of marks take a way of their own.
+// does not, so texts with long runs of marks take a way of their own. And the Rust library normalizes by Unicode 9.0: later
+// characters are to it what unassigned ones are, and stay where and what they are.
 func compose(form, decomposed norm.Form) normalizer {
-	return func(p piece) piece {
-		if longMarks(p.text) {
-			p.text = composeLong(p.text, decomposed)
-		} else {
-			p.text = form.String(p.text)
+	known := func(s string) string {
+		if longMarks(s) {
+			return composeLong(s, decomposed)
 		}
+		return form.String(s)
+	}
+	return func(p piece) piece {
+		at := strings.IndexFunc(p.text, isNewer)
+		if at < 0 {
+			p.text = known(p.text)
+			return p
+		}
+		var out strings.Builder
+		rest := p.text
+		for ; at >= 0; at = strings.IndexFunc(rest, isNewer) {
+			_, n := utf8.DecodeRuneInString(rest[at:])
+			out.WriteString(known(rest[:at]))
+			out.WriteString(rest[at : at+n])
+			rest = rest[at+n:]
+		}
+		out.WriteString(known(rest))
+		p.text = out.String()
 		return p
 	}
 }

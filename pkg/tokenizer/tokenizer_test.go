@@ -7,9 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+	"golang.org/x/text/unicode/rangetable"
 
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
@@ -124,6 +126,29 @@ func TestLongRunsOfMarksComposeAsUnicodeSays(t *testing.T) {
 			if p := compose(form, decomposed)(piece{text: text}); strings.Contains(p.text, "\u034f") {
 				t.Errorf("%+q became %+q", text, p.text)
 			}
+		}
+	}
+}
+
+func TestNormalizationKnowsUnicode9(t *testing.T) {
+	assigned := rangetable.Assigned("9.0.0")
+	for r := rune(0x80); r <= unicode.MaxRune; r++ {
+		s := string(r)
+		p := norm.NFKC.PropertiesString(s)
+		inert := p.CCC() == 0 && p.BoundaryBefore() && norm.NFKD.String(s) == s
+		if want := utf8.ValidRune(r) && !unicode.Is(assigned, r) && !inert; isNewer(r) != want {
+			t.Errorf("%U is newer: %v, want %v", r, isNewer(r), want)
+		}
+	}
+	nfc := compose(norm.NFC, norm.NFD)
+	for text, want := range map[string]string{
+		"a\u08ce\u08cf":                        "a\u08ce\u08cf", // Unicode 14 puts the second first
+		"a\u0301\u1acd\u0323":                  "á\u1acd\u0323",
+		"\U00011935\U00011930":                 "\U00011935\U00011930",
+		"e\u0301" + "\u1dfa" + "e\u0301\u0323": "é\u1dfaẹ\u0301",
+	} {
+		if got := nfc(piece{text: text}).text; got != want {
+			t.Errorf("%+q became %+q, want %+q", text, got, want)
 		}
 	}
 }
