@@ -3,7 +3,10 @@ package hfjinja
 import "strings"
 
 // expression writes tokens as an expression of the library's dialect.
-func (t *translator) expression(toks []token) string {
+func (t *translator) expression(toks []token) string { return join(t.strict(t.replace(toks))) }
+
+// replace puts other tests, filters and methods in the places of those that the library gets wrong.
+func (t *translator) replace(toks []token) []token {
 	var out []token
 	for i := 0; i < len(toks); i++ {
 		tok := toks[i]
@@ -43,7 +46,7 @@ func (t *translator) expression(toks []token) string {
 			out = append(out, tok)
 		}
 	}
-	return join(out)
+	return out
 }
 
 func beginsOperand(tok token) bool {

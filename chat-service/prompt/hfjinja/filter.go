@@ -3,6 +3,7 @@ package hfjinja
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ardanlabs/jinja"
 )
@@ -21,6 +22,8 @@ func filter(name string) function {
 		return toString
 	case "list":
 		return toList // the library's makes a list of one mapping of a mapping
+	case "length", "count":
+		return length // the library's finds none in what has no length
 	case "map":
 		return mapFilter
 	case "select", "selectattr":
@@ -78,6 +81,14 @@ func toString(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error)
 func toList(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	items, err := elements(args[0])
 	return jinja.NewList(items), err
+}
+
+func length(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if s := args[0]; s.IsString() {
+		return jinja.NewInt(int64(utf8.RuneCountInString(s.AsString()))), nil
+	}
+	items, err := elements(args[0])
+	return jinja.NewInt(int64(len(items))), err
 }
 
 func mapFilter(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {

@@ -8,15 +8,15 @@
 //
 // What remains different:
 //
-//   - Where Jinja2 fails on a value that is undefined, None or of another type, such as messages[0].nope.x, "a" + 1, or a
-//     loop over None, this goes on with nothing, or with the value's text. A division by zero is 0.
-//   - Compile refuses include, import, extends, block, with, do, assignments to several variables, and arguments with "*".
-//     Loops over three variables, filtered loops over two, macro defaults that are lists or mappings with a comma, and
-//     functions, filters, tests and methods that neither the library nor this package has fail when the template gets
-//     there, so that a template for tools still serves conversations without them.
-//   - These follow the library: "//" and "%" of negative numbers, "**" of integers, "-1|abs", "a" ~ none, tuples, which
-//     print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title() of
-//     anything but lower case, and variables set in a loop's else, which outlive it.
+//   - Where Jinja2 fails on a variable that is undefined, such as nope.x, or on a value of another type outside of +, in and
+//     loops, such as 1 < "a", this goes on with nothing, or with the value's text. A division by zero is 0.
+//   - Compile refuses include, import, extends, block, with, do, assignments to several variables, and arguments with "**".
+//     Macro defaults that are lists or mappings with a comma, and functions, filters, tests and methods that neither the
+//     library nor this package has fail when the template gets there, so that a template for tools still serves
+//     conversations without them.
+//   - These follow the library: "//" and "%" of negative numbers, "**" of integers, "-1|abs", chains of comparisons, tuples,
+//     which print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title()
+//     of anything but lower case, and variables set in a loop's else, which outlive it.
 //
 // A template comes with the model, so it is trusted as the weights are. Limits catch its mistakes: at 16 MiB of output, a
 // million loop steps, or 200 nested macro calls a render ends with an error that is ErrLimit, and a panic in the library
@@ -63,6 +63,9 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 		t.globals[id] = jinja.NewString(text)
 	}
 	for helper := range t.used {
+		if fn, ok := helpers[helper]; ok {
+			t.globals[helper] = jinja.NewCallable(helper, fn)
+		}
 		if m, ok := strings.CutPrefix(helper, "_hf_method_"); ok {
 			t.globals[helper] = jinja.NewCallable(m, method(m))
 		}

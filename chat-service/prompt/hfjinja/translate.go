@@ -11,6 +11,7 @@ import (
 //
 //   - Text becomes string literals, so that the library's own whitespace rules find nothing to trim.
 //   - Outputs, loops, macros and call blocks report to the render's budget.
+//   - Operators and accessors fail where they fail in Jinja2; see strict.
 //   - Methods, filters and tests that the library has not or gets wrong are replaced by those in this package.
 //   - Variables set in a loop body are reset for each iteration, and a loop's else is a condition after it.
 //
@@ -196,19 +197,38 @@ func (t *translator) loop(seg segment) error {
 			return fmt.Errorf("unsupported loop target %q", join(toks[:in]))
 		}
 	}
-	iterable := t.expression(toks[in+1:])
-	filtered := topLevel(toks[in+1:], name, "if") >= 0
+	over, tail, filter := toks[in+1:], "", ""
+	if n := len(over); n > 0 && over[n-1].is(name, "recursive") {
+		over, tail = over[:n-1], " recursive"
+	}
+	if i := topLevel(over, name, "if"); i >= 0 {
+		over, filter = over[:i], t.expression(over[i+1:])
+	}
+	iterable := fmt.Sprintf("%s(%s)", t.helper("_hf_iter"), t.expression(over))
 	b := t.open("for", seg.line)
 	b.targets = targets
-	switch {
-	case len(targets) > 2:
-		t.emit("{%%for %s in %s%%}", targets[0], t.unsupported("a loop over more than two variables"))
-	case len(targets) == 2 && filtered:
-		t.emit("{%%for %s in %s%%}", targets[0], t.unsupported("a filtered loop over two variables"))
-	default:
-		t.emit("{%%for %s in %s%%}", strings.Join(targets, ","), iterable)
+	switch variables := strings.Join(targets, ","); {
+	case filter == "" && len(targets) <= 2:
+		t.emit("{%%for %s in %s%s%%}", variables, iterable, tail)
+	case len(targets) == 1:
+		t.emit("{%%for %s in %s if %s%s%%}", variables, iterable, filter, tail)
+	case filter == "":
+		t.emit("{%%for _hf_item%d in %s%s%%}%s", b.opening, iterable, tail, t.unpack(b))
+	default: // the library's filter knows but one variable
+		t.emit("{%%set _hf_kept%d = []%%}{%%for _hf_item%d in %s%%}%s{%%if %s%%}{{%s(_hf_kept%d, _hf_item%d)}}{%%endif%%}{%%endfor%%}"+
+			"{%%for _hf_item%d in _hf_kept%d%s%%}%s", b.opening, b.opening, iterable, t.unpack(b), filter, t.helper("_hf_keep"), b.opening, b.opening,
+			b.opening, b.opening, tail, t.unpack(b))
 	}
 	return nil
+}
+
+// unpack sets the variables of a loop to the parts of its item.
+func (t *translator) unpack(b *block) string {
+	var out strings.Builder
+	for i, target := range b.targets {
+		fmt.Fprintf(&out, "{%%set %s = %s(_hf_item%d, %d, %d)%%}", target, t.helper("_hf_part"), b.opening, i, len(b.targets))
+	}
+	return out.String()
 }
 
 // set handles {% set target = value %} and {% set target %}.
@@ -272,7 +292,7 @@ func (t *translator) signature(toks []token) string {
 			out = append(out, tok)
 		}
 	}
-	return t.expression(out)
+	return join(t.replace(out))
 }
 
 func (t *translator) macroDefault(value []token) []token {
@@ -287,11 +307,6 @@ func (t *translator) macroDefault(value []token) []token {
 		}
 	}
 	return value
-}
-
-// unsupported returns an expression that fails when, and only if, the template gets there.
-func (t *translator) unsupported(what string) string {
-	return fmt.Sprintf("%s(%s)", t.helper("_hf_unsupported"), quote(what))
 }
 
 // topLevel returns the index of a token outside of all brackets, or -1.

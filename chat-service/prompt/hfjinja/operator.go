@@ -1,0 +1,177 @@
+package hfjinja
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ardanlabs/jinja"
+)
+
+// helpers are what the translation puts in the place of operators and accessors, by name.
+var helpers = map[string]function{
+	"_hf_add":    add,
+	"_hf_concat": concat,
+	"_hf_in":     contains(true),
+	"_hf_not_in": contains(false),
+	"_hf_known":  known,
+	"_hf_iter":   iterable,
+	"_hf_keep":   keep,
+	"_hf_part":   part,
+	"_hf_call":   call,
+}
+
+// typeName is what Python calls the type of v.
+func typeName(v jinja.Value) string {
+	switch {
+	case v.IsUndefined():
+		return "undefined"
+	case v.IsNone():
+		return "NoneType"
+	case v.IsBool():
+		return "bool"
+	case v.IsInt():
+		return "int"
+	case v.IsFloat():
+		return "float"
+	case v.IsString():
+		return "str"
+	case v.IsList():
+		return "list"
+	case v.IsDict():
+		return "dict"
+	}
+	return "function"
+}
+
+func add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	a, b := args[0], args[1]
+	switch {
+	case a.IsString() && b.IsString():
+		if len(a.AsString())+len(b.AsString()) > MaxOutput {
+			return jinja.Undefined(), fmt.Errorf("%w: a string of more than %d bytes", ErrLimit, MaxOutput)
+		}
+		return jinja.NewString(a.AsString() + b.AsString()), nil
+	case a.IsList() && b.IsList():
+		return jinja.NewList(slices.Concat(a.AsList().Items, b.AsList().Items)), nil
+	case a.IsFloat() && isNumber(b), isNumber(a) && b.IsFloat():
+		return jinja.NewFloat(float(a) + float(b)), nil
+	case isNumber(a) && isNumber(b):
+		return jinja.NewInt(integer(a) + integer(b)), nil
+	}
+	return jinja.Undefined(), fmt.Errorf("%s and %s cannot be added", typeName(a), typeName(b))
+}
+
+// isNumber says so of booleans too, as Python does.
+func isNumber(v jinja.Value) bool { return v.IsInt() || v.IsFloat() || v.IsBool() }
+
+func integer(v jinja.Value) int64 {
+	switch {
+	case v.IsInt():
+		return v.AsInt()
+	case v.IsBool() && v.AsBool():
+		return 1
+	}
+	return 0
+}
+
+func float(v jinja.Value) float64 {
+	if v.IsFloat() {
+		return v.AsFloat()
+	}
+	return float64(integer(v))
+}
+
+func concat(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	var b strings.Builder
+	for _, arg := range args {
+		s, err := text(arg)
+		if err != nil {
+			return jinja.Undefined(), err
+		}
+		if b.WriteString(s); b.Len() > MaxOutput {
+			return jinja.Undefined(), fmt.Errorf("%w: a string of more than %d bytes", ErrLimit, MaxOutput)
+		}
+	}
+	return jinja.NewString(b.String()), nil
+}
+
+// contains returns the operator "in", or "not in".
+func contains(want bool) function {
+	return func(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+		item, in := args[0], args[1]
+		var found bool
+		switch {
+		case in.IsString() && item.IsString():
+			found = strings.Contains(in.AsString(), item.AsString())
+		case in.IsList():
+			found = slices.ContainsFunc(in.AsList().Items, func(v jinja.Value) bool { return equal(v, item) })
+		case in.IsDict() && !item.IsList() && !item.IsDict():
+			found = item.IsString() && in.AsDict().Has(item.AsString())
+		case in.IsUndefined():
+		default:
+			return jinja.Undefined(), fmt.Errorf("%s cannot be looked for in %s", typeName(item), typeName(in))
+		}
+		return jinja.NewBool(found == want), nil
+	}
+}
+
+func equal(a, b jinja.Value) bool {
+	if isNumber(a) && isNumber(b) {
+		return float(a) == float(b)
+	}
+	return a.Equals(b)
+}
+
+// known stands around what something is taken from.
+func known(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	if args[0].IsUndefined() {
+		return args[0], errors.New("something is taken from an undefined value")
+	}
+	return args[0], nil
+}
+
+// iterable stands around what a loop goes through.
+func iterable(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	switch v := args[0]; {
+	case v.IsList(), v.IsDict(), v.IsString(), v.IsUndefined():
+		return v, nil
+	default:
+		return v, fmt.Errorf("%s is not iterable", typeName(v))
+	}
+}
+
+// keep adds an element to a list of the translation's own.
+func keep(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	args[0].AsList().Append(args[1])
+	return nothing, nil
+}
+
+// part returns element number args[1] of a loop's args[2] variables.
+func part(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	items, err := elements(args[0])
+	if err != nil {
+		return jinja.Undefined(), err
+	}
+	if n := args[2].AsInt(); int64(len(items)) != n {
+		return jinja.Undefined(), fmt.Errorf("%d values for %d variables", len(items), n)
+	}
+	return items[args[1].AsInt()], nil
+}
+
+// call calls args[0] with what the lists behind it hold.
+func call(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
+	if !args[0].IsCallable() {
+		return jinja.Undefined(), fmt.Errorf("%s is not callable", typeName(args[0]))
+	}
+	var all []jinja.Value
+	for _, list := range args[1:] {
+		items, err := elements(list)
+		if err != nil {
+			return jinja.Undefined(), err
+		}
+		all = append(all, items...)
+	}
+	return args[0].AsCallable().Fn(all, kwargs)
+}

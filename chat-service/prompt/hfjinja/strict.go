@@ -1,0 +1,264 @@
+package hfjinja
+
+import (
+	"iter"
+	"slices"
+)
+
+// strict rewrites an expression so that what fails in Jinja2 fails here: the library goes on with nothing where a value
+// is of the wrong type. It also does what the library has not: "*" in arguments. It returns
+//
+//	_hf_add(a, b)          for a + b
+//	_hf_concat(a, b)       for a ~ b
+//	_hf_in(a, b)           for a in b, and _hf_not_in
+//	_hf_known(a.b).c       for a.b.c
+//	_hf_call(f, [a], xs)   for f(a, *xs)
+//
+// The precedence of operators is Jinja2's, in which ~ binds closer than +.
+func (t *translator) strict(toks []token) []token {
+	return t.clauses(t.operands(toks))
+}
+
+// keywords are the names that are no operands.
+var keywords = []string{"and", "or", "not", "if", "else", "in", "is", "recursive"}
+
+// operands goes through the accessors and arguments of every operand, and through what is in brackets.
+func (t *translator) operands(toks []token) []token {
+	var out []token
+	start := -1       // in out, of the operand in hand
+	accessed := false // it may be undefined: something was taken from it
+	known := func() {
+		if accessed {
+			out = slices.Insert(out, start, token{name, t.helper("_hf_known")}, token{operator, "("})
+			out = append(out, token{operator, ")"})
+		}
+		accessed = true
+	}
+	for i := 0; i < len(toks); i++ {
+		tok := toks[i]
+		after := func(text string) bool { return i > 0 && toks[i-1].is(operator, text) }
+		switch {
+		case tok.kind == name && after("."), tok.kind == name && after("|"):
+			out = append(out, tok)
+		case tok.is(name, "is"): // what follows is the name of a test
+			for out = append(out, tok); i+1 < len(toks) && toks[i+1].kind == name; i++ {
+				out = append(out, toks[i+1])
+				if toks[i+1].text != "not" {
+					i++
+					break
+				}
+			}
+			start = -1
+		case tok.kind == name && slices.Contains(keywords, tok.text):
+			out, start = append(out, tok), -1
+		case tok.kind != operator:
+			start, accessed = len(out), false
+			out = append(out, tok)
+		case tok.text == "(" || tok.text == "[" || tok.text == "{":
+			end := i + closing(toks[i:])
+			inner := toks[i+1 : end]
+			switch {
+			case start < 0 || tok.text == "{":
+				start, accessed = len(out), tok.text == "("
+			case tok.text == "(" && slices.ContainsFunc(cutAt(inner, ","), isSplat):
+				out = append(out[:start:start], t.splat(out[start:], inner)...)
+				i = end
+				continue
+			case tok.text == "[":
+				known()
+			default:
+				accessed = true
+			}
+			out = append(append(append(out, tok), t.strict(inner)...), toks[end])
+			i = end
+		case tok.text == "." && start >= 0:
+			known()
+			out = append(out, tok)
+		case tok.text == "|":
+			accessed = true
+			out = append(out, tok)
+		default:
+			out, start = append(out, tok), -1
+		}
+	}
+	return out
+}
+
+func isSplat(arg []token) bool { return len(arg) > 0 && arg[0].is(operator, "*") }
+
+// splat is a call of callee whose arguments come in lists.
+func (t *translator) splat(callee, args []token) []token {
+	out := append([]token{{name, t.helper("_hf_call")}, {operator, "("}}, callee...)
+	for _, arg := range cutAt(args, ",") {
+		out = append(out, token{operator, ","})
+		switch {
+		case isSplat(arg):
+			out = append(out, t.strict(arg[1:])...)
+		case len(arg) > 1 && arg[1].is(operator, "="):
+			out = append(out, t.strict(arg)...)
+		default:
+			out = append(append(append(out, token{operator, "["}), t.strict(arg)...), token{operator, "]"})
+		}
+	}
+	return append(out, token{operator, ")"})
+}
+
+// clauses goes through what stands between the loosest operators, and so on down to what + has on its sides.
+func (t *translator) clauses(toks []token) []token {
+	return eachPart(toks, func(i int) bool {
+		tok := toks[i]
+		switch {
+		case tok.is(name, "not"):
+			return !isTest(toks, i) && !isNotIn(toks, i)
+		case tok.kind == name:
+			return slices.Contains([]string{"and", "or", "if", "else", "recursive"}, tok.text)
+		}
+		return tok.kind == operator && slices.Contains([]string{",", "=", ":"}, tok.text)
+	}, t.comparison)
+}
+
+var comparisons = []string{"==", "!=", "<", ">", "<=", ">="}
+
+func (t *translator) comparison(toks []token) []token {
+	isIn := func(i int) bool { return toks[i].is(name, "in") && !isTest(toks, i) }
+	isNot := func(i int) bool {
+		return toks[i].is(name, "not") && i+1 < len(toks) && toks[i+1].is(name, "in") && !isTest(toks, i)
+	}
+	compares := func(i int) bool {
+		return isIn(i) || isNot(i) || toks[i].kind == operator && slices.Contains(comparisons, toks[i].text)
+	}
+	at, several := -1, false
+	for i := range outside(toks) {
+		if isIn(i) {
+			at, several = i, several || at >= 0
+		} else if compares(i) && !isNotIn(toks, i) {
+			several = true
+		}
+	}
+	if at < 0 || several { // a chain of comparisons is the library's
+		return eachPart(toks, compares, t.sum)
+	}
+	helper, left := "_hf_in", toks[:at]
+	if at > 0 && isNotIn(toks, at-1) {
+		helper, left = "_hf_not_in", toks[:at-1]
+	}
+	return t.apply(helper, t.sum(left), t.sum(toks[at+1:]))
+}
+
+// isTest reports whether toks[i] belongs to the name of a test.
+func isTest(toks []token, i int) bool {
+	return i > 0 && (toks[i-1].is(name, "is") || toks[i-1].is(name, "not") && i > 1 && toks[i-2].is(name, "is"))
+}
+
+// isNotIn reports whether toks[i] begins the operator "not in".
+func isNotIn(toks []token, i int) bool {
+	return toks[i].is(name, "not") && i+1 < len(toks) && toks[i+1].is(name, "in") && !isTest(toks, i)
+}
+
+// sum goes through the terms of + and -.
+func (t *translator) sum(toks []token) []token {
+	var done []token
+	start, sign := 0, ""
+	take := func(end int) {
+		term := t.concat(toks[start:end])
+		switch sign {
+		case "":
+			done = term
+		case "+":
+			done = t.apply("_hf_add", done, term)
+		default:
+			done = append(append(done, token{operator, sign}), term...)
+		}
+	}
+	for i := range outside(toks) {
+		if i > start && (toks[i].is(operator, "+") || toks[i].is(operator, "-")) && endsOperand(toks[i-1]) {
+			take(i)
+			start, sign = i+1, toks[i].text
+		}
+	}
+	take(len(toks))
+	return done
+}
+
+// endsOperand says that a sign behind tok has two sides.
+func endsOperand(tok token) bool {
+	return tok.kind != operator || tok.text == ")" || tok.text == "]" || tok.text == "}"
+}
+
+func (t *translator) concat(toks []token) []token {
+	parts := cutAt(toks, "~")
+	if len(parts) == 1 {
+		return toks
+	}
+	return t.apply("_hf_concat", parts...)
+}
+
+// apply is a call of a helper.
+func (t *translator) apply(helper string, args ...[]token) []token {
+	out := []token{{name, t.helper(helper)}, {operator, "("}}
+	for i, arg := range args {
+		if i > 0 {
+			out = append(out, token{operator, ","})
+		}
+		out = append(out, arg...)
+	}
+	return append(out, token{operator, ")"})
+}
+
+// eachPart lets change rewrite what lies between the separators outside of brackets.
+func eachPart(toks []token, separates func(i int) bool, change func([]token) []token) []token {
+	var out []token
+	start := 0
+	for i := range outside(toks) {
+		if separates(i) {
+			out = append(append(out, change(toks[start:i])...), toks[i])
+			start = i + 1
+		}
+	}
+	return append(out, change(toks[start:])...)
+}
+
+// outside yields the indices of the tokens that are no brackets, nor within them.
+func outside(toks []token) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		depth := 0
+		for i, tok := range toks {
+			change := 0
+			if tok.kind == operator {
+				change = depthChange(tok.text)
+			}
+			if depth == 0 && change == 0 && !yield(i) {
+				return
+			}
+			depth += change
+		}
+	}
+}
+
+// cutAt cuts at an operator outside of brackets.
+func cutAt(toks []token, at string) [][]token {
+	var parts [][]token
+	for {
+		i := topLevel(toks, operator, at)
+		if i < 0 {
+			return append(parts, toks)
+		}
+		parts = append(parts, toks[:i])
+		toks = toks[i+1:]
+	}
+}
+
+// closing returns the index of the bracket that closes the one that toks begin with; the lexer has seen to it that there
+// is one.
+func closing(toks []token) int {
+	depth := 0
+	for i, tok := range toks {
+		if tok.kind == operator {
+			depth += depthChange(tok.text)
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+	return len(toks) - 1
+}
