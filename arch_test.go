@@ -138,6 +138,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 	homes := []string{
 		"api-service/openai",
 		"llm-worker/engine/openai", // asks servers that speak it
+		"e2e/fidelity",             // chat templates read messages under these names
 	}
 	for _, p := range packages(t) {
 		name := local(p.ImportPath)

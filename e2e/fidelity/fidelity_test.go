@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+const installed = "../../.cache/fidelity"
+
+// need ends a test without what it compares with: it is skipped, or fails where everything must run.
+func need(t *testing.T, command ...string) {
+	t.Helper()
+	_, err := os.Stat(installed + "/node_modules")
+	if err == nil {
+		err = exec.Command(command[0], command[1:]...).Run()
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatalf("%v: scripts/fidelity install installs what is missing", err)
+	default:
+		t.Skipf("%v: scripts/fidelity install installs what is missing", err)
+	}
+}
+
+// short is what scripts/fidelity does, with less of everything.
+const shortStrings, shortRenders, shortSeed = 500, 100, 7
+
+func TestTokenizersOfPublishedModelsAreThoseOfTheRustLibrary(t *testing.T) {
+	need(t, "node", "--version")
+	for _, f := range families(installed) {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			row, err := compareTokenizers(t.Context(), installed, f, shortStrings, shortSeed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report(t, row)
+		})
+	}
+}
+
+func TestTemplatesOfPublishedModelsRenderAsJinja2DoesIt(t *testing.T) {
+	need(t, python, "-c", "import jinja2")
+	compared := 0
+	for _, f := range families(installed) {
+		row, err := compareTemplates(t.Context(), f, shortRenders, shortSeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row != nil {
+			compared++
+			report(t, row)
+		}
+	}
+	if compared < 7 {
+		t.Errorf("%d families have a chat template; 7 had one", compared)
+	}
+}
+
+func report(t *testing.T, r row) {
+	t.Helper()
+	for _, difference := range r.differences() {
+		t.Error(difference)
+	}
+}
+
+func TestTheSameSeedWritesTheSame(t *testing.T) {
+	write := func() string {
+		w := newWriter(3)
+		return strings.Join(w.texts(300), "\n")
+	}
+	if write() != write() {
+		t.Error("two writers with one seed differ")
+	}
+}
+
+func TestUnknownPartIsRefused(t *testing.T) {
+	var out strings.Builder
+	if err := new(comparison).run(context.Background(), &out, []string{"speeed"}); err == nil || out.Len() > 0 {
+		t.Errorf("got %v, and printed %q", err, &out)
+	}
+}

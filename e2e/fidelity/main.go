@@ -1,0 +1,137 @@
+// Command fidelity compares the tokenizer and the chat templates with their references, over the files of published models:
+// the Rust library "tokenizers", and Jinja2 as transformers sets it up. It prints tables, and what differs.
+//
+//	fidelity [FLAGS] [tokenizer] [templates] [speed]
+//
+// compares all three unless told which. Its status is 1 if anything differs. The models and references are not in the
+// repository: scripts/fidelity installs them and then runs this.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+)
+
+// A comparison is what is asked for on the command line.
+type comparison struct {
+	root, packages   string // directories: the repository, and what scripts/fidelity has installed
+	strings, renders int    // for each family
+	seed             uint64
+}
+
+func main() {
+	c := comparison{}
+	flag.StringVar(&c.root, "root", ".", "the `directory` of the repository, whose texts are timed")
+	flag.StringVar(&c.packages, "packages", ".cache/fidelity", "the `directory` of the references and models")
+	flag.IntVar(&c.strings, "strings", 5000, "texts to encode and decode, for each family")
+	flag.IntVar(&c.renders, "renders", 500, "conversations to render, for each family")
+	flag.Uint64Var(&c.seed, "seed", 1, "what the texts and conversations depend on")
+	flag.Parse()
+	parts := flag.Args()
+	if len(parts) == 0 {
+		parts = []string{"tokenizer", "templates", "speed"}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := c.run(ctx, os.Stdout, parts)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run prints the table of each part. A difference in any of them is an error.
+func (c *comparison) run(ctx context.Context, out io.Writer, parts []string) error {
+	known := map[string]func(context.Context) (table string, differs bool, err error){
+		"tokenizer": c.tokenizers, "templates": c.templates, "speed": c.speed,
+	}
+	for _, part := range parts {
+		if known[part] == nil {
+			return fmt.Errorf("%q is none of tokenizer, templates and speed", part)
+		}
+	}
+	differs := false
+	for _, part := range parts {
+		table, differ, err := known[part](ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(out, table); err != nil {
+			return err
+		}
+		differs = differs || differ
+	}
+	if differs {
+		return errors.New("there are differences")
+	}
+	return nil
+}
+
+func (c *comparison) tokenizers(ctx context.Context) (string, bool, error) {
+	var rows []*tokenizerRow
+	for _, f := range families(c.packages) {
+		row, err := compareTokenizers(ctx, c.packages, f, c.strings, c.seed)
+		if err != nil {
+			return "", false, err
+		}
+		rows = append(rows, row)
+	}
+	return tokenizerTable(rows), differences(rows) != "", nil
+}
+
+func (c *comparison) templates(ctx context.Context) (string, bool, error) {
+	var rows []*templateRow
+	for _, f := range families(c.packages) {
+		row, err := compareTemplates(ctx, f, c.renders, c.seed)
+		if err != nil {
+			return "", false, err
+		}
+		if row != nil {
+			rows = append(rows, row)
+		}
+	}
+	return templateTable(rows), differences(rows) != "", nil
+}
+
+// timed are the families whose speed is measured: one of each kind of tokenizer.
+var timed = []string{"Llama 3", "Qwen 3", "Gemma 3"}
+
+func (c *comparison) speed(ctx context.Context) (string, bool, error) {
+	texts, err := speedTexts(c.root, c.seed)
+	if err != nil {
+		return "", false, err
+	}
+	var rows []speedRow
+	for _, f := range families(c.packages) {
+		if !slices.Contains(timed, f.name) {
+			continue
+		}
+		some, err := compareSpeed(ctx, c.packages, f, texts)
+		if err != nil {
+			return "", false, err
+		}
+		rows = append(rows, some...)
+	}
+	return speedTable(rows), false, nil
+}
+
+// A row of a table knows the first of its differences.
+type row interface{ differences() []string }
+
+// differences are those of all rows.
+func differences[R row](rows []R) string {
+	var b strings.Builder
+	for _, r := range rows {
+		for _, difference := range r.differences() {
+			b.WriteString("\n" + difference + "\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/whence-dev/whence/pkg/tokenizer"
+)
+
+// Of this many texts and lists of ids, one is made of the family's own tokens.
+const ofVocabulary = 4
+
+// A tokenizerRow is what a comparison of one family has found.
+type tokenizerRow struct {
+	family           string
+	strings, ids     int
+	encodes, decodes int // mismatches with the Rust library
+	splits, halves   int // texts that an incremental Decoder wrote otherwise, and parts of it that ended within a character
+	first            []string
+}
+
+func (r *tokenizerRow) differences() []string { return r.first }
+
+// complain keeps the first few mismatches.
+func (r *tokenizerRow) complain(format string, args ...any) {
+	if len(r.first) < 5 {
+		r.first = append(r.first, r.family+": "+fmt.Sprintf(format, args...))
+	}
+}
+
+type tokenizerQuestion struct {
+	Texts [][]byte   `json:"texts"`
+	IDs   [][]uint32 `json:"ids"`
+}
+
+type tokenizerAnswer struct {
+	Texts []struct {
+		Plain, Framed []uint32 // without and with what the post-processor adds
+		Decoded       string
+	}
+	IDs []struct{ All, Unspecial string }
+}
+
+// compareTokenizers asks both about n texts, and a fifth as many lists of random ids.
+func compareTokenizers(ctx context.Context, packages string, f family, n int, seed uint64) (*tokenizerRow, error) {
+	tok, err := f.tokenizer()
+	if err != nil {
+		return nil, err
+	}
+	w := newWriter(seed)
+	var q tokenizerQuestion
+	for _, text := range w.texts(n - n/ofVocabulary) {
+		q.Texts = append(q.Texts, []byte(text))
+	}
+	for len(q.Texts) < n {
+		q.Texts = append(q.Texts, []byte(tok.Decode(w.ids(tok), false)))
+	}
+	for range n / 5 {
+		q.IDs = append(q.IDs, w.ids(tok))
+	}
+	var a tokenizerAnswer
+	if err := ask(ctx, node(tokenizersScript, packages, f.tokenizerFile()), q, &a); err != nil {
+		return nil, err
+	}
+	r := &tokenizerRow{family: f.name, strings: len(q.Texts), ids: len(q.IDs)}
+	for i, want := range a.Texts {
+		r.encode(tok, string(q.Texts[i]), false, want.Plain)
+		r.encode(tok, string(q.Texts[i]), true, want.Framed)
+		r.decode(tok, want.Plain, false, want.Decoded)
+		r.incremental(tok, w, want.Plain)
+	}
+	for i, want := range a.IDs {
+		r.decode(tok, q.IDs[i], false, want.All)
+		r.decode(tok, q.IDs[i], true, want.Unspecial)
+		r.incremental(tok, w, q.IDs[i])
+	}
+	return r, nil
+}
+
+// ids are random ones. Bytes, byte tokens and special tokens have low ids in most families, and are what decoding is
+// about.
+func (w writer) ids(tok *tokenizer.Tokenizer) []uint32 {
+	within := tok.VocabSize()
+	if w.IntN(3) == 0 {
+		within = min(within, 300)
+	}
+	ids := make([]uint32, 1+w.IntN(20))
+	for i := range ids {
+		ids[i] = uint32(w.IntN(within))
+	}
+	if w.IntN(4) == 0 {
+		slices.Sort(ids)
+	}
+	return ids
+}
+
+func (r *tokenizerRow) encode(tok *tokenizer.Tokenizer, text string, framed bool, want []uint32) {
+	if got := tok.Encode(text, framed); !slices.Equal(got, want) {
+		r.encodes++
+		r.complain("Encode(%.300q, %v)\n got %v\nwant %v", text, framed, got, want)
+	}
+}
+
+func (r *tokenizerRow) decode(tok *tokenizer.Tokenizer, ids []uint32, skipSpecial bool, want string) {
+	if got := tok.Decode(ids, skipSpecial); got != want {
+		r.decodes++
+		r.complain("Decode(%v, %v)\n got %.300q\nwant %.300q", ids, skipSpecial, got, want)
+	}
+}
+
+// incremental decodes ids one at a time, and then a few at a time.
+func (r *tokenizerRow) incremental(tok *tokenizer.Tokenizer, w writer, ids []uint32) {
+	whole := tok.Decode(ids, true)
+	d := tok.NewDecoder(true)
+	for _, most := range []int{1, 4} {
+		var text strings.Builder
+		for rest := ids; len(rest) > 0; {
+			n := min(1+w.IntN(most), len(rest))
+			part := d.Next(rest[:n]...)
+			if !utf8.ValidString(part) {
+				r.halves++
+				r.complain("Next(%v) of %v ends within a character: %q", rest[:n], ids, part)
+			}
+			text.WriteString(part)
+			rest = rest[n:]
+		}
+		text.WriteString(d.Flush())
+		if text.String() != whole {
+			r.splits++
+			r.complain("%v in parts\n got %.300q\nwant %.300q", ids, text.String(), whole)
+		}
+	}
+}
+
+func tokenizerTable(rows []*tokenizerRow) string {
+	var b strings.Builder
+	b.WriteString("| family | strings | encode mismatches | lists of ids | decode mismatches | incremental mismatches | half characters |\n")
+	b.WriteString("|---|--:|--:|--:|--:|--:|--:|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", r.family, r.strings, r.encodes, r.strings+r.ids, r.decodes, r.splits, r.halves)
+	}
+	return b.String() + differences(rows)
+}
