@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -81,13 +82,50 @@ func BenchmarkDecoder(b *testing.B) {
 	}
 }
 
+// BenchmarkLoad loads the embedded model's file, and one as large as the largest of today: 262,144 tokens and twice as
+// many merges.
 func BenchmarkLoad(b *testing.B) {
-	data, err := os.ReadFile(filepath.Join("..", "whencetiny", "model", "tokenizer.json"))
+	tiny, err := os.ReadFile(filepath.Join("..", "whencetiny", "model", "tokenizer.json"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		load(b, data)
+	for name, data := range map[string][]byte{"tiny": tiny, "large": largeFile(b)} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				load(b, data)
+			}
+		})
 	}
+}
+
+func largeFile(b *testing.B) []byte {
+	b.Helper()
+	r := rand.New(rand.NewPCG(11, 12))
+	vocab := map[string]uint32{}
+	var tokens []string
+	add := func(token string) {
+		if _, ok := vocab[token]; !ok {
+			vocab[token] = uint32(len(tokens))
+			tokens = append(tokens, token)
+		}
+	}
+	for letter := 'a'; letter <= 'z'; letter++ {
+		add(string(letter))
+	}
+	var merges [][2]string
+	for len(tokens) < 1<<18 || len(merges) < 1<<19 {
+		left, right := tokens[r.IntN(min(len(tokens), 4000))], tokens[r.IntN(min(len(tokens), 4000))]
+		if _, ok := vocab[left+right]; !ok && len(tokens) == 1<<18 || len(left+right) > 16 {
+			left, right = tokens[r.IntN(26)], tokens[r.IntN(26)] // which are known by now
+		}
+		add(left + right)
+		merges = append(merges, [2]string{left, right})
+	}
+	data, err := json.Marshal(map[string]any{"model": map[string]any{"type": "BPE", "vocab": vocab, "merges": merges}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return data
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
@@ -27,7 +26,7 @@ type tokenizerFile struct {
 // modelFile is the model section.
 type modelFile struct {
 	Type          string
-	Vocab         map[string]uint32
+	Vocab         vocabulary
 	Merges        mergeList
 	Dropout       *float64
 	UnkToken      string `json:"unk_token"`
@@ -61,40 +60,6 @@ func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
 		Unk:          f.UnkToken,
 		FuseUnk:      f.FuseUnk,
 	})
-}
-
-// A mergeList is the merges, lowest rank first. Files write them as pairs, or as strings with a space between the two.
-type mergeList [][2]string
-
-// UnmarshalJSON reads either kind.
-func (l *mergeList) UnmarshalJSON(data []byte) error {
-	var joined []string
-	if json.Unmarshal(data, &joined) != nil {
-		var pairs [][]string
-		if err := json.Unmarshal(data, &pairs); err != nil {
-			return err
-		}
-		*l = make(mergeList, len(pairs))
-		for i, p := range pairs {
-			if len(p) != 2 {
-				return fmt.Errorf("merge %d has %d tokens", i, len(p))
-			}
-			(*l)[i] = [2]string(p)
-		}
-		return nil
-	}
-	*l = make(mergeList, 0, len(joined))
-	for i, s := range joined {
-		if strings.HasPrefix(s, "#version") {
-			continue
-		}
-		left, right, ok := strings.Cut(s, " ")
-		if !ok || strings.Contains(right, " ") {
-			return fmt.Errorf("merge %d, %q, is not two tokens", i, s)
-		}
-		*l = append(*l, [2]string{left, right})
-	}
-	return nil
 }
 
 // Load reads a tokenizer.json. Its errors name the section at fault.

@@ -72,15 +72,21 @@ func New(o Options) (*Model, error) {
 		}
 		m.unk = id
 	}
+	var joined []byte
 	for rank, tokens := range o.Merges {
-		var id [3]uint32
-		for i, token := range [3]string{tokens[0], tokens[1], tokens[0] + tokens[1]} {
-			var ok bool
-			if id[i], ok = o.Vocab[token]; !ok {
-				return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, token)
-			}
+		left, okLeft := o.Vocab[tokens[0]]
+		right, okRight := o.Vocab[tokens[1]]
+		joined = append(append(joined[:0], tokens[0]...), tokens[1]...)
+		id, okBoth := o.Vocab[string(joined)] // not a copy
+		switch {
+		case !okLeft:
+			return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, tokens[0])
+		case !okRight:
+			return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, tokens[1])
+		case !okBoth:
+			return nil, fmt.Errorf("merge %d: token %q is not in the vocabulary", rank, joined)
 		}
-		m.merges[pair(id[0], id[1])] = merge{rank: uint32(rank), id: id[2]} // the last of equal pairs counts
+		m.merges[pair(left, right)] = merge{rank: uint32(rank), id: id} // the last of equal pairs counts
 	}
 	for b := range m.fallback {
 		m.fallback[b], m.alphabet[b] = None, None
