@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/chat-service/stopstring"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
@@ -19,6 +20,7 @@ type tokenizerRow struct {
 	strings, ids     int
 	encodes, decodes int // mismatches with the Rust library
 	splits, halves   int // texts that an incremental Decoder wrote otherwise, and parts of it that ended within a character
+	stops            int // texts that a stop string ended elsewhere, or that lost or showed a part of one
 	first            []string
 }
 
@@ -117,6 +119,7 @@ func (r *tokenizerRow) incremental(tok *tokenizer.Tokenizer, w writer, ids []uin
 	d := tok.NewDecoder(true)
 	for _, most := range []int{1, 4} {
 		var text strings.Builder
+		var parts []string
 		for rest := ids; len(rest) > 0; {
 			n := min(1+w.IntN(most), len(rest))
 			part := d.Next(rest[:n]...)
@@ -125,22 +128,60 @@ func (r *tokenizerRow) incremental(tok *tokenizer.Tokenizer, w writer, ids []uin
 				r.complain("Next(%v) of %v ends within a character: %q", rest[:n], ids, part)
 			}
 			text.WriteString(part)
+			parts = append(parts, part)
 			rest = rest[n:]
 		}
-		text.WriteString(d.Flush())
+		last := d.Flush()
+		text.WriteString(last)
 		if text.String() != whole {
 			r.splits++
 			r.complain("%v in parts\n got %.300q\nwant %.300q", ids, text.String(), whole)
 		}
+		r.stop(w.stopStrings(whole), append(parts, last), whole)
+	}
+}
+
+// stopStrings are some that are in text, and some that only begin there.
+func (w writer) stopStrings(text string) []string {
+	var stops []string
+	runes := []rune(text)
+	for range w.IntN(4) {
+		if len(runes) > 0 {
+			from := w.IntN(len(runes))
+			stops = append(stops, string(runes[from:min(len(runes), from+1+w.IntN(8))])+w.pick([]string{"", "", "x", "好"}))
+		}
+	}
+	return stops
+}
+
+// stop reads parts with a matcher, and compares with the whole text cut at the stop string that ends first.
+func (r *tokenizerRow) stop(stops, parts []string, whole string) {
+	want, end := whole, len(whole)+1
+	for _, stop := range stops {
+		if i := strings.Index(whole, stop); i >= 0 && (i+len(stop) < end || i+len(stop) == end && i < len(want)) {
+			want, end = whole[:i], i+len(stop)
+		}
+	}
+	m := stopstring.New(stops)
+	var got strings.Builder
+	for _, part := range parts {
+		emit, _, _ := m.Next(part)
+		got.WriteString(emit)
+	}
+	got.WriteString(m.Flush())
+	if got.String() != want {
+		r.stops++
+		r.complain("%q with stop strings %q\n got %.300q\nwant %.300q", parts, stops, got.String(), want)
 	}
 }
 
 func tokenizerTable(rows []*tokenizerRow) string {
 	var b strings.Builder
-	b.WriteString("| family | strings | encode mismatches | lists of ids | decode mismatches | incremental mismatches | half characters |\n")
-	b.WriteString("|---|--:|--:|--:|--:|--:|--:|\n")
+	b.WriteString("| family | strings | encode mismatches | lists of ids | decode mismatches | incremental mismatches | half characters | stop string mismatches |\n")
+	b.WriteString("|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", r.family, r.strings, r.encodes, r.strings+r.ids, r.decodes, r.splits, r.halves)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d | %d |\n",
+			r.family, r.strings, r.encodes, r.strings+r.ids, r.decodes, r.splits, r.halves, r.stops)
 	}
 	return b.String() + differences(rows)
 }
