@@ -8,7 +8,8 @@
 //
 // A conversation is checked before it is rendered. What is wrong with it is an Invalid *streamerr.Error whose Param names
 // the place, such as "messages[2].role". Which roles may follow which is the template's business: what it refuses by
-// raise_exception is Invalid too, with the Param "messages". Any other failure of a template is Internal.
+// raise_exception is Invalid too, with the Param "messages", and so is what it fails on, such as a turn that it expects and
+// that is not there. Any other failure of a template is Internal.
 package prompt
 
 import chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"

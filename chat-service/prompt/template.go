@@ -58,6 +58,12 @@ func (t *Template) Render(in Input) (string, error) {
 			Reason: streamerr.Invalid, Param: "messages", Message: raised.Message, Cause: err,
 		}
 	}
+	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
+		return "", &streamerr.Error{
+			Reason: streamerr.Invalid, Param: "messages", Cause: err,
+			Message: "the model's chat template cannot write these messages: " + unusable.Message,
+		}
+	}
 	// The library quotes values in some errors, and values are prompts: keep what comes before them.
 	detail, _, _ := strings.Cut(err.Error(), " is not callable: ")
 	return "", &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}

@@ -74,7 +74,7 @@ func (e *encoder) value(v jinja.Value, depth int) error {
 			return e.value(v.AsDict().Data[keys[i]], depth+1)
 		})
 	default:
-		return errors.New("tojson: a value of this type has no JSON")
+		return unusable("%s has no JSON", typeName(v))
 	}
 	return nil
 }

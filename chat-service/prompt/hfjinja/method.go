@@ -36,7 +36,7 @@ func method(name string) function {
 func onString(fn func(s string, args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error)) function {
 	return func(args []jinja.Value, kwargs map[string]jinja.Value) (jinja.Value, error) {
 		if !args[0].IsString() {
-			return jinja.Undefined(), errors.New("method of strings called on something else")
+			return jinja.Undefined(), unusable("%s has no methods of strings", typeName(args[0]))
 		}
 		return fn(args[0].AsString(), args[1:], kwargs)
 	}
@@ -100,7 +100,7 @@ func find(s string, args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, 
 
 func items(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if !args[0].IsDict() {
-		return jinja.Undefined(), errors.New("items: not a mapping")
+		return jinja.Undefined(), unusable("%s has no items", typeName(args[0]))
 	}
 	d := args[0].AsDict()
 	pairs := make([]jinja.Value, len(d.Keys))

@@ -1,7 +1,6 @@
 package hfjinja
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ func add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	case isNumber(a) && isNumber(b):
 		return jinja.NewInt(integer(a) + integer(b)), nil
 	}
-	return jinja.Undefined(), fmt.Errorf("%s and %s cannot be added", typeName(a), typeName(b))
+	return jinja.Undefined(), unusable("%s and %s cannot be added", typeName(a), typeName(b))
 }
 
 // isNumber says so of booleans too, as Python does.
@@ -111,7 +110,7 @@ func contains(want bool) function {
 			found = item.IsString() && in.AsDict().Has(item.AsString())
 		case in.IsUndefined():
 		default:
-			return jinja.Undefined(), fmt.Errorf("%s cannot be looked for in %s", typeName(item), typeName(in))
+			return jinja.Undefined(), unusable("%s cannot be looked for in %s", typeName(item), typeName(in))
 		}
 		return jinja.NewBool(found == want), nil
 	}
@@ -127,7 +126,7 @@ func equal(a, b jinja.Value) bool {
 // known stands around what something is taken from.
 func known(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 	if args[0].IsUndefined() {
-		return args[0], errors.New("something is taken from an undefined value")
+		return args[0], unusable("something is taken from an undefined value")
 	}
 	return args[0], nil
 }
@@ -138,7 +137,7 @@ func iterable(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error)
 	case v.IsList(), v.IsDict(), v.IsString(), v.IsUndefined():
 		return v, nil
 	default:
-		return v, fmt.Errorf("%s is not iterable", typeName(v))
+		return v, unusable("%s is not iterable", typeName(v))
 	}
 }
 
@@ -155,7 +154,7 @@ func part(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
 		return jinja.Undefined(), err
 	}
 	if n := args[2].AsInt(); int64(len(items)) != n {
-		return jinja.Undefined(), fmt.Errorf("%d values for %d variables", len(items), n)
+		return jinja.Undefined(), unusable("%d values for %d variables", len(items), n)
 	}
 	return items[args[1].AsInt()], nil
 }

@@ -41,6 +41,15 @@ type RaisedError struct{ Message string }
 
 func (e *RaisedError) Error() string { return e.Message }
 
+// ValueError is what Jinja2 would fail with, too: the template met a value that it cannot use. That says more about what it
+// is rendered with than about itself.
+type ValueError struct{ Message string }
+
+func (e *ValueError) Error() string { return e.Message }
+
+// unusable makes a ValueError. It tells of types, never of values: those are prompts.
+func unusable(format string, args ...any) error { return &ValueError{fmt.Sprintf(format, args...)} }
+
 // Template is a compiled template. It is safe for concurrent use.
 type Template struct {
 	compiled *jinja.Template

@@ -136,7 +136,7 @@ func elements(v jinja.Value) ([]jinja.Value, error) {
 	case v.IsUndefined():
 		return nil, nil
 	}
-	return nil, errors.New("not iterable")
+	return nil, unusable("%s is not iterable", typeName(v))
 }
 
 // stringValues returns ss as values.

@@ -1,0 +1,64 @@
+package prompt
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestWhatATemplateFailsOnIsRefused(t *testing.T) {
+	for source, want := range map[string]string{
+		"{{ messages[1].content.x }}":                                "something is taken from an undefined value",
+		"{{ messages[0].content + messages[0].name }}":               "str and undefined cannot be added",
+		"{% for call in messages[0].content | length %}{% endfor %}": "int is not iterable",
+		"{{ 'x' in (messages | length) }}":                           "str cannot be looked for in int",
+		"{{ messages.strip() }}":                                     "list has no methods of strings",
+		"{{ messages[0].nope | tojson }}":                            "undefined has no JSON",
+	} {
+		template, err := New(source, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = template.Render(Input{Messages: user("secret")})
+		e, ok := errors.AsType[*streamerr.Error](err)
+		if !ok || e.Reason != streamerr.Invalid || e.Param != "messages" || !strings.HasSuffix(e.Message, want) {
+			t.Errorf("%s: got %v, want %q", source, err, want)
+		}
+	}
+}
+
+// FuzzOddConversations renders what no client should send, with every template: there is a text, or else
+// the conversation is refused. Lines of the conversation are messages, "role: content".
+func FuzzOddConversations(f *testing.F) {
+	for _, text := range []string{
+		"", "user: x", "user:", "system: a\nsystem: b", "assistant: first", "tool: x", "developer: x\nuser: y\nuser: z", "user: a\nassistant: b", "system:",
+		"user: {{ x }}{% endfor %}\nassistant: <think>\nassistant: </think>a</think>", "robot: x", "user: \x00", "user: \xff", "\xff: x", "user: \U0001f642\u200d",
+	} {
+		f.Add(text, true)
+	}
+	all := templates(f)
+	f.Fuzz(func(t *testing.T, text string, prompted bool) {
+		var messages []*chatv1.Message
+		for line := range strings.SplitSeq(text, "\n") {
+			role, content, _ := strings.Cut(line, ": ")
+			name, content, named := strings.Cut(content, "=")
+			if !named {
+				name, content = "", name
+			}
+			messages = append(messages, &chatv1.Message{Role: role, Content: content, Name: name})
+		}
+		for name, template := range all {
+			got, err := template.Render(Input{messages, prompted})
+			switch {
+			case err == nil && !utf8.ValidString(got):
+				t.Errorf("%s made %q of %q", name, got, text)
+			case err != nil && !errors.Is(err, streamerr.Invalid):
+				t.Errorf("%s: %q: %v", name, text, err)
+			}
+		}
+	})
+}
