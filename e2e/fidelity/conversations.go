@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"strings"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
 // An object keeps the order of its members, as JSON that arrives does, and as templates that write tools show it.
@@ -74,6 +76,16 @@ func (w writer) conversation(tooled bool) []object {
 	}
 	if w.IntN(6) == 0 {
 		w.spoil(list)
+	}
+	return list
+}
+
+// messages are turns in any order.
+func (w writer) messages() []*chatv1.Message {
+	var list []*chatv1.Message
+	for range w.IntN(5) {
+		role := w.pick([]string{"system", "developer", "user", "user", "assistant", "assistant", "tool", "nobody"})
+		list = append(list, &chatv1.Message{Role: role, Content: w.pick([]string{w.content(), w.content(), w.broken(), "\x00"})})
 	}
 	return list
 }

@@ -9,11 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ardanlabs/jinja"
 
 	"github.com/whence-dev/whence/chat-service/prompt"
 	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // now is when both render.
@@ -62,7 +65,8 @@ func compareTemplates(ctx context.Context, f family, n int, seed uint64) (*templ
 	if err != nil || source == "" {
 		return nil, err
 	}
-	if _, err := prompt.Load(os.DirFS(f.dir)); err != nil {
+	served, err := prompt.Load(os.DirFS(f.dir))
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}
 	template, err := hfjinja.Compile(source, func() time.Time { return now })
@@ -94,7 +98,18 @@ func compareTemplates(ctx context.Context, f family, n int, seed uint64) (*templ
 			r.complain("%s\n got %v\nwant %v", text, got, want)
 		}
 	}
+	for range n {
+		if messages := w.messages(); !answers(served, messages) {
+			r.complain("neither rendered nor refused: %v", messages)
+		}
+	}
 	return r, nil
+}
+
+// answers reports whether a conversation as clients send it is rendered, or refused as theirs to mend.
+func answers(t *prompt.Template, messages []*chatv1.Message) bool {
+	text, err := t.Render(prompt.Input{Messages: messages, AddGenerationPrompt: true})
+	return err == nil && utf8.ValidString(text) || errors.Is(err, streamerr.Invalid)
 }
 
 // same holds for the same text, the same refusal, or a failure of both, each for its own reason.
