@@ -1,5 +1,5 @@
 # Thin names for the scripts.
-.PHONY: run test gen lint bench whodunit
+.PHONY: run test gen lint bench fidelity whodunit
 run:
 	go run .
 test:
@@ -10,5 +10,7 @@ lint:
 	go tool -modfile=scripts/tools/lint/go.mod golangci-lint run ./...
 bench:
 	./scripts/bench
+fidelity:
+	./scripts/fidelity
 whodunit:
 	./scripts/whodunit

@@ -17,7 +17,7 @@ const installed = "../../.cache/fidelity"
 // need ends a test without what it compares with: it is skipped, or fails where everything must run.
 func need(t *testing.T, command ...string) {
 	t.Helper()
-	_, err := os.Stat(installed + "/node_modules")
+	_, err := os.Stat(installed + "/installed")
 	if err == nil {
 		err = exec.Command(command[0], command[1:]...).Run()
 	}
