@@ -23,6 +23,7 @@ export async function cutter(target, { times, bytes }) {
       upstream.write(chunk);
     });
     upstream.on('data', (chunk) => {
+      if (client.writableEnded) return; // cut
       const part = chunk.subarray(0, left);
       left -= part.length;
       if (left > 0) {

@@ -115,8 +115,10 @@ func (r *run) drive(ctx context.Context, in *openai.Chat, write func(*chatv1.Gen
 
 // deliver keeps an item, and writes it if somebody is there. Its errors are those of a send.
 func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
-	if cause := stream.Cause(ctx); cause != nil {
-		return cause // whoever has stopped it gets no new tokens
+	// Whoever has stopped a stream that can be read again finds no new tokens in it. A plain one passes on what was on its way: if
+	// that was the rest of the answer, it has completed on every hop.
+	if cause := stream.Cause(ctx); cause != nil && r.kept && out.GetEnd() == nil {
+		return cause
 	}
 	if err := r.keep(ctx, out); err != nil {
 		return err
