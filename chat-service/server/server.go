@@ -44,12 +44,7 @@ func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine, pool *route.Pool) 
 
 // SetHealthy says whether requests can be answered.
 func (s *Server) SetHealthy(healthy bool) {
-	status := healthpb.HealthCheckResponse_NOT_SERVING
-	if healthy {
-		status = healthpb.HealthCheckResponse_SERVING
-	}
-	s.health.SetServingStatus("", status)
-	s.health.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, status)
+	rpc.SetHealthy(s.health, chatv1.Chat_ServiceDesc.ServiceName, healthy)
 }
 
 // Generate implements chatv1.ChatServer.

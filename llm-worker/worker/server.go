@@ -47,12 +47,7 @@ func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResp
 
 // SetHealthy says whether requests can be answered.
 func (s *Server) SetHealthy(healthy bool) {
-	status := healthpb.HealthCheckResponse_NOT_SERVING
-	if healthy {
-		status = healthpb.HealthCheckResponse_SERVING
-	}
-	s.health.SetServingStatus("", status)
-	s.health.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, status)
+	rpc.SetHealthy(s.health, workerv1.Worker_ServiceDesc.ServiceName, healthy)
 }
 
 // Measure has h count the streams. It must be called before Serve.
