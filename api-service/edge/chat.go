@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
@@ -20,27 +21,27 @@ import (
 
 // chatCompletions is POST /v1/chat/completions. conn is done when the client closes its connection.
 func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
-	id := requestID(c)
+	id := exchange.ID(c)
 	in, policy, _, err := e.readChat(c, openai.ParseChat, e.config.Leave)
 	if err != nil {
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	in.Request.StreamId = id
 	var kept *replay.Head
 	if policy.Keeps() {
 		if kept, err = e.keep(conn, c, id, "", ""); err != nil {
-			e.refuse(c, statusOf(err), err)
+			e.desk.Refuse(c, err)
 			return
 		}
 		c.Header(tokenHeader, e.made(*kept).Token)
 	}
-	ctx, r, err := e.begin(traced(conn, c), in, policy, e.peer(c), kept)
+	ctx, r, err := e.begin(traced(conn, c), in, policy, e.desk.Peer(c), kept)
 	if err != nil {
 		if kept != nil {
 			e.replay.Forget(conn, id)
 		}
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	defer r.close()
@@ -59,7 +60,7 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 
 // readChat reads a request for a stream, and how it may be left: by its header, or as otherwise says. It returns the body, too.
 func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat, error), otherwise leave.Policy) (*openai.Chat, leave.Policy, []byte, error) {
-	body, err := e.readBody(c)
+	body, err := e.desk.Body(c)
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
@@ -67,7 +68,7 @@ func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat,
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
-	if in.Timeout, err = timeout(c, in.Timeout); err != nil {
+	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, otherwise, nil, err
 	}
 	policy := otherwise
@@ -110,7 +111,7 @@ func outward(in *openai.Chat, err *streamerr.Error) *streamerr.Error {
 	}
 	out := *err
 	if out.Param = in.Param(err.Param); err.Param == "stream_id" {
-		out.Param = requestIDHeader
+		out.Param = exchange.IDHeader
 	}
 	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too
 		out.Message = strings.ReplaceAll(out.Message, inner, out.Param)

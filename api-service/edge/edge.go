@@ -20,7 +20,9 @@ import (
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
+	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
@@ -35,16 +37,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Names in paths: of who asks, and of the chat-service when it cannot name itself.
-const (
-	client  = "client"
-	chatHop = "chat-service"
-)
-
 // An Edge answers HTTP requests.
 type Edge struct {
 	config  Config
 	log     *slog.Logger
+	desk    *exchange.Desk
 	hop     *rpc.Hop
 	conn    *kitexrpc.ClientConn
 	client  chatv1.ChatClient
@@ -73,13 +70,14 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		return nil, errors.Join(err, kept.Close())
 	}
 	chat := chatv1.NewChatClient(conn)
-	engine := rpc.Dial(c.Name, chatHop, chat.Generate, rpc.Chat)
+	engine := rpc.Dial(c.Name, exchange.ChatService, chat.Generate, rpc.Chat)
 	if c.Stage != nil {
 		engine = c.Stage(engine)
 	}
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	return &Edge{
-		config: c, log: log, conn: conn, client: chat,
-		hop:     &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces},
+		config: c, log: log, conn: conn, client: chat, hop: hop,
+		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: hop.Metrics},
 		streams: streamv1.NewStreamsClient(conn),
 		health:  healthpb.NewHealthClient(conn),
 		chat:    engine,
@@ -157,28 +155,21 @@ func (e *Edge) accepted(conn net.Conn) context.Context {
 func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.chatCompletions)
 	h.POST("/v1/streams", e.makeStream)
-	h.GET("/v1/streams", e.listStreams)
 	h.GET("/v1/streams/:id/events", e.followStream)
-	h.GET("/v1/streams/:id", e.why)
-	h.DELETE("/v1/streams/:id", e.stopStream)
-	h.POST("/abort_request", e.abortRequest)
-	h.GET("/v1/workers", e.workers)
-	h.GET("/v1/models", e.models)
-	h.GET("/v1/models/*id", e.model)
-	h.GET("/healthz", e.healthz)
-	h.GET("/readyz", e.readyz)
+	o := operate.Operator{Desk: e.desk, Hop: e.hop, Chat: e.client, Streams: e.streams, Health: e.health}
+	o.Routes(h)
 	for _, f := range web.Files() {
 		serve := page(f)
 		h.GET(f.Path, serve)
 		h.HEAD(f.Path, serve)
 	}
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
-		requestID(c)
-		e.refuse(c, http.StatusNotFound, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()))
+		exchange.ID(c)
+		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()))
 	})
 	taken := h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
-		requestID(c)
+		exchange.ID(c)
 		for _, r := range taken {
 			prefix, _, rest := strings.Cut(r.Path, "*id")
 			if !rest {
@@ -188,7 +179,7 @@ func (e *Edge) routes(h *server.Hertz) {
 				c.Response.Header.Add("Allow", r.Method)
 			}
 		}
-		e.refuse(c, http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method()))
+		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
 	})
 }
 
@@ -213,7 +204,7 @@ func (e *Edge) recover(ctx context.Context, c *app.RequestContext) {
 		if v := recover(); v != nil {
 			e.log.Error("panic in a handler", "path", string(c.Path()), "panic", v, "stack", string(debug.Stack()))
 			c.Response.Reset()
-			e.refuse(c, http.StatusInternalServerError, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", e.hop.Name))
+			e.desk.Refuse(c, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", e.hop.Name))
 		}
 	}()
 	c.Next(ctx)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/follow"
@@ -41,7 +43,7 @@ func (e *Edge) keep(ctx context.Context, c *app.RequestContext, id, key, body st
 	case errors.Is(err, replay.ErrFull):
 		return nil, noRoom(err)
 	case errors.Is(err, replay.ErrTaken):
-		return nil, streamerr.InvalidParam(requestIDHeader, "a stream with the %s %q is kept; leave it out, or make it unique", requestIDHeader, id)
+		return nil, streamerr.InvalidParam(exchange.IDHeader, "a stream with the %s %q is kept; leave it out, or make it unique", exchange.IDHeader, id)
 	case err != nil:
 		return nil, err
 	}
@@ -62,43 +64,43 @@ func (e *Edge) made(h replay.Head) follow.Made {
 // who knows it may be able to read the stream.
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
-	c.Header(requestIDHeader, id)
+	c.Header(exchange.IDHeader, id)
 	in, policy, body, err := e.readChat(c, openai.ParseStream, e.config.LeaveEvents)
 	if err != nil {
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	key := string(c.GetHeader(idempotencyHeader))
 	if len(key) > maxKey {
 		err := streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey)
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	digest := follow.Digest(string(body))
 	head, err := e.keep(conn, c, id, key, digest)
 	switch {
 	case err != nil:
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	case head.ID != id && head.Body != digest:
 		err := streamerr.InvalidParam(idempotencyHeader, "the %s was used for another request", idempotencyHeader)
-		e.refuse(c, http.StatusConflict, err)
+		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, err))
 		return
 	case head.ID != id:
-		c.Header(requestIDHeader, head.ID)
+		c.Header(exchange.IDHeader, head.ID)
 		c.Data(http.StatusOK, "application/json", e.made(*head).JSON())
 		return
 	}
 	in.Request.StreamId = id
-	ctx, r, err := e.begin(traced(conn, c), in, policy, e.peer(c), head)
+	ctx, r, err := e.begin(traced(conn, c), in, policy, e.desk.Peer(c), head)
 	if err != nil {
 		e.replay.Forget(conn, id)
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	if refused := e.background(ctx, in, r); refused != nil {
 		e.replay.Forget(conn, id)
-		writeError(c, refused.Reason.HTTPStatus(), outward(in, refused))
+		exchange.Error(c, refused.Reason.HTTPStatus(), outward(in, refused))
 		return
 	}
 	c.Header("Location", "/v1/streams/"+id+"/events")
@@ -131,12 +133,12 @@ func (e *Edge) background(ctx context.Context, in *openai.Chat, r *run) *streame
 // followStream is GET /v1/streams/{id}/events. It starts no work.
 func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
-	if requestID(c); stream.ValidID(id) {
-		c.Header(requestIDHeader, id)
+	if exchange.ID(c); stream.ValidID(id) {
+		c.Header(exchange.IDHeader, id)
 	}
 	r, after, err := e.openReader(conn, c, id)
 	if err != nil {
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	defer r.Close()
@@ -144,11 +146,11 @@ func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 	switch {
 	case errors.Is(err, replay.ErrAhead):
 		err = streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)
-		e.refuse(c, http.StatusConflict, err)
+		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, err))
 		return
 	case err != nil:
 		err = e.unread(c, id, err)
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	case p.Ended && len(p.Events) == 0:
 		c.Status(http.StatusNoContent) // which tells EventSource to come back no more
@@ -159,7 +161,7 @@ func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 
 // openReader finds a stream, and checks who asks, and from where on.
 func (e *Edge) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
-	if err := checkID(id); err != nil {
+	if err := operate.CheckID(id); err != nil {
 		return nil, 0, err
 	}
 	r, err := e.replay.Open(conn, id)
@@ -191,7 +193,7 @@ func (e *Edge) mayRead(c *app.RequestContext, h replay.Head) (after uint64, err 
 	case err != nil:
 		return 0, err
 	case cursor.Epoch != h.Epoch:
-		return 0, &refusal{streamerr.InvalidParam(follow.CursorHeader, "the %s %.64q is another stream's", follow.CursorHeader, text), http.StatusConflict}
+		return 0, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the %s %.64q is another stream's", follow.CursorHeader, text))
 	}
 	return cursor.Seq, nil
 }
@@ -202,7 +204,7 @@ func (e *Edge) unread(c *app.RequestContext, id string, err error) error {
 		return err
 	}
 	if e.hop.Ledger.Get(id) != nil || e.keyring.Known(id, c.Query(follow.TokenParam)) {
-		return &refusal{streamerr.New(streamerr.NotFound, "what the stream %q said is not kept, or no more", id), http.StatusGone}
+		return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept, or no more", id))
 	}
 	return streamerr.New(streamerr.NotFound, "there is no stream %q", id)
 }
@@ -215,7 +217,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	remove, err := e.readers.Add(stream.NewID(), control)
 	if err != nil {
 		err = e.noReader(err)
-		e.refuse(c, statusOf(err), err)
+		e.desk.Refuse(c, err)
 		return
 	}
 	defer remove()

@@ -6,20 +6,21 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // exposed are the headers of responses that pages of other origins may read.
-const exposed = requestIDHeader + ", " + tokenHeader + ", Location, Retry-After"
+const exposed = exchange.IDHeader + ", " + tokenHeader + ", Location, Retry-After"
 
 // pass lets requests through that g does, and tells browsers which pages may read the answers.
 func (e *Edge) pass(g *gate.Gate) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		if err := g.Host(string(c.Host())); err != nil {
-			requestID(c)
+			exchange.ID(c)
 			c.Abort()
-			e.refuse(c, http.StatusMisdirectedRequest, streamerr.InvalidParam("Host", "%v: %.64q; --host allows it", err, c.Host()))
+			e.desk.Refuse(c, exchange.WithStatus(http.StatusMisdirectedRequest, streamerr.InvalidParam("Host", "%v: %.64q; --host allows it", err, c.Host())))
 			return
 		}
 		if origin := string(c.GetHeader("Origin")); origin != "" && g.Origin(origin) {

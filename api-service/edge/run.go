@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
@@ -63,7 +64,7 @@ func (e *Edge) begin(conn context.Context, in *openai.Chat, p leave.Policy, peer
 	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, peer, gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
-			err = streamerr.InvalidParam(requestIDHeader, "a live stream has the %s %q; leave it out, or make it unique", requestIDHeader, in.Request.GetStreamId())
+			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, in.Request.GetStreamId())
 		}
 		return nil, nil, err
 	}

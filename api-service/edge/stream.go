@@ -5,16 +5,12 @@ import (
 	"net/http"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 )
-
-// errWriteTimeout is the error of a write that a client did not read in time.
-var errWriteTimeout = netpoll.ErrWriteTimeout
 
 // stream answers with server-sent events.
 func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *openai.Chat, r *run) {

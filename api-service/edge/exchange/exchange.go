@@ -1,0 +1,135 @@
+// Package exchange reads HTTP requests, and refuses them: what all handlers of the edge have in common.
+package exchange
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Names in paths: of who asks, and of the chat-service when it cannot name itself.
+const (
+	Client      = "client"
+	ChatService = "chat-service"
+)
+
+// A Desk takes requests in.
+type Desk struct {
+	Name           string // this hop's
+	MaxBody        int64  // bytes
+	TrustForwarded bool   // X-Forwarded-For says who the client is
+	Log            *slog.Logger
+	Metrics        *metrics.Hop
+}
+
+// IDHeader carries the stream's id, both ways.
+const IDHeader = "X-Request-Id"
+
+// ID returns the id that the client gave, if it can be a stream's, else a new one, and says it in the response.
+func ID(c *app.RequestContext) string {
+	id := string(c.GetHeader(IDHeader))
+	if !stream.ValidID(id) {
+		id = stream.NewID()
+	}
+	c.Header(IDHeader, id)
+	return id
+}
+
+// Peer is the client's address, for people.
+func (d *Desk) Peer(c *app.RequestContext) string {
+	if d.TrustForwarded {
+		all := string(c.GetHeader("X-Forwarded-For"))
+		if last := strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:]); last != "" {
+			return last
+		}
+	}
+	return c.RemoteAddr().String()
+}
+
+// TimeoutHeader says, in seconds, how long the answer may take; it wins over the body's timeout.
+const TimeoutHeader = "X-Request-Timeout"
+
+// Timeout returns the request's deadline; 0 is none.
+func Timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error) {
+	header := string(c.GetHeader(TimeoutHeader))
+	if header == "" {
+		return inBody, nil
+	}
+	seconds, err := strconv.ParseFloat(header, 64)
+	if err != nil || !(seconds > 0 && seconds <= openai.MaxTimeout.Seconds()) {
+		return 0, streamerr.InvalidParam(TimeoutHeader, "%s is %.32q; it must be seconds, over 0 and at most %v", TimeoutHeader, header, openai.MaxTimeout.Seconds())
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
+}
+
+// WithStatus gives an error, where nothing has been sent, an HTTP status that its Reason alone does not say.
+func WithStatus(status int, cause error) error { return &refusal{cause, status} }
+
+type refusal struct {
+	cause  error
+	status int
+}
+
+func (r *refusal) Error() string { return r.cause.Error() }
+func (r *refusal) Unwrap() error { return r.cause }
+
+// Body returns the body of a JSON request.
+func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
+	if kind, _, err := mime.ParseMediaType(string(c.ContentType())); err != nil || kind != "application/json" {
+		// A browser sends any other type to any site without asking, so this also keeps strangers' pages out.
+		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Type", "Content-Type must be application/json"))
+	}
+	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Encoding", "Content-Encoding %.32q is not supported; send the body as it is", enc))
+	}
+	limit := d.MaxBody
+	if int64(c.Request.Header.ContentLength()) <= limit {
+		body, err := io.ReadAll(io.LimitReader(c.RequestBodyStream(), limit+1))
+		if err != nil {
+			c.SetConnectionClose()
+			return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
+		}
+		if int64(len(body)) <= limit {
+			return body, nil
+		}
+	}
+	c.SetConnectionClose() // what is left of the body is not worth reading
+	return nil, WithStatus(http.StatusRequestEntityTooLarge, streamerr.New(streamerr.Invalid, "the body has more than %d bytes", limit))
+}
+
+// Refuse answers a request that did not become a stream.
+func (d *Desk) Refuse(c *app.RequestContext, err error) {
+	out := streamerr.Via(d.Name, err)
+	status := out.Reason.HTTPStatus()
+	if r, ok := errors.AsType[*refusal](err); ok {
+		status = r.status
+	}
+	d.Metrics.Refused(out.Reason)
+	d.Log.Info("request refused", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name,
+		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
+	Error(c, status, out)
+}
+
+// Error answers with an error.
+func Error(c *app.RequestContext, status int, err *streamerr.Error) {
+	if err.RetryAfter > 0 {
+		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(err.RetryAfter.Seconds()))))
+	}
+	c.Data(status, "application/json", err.JSON())
+}
+
+// JSON answers with a body.
+func JSON(c *app.RequestContext, body []byte) { c.Data(http.StatusOK, "application/json", body) }

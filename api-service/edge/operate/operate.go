@@ -1,0 +1,35 @@
+// Package operate answers what people and scripts ask about streams, models and workers: everything at the edge that is not a
+// stream itself.
+package operate
+
+import (
+	"github.com/cloudwego/hertz/pkg/app/server"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+)
+
+// An Operator asks the edge and the chat-service behind it.
+type Operator struct {
+	*exchange.Desk
+	Hop     *rpc.Hop
+	Chat    chatv1.ChatClient
+	Streams streamv1.StreamsClient
+	Health  healthpb.HealthClient
+}
+
+// Routes adds its routes to h.
+func (o *Operator) Routes(h *server.Hertz) {
+	h.GET("/v1/streams", o.list)
+	h.GET("/v1/streams/:id", o.why)
+	h.DELETE("/v1/streams/:id", o.stopStream)
+	h.POST("/abort_request", o.abortRequest)
+	h.GET("/v1/workers", o.workers)
+	h.GET("/v1/models", o.models)
+	h.GET("/v1/models/*id", o.model)
+	h.GET("/healthz", o.healthz)
+	h.GET("/readyz", o.readyz)
+}
