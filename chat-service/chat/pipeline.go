@@ -94,7 +94,7 @@ func tokenise(m *Model, next TokenEngine) stream.Engine[rendered, *workerv1.Gene
 				"the messages are %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", len(ids), asked, m.Name, m.ContextLength))
 		}
 		return next(ctx, &workerv1.TokenRequest{
-			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: ids, Sampling: r.req.GetSampling(),
+			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: ids, Sampling: r.req.GetSampling(), Claim: r.req.GetClaim(),
 		})
 	}
 }

@@ -144,6 +144,7 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 func (r *relay) request() *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.sampling, Prompt: r.req.GetPrompt(), Generated: r.req.GetGenerated(),
+		Claim: r.req.GetClaim(),
 	}
 	if len(r.answer) > 0 {
 		req.Prompt = slices.Concat(req.Prompt, r.answer)

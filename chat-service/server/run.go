@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/admit"
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -36,6 +37,8 @@ type Config struct {
 	Migrations int    // how often a stream may go on with another worker
 	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
 	MigrateAfter time.Duration
+	QueueStreams int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
+	QueueTokens  int // how many tokens their prompts may have together
 	Timers       rpc.Timers
 	Metrics      *metrics.Metrics    // nil for none
 	Traces       *streamtrace.Tracer // nil for none
@@ -56,6 +59,8 @@ const (
 
 	DefaultMigrations   = 3
 	DefaultMigrateAfter = 10 * time.Second
+
+	DefaultQueueTokens = 1 << 20
 )
 
 // DefaultTimers are more patient than the worker's, and less than the edge's.
@@ -68,6 +73,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin or power-of-two")
 	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
 	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
+	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")
+	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of those that wait here may have together")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
@@ -88,6 +95,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Migrations < 0 || c.MigrateAfter < 0 {
 		return errors.New("--migrations and --migrate-after must not be negative")
+	}
+	if c.QueueStreams < 0 || c.QueueStreams > 0 && c.QueueTokens < 1 {
+		return errors.New("--queue-streams must not be negative, and --queue-tokens must be at least 1")
 	}
 	if _, err := route.NewPolicy(c.Policy); err != nil {
 		return fmt.Errorf("--policy: %w", err)
@@ -141,17 +151,27 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer unwatch() //nolint:errcheck // only a second call could fail
-	engine := chat.New(model, pool.Generate)
+	var wg sync.WaitGroup
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer wg.Wait()
+	defer stop()
+	workers := pool.Generate
+	if c.QueueStreams > 0 {
+		queue := admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: hop.Metrics.Admitted})
+		unqueue, err := hop.Metrics.Queue(queue.Load)
+		if err != nil {
+			return err
+		}
+		defer unqueue() //nolint:errcheck // only a second call could fail
+		wg.Go(func() { queue.Run(watching) })
+		workers = queue.Stage(workers)
+	}
+	engine := chat.New(model, workers)
 	if c.Stage != nil {
 		engine = c.Stage(engine)
 	}
 	s := New(hop, model, engine, pool)
-
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
 	wg.Go(func() { pool.Watch(watching, s.SetHealthy) })
-	defer wg.Wait()
-	defer stop()
 	return s.Serve(ctx, ln, c.Grace)
 }
 

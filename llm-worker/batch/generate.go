@@ -13,9 +13,6 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// retryAfter is what refused callers are told: about the time in which a place comes free.
-const retryAfter = time.Second
-
 // Generate is a stream.Engine. The first item is Started, once the request is valid and has a place in the batch or in
 // the queue; then come Tokens, merged where the reader is slow; the last is End. When the loop is left, or the stream is
 // stopped, the model has forgotten the sequence, which takes at most the step in hand.
@@ -96,7 +93,7 @@ func (l *Loop) enter(req *workerv1.TokenRequest) (s *sequence, ahead int, err er
 	ahead = len(l.waiting)
 	if l.running+ahead >= l.opts.MaxRunning+l.opts.MaxQueued {
 		e := streamerr.New(streamerr.Overloaded, "%d streams run and %d wait; no more are taken", l.running, ahead)
-		e.RetryAfter = retryAfter
+		e.RetryAfter = l.turnover.After(ahead)
 		return nil, 0, e
 	}
 	l.nextID++

@@ -17,6 +17,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -79,6 +80,8 @@ type Loop struct {
 	opts  Options
 	gap   time.Duration // between two tokens of a stream; 0 without a pace
 	wake  chan struct{} // capacity 1: a stream came or left
+
+	turnover stream.Turnover
 
 	// Owned by Run.
 	batch map[uint64]*sequence // those that have joined
@@ -197,6 +200,7 @@ func (l *Loop) drop(s *sequence) {
 	l.mu.Lock()
 	l.running = len(l.batch) // before anybody can know that the place is free
 	l.mu.Unlock()
+	l.turnover.Freed()
 	close(s.released)
 }
 

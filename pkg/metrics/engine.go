@@ -28,7 +28,7 @@ func (h *Hop) Engine() *Engine {
 
 // Admitted notes that a stream has its place in the batch, and how long it has waited for it.
 func (e *Engine) Admitted(waited time.Duration) {
-	e.hop.queue.Record(context.Background(), waited.Seconds(), e.hop.record...)
+	e.hop.Admitted(waited)
 }
 
 // Stepped notes one step with so many streams in it; prefill says that one of them at least was still in its prompt.

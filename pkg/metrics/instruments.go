@@ -59,12 +59,12 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		usage:    m.counts("gen_ai.client.token.usage", tokens, "Tokens of prompts and of answers, by stream.", usageBuckets),
 		stop:     m.timer("whence.stop.duration", "From when a hop hears of a stop until what is below it has stopped.", stopBuckets),
 
-		queue: m.timer("whence.queue.duration", "From a stream's arrival to its place in the batch.", queueBuckets),
+		queue: m.timer("whence.queue.duration", "From a stream's arrival to its place: in the engine's batch, or with a worker.", queueBuckets),
 		step:  m.timer("whence.step.duration", "One step of the engine; a step with a prompt in it is a prefill.", stepBuckets),
 		batch: m.counts("whence.batch.size", streams, "Streams in one step of the engine.", batchBuckets),
 
-		running: m.gauge("whence.streams.running", streams, "Streams in the batch."),
-		queued:  m.gauge("whence.streams.queued", streams, "Streams that wait for a place in the batch."),
+		running: m.gauge("whence.streams.running", streams, "Streams that have their place: in the engine's batch, or with a worker."),
+		queued:  m.gauge("whence.streams.queued", streams, "Streams that wait for their place."),
 		kvUsed:  m.gauge("whence.kv.used", tokens, "Token positions of KV cache that are reserved."),
 		kvLimit: m.gauge("whence.kv.limit", tokens, "Token positions of KV cache that there are."),
 		healthy: m.gauge("whence.workers.healthy", workers, "Workers that take streams."),

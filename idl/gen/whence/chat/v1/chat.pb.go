@@ -159,7 +159,9 @@ type ChatRequest struct {
 	// How to choose tokens, and how many.
 	Sampling *v1.Sampling `protobuf:"bytes,4,opt,name=sampling,proto3" json:"sampling,omitempty"`
 	// Strings that end the answer; at most 16, none empty. They are not part of the answer.
-	Stop          []string `protobuf:"bytes,5,rep,name=stop,proto3" json:"stop,omitempty"`
+	Stop []string `protobuf:"bytes,5,rep,name=stop,proto3" json:"stop,omitempty"`
+	// What the stream may ask for where there is not room for all.
+	Claim         *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *ChatRequest) GetSampling() *v1.Sampling {
 func (x *ChatRequest) GetStop() []string {
 	if x != nil {
 		return x.Stop
+	}
+	return nil
+}
+
+func (x *ChatRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
 	}
 	return nil
 }
@@ -1011,13 +1020,14 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\aMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xc1\x01\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xf0\x01\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
 	"\bmessages\x18\x03 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x126\n" +
 	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x12\n" +
-	"\x04stop\x18\x05 \x03(\tR\x04stop\"}\n" +
+	"\x04stop\x18\x05 \x03(\tR\x04stop\x12-\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
@@ -1102,47 +1112,49 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*Worker)(nil),                // 14: whence.chat.v1.Worker
 	(*WorkersResponse)(nil),       // 15: whence.chat.v1.WorkersResponse
 	(*v1.Sampling)(nil),           // 16: whence.stream.v1.Sampling
-	(*v1.Stop)(nil),               // 17: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 18: whence.stream.v1.Started
-	(*v1.End)(nil),                // 19: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 20: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 21: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 22: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*v1.Claim)(nil),              // 17: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 18: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 19: whence.stream.v1.Started
+	(*v1.End)(nil),                // 20: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 21: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 22: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 23: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	1,  // 0: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
 	16, // 1: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
-	2,  // 2: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	17, // 3: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	18, // 4: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	4,  // 5: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	19, // 6: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	2,  // 7: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	18, // 8: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	19, // 9: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
-	9,  // 10: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	20, // 11: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	21, // 12: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	0,  // 13: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	22, // 14: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	23, // 15: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	14, // 16: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	3,  // 17: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	6,  // 18: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	8,  // 19: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	11, // 20: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	13, // 21: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	5,  // 22: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	7,  // 23: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	10, // 24: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	12, // 25: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	15, // 26: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	22, // [22:27] is the sub-list for method output_type
-	17, // [17:22] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	17, // 2: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	2,  // 3: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	18, // 4: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	19, // 5: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	4,  // 6: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	20, // 7: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	2,  // 8: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	19, // 9: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	20, // 10: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	9,  // 11: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	21, // 12: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	22, // 13: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	0,  // 14: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	23, // 15: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	24, // 16: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	14, // 17: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	3,  // 18: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	6,  // 19: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	8,  // 20: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	11, // 21: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	13, // 22: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	5,  // 23: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	7,  // 24: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	10, // 25: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	12, // 26: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	15, // 27: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	23, // [23:28] is the sub-list for method output_type
+	18, // [18:23] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }

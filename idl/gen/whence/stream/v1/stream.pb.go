@@ -387,6 +387,63 @@ func (Finish) EnumDescriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
+// Tier is how urgent a stream is among those that wait.
+type Tier int32
+
+const (
+	// As TIER_DEFAULT.
+	Tier_TIER_UNSPECIFIED Tier = 0
+	// When there is room that nobody else wants.
+	Tier_TIER_FLEX Tier = 1
+	// As most are.
+	Tier_TIER_DEFAULT Tier = 2
+	// Before all others.
+	Tier_TIER_PRIORITY Tier = 3
+)
+
+// Enum value maps for Tier.
+var (
+	Tier_name = map[int32]string{
+		0: "TIER_UNSPECIFIED",
+		1: "TIER_FLEX",
+		2: "TIER_DEFAULT",
+		3: "TIER_PRIORITY",
+	}
+	Tier_value = map[string]int32{
+		"TIER_UNSPECIFIED": 0,
+		"TIER_FLEX":        1,
+		"TIER_DEFAULT":     2,
+		"TIER_PRIORITY":    3,
+	}
+)
+
+func (x Tier) Enum() *Tier {
+	p := new(Tier)
+	*p = x
+	return p
+}
+
+func (x Tier) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Tier) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_stream_v1_stream_proto_enumTypes[5].Descriptor()
+}
+
+func (Tier) Type() protoreflect.EnumType {
+	return &file_whence_stream_v1_stream_proto_enumTypes[5]
+}
+
+func (x Tier) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Tier.Descriptor instead.
+func (Tier) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+}
+
 // Record is what one hop knows of one stream.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1440,6 +1497,70 @@ func (x *Sampling) GetStopTokenIds() []uint32 {
 	return nil
 }
 
+// Claim is what a stream may ask for where there is not room for all.
+type Claim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose stream it is; empty for nobody in particular. Tenants share what there is by their weights.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The tenant's share among tenants; 0 is read as 1.
+	Weight uint32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
+	// How urgent it is.
+	Tier          Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claim) Reset() {
+	*x = Claim{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claim) ProtoMessage() {}
+
+func (x *Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
+func (*Claim) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Claim) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Claim) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *Claim) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_UNSPECIFIED
+}
+
 // StopStreamRequest names a stream from outside of it: for operators, and for hops that do not hold the stream.
 type StopStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1453,7 +1574,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1586,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1599,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -1506,7 +1627,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1639,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1652,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -1646,7 +1767,11 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x11_presence_penaltyB\a\n" +
 	"\x05_seedB\r\n" +
 	"\v_min_tokensB\r\n" +
-	"\v_max_tokens\"\\\n" +
+	"\v_max_tokens\"c\n" +
+	"\x05Claim\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\"\\\n" +
 	"\x11StopStreamRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12*\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\"A\n" +
@@ -1697,7 +1822,12 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x12FINISH_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vFINISH_STOP\x10\x01\x12\x11\n" +
 	"\rFINISH_LENGTH\x10\x02\x12\x15\n" +
-	"\x11FINISH_TOOL_CALLS\x10\x032\x94\x01\n" +
+	"\x11FINISH_TOOL_CALLS\x10\x03*P\n" +
+	"\x04Tier\x12\x14\n" +
+	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tTIER_FLEX\x10\x01\x12\x10\n" +
+	"\fTIER_DEFAULT\x10\x02\x12\x11\n" +
+	"\rTIER_PRIORITY\x10\x032\x94\x01\n" +
 	"\aStreams\x12E\n" +
 	"\x04List\x12\x1d.whence.stream.v1.ListRequest\x1a\x1e.whence.stream.v1.ListResponse\x12B\n" +
 	"\x03Why\x12\x1c.whence.stream.v1.WhyRequest\x1a\x1d.whence.stream.v1.WhyResponseB@Z>github.com/whence-dev/whence/idl/gen/whence/stream/v1;streamv1b\x06proto3"
@@ -1714,65 +1844,68 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_whence_stream_v1_stream_proto_rawDescData
 }
 
-var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
 	(EventKind)(0),                // 1: whence.stream.v1.EventKind
 	(Side)(0),                     // 2: whence.stream.v1.Side
 	(Reason)(0),                   // 3: whence.stream.v1.Reason
 	(Finish)(0),                   // 4: whence.stream.v1.Finish
-	(*Record)(nil),                // 5: whence.stream.v1.Record
-	(*Event)(nil),                 // 6: whence.stream.v1.Event
-	(*Move)(nil),                  // 7: whence.stream.v1.Move
-	(*ListRequest)(nil),           // 8: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 9: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 10: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 11: whence.stream.v1.WhyResponse
-	(*Usage)(nil),                 // 12: whence.stream.v1.Usage
-	(*Started)(nil),               // 13: whence.stream.v1.Started
-	(*Stop)(nil),                  // 14: whence.stream.v1.Stop
-	(*End)(nil),                   // 15: whence.stream.v1.End
-	(*Sampling)(nil),              // 16: whence.stream.v1.Sampling
-	(*StopStreamRequest)(nil),     // 17: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 18: whence.stream.v1.StopStreamResponse
-	nil,                           // 19: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(Tier)(0),                     // 5: whence.stream.v1.Tier
+	(*Record)(nil),                // 6: whence.stream.v1.Record
+	(*Event)(nil),                 // 7: whence.stream.v1.Event
+	(*Move)(nil),                  // 8: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 9: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 10: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 11: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 12: whence.stream.v1.WhyResponse
+	(*Usage)(nil),                 // 13: whence.stream.v1.Usage
+	(*Started)(nil),               // 14: whence.stream.v1.Started
+	(*Stop)(nil),                  // 15: whence.stream.v1.Stop
+	(*End)(nil),                   // 16: whence.stream.v1.End
+	(*Sampling)(nil),              // 17: whence.stream.v1.Sampling
+	(*Claim)(nil),                 // 18: whence.stream.v1.Claim
+	(*StopStreamRequest)(nil),     // 19: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 20: whence.stream.v1.StopStreamResponse
+	nil,                           // 21: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	20, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	20, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	20, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	20, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	22, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	22, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	22, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	22, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
 	3,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	7,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
-	6,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
-	21, // 8: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	8,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	7,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
+	23, // 8: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
 	1,  // 9: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
 	2,  // 10: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
 	3,  // 11: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
 	3,  // 12: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	20, // 13: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
-	5,  // 14: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	5,  // 15: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	22, // 13: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	6,  // 14: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	6,  // 15: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
 	3,  // 16: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
 	3,  // 17: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
 	4,  // 18: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	12, // 19: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	19, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	14, // 21: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	21, // 22: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	8,  // 23: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	10, // 24: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	9,  // 25: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	11, // 26: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	25, // [25:27] is the sub-list for method output_type
-	23, // [23:25] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	13, // 19: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
+	21, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	5,  // 21: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
+	15, // 22: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	23, // 23: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	9,  // 24: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	11, // 25: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	10, // 26: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	12, // 27: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	26, // [26:28] is the sub-list for method output_type
+	24, // [24:26] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -1786,8 +1919,8 @@ func file_whence_stream_v1_stream_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   15,
+			NumEnums:      6,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -91,7 +91,9 @@ type TokenRequest struct {
 	// How many of the last ids of prompt are the answer so far: it was begun elsewhere, and goes on here as if it had never
 	// moved. They count as output for penalties, min_tokens, max_tokens, stop conditions and usage, with a seed the next
 	// draw is the one that follows theirs, and they are not sent again. Fewer than prompt has and than max_tokens.
-	Generated     uint32 `protobuf:"varint,5,opt,name=generated,proto3" json:"generated,omitempty"`
+	Generated uint32 `protobuf:"varint,5,opt,name=generated,proto3" json:"generated,omitempty"`
+	// What the stream may ask for where there is not room for all.
+	Claim         *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -159,6 +161,13 @@ func (x *TokenRequest) GetGenerated() uint32 {
 		return x.Generated
 	}
 	return 0
+}
+
+func (x *TokenRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
 }
 
 // GenerateRequest is the request, or control.
@@ -824,13 +833,14 @@ var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xaf\x01\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xde\x01\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
 	"\x06prompt\x18\x03 \x03(\rR\x06prompt\x126\n" +
 	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x1c\n" +
-	"\tgenerated\x18\x05 \x01(\rR\tgenerated\"\x84\x01\n" +
+	"\tgenerated\x18\x05 \x01(\rR\tgenerated\x12-\n" +
+	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\"\x84\x01\n" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
@@ -910,36 +920,38 @@ var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*StopRequest)(nil),           // 9: whence.worker.v1.StopRequest
 	(*StopResponse)(nil),          // 10: whence.worker.v1.StopResponse
 	(*v1.Sampling)(nil),           // 11: whence.stream.v1.Sampling
-	(*v1.Stop)(nil),               // 12: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 13: whence.stream.v1.Started
-	(*v1.End)(nil),                // 14: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 15: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 16: whence.stream.v1.StopStreamResponse
+	(*v1.Claim)(nil),              // 12: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 13: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 14: whence.stream.v1.Started
+	(*v1.End)(nil),                // 15: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 16: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 17: whence.stream.v1.StopStreamResponse
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
 	11, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	1,  // 1: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	12, // 2: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	13, // 3: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	3,  // 4: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	14, // 5: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	8,  // 6: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
-	7,  // 7: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
-	0,  // 8: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
-	0,  // 9: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
-	15, // 10: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	16, // 11: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	2,  // 12: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	5,  // 13: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	9,  // 14: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	4,  // 15: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	6,  // 16: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	10, // 17: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	15, // [15:18] is the sub-list for method output_type
-	12, // [12:15] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
+	1,  // 2: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
+	13, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	14, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	3,  // 5: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
+	15, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	8,  // 7: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
+	7,  // 8: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
+	0,  // 9: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
+	0,  // 10: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
+	16, // 11: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	17, // 12: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	2,  // 13: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	5,  // 14: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	9,  // 15: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	4,  // 16: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	6,  // 17: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
+	10, // 18: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	16, // [16:19] is the sub-list for method output_type
+	13, // [13:16] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }

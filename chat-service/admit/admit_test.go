@@ -1,0 +1,298 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// worker is an engine that takes a second for a token.
+type worker struct {
+	mu      sync.Mutex
+	order   []string // tenants, as their streams began
+	tokens  map[string]int
+	running int
+}
+
+func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
+		w.count(func() { w.order = append(w.order, req.GetStreamId()); w.running++ })
+		defer w.count(func() { w.running-- })
+		if req.GetModel() == "bad" {
+			yield(nil, streamerr.New(streamerr.Invalid, "bad"))
+			return
+		}
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
+			return
+		}
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for range req.GetSampling().GetMaxTokens() {
+			select {
+			case <-tick.C:
+			case <-stream.Stopping(ctx):
+				yield(nil, stream.Cause(ctx))
+				return
+			}
+			w.count(func() { w.tokens[req.GetClaim().GetTenant()]++ })
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}, nil) {
+				return
+			}
+		}
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+	}
+}
+
+func (w *worker) count(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f()
+}
+
+// A place is a queue before a worker, in a synctest bubble.
+type place struct {
+	*worker
+	queue  *Queue
+	engine Engine
+	room   int
+	begun  int
+	all    sync.WaitGroup
+}
+
+func newPlace(room int, opts Options) *place {
+	p := &place{worker: &worker{tokens: map[string]int{}}, room: room}
+	opts.Room = func() int { return p.room }
+	if opts.MaxStreams == 0 {
+		opts.MaxStreams = 1000
+	}
+	if opts.MaxTokens == 0 {
+		opts.MaxTokens = 1 << 20
+	}
+	p.queue = New(opts)
+	p.engine = p.queue.Stage(p.generate)
+	return p
+}
+
+// ask asks for a stream, and returns when it runs or waits. Its ending comes on the channel.
+func (p *place) ask(ctx context.Context, claim *streamv1.Claim, prompt, tokens int) <-chan error {
+	ended := make(chan error, 1)
+	p.begun++
+	req := &workerv1.TokenRequest{
+		StreamId: fmt.Sprintf("%s%d", claim.GetTenant(), p.begun), Prompt: make([]uint32, prompt), Claim: claim,
+		Sampling: &streamv1.Sampling{MaxTokens: new(uint32(tokens))},
+	}
+	p.all.Go(func() {
+		var last error
+		for _, err := range p.engine(ctx, req) {
+			last = err
+		}
+		ended <- last
+	})
+	synctest.Wait()
+	return ended
+}
+
+func of(tenant string, weight uint32) *streamv1.Claim {
+	return &streamv1.Claim{Tenant: tenant, Weight: weight}
+}
+
+func in(tenant string, tier streamv1.Tier) *streamv1.Claim {
+	return &streamv1.Claim{Tenant: tenant, Tier: tier}
+}
+
+func TestTheContractOfEngines(t *testing.T) {
+	streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+		p := newPlace(-1, Options{})
+		ask := func(model string, tokens uint32) *workerv1.TokenRequest {
+			return &workerv1.TokenRequest{Model: model, Prompt: []uint32{1}, Sampling: &streamv1.Sampling{MaxTokens: &tokens}}
+		}
+		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+			Engine: p.engine,
+			Short:  func() *workerv1.TokenRequest { return ask("", 0) },
+			Long:   func() *workerv1.TokenRequest { return ask("", 100) },
+			Bad:    func() *workerv1.TokenRequest { return ask("bad", 1) },
+			Live: func() int {
+				running, waiting := p.queue.Load()
+				return running + waiting
+			},
+		}
+	})
+}
+
+// TestTenantsGetTheirShares: two tenants that always want more get tokens by their weights, whatever the length of their
+// answers, and one that asks for little is hardly held up by them.
+func TestTenantsGetTheirShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(4, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 200 {
+			p.ask(ctx, of("heavy", 3), 0, 10)
+			p.ask(ctx, of("light", 1), 0, 5)
+		}
+		time.Sleep(20 * time.Second)
+		small := p.ask(ctx, of("small", 1), 1, 1)
+		arrived := time.Now()
+		if err := <-small; err != nil {
+			t.Error(err)
+		}
+		if waited := time.Since(arrived); waited > 12*time.Second { // a place comes free, and then its own token
+			t.Errorf("the small tenant waited %v", waited)
+		}
+		time.Sleep(180 * time.Second)
+		p.mu.Lock()
+		ratio := float64(p.tokens["heavy"]) / float64(p.tokens["light"])
+		p.mu.Unlock()
+		if ratio < 2.7 || ratio > 3.3 {
+			t.Errorf("with three times the weight, %.2f times the tokens", ratio)
+		}
+		cancel()
+		p.all.Wait()
+		if running, waiting := p.queue.Load(); running != 0 || waiting != 0 || len(p.queue.tenants) != 0 || p.queue.tokens != 0 {
+			t.Errorf("%d run, %d wait, %d tenants, %d tokens are left", running, waiting, len(p.queue.tenants), p.queue.tokens)
+		}
+	})
+}
+
+func TestTheUrgentComeFirstAndNobodyStarves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(1, Options{})
+		p.ask(t.Context(), of("", 0), 0, 5) // runs
+		p.ask(t.Context(), in("flex", streamv1.Tier_TIER_FLEX), 0, 20)
+		p.ask(t.Context(), in("plain", streamv1.Tier_TIER_UNSPECIFIED), 0, 20)
+		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
+		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
+		// From second 30 on plain is as urgent as urgent, and has had less; flex is from second 60 on.
+		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
+		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
+		p.all.Wait()
+		var order []string
+		for _, id := range p.order {
+			order = append(order, strings.TrimRight(id, "0123456789"))
+		}
+		if want := []string{"", "urgent", "urgent", "plain", "flex", "urgent", "urgent"}; !slices.Equal(order, want) {
+			t.Errorf("%q, want %q", order, want)
+		}
+	})
+}
+
+func TestWaitingEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(1, Options{})
+		p.ask(t.Context(), nil, 0, 100)
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		ended := p.ask(ctx, nil, 7, 100)
+		if running, waiting := p.queue.Load(); running != 1 || waiting != 1 {
+			t.Fatalf("%d run, %d wait", running, waiting)
+		}
+		cause := errors.New("stop")
+		began := time.Now()
+		ctl.Stop(cause)
+		if err := <-ended; err != cause {
+			t.Error(err)
+		}
+		ctl.Release()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+		if _, waiting := p.queue.Load(); waiting != 0 || p.queue.tokens != 0 {
+			t.Errorf("%d still wait", waiting)
+		}
+	})
+}
+
+func TestWhatWaitsIsBounded(t *testing.T) {
+	const prompt = 100
+	for name, test := range map[string]struct {
+		opts   Options
+		tenant string
+		fits   int
+	}{
+		"streams":                     {Options{MaxStreams: 8}, "", 8},
+		"tokens":                      {Options{MaxTokens: 8 * prompt}, "", 8},
+		"one prompt that is too long": {Options{MaxTokens: prompt - 1}, "", 1},
+		"a tenant's streams":          {Options{MaxStreams: 8}, "a", 4},
+		"a tenant's tokens":           {Options{MaxTokens: 8 * prompt}, "a", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPlace(1, test.opts)
+				ctx, cancel := context.WithCancel(t.Context())
+				for range 10 { // one place comes free every three seconds
+					<-p.ask(ctx, of("", 0), 0, 3)
+				}
+				p.ask(ctx, of("", 0), 0, 1000)
+				for range test.fits {
+					p.ask(ctx, of(test.tenant, 0), prompt, 1)
+				}
+				e := streamerr.As(<-p.ask(ctx, of(test.tenant, 0), prompt, 1))
+				if want := time.Duration(3*(test.fits+1)) * time.Second; e.Reason != streamerr.Overloaded || e.RetryAfter != want {
+					t.Errorf("%v, retry after %v, want %v", e, e.RetryAfter, want)
+				}
+				if test.tenant != "" {
+					p.ask(ctx, of("b", 0), prompt, 1)
+				}
+				_, waiting := p.queue.Load()
+				if want := test.fits + min(len(test.tenant), 1); waiting != want {
+					t.Errorf("%d wait, want %d", waiting, want)
+				}
+				cancel()
+				p.all.Wait()
+			})
+		})
+	}
+}
+
+func TestRoomThatComesFromElsewhereIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(0, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		p.all.Go(func() { p.queue.Run(ctx) })
+		p.ask(ctx, nil, 0, 1000)
+		if running, _ := p.queue.Load(); running != 0 {
+			t.Fatal("it runs without room")
+		}
+		p.queue.mu.Lock() // which Room is called under
+		p.room = 1
+		p.queue.mu.Unlock()
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		if running, _ := p.queue.Load(); running != 1 {
+			t.Error("the room was not found")
+		}
+		cancel()
+		p.all.Wait()
+	})
+}
+
+func BenchmarkEmptyQueue(b *testing.B) {
+	q := New(Options{MaxStreams: 1, MaxTokens: 1, Room: func() int { return 1 }})
+	claim := of("tenant", 1)
+	for b.Loop() {
+		t, err := q.enter(claim, 100)
+		if err != nil {
+			b.Fatal(err)
+		}
+		q.charge(t, 1)
+		q.leave(t)
+	}
+}
