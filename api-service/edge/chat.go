@@ -58,7 +58,7 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 	}
 }
 
-// readChat reads a request for a stream, and how it may be left: by its header, or as otherwise says. It returns the body, too.
+// readChat reads a request for a stream, and how it may be left: by its header, or as its key or otherwise says. It returns the body, too.
 func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat, error), otherwise leave.Policy) (*openai.Chat, leave.Policy, []byte, error) {
 	body, err := e.desk.Body(c)
 	if err != nil {
@@ -71,7 +71,14 @@ func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat,
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, otherwise, nil, err
 	}
+	entry := key(c)
+	if in.Request.Claim, err = entry.Claim(in.Request.GetClaim().GetTier()); err != nil {
+		return nil, otherwise, nil, err
+	}
 	policy := otherwise
+	if entry != nil && entry.Leave != nil {
+		policy = *entry.Leave
+	}
 	if header := string(c.GetHeader(leave.Header)); header != "" {
 		policy, err = leave.Parse(header)
 	}

@@ -38,6 +38,7 @@ type Config struct {
 	LeaveEvents   leave.Policy  // for those of POST /v1/streams
 	Replay        replay.Limits // of what streams have said, for readers that come late or come back
 	Redis         string        // URL of the server that instances share what streams have said on; "" keeps it in memory
+	Keys          string        // YAML file with the API keys of those who may ask; "" lets everybody in
 	TokenKey      string        // signs read tokens; the same for all instances; "" is one that nobody knows
 	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
 	Origins       gate.List     // whose pages may read answers, beside this service's own
@@ -115,6 +116,7 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "`bytes` that one stream may say at most if it is kept")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long what a stream has said is kept after its end")
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server on which instances share what streams have said, such as redis://127.0.0.1:6379/0; without it each keeps its own in memory")
+	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with the API keys of those who may ask, and their tenants; without it everybody may")
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/web"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -50,6 +51,7 @@ type Edge struct {
 	chat    stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 	replay  replay.Log
 	keyring *follow.Keyring
+	keys    *keys.Ring
 
 	runs    runs
 	behind  sync.WaitGroup // streams that run without a request; Serve waits for them
@@ -59,6 +61,10 @@ type Edge struct {
 // New returns an edge in front of the chat-service of c. The caller closes it.
 func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	ring, err := keys.Load(c.Keys)
+	if err != nil {
 		return nil, err
 	}
 	kept, err := newReplay(c, log)
@@ -83,6 +89,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		chat:    engine,
 		replay:  kept,
 		keyring: follow.NewKeyring(c.TokenKey),
+		keys:    ring,
 		readers: stream.Set{Max: c.MaxStreams},
 	}, nil
 }
@@ -127,7 +134,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithDisablePrintRoute(true),
 	)
 	h.Name = "whence"
-	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)))
+	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)), e.known())
 	e.routes(h)
 	drain := func() {
 		e.hop.Drain(e.config.Grace)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type scripted struct {
 	hop    rpc.Hop
 	begun  chan struct{} // a stream has come
 	causes chan error    // a stream was stopped
+	claim  atomic.Pointer[streamv1.Claim]
 }
 
 func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -54,6 +56,7 @@ func (s *scripted) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.Wor
 
 func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		s.claim.Store(req.GetClaim())
 		s.begun <- struct{}{}
 		stopping := stream.Stopping(ctx)
 		words := strings.Fields(req.GetMessages()[0].GetContent())

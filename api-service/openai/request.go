@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/api-service/keys"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -93,6 +94,18 @@ var setters = map[string]setter{
 		return err
 	},
 	"stop_token_ids": setStopTokenIDs,
+	"service_tier": func(c *Chat, param string, raw json.RawMessage) error {
+		word, err := text(param, raw)
+		if err != nil {
+			return err
+		}
+		tier, err := keys.ParseTier(word)
+		if err != nil {
+			return streamerr.InvalidParam(param, "%s is \"%s\"; it must be auto, default, flex or priority", param, printable(word))
+		}
+		c.Request.Claim = &streamv1.Claim{Tier: tier}
+		return nil
+	},
 
 	// Not OpenAI's either, but what several gateways call it: seconds.
 	"timeout": func(c *Chat, param string, raw json.RawMessage) error {
@@ -137,7 +150,7 @@ var setters = map[string]setter{
 	"audio":         never, "prediction": never, "web_search_options": never, "moderation": never,
 
 	// Without effect on an answer here.
-	"user": accept, "metadata": accept, "store": accept, "service_tier": accept, "safety_identifier": accept,
+	"user": accept, "metadata": accept, "store": accept, "safety_identifier": accept,
 	"prompt_cache_key": accept, "prompt_cache_retention": accept, "prompt_cache_options": accept,
 	"parallel_tool_calls": accept, "reasoning_effort": accept, "verbosity": accept,
 }

@@ -27,7 +27,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 		"frequency_penalty": -2, "presence_penalty": 2, "logit_bias": {"5": -100}, "n": 1, "logprobs": false, "top_logprobs": null,
 		"top_k": -1, "min_p": 0.125, "repetition_penalty": 1.5, "min_tokens": 2, "ignore_eos": true, "stop_token_ids": [1, 2],
 		"response_format": {"type":"text"}, "tools": [], "tool_choice": "none", "modalities": ["text"],
-		"user": "u", "metadata": {"a":"b"}, "store": false, "service_tier": "auto", "parallel_tool_calls": true
+		"user": "u", "metadata": {"a":"b"}, "store": false, "service_tier": "flex", "parallel_tool_calls": true
 	}`))
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +44,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 			TopK: proto.Uint32(0), MinP: proto.Float32(0.125), RepetitionPenalty: proto.Float32(1.5), MinTokens: proto.Uint32(2),
 			IgnoreEos: true, StopTokenIds: []uint32{1, 2},
 		},
+		Claim: &streamv1.Claim{Tier: streamv1.Tier_TIER_FLEX},
 	}
 	if !c.Stream || !c.IncludeUsage || !proto.Equal(c.Request, want) {
 		t.Errorf("got  %v\nwant %v", c.Request, want)

@@ -207,7 +207,7 @@ func TestWaitingEndsAtOnce(t *testing.T) {
 		cause := errors.New("stop")
 		began := time.Now()
 		ctl.Stop(cause)
-		if err := <-ended; err != cause {
+		if err := <-ended; !errors.Is(err, cause) {
 			t.Error(err)
 		}
 		ctl.Release()

@@ -1,0 +1,95 @@
+package edge_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+func TestKeysSayWhoMayAskAndForWhat(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, []byte(`
+keys:
+  - {key: one, tenant: a, weight: 3}
+  - {key: two, tenant: b, tier: priority, leave: drain}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, chat := start(t, func(c *edge.Config) { c.Keys = path })
+
+	for _, request := range []struct {
+		method, path, key string
+		want              int
+	}{
+		{"GET", "/", "", 200}, {"GET", "/healthz", "", 200}, {"GET", "/readyz", "", 503},
+		{"GET", "/v1/models", "", 401}, {"GET", "/v1/models", "three", 401}, {"GET", "/v1/models", "one", 200},
+		{"GET", "/v1/workers", "", 401}, {"GET", "/v1/streams", "", 401}, {"GET", "/v1/streams/x?token=x", "", 401},
+		{"DELETE", "/v1/streams/x/events?token=x", "", 405}, {"POST", "/abort_request", "", 401}, {"GET", "/nowhere", "", 401},
+		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "three", 401},
+	} {
+		var headers []string
+		if request.key != "" {
+			headers = []string{"Authorization", "Bearer " + request.key}
+		}
+		resp := ask(t, request.method, url+request.path, asking("start m end x"), headers...)
+		body := whole(t, resp)
+		if resp.StatusCode != request.want {
+			t.Errorf("%v: status %d: %.200s", request, resp.StatusCode, body)
+		}
+		if resp.StatusCode == http.StatusUnauthorized && (resp.Header.Get("WWW-Authenticate") != "Bearer" || resp.Header.Get("X-Request-Id") == "" || !strings.Contains(body, `"code":"unauthenticated"`)) {
+			t.Errorf("%v: %v %s", request, resp.Header, body)
+		}
+	}
+
+	for _, stream := range []struct {
+		key, tier string
+		status    int
+		claim     *streamv1.Claim
+	}{
+		{"one", "", 200, &streamv1.Claim{Tenant: "a", Weight: 3}},
+		{"one", "auto", 200, &streamv1.Claim{Tenant: "a", Weight: 3, Tier: streamv1.Tier_TIER_DEFAULT}},
+		{"one", "priority", 403, nil},
+		{"two", "priority", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_PRIORITY}},
+		{"two", "flex", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
+		{"two", "first", 400, nil},
+	} {
+		body := asking("start m say x end x")
+		if stream.tier != "" {
+			body = strings.TrimSuffix(body, "}") + `,"service_tier":"` + stream.tier + `"}`
+		}
+		resp := ask(t, "POST", url+"/v1/chat/completions", body, "Authorization", "Bearer "+stream.key)
+		if text := whole(t, resp); resp.StatusCode != stream.status {
+			t.Errorf("%v: status %d: %s", stream, resp.StatusCode, text)
+		} else if resp.StatusCode != http.StatusOK {
+			if !strings.Contains(text, `"param":"service_tier"`) {
+				t.Errorf("%v: %s", stream, text)
+			}
+			continue
+		}
+		if got := chat.claim.Load(); got.GetTenant() != stream.claim.GetTenant() || got.GetWeight() != stream.claim.GetWeight() || got.GetTier() != stream.claim.GetTier() {
+			t.Errorf("%v: claimed %v", stream, got)
+		}
+	}
+
+	// The key's policy is that of its streams, unless the request has one.
+	for key, want := range map[string]string{"one": "cancel", "two": "drain"} {
+		auth := []string{"Authorization", "Bearer " + key}
+		resp := ask(t, "POST", url+"/v1/chat/completions", asking("start m say x end x"), auth...)
+		_ = whole(t, resp)
+		story := whole(t, ask(t, "GET", url+"/v1/streams/"+resp.Header.Get("X-Request-Id"), "", auth...))
+		if !strings.Contains(story, `"leave":"`+want+`"`) {
+			t.Errorf("the story of a stream of key %s: %s; want leave %s", key, story, want)
+		}
+	}
+
+	// A token reads a stream without a key.
+	m := makeStream(t, url, "start m say x end x", "Authorization", "Bearer one")
+	if _, text := events(t, ask(t, "GET", url+m.Events+"?token="+m.Token, "")); text != "x" {
+		t.Errorf("read %q", text)
+	}
+}

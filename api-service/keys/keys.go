@@ -1,0 +1,174 @@
+// Package keys knows who may ask: the API keys of a file, what each stands for, and what its streams may claim.
+package keys
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/whence-dev/whence/api-service/leave"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Header is the request header that holds a key, as "Bearer KEY".
+const Header = "Authorization"
+
+// MaxWeight bounds a tenant's weight.
+const MaxWeight = 1000
+
+// An Entry is what one key stands for. Several keys may stand for one tenant.
+type Entry struct {
+	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. One of them is there.
+	Key    string `yaml:"key"`
+	SHA256 string `yaml:"sha256"`
+	// Tenant is whose streams they are.
+	Tenant string `yaml:"tenant"`
+	// Weight is the tenant's share among tenants; 0 is 1.
+	Weight uint32 `yaml:"weight"`
+	// Tier is the most urgent service_tier that requests may ask for; "" is default.
+	Tier string `yaml:"tier"`
+	// Leave is what becomes of streams that nobody reads; nil is what the flags say.
+	Leave *leave.Policy `yaml:"leave"`
+
+	tier streamv1.Tier
+}
+
+// A File holds entries.
+type File struct {
+	Keys []*Entry `yaml:"keys"`
+}
+
+// A Ring finds what a key stands for. A nil Ring lets everybody in, as nobody in particular.
+type Ring struct {
+	entries map[[sha256.Size]byte]*Entry
+}
+
+// Load reads the YAML file at path; an empty path is no ring.
+func Load(path string) (*Ring, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	ring, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("keys in %s: %w", path, err)
+	}
+	return ring, nil
+}
+
+// Parse reads a file's text.
+func Parse(data []byte) (*Ring, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	var file File
+	if err := dec.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(file.Keys) == 0 {
+		return nil, errors.New("there is none: a file without keys would let nobody in")
+	}
+	r := &Ring{entries: make(map[[sha256.Size]byte]*Entry, len(file.Keys))}
+	weights := map[string]uint32{}
+	for i, e := range file.Keys {
+		digest, err := e.check()
+		if err != nil {
+			return nil, fmt.Errorf("keys[%d]: %w", i, err)
+		}
+		if r.entries[digest] != nil {
+			return nil, fmt.Errorf("keys[%d]: the key is there twice", i)
+		}
+		if was, known := weights[e.Tenant]; known && was != e.Weight {
+			return nil, fmt.Errorf("keys[%d]: the tenant %q has the weights %d and %d", i, e.Tenant, was, e.Weight)
+		}
+		weights[e.Tenant] = e.Weight
+		r.entries[digest] = e
+	}
+	return r, nil
+}
+
+// maxTenant bounds a tenant's name, in bytes.
+const maxTenant = 64
+
+// check completes an entry, and returns the digest of its key.
+func (e *Entry) check() (digest [sha256.Size]byte, err error) {
+	switch {
+	case (e.Key == "") == (e.SHA256 == ""):
+		return digest, errors.New("there must be either key or sha256")
+	case e.Tenant == "" || len(e.Tenant) > maxTenant:
+		return digest, fmt.Errorf("tenant must have 1 to %d bytes", maxTenant)
+	case e.Weight > MaxWeight:
+		return digest, fmt.Errorf("weight is %d; it must be at most %d", e.Weight, MaxWeight)
+	}
+	e.Weight = max(e.Weight, 1)
+	if e.tier, err = ParseTier(e.Tier); err != nil {
+		return digest, fmt.Errorf("tier is %.64q; it must be flex, default or priority", e.Tier)
+	}
+	if e.SHA256 == "" {
+		return sha256.Sum256([]byte(e.Key)), nil
+	}
+	sum, err := hex.DecodeString(e.SHA256)
+	if err != nil || len(sum) != sha256.Size {
+		return digest, fmt.Errorf("sha256 must have %d hex digits", 2*sha256.Size)
+	}
+	return [sha256.Size]byte(sum), nil
+}
+
+// ParseTier reads a service_tier; "" and auto are default.
+func ParseTier(word string) (streamv1.Tier, error) {
+	switch word {
+	case "", "auto", "default":
+		return streamv1.Tier_TIER_DEFAULT, nil
+	case "flex":
+		return streamv1.Tier_TIER_FLEX, nil
+	case "priority":
+		return streamv1.Tier_TIER_PRIORITY, nil
+	default:
+		return 0, fmt.Errorf("there is no tier %.64q", word)
+	}
+}
+
+// Find returns what the key in a header stands for. Without a ring that is nil; a header that holds no key of the ring is
+// UNAUTHENTICATED.
+func (r *Ring) Find(header string) (*Entry, error) {
+	if r == nil {
+		return nil, nil
+	}
+	scheme, key, _ := strings.Cut(header, " ")
+	switch {
+	case header == "":
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the header " + Header + " with an API key is missing"}
+	case !strings.EqualFold(scheme, "bearer"):
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: Header + " must be Bearer and an API key"}
+	}
+	e := r.entries[sha256.Sum256([]byte(strings.TrimSpace(key)))]
+	if e == nil {
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the API key is not known"}
+	}
+	return e, nil
+}
+
+// Claim returns what a stream of the tier may claim. A nil Entry may claim any tier, for nobody in particular.
+func (e *Entry) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
+	if e == nil {
+		return &streamv1.Claim{Tier: tier}, nil
+	}
+	if tier > e.tier {
+		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "service_tier", Message: "the API key may not ask for a service_tier over " + tierWord(e.tier)}
+	}
+	return &streamv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
+}
+
+func tierWord(t streamv1.Tier) string {
+	return strings.ToLower(strings.TrimPrefix(t.String(), "TIER_"))
+}

@@ -1,0 +1,106 @@
+package keys
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/leave"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestKeysAreFound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	text := fmt.Sprintf(`
+keys:
+  - {key: sk-one, tenant: one}
+  - {sha256: %x, tenant: two, weight: 3, tier: priority, leave: "linger:5s"}
+  - {key: sk-three, tenant: two, weight: 3, tier: flex}
+`, sha256.Sum256([]byte("sk-two")))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for header, want := range map[string]struct {
+		tenant string
+		weight uint32
+		tier   streamv1.Tier
+	}{
+		"Bearer sk-one":    {"one", 1, streamv1.Tier_TIER_DEFAULT},
+		"bearer  sk-two":   {"two", 3, streamv1.Tier_TIER_PRIORITY},
+		"Bearer sk-three ": {"two", 3, streamv1.Tier_TIER_FLEX},
+	} {
+		e, err := ring.Find(header)
+		if err != nil {
+			t.Errorf("%q: %v", header, err)
+			continue
+		}
+		for tier := streamv1.Tier_TIER_FLEX; tier <= streamv1.Tier_TIER_PRIORITY; tier++ {
+			claim, err := e.Claim(tier)
+			if tier <= want.tier && (err != nil || claim.GetTenant() != want.tenant || claim.GetWeight() != want.weight || claim.GetTier() != tier) {
+				t.Errorf("%q: %v, %v", header, claim, err)
+			}
+			if tier > want.tier && (streamerr.As(err).Reason != streamerr.Forbidden || streamerr.As(err).Param != "service_tier") {
+				t.Errorf("%q may claim %v: %v", header, tier, err)
+			}
+		}
+		if want.tier == streamv1.Tier_TIER_PRIORITY && (e.Leave == nil || *e.Leave != leave.Policy{Kind: leave.Linger, For: 5 * time.Second}) {
+			t.Errorf("leave is %v", e.Leave)
+		}
+	}
+	for _, header := range []string{"", "sk-one", "Bearer", "Bearer sk-on", "Basic sk-one", "Bearer " + strings.Repeat("x", 1<<16)} {
+		if e, err := ring.Find(header); e != nil || streamerr.As(err).Reason != streamerr.Unauthenticated {
+			t.Errorf("%.32q: %v, %v", header, e, err)
+		} else if strings.Contains(err.Error(), "sk-on") {
+			t.Errorf("%q: the error quotes the key: %v", header, err)
+		}
+	}
+}
+
+func TestWithoutARingEverybodyIsNobody(t *testing.T) {
+	ring, err := Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ring.Find("Bearer whatever")
+	if e != nil || err != nil {
+		t.Fatal(e, err)
+	}
+	claim, err := e.Claim(streamv1.Tier_TIER_PRIORITY)
+	if err != nil || claim.GetTenant() != "" || claim.GetTier() != streamv1.Tier_TIER_PRIORITY {
+		t.Error(claim, err)
+	}
+}
+
+func TestBadFilesAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                                 "none",
+		"keys: []":                                         "none",
+		"keys: [{tenant: a}]":                              "either key or sha256",
+		"keys: [{key: a}]":                                 "tenant",
+		"keys: [{key: a, sha256: b, tenant: a}]":           "either key or sha256",
+		"keys: [{sha256: abc, tenant: a}]":                 "hex digits",
+		"keys: [{key: a, tenant: a, tier: x}]":             "flex, default or priority",
+		"keys: [{key: a, tenant: a, leave: x}]":            "linger",
+		"keys: [{key: a, tenant: a, weight: 2000}]":        "at most 1000",
+		"keys: [{key: a, tenant: a, wait: 2}]":             "wait not found",
+		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]": "twice",
+		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]": "weights",
+		"keys: {": "yaml",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a file that is not there is none")
+	}
+}

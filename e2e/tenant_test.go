@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// asTenant sends a request with an API key, under an id.
+func (w *whence) asTenant(t *testing.T, key, id string, a ask) *http.Response {
+	t.Helper()
+	body, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url("/v1/chat/completions"), bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set(idName, id)
+	resp, err := w.http.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// TestTenantsWaitFairly: one worker with one place, whose streams wait at chat-service. A tenant with one stream does not wait
+// behind all of a greedy one's, an urgent stream goes first, and who is refused hears when to come back.
+func TestTenantsWaitFairly(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(keys, []byte("keys:\n  - {key: greedy, tenant: greedy}\n  - {key: small, tenant: small}\n  - {key: urgent, tenant: greedy, tier: priority}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := run(t, separate, flags{
+		all:    measured,
+		api:    []string{"--keys", keys, "--headers-after", "1m"},
+		chat:   []string{"--queue-streams", "8"},
+		worker: []string{"--max-running", "1", "--max-queued", "8", "--pace", "100"},
+	})
+	if got := readAll(t, w.asTenant(t, "stranger", "stranger", greedy(short))); got.status != http.StatusUnauthorized {
+		t.Errorf("a stranger gets %d: %s", got.status, got.body)
+	}
+
+	first := newLive(w.asTenant(t, "greedy", "first", greedy(long, "stream", true)))
+	defer first.close()
+	first.begun(t)
+	var mu sync.Mutex
+	var order []string
+	var waiting float64
+	var all sync.WaitGroup
+	queue := func(key, id string, a ask) {
+		all.Go(func() {
+			got := readAll(t, w.asTenant(t, key, id, a))
+			if got.status != http.StatusOK {
+				t.Errorf("%s gets %d: %s", id, got.status, got.body)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, id)
+		})
+		waiting++
+		eventually(t, id+" waits at "+chatService, func() bool {
+			return w.scrape(t).sum("whence_streams_queued", "hop="+chatService) == waiting
+		})
+	}
+	for i := range 3 {
+		queue("greedy", "greedy-"+strconv.Itoa(i), greedy(short))
+	}
+	queue("small", "small", greedy(short))
+	queue("urgent", "urgent", greedy(short, "service_tier", "priority"))
+	// Half of the places are one tenant's at most.
+	refused := readAll(t, w.asTenant(t, "greedy", "refused", greedy(short)))
+	after, err := strconv.Atoi(refused.header.Get("Retry-After"))
+	if refused.status != http.StatusTooManyRequests || err != nil || after < 1 || after > 60 {
+		t.Errorf("one stream too many gets %d, Retry-After %q: %s", refused.status, refused.header.Get("Retry-After"), refused.body)
+	}
+	w.busy(t, 1, 0) // nobody waits at the worker
+	first.close()
+	all.Wait()
+	if want := []string{"urgent", "small", "greedy-0", "greedy-1", "greedy-2"}; !slices.Equal(order, want) {
+		t.Errorf("they were answered in the order %q, want %q", order, want)
+	}
+	w.settled(t, order...)
+	s := w.shows(t, want{"whence_streams_queued", []string{"hop=" + chatService}, 0}, want{"whence_streams_running", []string{"hop=" + chatService}, 0},
+		want{"whence_requests_refused_total", []string{"hop=" + apiService, "reason=unauthenticated"}, 1})
+	if n := s.sum("whence_queue_duration_seconds_count", "hop="+chatService); n != 6 {
+		t.Errorf("%v streams were admitted", n)
+	}
+}
