@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -177,7 +179,7 @@ func (p *process) freeze(t *testing.T) {
 
 func (p *process) thaw(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Error(err)
 	}
 }

@@ -171,17 +171,23 @@ func report(t *testing.T, found []*finding) {
 	}
 	_ = w.Flush() // into a string
 	fmt.Fprintf(&b, "%d of %d rows right\n\n", right, len(rows))
-	if *tableFile == "" {
-		t.Log("\n" + b.String())
+	appendTable(t, *tableFile, b.String())
+}
+
+// appendTable appends a table to a file, or logs it where there is none.
+func appendTable(t *testing.T, to, table string) {
+	t.Helper()
+	if to == "" {
+		t.Log("\n" + table)
 		return
 	}
-	file, err := os.OpenFile(*tableFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	defer file.Close()
-	if _, err := file.WriteString(b.String()); err != nil {
+	if _, err := file.WriteString(table); err != nil {
 		t.Error(err)
 	}
 }
