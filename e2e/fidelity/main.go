@@ -22,6 +22,7 @@ import (
 // A comparison is what is asked for on the command line.
 type comparison struct {
 	root, packages   string // directories: the repository, and what scripts/fidelity has installed
+	also             string // a directory of further templates; "" for none
 	strings, renders int    // for each family
 	seed             uint64
 }
@@ -30,6 +31,7 @@ func main() {
 	c := comparison{}
 	flag.StringVar(&c.root, "root", ".", "the `directory` of the repository, whose texts are timed")
 	flag.StringVar(&c.packages, "packages", ".cache/fidelity", "the `directory` of the references and models")
+	flag.StringVar(&c.also, "also", "", "a `directory` whose *.jinja are compared, too")
 	flag.IntVar(&c.strings, "strings", 5000, "texts to encode and decode, for each family")
 	flag.IntVar(&c.renders, "renders", 500, "conversations to render, for each family")
 	flag.Uint64Var(&c.seed, "seed", 1, "what the texts and conversations depend on")
@@ -88,14 +90,16 @@ func (c *comparison) tokenizers(ctx context.Context) (string, bool, error) {
 
 func (c *comparison) templates(ctx context.Context) (string, bool, error) {
 	var rows []*templateRow
-	for _, f := range families(c.packages) {
-		row, err := compareTemplates(ctx, f, c.renders, c.seed)
+	subjects, err := subjects(c.packages, c.also)
+	if err != nil {
+		return "", false, err
+	}
+	for _, s := range subjects {
+		row, err := compareTemplates(ctx, s, c.renders, c.seed)
 		if err != nil {
 			return "", false, err
 		}
-		if row != nil {
-			rows = append(rows, row)
-		}
+		rows = append(rows, row)
 	}
 	return templateTable(rows), differences(rows) != "", nil
 }

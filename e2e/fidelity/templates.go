@@ -59,30 +59,65 @@ func (r rendering) String() string {
 	}
 }
 
-// compareTemplates renders n conversations with the family's chat template; it returns nil if the family has none.
-func compareTemplates(ctx context.Context, f family, n int, seed uint64) (*templateRow, error) {
-	source, tokens, err := f.template()
-	if err != nil || source == "" {
+// A subject is a chat template that is compared.
+type subject struct {
+	name, source string
+	tokens       object           // the model's special tokens
+	served       *prompt.Template // as chat-service has it
+}
+
+// subjects are the templates of the families that have one, and those of the directory also, if there is one.
+func subjects(packages, also string) ([]subject, error) {
+	var list []subject
+	for _, f := range families(packages) {
+		s, err := f.subject()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+		if s.source != "" {
+			list = append(list, s)
+		}
+	}
+	if also == "" {
+		return list, nil
+	}
+	files, err := filepath.Glob(filepath.Join(also, "*.jinja"))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s has no *.jinja", also)
+	}
+	if err != nil {
 		return nil, err
 	}
-	served, err := prompt.Load(os.DirFS(f.dir))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.name, err)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		s := subject{name: strings.TrimSuffix(filepath.Base(file), ".jinja"), source: string(source), tokens: object{{"bos_token", "<s>"}, {"eos_token", "</s>"}}}
+		if s.served, err = prompt.New(s.source, map[string]string{"bos_token": "<s>", "eos_token": "</s>"}); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		list = append(list, s)
 	}
-	template, err := hfjinja.Compile(source, func() time.Time { return now })
+	return list, nil
+}
+
+// compareTemplates renders n conversations.
+func compareTemplates(ctx context.Context, s subject, n int, seed uint64) (*templateRow, error) {
+	template, err := hfjinja.Compile(s.source, func() time.Time { return now })
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.name, err)
+		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
 	w := newWriter(seed)
-	q := templateQuestion{Now: now.Format("2006-01-02T15:04:05"), Template: source}
+	q := templateQuestion{Now: now.Format("2006-01-02T15:04:05"), Template: s.source}
 	for range n {
-		q.Variables = append(q.Variables, w.variables(tokens))
+		q.Variables = append(q.Variables, w.variables(s.tokens))
 	}
 	var a []rendering
 	if err := ask(ctx, []string{python, "-c", templatesScript}, q, &a); err != nil {
 		return nil, err
 	}
-	r := &templateRow{family: f.name, renders: n}
+	r := &templateRow{family: s.name, renders: n}
 	for i, want := range a {
 		switch {
 		case want.Raised != nil:
@@ -99,7 +134,7 @@ func compareTemplates(ctx context.Context, f family, n int, seed uint64) (*templ
 		}
 	}
 	for range n {
-		if messages := w.messages(); !answers(served, messages) {
+		if messages := w.messages(); !answers(s.served, messages) {
 			r.complain("neither rendered nor refused: %v", messages)
 		}
 	}
@@ -170,15 +205,16 @@ func jinjaValue(v any) jinja.Value {
 	}
 }
 
-// template is the source of the family's chat template, and its special tokens.
-func (f family) template() (source string, tokens object, err error) {
+// subject is the family's chat template; its source is empty if it has none.
+func (f family) subject() (subject, error) {
+	s := subject{name: f.name}
 	data, err := os.ReadFile(filepath.Join(f.dir, "tokenizer_config.json"))
 	if err != nil {
-		return "", nil, err
+		return s, err
 	}
 	var config map[string]any
 	if err := json.Unmarshal(data, &config); err != nil {
-		return "", nil, fmt.Errorf("%s: %w", f.name, err)
+		return s, err
 	}
 	for _, name := range []string{"bos_token", "eos_token", "unk_token", "pad_token"} {
 		token := config[name]
@@ -186,11 +222,13 @@ func (f family) template() (source string, tokens object, err error) {
 			token = long["content"]
 		}
 		if token != nil {
-			tokens = append(tokens, member{name, token})
+			s.tokens = append(s.tokens, member{name, token})
 		}
 	}
-	source, _ = config["chat_template"].(string)
-	return source, tokens, nil
+	if s.source, _ = config["chat_template"].(string); s.source != "" {
+		s.served, err = prompt.Load(os.DirFS(f.dir))
+	}
+	return s, err
 }
 
 func templateTable(rows []*templateRow) string {

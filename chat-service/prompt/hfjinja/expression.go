@@ -27,14 +27,18 @@ func (t *translator) replace(toks []token) []token {
 			i++
 		case tok.is(name, "is"):
 			n := 1
-			out = append(out, tok)
-			if next(1).is(name, "not") {
-				out = append(out, next(1))
+			negated := next(1).is(name, "not")
+			if negated {
 				n++
 			}
 			test := next(n)
-			if test.is(name, "sequence") {
-				test.text = "iterable" // strings and mappings are sequences to Jinja2, not to the library
+			if test.is(name, "sequence") || test.is(name, "iterable") {
+				// To Jinja2 strings, mappings and what is undefined are both, to the library not all of them are.
+				out = append(out, token{operator, "|"}, token{name, t.helper("_hf_filter_many")})
+				test.text = "true"
+			}
+			if out = append(out, tok); negated {
+				out = append(out, next(1))
 			}
 			out = append(out, test)
 			i += n

@@ -30,15 +30,23 @@ func filter(name string) function {
 		return truthy(true)
 	case "reject", "rejectattr":
 		return truthy(false)
+	case "many": // no filter of templates: the translation's own
+		return many
 	}
 	return nil
+}
+
+// many reports whether there can be several values in one.
+func many(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	_, err := iterable(args, nil)
+	return jinja.NewBool(err == nil), nil
 }
 
 // replaced says whether the filter that toks begin with is to be replaced by that of this package. Of some filters it
 // is only one form: map('filter'), which the library ignores, and select or selectattr('name') without a test, on which
 // it panics.
 func replaced(toks []token) bool {
-	if len(toks) == 0 || toks[0].kind != name || filter(toks[0].text) == nil {
+	if len(toks) == 0 || toks[0].kind != name || toks[0].text == "many" || filter(toks[0].text) == nil {
 		return false
 	}
 	calls := len(toks) > 3 && toks[1].is(operator, "(")

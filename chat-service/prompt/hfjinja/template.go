@@ -14,6 +14,7 @@
 //     Macro defaults that are lists or mappings with a comma, and functions, filters, tests and methods that neither the
 //     library nor this package has fail when the template gets there, so that a template for tools still serves
 //     conversations without them.
+//   - |safe has no effect: in Jinja2 what is added to its result is escaped for HTML.
 //   - These follow the library: "//" and "%" of negative numbers, "**" of integers, "-1|abs", chains of comparisons, tuples,
 //     which print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title()
 //     of anything but lower case, and variables set in a loop's else, which outlive it.
