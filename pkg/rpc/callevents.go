@@ -55,7 +55,7 @@ func (c *callEvents) over(st grpc.ClientStream, err error) {
 	}
 	if reason, path, ok := trailer(st); ok {
 		e = &streamerr.Error{Reason: reason, Path: path}
-	} else if e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset { // which no trailer of a server's says
+	} else if unsaid(e) {
 		code := streamtrace.CodeLost
 		if e.Reason == streamerr.PeerReset {
 			code = streamtrace.CodeCancel
@@ -68,6 +68,11 @@ func (c *callEvents) over(st grpc.ClientStream, err error) {
 		code = status.Code(err)
 	}
 	c.trace.Note(streamtrace.RecvTrailer, streamtrace.Down, code.String(), e.Reason, e.Path)
+}
+
+// unsaid holds for the ends of calls that no trailer of a server's says.
+func unsaid(e *streamerr.Error) bool {
+	return e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset
 }
 
 // trailer reads the trailers of ours in a call that is over.

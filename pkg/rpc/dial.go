@@ -120,7 +120,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 }
 
 // status awaits the end of the call behind its End message, within the grace, so that the peer has forgotten the stream when
-// the caller hears of its end.
+// the caller hears of its end. A peer that is slow to forget it, or is lost before it says goodbye, has said how the stream ended.
 func (c *call[Req, In, Out]) status() error {
 	timer := time.AfterFunc(DefaultGrace, func() { c.reset(streamerr.New(streamerr.Completed, "")) })
 	defer timer.Stop()
@@ -129,7 +129,11 @@ func (c *call[Req, In, Out]) status() error {
 		c.events.over(c.st, err)
 		return nil
 	case err != nil:
-		return err
+		if _, _, told := trailer(c.st); told || !unsaid(streamerr.FromGRPC(c.peer, err)) {
+			return err
+		}
+		c.events.over(c.st, err)
+		return nil
 	default:
 		return streamerr.New(streamerr.Internal, "%s sent a message after its ending", c.peer)
 	}

@@ -24,7 +24,7 @@ import (
 // servers are both kinds of server.
 var servers = []struct {
 	name  string
-	serve func(testing.TB, *service) string
+	serve func(testing.TB, workerv1.WorkerServer) string
 }{{"grpc-go", serveGRPC}, {"kitex", serveKitex}}
 
 // begun starts an endless stream over a connection that the test can break.

@@ -98,7 +98,7 @@ func listen(t testing.TB) net.Listener {
 	return ln
 }
 
-func serveGRPC(t testing.TB, svc *service) (addr string) {
+func serveGRPC(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	t.Helper()
 	s := grpc.NewServer(grpc.Creds(rpc.SenseLoss(insecure.NewCredentials())))
 	workerv1.RegisterWorkerServer(s, svc)
@@ -109,7 +109,7 @@ func serveGRPC(t testing.TB, svc *service) (addr string) {
 	return ln.Addr().String()
 }
 
-func serveKitex(t testing.TB, svc *service) (addr string) {
+func serveKitex(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	t.Helper()
 	s := kitexrpc.NewServer()
 	workerv1.RegisterWorkerServer(s, svc)
@@ -146,7 +146,7 @@ func dialKitex(t testing.TB, addr string) grpc.ClientConnInterface {
 
 var transports = []struct {
 	name  string
-	serve func(testing.TB, *service) string
+	serve func(testing.TB, workerv1.WorkerServer) string
 	dial  func(testing.TB, string) grpc.ClientConnInterface
 }{
 	{"grpc to grpc", serveGRPC, dialGRPC},

@@ -29,7 +29,7 @@ type tracedPath struct {
 	kill               func() // breaks all connections to the worker
 }
 
-func newTracedPath(t *testing.T, serve func(testing.TB, *service) string, dial func(testing.TB, string) grpc.ClientConnInterface, leaf engine) *tracedPath {
+func newTracedPath(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) string, dial func(testing.TB, string) grpc.ClientConnInterface, leaf engine) *tracedPath {
 	t.Helper()
 	tracer := &streamtrace.Tracer{Messages: 2}
 	worker := newService("worker", leaf)
@@ -201,7 +201,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 	} {
 		for _, tr := range []struct {
 			name  string
-			serve func(testing.TB, *service) string
+			serve func(testing.TB, workerv1.WorkerServer) string
 			dial  func(testing.TB, string) grpc.ClientConnInterface
 		}{{"grpc-go", serveGRPC, dialGRPC}, {"kitex", serveKitex, dialKitex}} {
 			t.Run(c.name+" "+tr.name, func(t *testing.T) {

@@ -1,0 +1,73 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+)
+
+// rude says its End, and never goodbye.
+type rude struct {
+	workerv1.UnimplementedWorkerServer
+}
+
+func (rude) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	if _, err := st.Recv(); err != nil {
+		return err
+	}
+	end := &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP}
+	if err := st.Send(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}}); err != nil {
+		return err
+	}
+	<-st.Context().Done()
+	return st.Context().Err()
+}
+
+// watched calls heard when the End has come.
+type watched struct {
+	grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse]
+	heard func()
+}
+
+func (w watched) Recv() (*workerv1.GenerateResponse, error) {
+	out, err := w.BidiStreamingClient.Recv()
+	if out.GetEnd() != nil {
+		w.heard()
+	}
+	return out, err
+}
+
+// TestEndIsTheEnding: a peer that is slow to forget the stream behind its End, or is lost, makes no failure of it.
+func TestEndIsTheEnding(t *testing.T) {
+	for _, tr := range transports {
+		for name, lost := range map[string]bool{"slow": false, "lost": true} {
+			t.Run(tr.name+" "+name, func(t *testing.T) {
+				at, kill := relayTo(t, tr.serve(t, rude{}))
+				client := workerv1.NewWorkerClient(tr.dial(t, at))
+				open := func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
+					st, err := client.Generate(ctx, opts...)
+					return watched{st, func() {
+						if lost {
+							kill()
+						}
+					}}, err
+				}
+				completed := false
+				for out, err := range rpc.Dial("self", "peer", open, rpc.Worker)(t.Context(), ask(1)()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					completed = out.GetEnd().GetFinish() == streamv1.Finish_FINISH_STOP
+				}
+				if !completed {
+					t.Error("there was no End")
+				}
+			})
+		}
+	}
+}
