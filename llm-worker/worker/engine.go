@@ -71,7 +71,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	}
 	choose := embedded
 	if c.Engine == OpenAI {
-		choose = beside
+		choose = overOpenAI
 	}
 	e, err := choose(c, hop, dir, name, log)
 	if err != nil {
@@ -123,8 +123,8 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	}, nil
 }
 
-// beside lets a server beside this process run the model, of which only the tokenizer and what config.json says is here.
-func beside(c *Config, _ *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+// overOpenAI lets a server beside this process run the model, of which only the tokenizer and what config.json says is here.
+func overOpenAI(c *Config, _ *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	model, err := openai.LoadModel(dir)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/llm-worker/worker"
@@ -24,9 +25,9 @@ import (
 
 const patience = 10 * time.Second
 
-// beside starts a server that answers with a token each millisecond, as many as are asked for. After as many as breakAt, it
+// completions starts a server that answers with a token each millisecond, as many as are asked for. After as many as breakAt, it
 // breaks the connection.
-func beside(t *testing.T, addr string, breakAt int) *httptest.Server {
+func completions(t *testing.T, addr string, breakAt int) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
@@ -84,7 +85,7 @@ func awaitHealth(t *testing.T, client healthpb.HealthClient, want healthpb.Healt
 }
 
 func TestServerBesideTheWorkerKeepsTheContract(t *testing.T) {
-	upstream := beside(t, "127.0.0.1:0", -1)
+	upstream := completions(t, "127.0.0.1:0", -1)
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		cc, _ := start(t, func(c *worker.Config) {
 			c.Engine, c.Upstream.Upstream, c.MaxRunning = worker.OpenAI, upstream.URL, 32
@@ -121,7 +122,7 @@ func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
 		t.Error(info, err)
 	}
 
-	upstream := beside(t, addr, 5)
+	upstream := completions(t, addr, 5)
 	awaitHealth(t, health, healthpb.HealthCheckResponse_SERVING)
 	info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
 	if can := info.GetCapabilities(); err != nil || can.GetPrompt() != workerv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "vllm" || len(can.GetSampling()) != len(sample.Fields()) {
@@ -155,7 +156,7 @@ func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 	for want, c := range map[string]worker.Config{
 		"--engine is":     {Engine: "magic"},
 		"--upstream is":   {Engine: worker.OpenAI},
-		"--upstream is o": {Upstream: openai.Options{Upstream: "http://127.0.0.1:8000"}},
+		"--upstream is o": {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
 	} {
 		c.MaxRunning = 1
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
-
-// done is the data of a stream's last event.
-const done = "[DONE]"
 
 // A chunk is the data of one event of /v1/completions.
 type chunk struct {
@@ -46,50 +43,11 @@ func readChunk(data []byte) (*chunk, error) {
 	}
 	switch {
 	case len(c.Error) > 0 && string(c.Error) != "null", c.Object == "error":
-		return nil, complaint(messageOf(data))
+		return nil, complaint(overhttp.MessageOf(data))
 	case c.Choices == nil && c.Usage == nil:
 		return nil, errors.New("an event has neither choices nor usage")
 	case len(c.Choices) > 1:
 		return nil, fmt.Errorf("an event has %d choices, where one was asked for", len(c.Choices))
 	}
 	return c, nil
-}
-
-// finishes are the finish reasons of answers that are complete.
-var finishes = map[string]streamv1.Finish{
-	"stop":   streamv1.Finish_FINISH_STOP,
-	"length": streamv1.Finish_FINISH_LENGTH,
-}
-
-// maxMessage bounds what is quoted of a server, in bytes: it is for people, and may hold a page.
-const maxMessage = 512
-
-// messageOf returns what a body says is wrong. Servers say it in every way there is: as an object or text in "error", on
-// the top level, or, where FastAPI has refused the request, in "detail". What is none of these is quoted as it is.
-func messageOf(body []byte) string {
-	var said struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Detail  json.RawMessage `json:"detail"`
-	}
-	var object struct {
-		Message string `json:"message"`
-	}
-	var text string
-	_ = json.Unmarshal(body, &said) // what does not fit leaves the fields empty
-	_ = json.Unmarshal(said.Error, &object)
-	_ = json.Unmarshal(said.Error, &text)
-	switch {
-	case object.Message != "":
-		text = object.Message
-	case text != "":
-	case said.Message != "":
-		text = said.Message
-	case len(said.Detail) > 0:
-		text = string(said.Detail)
-		_ = json.Unmarshal(said.Detail, &text)
-	default:
-		text = string(body)
-	}
-	return clip(text, maxMessage)
 }

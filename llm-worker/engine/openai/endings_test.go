@@ -230,10 +230,10 @@ func TestFirstEventMayRepeatALongPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := "data: {\"choices\":[{\"text\":\"\",\"prompt_token_ids\":" + string(b) + ",\"token_ids\":[100]}]}\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n\n"
-	if ids, _, err := openai.Answer(t.Context(), model, long, strings.NewReader(body)); err != nil || len(ids) != 1 {
+	if ids, _, err := openai.Answer(model, long, strings.NewReader(body)); err != nil || len(ids) != 1 {
 		t.Error(ids, err)
 	}
-	if _, _, err := openai.Answer(t.Context(), model, request(100), strings.NewReader(body)); !errors.Is(err, streamerr.EngineFailed) {
+	if _, _, err := openai.Answer(model, request(100), strings.NewReader(body)); !errors.Is(err, streamerr.EngineFailed) {
 		t.Error("a short one may not:", err)
 	}
 }
@@ -249,7 +249,7 @@ func FuzzAnswerEndsOnceWhateverComes(f *testing.F) {
 	}
 	model := tinyModel(f)
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, end, err := openai.Answer(t.Context(), model, request(100), bytes.NewReader(body))
+		got, end, err := openai.Answer(model, request(100), bytes.NewReader(body))
 		if (end == nil) == (err == nil) {
 			t.Errorf("%v and %v", end, err)
 		}

@@ -1,35 +1,35 @@
 package openai
 
 import (
-	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"net/http"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
 // Trust makes an engine trust the certificates of pool.
 func Trust(e *Engine, pool *x509.CertPool) {
-	e.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
+	e.client.Trust(pool)
 }
 
 // Answer reads the body of a response.
-func Answer(ctx context.Context, m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *streamv1.End, err error) {
+func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *streamv1.End, err error) {
 	a, err := newAnswer(m, req)
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = a.pass(ctx, newEvents(body, len(req.GetPrompt())), func(out *workerv1.GenerateResponse) bool {
-		ids = append(ids, out.GetTokens().GetIds()...)
-		return true
-	})
-	if err != nil {
-		return ids, nil, err
+	events := overhttp.Events(body, len(req.GetPrompt()))
+	for end == nil && err == nil {
+		var data []byte
+		var more []uint32
+		if data, err = events(); err == nil {
+			more, end, err = a.next(data)
+		}
+		ids = append(ids, more...)
 	}
-	return ids, a.end(), nil
+	return ids, end, err
 }
 
 // Characters gives parts to characters as they come in JSON.

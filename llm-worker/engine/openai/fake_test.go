@@ -21,6 +21,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -181,7 +182,9 @@ func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*ope
 func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logged) {
 	t.Helper()
 	lines := new(logged)
-	opts := openai.Options{Upstream: url, Prompt: openai.PromptAuto, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}
+	opts := openai.Options{
+		Options: beside.Options{Upstream: url, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}, Prompt: openai.PromptAuto,
+	}
 	for _, c := range change {
 		c(&opts)
 	}

@@ -3,9 +3,7 @@ package openai
 import (
 	"slices"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/llm-worker/sample"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A kind is what is known of a server from its make: these servers ignore fields that they do not know, so what they would
@@ -45,27 +43,6 @@ func kindOf(owner string) *kind {
 // honours returns the fields that the server honours, in the proto's order.
 func (k *kind) honours() []string {
 	return slices.DeleteFunc(sample.Fields(), func(field string) bool { return !k.has(field) && !slices.Contains(everyKind, field) })
-}
-
-// check refuses what the server would ignore. A field that asks for nothing, as a top_k of 0 does, is not refused.
-func (k *kind) check(s *streamv1.Sampling) error {
-	for _, f := range []struct {
-		name  string
-		asked bool
-	}{
-		{"top_k", s.GetTopK() > 0},
-		{"min_p", s.GetMinP() > 0},
-		{"repetition_penalty", s != nil && s.RepetitionPenalty != nil && s.GetRepetitionPenalty() != 1},
-		{"logit_bias", len(s.GetLogitBias()) > 0},
-		{"min_tokens", s.GetMinTokens() > 0},
-		{"ignore_eos", s.GetIgnoreEos()},
-		{"stop_token_ids", len(s.GetStopTokenIds()) > 0},
-	} {
-		if f.asked && !k.has(f.name) {
-			return streamerr.InvalidParam("sampling."+f.name, "the server that generates (%s) would ignore %s", k.name, f.name)
-		}
-	}
-	return nil
 }
 
 func (k *kind) has(field string) bool { return slices.Contains(k.fields, field) }

@@ -1,13 +1,10 @@
 package openai
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
@@ -20,38 +17,11 @@ type Model struct {
 	Tokenizer     *tokenizer.Tokenizer
 }
 
-// tokenIDs is an id, a list of ids, or null.
-type tokenIDs []uint32
-
-func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && (b[0] == '[' || bytes.Equal(b, []byte("null"))) {
-		return json.Unmarshal(b, (*[]uint32)(ids))
-	}
-	*ids = make([]uint32, 1)
-	return json.Unmarshal(b, &(*ids)[0])
-}
-
-// A textConfig is the part of config.json that is about text; models that see have it in a section of its own.
-type textConfig struct {
-	Context int      `json:"max_position_embeddings"`
-	Vocab   int      `json:"vocab_size"`
-	EOS     tokenIDs `json:"eos_token_id"`
-}
-
 // LoadModel reads a Hugging Face directory, of any architecture and without its weights: config.json, tokenizer.json and,
 // if it is there, generation_config.json.
 func LoadModel(fsys fs.FS) (*Model, error) {
-	var config struct {
-		textConfig
-		Text textConfig `json:"text_config"`
-	}
-	if err := readJSON(fsys, "config.json", &config); err != nil {
-		return nil, err
-	}
-	var generation struct {
-		EOS tokenIDs `json:"eos_token_id"`
-	}
-	if err := readJSON(fsys, "generation_config.json", &generation); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	config, err := beside.LoadConfig(fsys)
+	if err != nil {
 		return nil, err
 	}
 	data, err := fs.ReadFile(fsys, "tokenizer.json")
@@ -62,32 +32,9 @@ func LoadModel(fsys fs.FS) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{
-		ContextLength: max(config.Context, config.Text.Context),
-		VocabSize:     max(config.Vocab, config.Text.Vocab, tok.VocabSize()),
-		Tokenizer:     tok,
-	}
-	if m.ContextLength <= 0 {
-		return nil, errors.New("config.json: max_position_embeddings is missing")
-	}
-	for _, ids := range []tokenIDs{generation.EOS, config.EOS, config.Text.EOS} {
-		if len(ids) > 0 {
-			m.EOS = slices.Compact(slices.Sorted(slices.Values(ids)))
-			break
-		}
-	}
-	return m, nil
-}
-
-func readJSON(fsys fs.FS, name string, into any) error {
-	b, err := fs.ReadFile(fsys, name)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("parse %s: %w", name, err)
-	}
-	return nil
+	return &Model{
+		ContextLength: config.Context, VocabSize: max(config.Vocab, tok.VocabSize()), EOS: config.EOS, Tokenizer: tok,
+	}, nil
 }
 
 // spell returns the text that a server reads as these ids, given that it puts before and behind a text what tokenizer.json

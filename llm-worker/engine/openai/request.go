@@ -2,13 +2,10 @@ package openai
 
 import (
 	"encoding/json"
-	"fmt"
-	"math"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/llm-worker/sample"
-	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
 // A completion is the body of POST /v1/completions. Stop strings are deliberately absent: chat-service looks for them.
@@ -41,36 +38,16 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// check refuses a request that no server could answer, in the words of the embedded engine.
-func (m *Model) check(req *workerv1.TokenRequest, context int) error {
-	prompt := req.GetPrompt()
-	switch {
-	case len(prompt) == 0:
-		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
-	case len(prompt) >= context:
-		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), context)
-	}
-	for i, id := range prompt {
-		if int64(id) >= int64(m.VocabSize) {
-			return streamerr.InvalidParam(fmt.Sprintf("prompt[%d]", i), "token id %d is not below %d, the size of the vocabulary", id, m.VocabSize)
-		}
-	}
-	return sample.Validate(req.GetSampling(), m.VocabSize)
-}
-
 // body makes the request's body for the upstream.
 func (e *Engine) body(up *upstream, req *workerv1.TokenRequest) ([]byte, error) {
-	if err := e.model.check(req, up.context); err != nil {
+	if err := up.Check(req); err != nil {
 		return nil, err
 	}
-	s := req.GetSampling()
-	if err := up.kind.check(s); err != nil {
-		return nil, err
-	}
+	s := up.Rest(req)
 	c := completion{
 		Model: up.model, Prompt: req.GetPrompt(), Stream: true, StreamOptions: streamOptions{IncludeUsage: true},
 		ReturnTokenIDs: up.askIDs,
-		MaxTokens:      up.context - len(req.GetPrompt()), // said, because some have a default of 16
+		MaxTokens:      int(s.GetMaxTokens()),
 	}
 	if up.prompt == workerv1.Form_FORM_TEXT {
 		text, err := e.model.spell(req.GetPrompt())
@@ -79,21 +56,15 @@ func (e *Engine) body(up *upstream, req *workerv1.TokenRequest) ([]byte, error) 
 		}
 		c.Prompt = text
 	}
-	if s != nil {
-		c.sample(up.kind, s)
-	}
+	c.sample(up.kind, s)
 	return json.Marshal(c)
 }
 
 // sample copies what is asked for. What is not is left to the server's defaults.
 func (c *completion) sample(k *kind, s *streamv1.Sampling) {
-	if s.MaxTokens != nil {
-		c.MaxTokens = int(min(int64(c.MaxTokens), int64(*s.MaxTokens)))
-	}
 	c.Temperature, c.TopP, c.FrequencyPenalty, c.PresencePenalty = s.Temperature, s.TopP, s.FrequencyPenalty, s.PresencePenalty
 	if s.Seed != nil {
-		seed := *s.Seed % math.MaxInt32 // no server takes more from all clients; the same seed stays the same
-		c.Seed = &seed
+		c.Seed = new(beside.Seed(*s.Seed))
 	}
 	c.LogitBias, c.MinTokens, c.IgnoreEOS, c.StopTokenIDs = s.GetLogitBias(), s.GetMinTokens(), s.GetIgnoreEos(), s.GetStopTokenIds()
 	if k.has("top_k") && s.TopK != nil {

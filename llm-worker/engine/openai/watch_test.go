@@ -17,6 +17,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -286,7 +287,7 @@ func answering(data ...string) http.HandlerFunc {
 }
 
 func TestOptionsThatAreWrongAreRefused(t *testing.T) {
-	good := openai.Options{Upstream: "http://127.0.0.1:8000/v1/", Prompt: openai.PromptAuto}
+	good := openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000/v1/"}, Prompt: openai.PromptAuto}
 	if err := good.Validate(); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package openai
+package overhttp
 
 import (
 	"context"
@@ -39,18 +39,21 @@ func newClient() *http.Client {
 
 // A wire is the connection of one request.
 type wire struct {
-	cancel context.CancelFunc
-
-	mu   sync.Mutex // guards the following fields
-	conn net.Conn   // nil until there is one
-	cut  bool
+	mu     sync.Mutex         // guards the following fields
+	cancel context.CancelFunc // nil until lay
+	conn   net.Conn           // nil until there is one
+	cut    bool
 }
 
-// newWire returns a wire, and the context that its request must have. That context does not end with ctx.
-func newWire(ctx context.Context) (*wire, context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	w := &wire{cancel: cancel}
-	return w, httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { w.take(got.Conn) }})
+// lay returns the context that the request must have. It has the values of ctx, and does not end with it.
+func (w *wire) lay(ctx context.Context) context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if w.cut {
+		w.cancel()
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) { w.take(got.Conn) }})
 }
 
 func (w *wire) take(conn net.Conn) {
@@ -74,7 +77,9 @@ func (w *wire) hangUp() {
 		_ = w.conn.Close() // it may be closed already
 	}
 	w.cut = true
-	w.cancel()
+	if w.cancel != nil {
+		w.cancel()
+	}
 }
 
 // closeAfter closes body, which ends reading it, unless the returned function is called before.

@@ -1,4 +1,4 @@
-package openai
+package overhttp
 
 import (
 	"bufio"
@@ -18,6 +18,19 @@ const (
 
 // errNotEvents says that what came is no stream of server-sent events.
 var errNotEvents = errors.New("this is no stream of server-sent events")
+
+// Events returns what reads the data of one event after the other, of the answer to a prompt of so many tokens. Data is valid
+// until the next call; an error is an ending.
+func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
+	e := newEvents(r, prompt)
+	return func() ([]byte, error) {
+		data, err := e.next()
+		if err != nil {
+			return nil, readFailed(err)
+		}
+		return data, nil
+	}
+}
 
 // An events reads server-sent events, as far as these servers send them: of an event only its data, and lines that end in
 // LF or CRLF.

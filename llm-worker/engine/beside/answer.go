@@ -1,0 +1,97 @@
+package beside
+
+import (
+	"fmt"
+	"slices"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An Answer is what has come of one, as the server's token ids. The token that ends it is not part of it, and which one that
+// is shows only when the server says how the answer has ended.
+type Answer struct {
+	prompt int // tokens, without those that are the answer so far
+	begun  int // tokens of the answer that were generated elsewhere
+	vocab  int
+	ends   []uint32 // tokens that may end it
+
+	held  []uint32 // a token of ends that came last, and is part of the answer if others follow
+	given int      // tokens that were handed out
+}
+
+// A Usage is what the server counts, 0 where it does not.
+type Usage struct{ Prompt, Completion, Cached uint32 }
+
+// NewAnswer returns an empty answer to req, of a model with vocab tokens and these that end a sequence.
+func NewAnswer(req *workerv1.TokenRequest, vocab int, eos []uint32) Answer {
+	begun := int(req.GetGenerated())
+	a := Answer{prompt: len(req.GetPrompt()) - begun, begun: begun, vocab: vocab, ends: req.GetSampling().GetStopTokenIds()}
+	if !req.GetSampling().GetIgnoreEos() {
+		a.ends = slices.Concat(a.ends, eos)
+	}
+	return a
+}
+
+// Take returns those of the ids that came, and before, that are part of the answer for certain.
+func (a *Answer) Take(ids []uint32) ([]uint32, error) {
+	for _, id := range ids {
+		if int64(id) >= int64(a.vocab) {
+			return nil, Broken(fmt.Errorf("token id %d is not below %d, the size of the vocabulary", id, a.vocab))
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	if len(a.held) > 0 {
+		ids, a.held = slices.Concat(a.held, ids), nil
+	}
+	if last := len(ids) - 1; slices.Contains(a.ends, ids[last]) {
+		ids, a.held = ids[:last:last], ids[last:]
+	}
+	a.given += len(ids)
+	return ids, nil
+}
+
+// Made notes n tokens of the answer that were made of something else than the server's ids.
+func (a *Answer) Made(n int) { a.given += n }
+
+// Count returns how many tokens were handed out.
+func (a *Answer) Count() int { return a.given }
+
+// End returns the last tokens, and the ending. The server's usage counts; where it has not said any, the token that ends an
+// answer is counted, as its own would be.
+func (a *Answer) End(finish streamv1.Finish, said Usage) ([]uint32, *streamv1.End) {
+	var last []uint32
+	if finish != streamv1.Finish_FINISH_STOP { // what is held did not end it
+		last, a.held = a.held, nil
+		a.given += len(last)
+	}
+	u := &streamv1.Usage{PromptTokens: uint32(a.prompt), CompletionTokens: uint32(a.begun + a.given), CachedTokens: said.Cached}
+	if finish == streamv1.Finish_FINISH_STOP {
+		u.CompletionTokens++
+	}
+	if said.Completion > 0 {
+		u.CompletionTokens = uint32(a.begun) + said.Completion
+	}
+	if begun := uint32(a.begun); said.Prompt > begun {
+		u.PromptTokens = said.Prompt - begun
+	}
+	return last, &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
+}
+
+// finishes are the finish reasons of answers that are complete, as all servers call them. An answer that was aborted is not.
+var finishes = map[string]streamv1.Finish{
+	"stop":   streamv1.Finish_FINISH_STOP,
+	"length": streamv1.Finish_FINISH_LENGTH,
+}
+
+// Finish reads the server's word for how an answer has ended. Every word but two is a failure.
+func Finish(said string) (streamv1.Finish, error) {
+	finish := finishes[said]
+	if finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		return finish, Fail(streamerr.EngineFailed, nil, "the server that generates ended the answer with finish reason %q", Clip(said, 64))
+	}
+	return finish, nil
+}

@@ -1,0 +1,25 @@
+package beside
+
+import "context"
+
+// Drain has a call answer, for nobody to read: so a server is tried. The error is ctx's cause if it is done before.
+func Drain(ctx context.Context, call Call) error {
+	undo := context.AfterFunc(ctx, func() { call.Stop() })
+	err := drain(ctx, call)
+	if !undo() && err != nil {
+		err = context.Cause(ctx)
+	}
+	call.Stop()
+	return err
+}
+
+func drain(ctx context.Context, call Call) error {
+	if err := call.Open(ctx); err != nil {
+		return err
+	}
+	for {
+		if _, end, err := call.Next(); err != nil || end != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,107 @@
+// Package overhttp asks a server beside the worker over HTTP: JSON, and answers that are server-sent events.
+//
+// Each request has a connection of its own, which closing stops. Events, headers and messages are bounded. An error is an
+// ending: what the status says if there is no answer, PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood.
+package overhttp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// A Client asks one server.
+type Client struct {
+	base string // of URLs
+	key  string // sent as a bearer token if not ""
+	http *http.Client
+}
+
+// Validate reports what is wrong with an address and a key, by the names of flags.
+func Validate(upstream, key string) error {
+	u, err := url.Parse(upstream)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("--upstream is %.64q; it must be a URL such as http://127.0.0.1:8000", upstream)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("--upstream must be a host, a port and perhaps a path; a key belongs into --upstream-key")
+	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return errors.New("--upstream-key holds a space or a character that no HTTP header can")
+	}
+	return nil
+}
+
+// New returns a client of the server at base, a URL.
+func New(base, key string) *Client {
+	return &Client{base: strings.TrimSuffix(base, "/"), key: key, http: newClient()}
+}
+
+// Trust makes the client trust the certificates of pool instead of the system's.
+func (c *Client) Trust(pool *x509.CertPool) {
+	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool} //nolint:forcetypeassert // newClient's
+}
+
+// ask sends a request.
+func (c *Client) ask(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if id := stream.ID(ctx); id != "" {
+		req.Header.Set("X-Request-Id", id) // vLLM's log and ids have it, too
+	}
+	ledger.Parent(ctx).Each(req.Header.Set)
+	return c.http.Do(req)
+}
+
+// Get reads a JSON object, for as long as a server may take to say how it is.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, beside.AskTimeout)
+	defer cancel()
+	return c.call(ctx, http.MethodGet, path, nil, into)
+}
+
+// Post sends a JSON object; what is answered with a status of success does not matter.
+func (c *Client) Post(ctx context.Context, path string, body []byte) error {
+	return c.call(ctx, http.MethodPost, path, body, nil)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, body []byte, into any) error {
+	resp, err := c.ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return refused(resp)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxEvent)).Decode(into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package beside
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/pkg/capability"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Check refuses a request that the server could not answer, or of which it would ignore a part, in the words of the embedded
+// engine.
+func (u *Upstream) Check(req *workerv1.TokenRequest) error {
+	prompt, begun, s := req.GetPrompt(), req.GetGenerated(), req.GetSampling()
+	switch {
+	case len(prompt) == 0:
+		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
+	case len(prompt) >= u.Context:
+		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), u.Context)
+	case begun > 0 && int64(begun) >= int64(len(prompt)):
+		return streamerr.InvalidParam("generated", "generated is %d, but the prompt has %d tokens with them", begun, len(prompt))
+	case begun > 0 && s != nil && s.MaxTokens != nil && begun >= *s.MaxTokens:
+		return streamerr.InvalidParam("generated", "generated is %d, and max_tokens %d: the answer is whole", begun, *s.MaxTokens)
+	}
+	for i, id := range prompt {
+		if int64(id) >= int64(u.Vocab) {
+			return streamerr.InvalidParam(fmt.Sprintf("prompt[%d]", i), "token id %d is not below %d, the size of the vocabulary", id, u.Vocab)
+		}
+	}
+	if err := sample.Validate(s, u.Vocab); err != nil {
+		return err
+	}
+	if missing := capability.Missing(s, u.Capabilities); len(missing) > 0 {
+		return streamerr.InvalidParam("sampling."+missing[0], "the server that generates (%s) would ignore %s", u.Capabilities.GetUpstream(), missing[0])
+	}
+	return nil
+}
+
+// Rest returns how the tokens are to be chosen that req asks for, of the checked kind, for a server that takes the answer so
+// far for a part of the prompt. It has max_tokens, because some servers have a default of their own.
+func (u *Upstream) Rest(req *workerv1.TokenRequest) *streamv1.Sampling {
+	s, begun := proto.CloneOf(req.GetSampling()), req.GetGenerated()
+	if s == nil {
+		s = new(streamv1.Sampling)
+	}
+	room := uint32(u.Context - len(req.GetPrompt()))
+	if s.MaxTokens != nil {
+		room = min(room, *s.MaxTokens-begun)
+	}
+	s.MaxTokens = &room
+	if s.MinTokens != nil {
+		s.MinTokens = new(*s.MinTokens - min(*s.MinTokens, begun))
+	}
+	return s
+}
+
+// seeds is how many seeds all servers take from all clients.
+const seeds = 1<<31 - 1
+
+// Seed makes a seed that every server takes; the same seed stays the same.
+func Seed(seed uint64) uint64 { return seed % seeds }

@@ -1,0 +1,89 @@
+package capability_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/capability"
+)
+
+func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
+	for want, s := range map[string]*streamv1.Sampling{
+		"": nil,
+		" ": {TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1), FrequencyPenalty: proto.Float32(0),
+			PresencePenalty: proto.Float32(0), MinTokens: proto.Uint32(0)},
+		"temperature top_k stop_token_ids":    {StopTokenIds: []uint32{1}, TopK: proto.Uint32(1), Temperature: proto.Float32(0)},
+		"seed max_tokens":                     {Seed: proto.Uint64(0), MaxTokens: proto.Uint32(9)},
+		"min_p repetition_penalty logit_bias": {MinP: proto.Float32(0.1), RepetitionPenalty: proto.Float32(2), LogitBias: map[uint32]float32{1: 0}},
+		"frequency_penalty presence_penalty":  {FrequencyPenalty: proto.Float32(-1), PresencePenalty: proto.Float32(1)},
+		"top_p min_tokens ignore_eos":         {TopP: proto.Float32(1), MinTokens: proto.Uint32(2), IgnoreEos: true},
+	} {
+		if got := strings.Join(capability.Asked(s), " "); got != strings.TrimSpace(want) {
+			t.Errorf("%v asks for %q, not %q", s, got, want)
+		}
+	}
+}
+
+// TestEveryFieldCanBeAsked is for fields that are added: they must not go unseen.
+func TestEveryFieldCanBeAsked(t *testing.T) {
+	fields := (*streamv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		s := new(streamv1.Sampling)
+		m := s.ProtoReflect()
+		switch {
+		case field.IsMap():
+			m.Mutable(field).Map().Set(field.MapKey().Default().MapKey(), field.MapValue().Default())
+		case field.IsList():
+			list := m.Mutable(field).List()
+			list.Append(list.NewElement())
+		case field.Message() != nil:
+			m.Set(field, m.NewField(field))
+		default:
+			m.Set(field, some(t, field.Kind()))
+		}
+		if got := capability.Asked(s); !slices.Equal(got, []string{string(field.Name())}) {
+			t.Errorf("%s is set, and %v is asked for", field.Name(), got)
+		}
+	}
+}
+
+// some returns a value that asks for something in every field of a kind.
+func some(t *testing.T, kind protoreflect.Kind) protoreflect.Value {
+	t.Helper()
+	switch kind {
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(0.5)
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(2)
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(2)
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString("x")
+	default:
+		t.Fatalf("a field is of kind %s: say here what asks for something there", kind)
+		return protoreflect.Value{}
+	}
+}
+
+func TestMissingIsWhatIsNotListed(t *testing.T) {
+	s := &streamv1.Sampling{Temperature: proto.Float32(1), Seed: proto.Uint64(3), IgnoreEos: true}
+	for list, want := range map[string]string{
+		"temperature seed ignore_eos top_k": "", "temperature": "seed ignore_eos", "": "temperature seed ignore_eos",
+	} {
+		if got := strings.Join(capability.Missing(s, &workerv1.Capabilities{Sampling: strings.Fields(list)}), " "); got != want {
+			t.Errorf("%q lacks %q, not %q", list, got, want)
+		}
+	}
+	if got := capability.Missing(s, nil); got != nil {
+		t.Errorf("an engine that says nothing lacks %v", got)
+	}
+}
