@@ -98,7 +98,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 		"github.com/cloudwego/hertz": {"api-service/edge"},
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
-			"api-service/edge", "chat-service/server", "chat-service/route", "llm-worker/worker", "examples", // where servers and clients are made
+			"api-service/edge", "chat-service/server", "chat-service/route", "llm-worker/worker", "llm-worker/engine", "examples", // where servers and clients are made
 		},
 	} {
 		for _, p := range packages(t) {

@@ -15,6 +15,7 @@ type Answer struct {
 	prompt int // tokens, without those that are the answer so far
 	begun  int // tokens of the answer that were generated elsewhere
 	vocab  int
+	limit  int      // tokens that were asked for; 0 if nobody said
 	ends   []uint32 // tokens that may end it
 
 	held  []uint32 // a token of ends that came last, and is part of the answer if others follow
@@ -28,6 +29,9 @@ type Usage struct{ Prompt, Completion, Cached uint32 }
 func NewAnswer(req *workerv1.TokenRequest, vocab int, eos []uint32) Answer {
 	begun := int(req.GetGenerated())
 	a := Answer{prompt: len(req.GetPrompt()) - begun, begun: begun, vocab: vocab, ends: req.GetSampling().GetStopTokenIds()}
+	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
+		a.limit = int(*s.MaxTokens) - begun
+	}
 	if !req.GetSampling().GetIgnoreEos() {
 		a.ends = slices.Concat(a.ends, eos)
 	}
@@ -43,6 +47,9 @@ func (a *Answer) Take(ids []uint32) ([]uint32, error) {
 	}
 	if len(ids) == 0 {
 		return nil, nil
+	}
+	if a.limit > 0 && a.given+len(a.held)+len(ids) > a.limit {
+		return nil, Broken(fmt.Errorf("more tokens than the %d that were asked for", a.limit))
 	}
 	if len(a.held) > 0 {
 		ids, a.held = slices.Concat(a.held, ids), nil

@@ -41,7 +41,7 @@ type Upstream struct {
 	// Resumes says that the server goes on with answers that were begun elsewhere; see worker.v1's InfoResponse.
 	Resumes bool
 	// Ask checks a request, and returns the call that will ask for it; nothing is sent yet.
-	Ask func(req *workerv1.TokenRequest) (Call, error)
+	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
 }
 
 // A Call asks the server for one answer.
@@ -113,7 +113,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	if up == nil {
 		return Unavailable(nil)
 	}
-	call, err := up.Ask(req)
+	call, err := up.Ask(ctx, req)
 	if err != nil {
 		return err
 	}

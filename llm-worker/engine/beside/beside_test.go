@@ -47,7 +47,7 @@ type call struct {
 func (s *server) upstream() *beside.Upstream {
 	up := &beside.Upstream{Name: "served", Context: 4096, Vocab: 10_000, EOS: []uint32{2}, Resumes: true,
 		Capabilities: &workerv1.Capabilities{Sampling: sample.Fields(), Upstream: "a test's"}}
-	up.Ask = func(req *workerv1.TokenRequest) (beside.Call, error) {
+	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		if err := up.Check(req); err != nil {
 			return nil, err
 		}

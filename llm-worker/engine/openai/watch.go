@@ -44,7 +44,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	if err != nil {
 		return nil, err
 	}
-	up.Ask = func(req *workerv1.TokenRequest) (beside.Call, error) {
+	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		return l.engine.ask(up, req)
 	}
 	l.last = up

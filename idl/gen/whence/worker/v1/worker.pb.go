@@ -465,7 +465,12 @@ type InfoResponse struct {
 	Capabilities *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Whether an answer that was begun elsewhere goes on here exactly: seed and TokenRequest.generated are honoured, and the
 	// ids that are sent are those that the model chose.
-	Continues     bool `protobuf:"varint,10,opt,name=continues,proto3" json:"continues,omitempty"`
+	Continues bool `protobuf:"varint,10,opt,name=continues,proto3" json:"continues,omitempty"`
+	// Whether an answer that was begun elsewhere goes on here, though not exactly: TokenRequest.generated is honoured for
+	// max_tokens, min_tokens and usage, and what comes is an answer that the model gives, but frequency and presence penalties
+	// count only what is generated here, and the same seed draws other tokens. True for servers that batch on a GPU, where
+	// nothing is exact; of no meaning beside continues.
+	Resumes       bool `protobuf:"varint,17,opt,name=resumes,proto3" json:"resumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -566,6 +571,13 @@ func (x *InfoResponse) GetCapabilities() *Capabilities {
 func (x *InfoResponse) GetContinues() bool {
 	if x != nil {
 		return x.Continues
+	}
+	return false
+}
+
+func (x *InfoResponse) GetResumes() bool {
+	if x != nil {
+		return x.Resumes
 	}
 	return false
 }
@@ -852,7 +864,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
 	"\amessage\"\r\n" +
-	"\vInfoRequest\"\xeb\x02\n" +
+	"\vInfoRequest\"\x85\x03\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -865,7 +877,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x04load\x18\b \x01(\v2\x16.whence.worker.v1.LoadR\x04load\x12B\n" +
 	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\x12\x1c\n" +
 	"\tcontinues\x18\n" +
-	" \x01(\bR\tcontinues\"\xa6\x01\n" +
+	" \x01(\bR\tcontinues\x12\x18\n" +
+	"\aresumes\x18\x11 \x01(\bR\aresumes\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +

@@ -1,0 +1,127 @@
+package besidetest
+
+import (
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// A Message is a protobuf message as it came, by the numbers of its fields. What is wrong with it is an absent field.
+type Message []byte
+
+// each calls f with all values of a field.
+func (m Message) each(number protowire.Number, f func(kind protowire.Type, value []byte)) {
+	for b := []byte(m); len(b) > 0; {
+		num, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(num, kind, b); n < 0 {
+			return
+		}
+		if num == number {
+			f(kind, b[:n])
+		}
+		b = b[n:]
+	}
+}
+
+// Has reports whether a field is there.
+func (m Message) Has(number protowire.Number) (has bool) {
+	m.each(number, func(protowire.Type, []byte) { has = true })
+	return has
+}
+
+// Uint returns a number, the last one that is there.
+func (m Message) Uint(number protowire.Number) (v uint64) {
+	m.each(number, func(kind protowire.Type, b []byte) {
+		if kind == protowire.VarintType {
+			v, _ = protowire.ConsumeVarint(b)
+		}
+	})
+	return v
+}
+
+// Float returns a float.
+func (m Message) Float(number protowire.Number) (v float32) {
+	m.each(number, func(kind protowire.Type, b []byte) {
+		if kind == protowire.Fixed32Type {
+			bits, _ := protowire.ConsumeFixed32(b)
+			v = math.Float32frombits(bits)
+		}
+	})
+	return v
+}
+
+// Messages returns messages or strings.
+func (m Message) Messages(number protowire.Number) (all []Message) {
+	m.each(number, func(kind protowire.Type, b []byte) {
+		if kind == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b)
+			all = append(all, v)
+		}
+	})
+	return all
+}
+
+// Message returns a message, the last one that is there.
+func (m Message) Message(number protowire.Number) Message {
+	if all := m.Messages(number); len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
+}
+
+// Text returns a string.
+func (m Message) Text(number protowire.Number) string { return string(m.Message(number)) }
+
+// Uints returns a list of numbers, packed or not.
+func (m Message) Uints(number protowire.Number) (all []uint32) {
+	m.each(number, func(kind protowire.Type, b []byte) {
+		if kind == protowire.BytesType {
+			b, _ = protowire.ConsumeBytes(b)
+		}
+		for len(b) > 0 {
+			v, n := protowire.ConsumeVarint(b)
+			if n < 0 {
+				return
+			}
+			all, b = append(all, uint32(v)), b[n:] //nolint:gosec // token ids
+		}
+	})
+	return all
+}
+
+// AddUint adds a number.
+func (m Message) AddUint(number protowire.Number, v uint64) Message {
+	return protowire.AppendVarint(protowire.AppendTag(m, number, protowire.VarintType), v)
+}
+
+// AddText adds a string or a message.
+func (m Message) AddText(number protowire.Number, v string) Message {
+	return protowire.AppendString(protowire.AppendTag(m, number, protowire.BytesType), v)
+}
+
+// AddUints adds a packed list of numbers.
+func (m Message) AddUints(number protowire.Number, all ...uint32) Message {
+	var packed []byte
+	for _, v := range all {
+		packed = protowire.AppendVarint(packed, uint64(v))
+	}
+	return m.AddText(number, string(packed))
+}
+
+// Numbers copies the fields that are there into into, by their names.
+func Numbers(m Message, into map[string]any, floats, uints map[string]int32) {
+	for name, number := range floats {
+		if n := protowire.Number(number); m.Has(n) {
+			into[name] = m.Float(n)
+		}
+	}
+	for name, number := range uints {
+		if n := protowire.Number(number); m.Has(n) {
+			into[name] = m.Uint(n)
+		}
+	}
+}

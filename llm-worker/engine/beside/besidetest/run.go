@@ -1,0 +1,332 @@
+package besidetest
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// patience bounds every wait.
+const patience = 10 * time.Second
+
+// An Engine is what is tested.
+type Engine interface {
+	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
+	Watch(ctx context.Context, changed func(healthy bool))
+	Upstream() *beside.Upstream
+	Load() *workerv1.Load
+}
+
+// A Subject is an engine, and the service that it asks.
+type Subject struct {
+	Dialect Dialect
+	New     func(beside.Options) (Engine, error)
+}
+
+// Watched starts an engine on a server, and returns the changes of its health.
+func (s *Subject) Watched(t testing.TB, addr string) (e Engine, health chan bool) {
+	t.Helper()
+	e, err := s.New(beside.Options{Upstream: addr, MaxRunning: 32, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	health = make(chan bool, 100)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.Watch(ctx, func(healthy bool) { health <- healthy }) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return e, health
+}
+
+// Start starts an engine on a server that plays script, and returns when it has found it well.
+func (s *Subject) Start(t testing.TB, script Script) (Engine, *Server) {
+	t.Helper()
+	server := Start(t, s.Dialect, script, "")
+	e, health := s.Watched(t, server.Addr)
+	await(t, health, true)
+	return e, server
+}
+
+func await(t testing.TB, health chan bool, want bool) {
+	t.Helper()
+	select {
+	case got := <-health:
+		if got != want {
+			t.Fatalf("health is %t", got)
+		}
+	case <-time.After(patience):
+		t.Fatalf("health has not become %t", want)
+	}
+}
+
+// Eventually asks again and again, within patience. It is for what no event tells.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// Ask returns a request for so many tokens.
+func Ask(limit uint32) *workerv1.TokenRequest {
+	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(limit)}}
+}
+
+// A Result is what a stream came to.
+type Result struct {
+	Started *streamv1.Started
+	Tokens  []uint32
+	End     *streamv1.End
+	Err     error
+	Record  *streamv1.Record
+}
+
+// Read ranges over a stream to its end; each is called after each item.
+func Read(ctx context.Context, e Engine, req *workerv1.TokenRequest, each func(*Result)) *Result {
+	var kept ledger.Ledger
+	record := kept.Open("id", "worker", "")
+	if ctl := stream.ControlOf(ctx); ctl != nil {
+		ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
+	}
+	r := new(Result)
+	for out, err := range e.Generate(ledger.With(ctx, record), req) {
+		if r.Record = record.Proto(); err != nil {
+			r.Err = err
+			break
+		}
+		if started := out.GetStarted(); started != nil {
+			r.Started = started
+		}
+		r.Tokens = append(r.Tokens, out.GetTokens().GetIds()...)
+		r.End = out.GetEnd()
+		if each != nil {
+			each(r)
+		}
+	}
+	return r
+}
+
+// Run drives an engine through all that a server can do.
+func Run(t *testing.T, s Subject) {
+	t.Run("contract", func(t *testing.T) {
+		streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+			e, server := s.Start(t, Count)
+			return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+				Engine: e.Generate,
+				Short:  func() *workerv1.TokenRequest { return Ask(5) },
+				Long:   func() *workerv1.TokenRequest { return Ask(2000) },
+				Bad:    func() *workerv1.TokenRequest { return new(workerv1.TokenRequest) },
+				Live:   func() int { return int(server.Live.Load()) + int(e.Load().GetRunning()) },
+			}
+		})
+	})
+	t.Run("every misdeed has its ending", s.misdeeds)
+	t.Run("answer", s.answer)
+	t.Run("ends of answers", s.ends)
+	t.Run("stop", s.stop)
+	t.Run("health", s.health)
+}
+
+func (s *Subject) misdeeds(t *testing.T) {
+	for name, test := range misdeeds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, _ := s.Start(t, test.script)
+			r := Read(t.Context(), e, Ask(50), nil)
+			got := streamerr.As(r.Err)
+			if r.Err == nil || got.Reason != test.reason || got.Path.String() != "engine" || !strings.Contains(got.Message, test.says) {
+				t.Errorf("got %v, want %s with %q", r.Err, test.reason, test.says)
+			}
+			if len(r.Tokens) != test.tokens || int(r.Record.GetTokensIn()) != test.tokens || r.End != nil {
+				t.Error(r.Tokens, r.Record, r.End)
+			}
+			if wait := got.Reason == streamerr.Overloaded || got.Reason == streamerr.Unavailable; wait != (got.RetryAfter > 0) {
+				t.Error("callers are told to come again after", got.RetryAfter)
+			}
+			if len(got.Message) > 700 || strings.Contains(got.Message, "127.0.0.1") {
+				t.Error(got.Message)
+			}
+		})
+	}
+}
+
+func (s *Subject) answer(t *testing.T) {
+	e, server := s.Start(t, Count)
+	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	ctx := streamtrace.WithParent(stream.WithID(t.Context(), "one"), streamtrace.ParseParent(traceparent, ""))
+	r := Read(ctx, e, Ask(4), nil)
+	if r.Err != nil || !slices.Equal(r.Tokens, Tokens(Ask(1).GetPrompt(), 4)) || r.End.GetFinish() != streamv1.Finish_FINISH_LENGTH || r.End.GetPath()[0] != "engine" {
+		t.Fatal(r)
+	}
+	if r.Started.GetModel() != "tiny" || r.Started.GetPromptTokens() != 3 || r.Started.GetStreamId() != "one" {
+		t.Error(r.Started)
+	}
+	if u := r.End.GetUsage(); u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 4 || u.GetCachedTokens() != 2 || r.Record.GetTokensIn() != 4 {
+		t.Error(u, r.Record)
+	}
+	asked := server.Asked()[0]
+	if got := strings.Join(asked.Metadata.Get("traceparent"), " "); got != traceparent {
+		t.Errorf("the server was told the traceparent %q", got)
+	}
+	if !asked.Stream || !slices.Equal(asked.Prompt, []uint32{10, 11, 12}) || len(server.AbortedIDs()) != 0 {
+		t.Error(asked, server.AbortedIDs())
+	}
+	// Ids are new, have the stream's in front, and none begins another.
+	Read(ctx, e, Ask(1), nil)
+	again := server.Asked()[1]
+	if !strings.HasPrefix(asked.ID, "one-") || again.ID == asked.ID || len(again.ID) != len(asked.ID) || len(asked.ID) < len("one-")+16 {
+		t.Error(asked.ID, again.ID)
+	}
+	// An answer that was begun elsewhere.
+	req := Ask(7)
+	req.Prompt, req.Generated, req.Sampling.MinTokens = []uint32{10, 11, 12, 500, 501}, 2, proto.Uint32(3)
+	r = Read(ctx, e, req, nil)
+	asked = server.Asked()[2]
+	if u := r.End.GetUsage(); r.Err != nil || len(r.Tokens) != 5 || u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 7 ||
+		asked.Sampling["max_tokens"] != uint64(5) || asked.Sampling["min_tokens"] != uint64(1) {
+		t.Error(r, asked)
+	}
+}
+
+func (s *Subject) ends(t *testing.T) {
+	for name, test := range map[string]struct {
+		chunks   [][]uint32
+		finish   string
+		sampling *streamv1.Sampling
+		want     []uint32
+		count    uint32
+	}{
+		"end of sequence":           {[][]uint32{{100}, {EOS}}, "stop", nil, []uint32{100}, 2},
+		"in one chunk":              {[][]uint32{{100, EOS}}, "stop", nil, []uint32{100}, 2},
+		"an empty chunk":            {[][]uint32{{}, {100}, {}, {EOS}}, "stop", nil, []uint32{100}, 2},
+		"stop token":                {[][]uint32{{100, 200}}, "stop", &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100}, 2},
+		"followed by others":        {[][]uint32{{100, 200}, {101}}, "length", &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200, 101}, 3},
+		"last, and only by chance":  {[][]uint32{{100, 200}}, "length", &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200}, 2},
+		"ignored":                   {[][]uint32{{100, EOS}, {101}}, "length", &streamv1.Sampling{IgnoreEos: true}, []uint32{100, EOS, 101}, 3},
+		"nothing but":               {[][]uint32{{EOS}}, "stop", nil, nil, 1},
+		"nothing but an ending":     {nil, "length", nil, nil, 0},
+		"several tokens in a chunk": {[][]uint32{{1, 3, 4}, {5, 6}}, "length", nil, []uint32{1, 3, 4, 5, 6}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, _ := s.Start(t, func(a *Answer) error {
+				for _, ids := range test.chunks {
+					a.Chunk(ids...)
+				}
+				a.Complete(test.finish)
+				return nil
+			})
+			r := Read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: test.sampling}, nil)
+			if r.Err != nil || !slices.Equal(r.Tokens, test.want) || r.End.GetUsage().GetCompletionTokens() != test.count || r.Record.GetTokensIn() != test.count {
+				t.Error(r.Tokens, r.End, r.Err, r.Record)
+			}
+		})
+	}
+}
+
+func (s *Subject) stop(t *testing.T) {
+	t.Parallel()
+	silent := func(a *Answer) error {
+		a.Wait()
+		return a.Aborted()
+	}
+	for name, test := range map[string]struct {
+		script    Script
+		deaf      bool
+		confirmed bool
+	}{
+		"in mid-answer":                 {func(a *Answer) error { a.Chunk(7); return silent(a) }, false, true},
+		"before it has said anything":   {silent, false, true},
+		"that the server does not hear": {func(a *Answer) error { a.Chunk(7); return silent(a) }, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, server := s.Start(t, test.script)
+			server.Deaf.Store(test.deaf)
+			ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+			defer ctl.Release()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				Eventually(t, "the server is asked", func() bool { return len(server.Asked()) > 0 })
+				ctl.Stop(streamerr.ClientGone)
+			})
+			r := Read(ctx, e, Ask(100), nil)
+			wg.Wait()
+			if !errors.Is(r.Err, streamerr.ClientGone) || (r.Record.GetStopConfirmed() != nil) != test.confirmed {
+				t.Errorf("%v, confirmed at %v", r.Err, r.Record.GetStopConfirmed())
+			}
+			if got := server.AbortedIDs(); !test.deaf && (len(got) != 1 || got[0] != server.Asked()[0].ID) {
+				t.Errorf("aborted are %v", got)
+			}
+			Eventually(t, "the server has ended the answer", func() bool { return server.Live.Load() == 0 })
+		})
+	}
+}
+
+func (s *Subject) health(t *testing.T) {
+	t.Parallel()
+	server := Start(t, s.Dialect, Count, "")
+	e, health := s.Watched(t, server.Addr)
+	await(t, health, true)
+	up := e.Upstream()
+	if up.Context != Context || up.Vocab != Vocab || !slices.Equal(up.EOS, []uint32{EOS}) || up.Name != "tiny" || !up.Resumes {
+		t.Error(up)
+	}
+	looks := server.Looks.Load()
+	Eventually(t, "it is asked again", func() bool { return server.Looks.Load() > looks })
+	if e.Upstream() != up {
+		t.Error("nothing has changed, and it is another upstream")
+	}
+	server.NoModel.Store(true)
+	await(t, health, false)
+	server.NoModel.Store(false)
+	await(t, health, true)
+	server.Stop()
+	if r := Read(t.Context(), e, Ask(5), nil); !errors.Is(r.Err, streamerr.Unavailable) || r.Started != nil {
+		t.Error(r.Err)
+	}
+	await(t, health, false)
+	if r := Read(t.Context(), e, Ask(5), nil); !errors.Is(r.Err, streamerr.Unavailable) || streamerr.As(r.Err).RetryAfter == 0 {
+		t.Error(r.Err)
+	}
+	again := Start(t, s.Dialect, Count, server.Addr)
+	await(t, health, true)
+	if r := Read(t.Context(), e, Ask(5), nil); r.Err != nil || len(again.Asked()) != 1 {
+		t.Error(r.Err)
+	}
+}
+
+// Everything asks for something in every field, of those in fields.
+func Everything(fields []string) *streamv1.Sampling {
+	s := &streamv1.Sampling{
+		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),
+		RepetitionPenalty: proto.Float32(1.1), FrequencyPenalty: proto.Float32(0.2), PresencePenalty: proto.Float32(0.3),
+		LogitBias: map[uint32]float32{7: -1.5}, Seed: proto.Uint64(1<<40 + 5), MinTokens: proto.Uint32(2), MaxTokens: proto.Uint32(9),
+		IgnoreEos: true, StopTokenIds: []uint32{8},
+	}
+	m := s.ProtoReflect()
+	all := m.Descriptor().Fields()
+	for i := range all.Len() {
+		if field := all.Get(i); !slices.Contains(fields, string(field.Name())) {
+			m.Clear(field)
+		}
+	}
+	return s
+}

@@ -1,0 +1,298 @@
+// Package besidetest holds servers to test engines with that ask one beside the worker over gRPC.
+//
+// A Server is made of the published numbers of fields (see Dialect), and reads and writes bytes: it shares no generated code
+// with the engine that it tests. What it answers with is a function of the prompt, so that tests know it; Scripts make it
+// misbehave. Run drives an engine through all that such a server can do.
+package besidetest
+
+import (
+	"context"
+	"hash/fnv"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// A Request is what a server was asked, in words that all services share.
+type Request struct {
+	ID       string
+	Prompt   []uint32
+	Sampling map[string]any // by the names of whence.stream.v1.Sampling; a field that is not there was not set
+	Stream   bool
+	Metadata metadata.MD
+}
+
+// Max returns how many tokens are asked for.
+func (r *Request) Max() int {
+	limit, _ := r.Sampling["max_tokens"].(uint64)
+	return int(limit) //nolint:gosec // a test's
+}
+
+// A Dialect is a service's names and numbers.
+type Dialect struct {
+	Service  string
+	Read     func(Message) Request
+	Chunk    func(r Request, ids []uint32, sent int) Message // sent: tokens of the answer so far, with these
+	Complete func(r Request, finish string, last []uint32, sent int) Message
+	Aborts   func(Message) (ids []string)
+	Aborted  Message // the answer to an abort
+	Healthy  func(healthy bool) Message
+	Info     func(context, vocab int, eos uint32, generates bool) Message
+	// AbortedEnds is how an answer ends that was aborted: a finish reason, or a status if that is nil.
+	AbortedFinish string
+	AbortedStatus error
+}
+
+// What a Server's model is.
+const (
+	Context = 2048
+	Vocab   = 5000
+	EOS     = 2
+)
+
+// Token returns the token that follows n others of the answer to a prompt. It is never EOS.
+func Token(prompt []uint32, n int) uint32 {
+	h := fnv.New32a()
+	for _, id := range append(prompt[:len(prompt):len(prompt)], uint32(n)) { //nolint:gosec // a test's
+		_, _ = h.Write([]byte{byte(id), byte(id >> 8)})
+	}
+	return 100 + h.Sum32()%(Vocab-100)
+}
+
+// Tokens returns the first n tokens of an answer.
+func Tokens(prompt []uint32, n int) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = Token(prompt, i)
+	}
+	return ids
+}
+
+// A Server is one that engines ask.
+type Server struct {
+	Addr    string
+	Live    atomic.Int32  // answers that run
+	Ill     atomic.Bool   // it says that it is not healthy
+	NoModel atomic.Bool   // its model only embeds
+	Deaf    atomic.Bool   // it hears no aborts
+	Checks  atomic.Int32  // how often it was asked how it is
+	Looks   atomic.Int32  // how often it was asked for its model
+	Hang    chan struct{} // closed at the end of the test
+
+	dialect Dialect
+	script  Script
+	grpc    *grpc.Server
+
+	mu      sync.Mutex // guards the following fields
+	asked   []Request
+	answers map[string]context.CancelFunc // by id
+	aborted []string
+	conns   []net.Conn
+}
+
+// raw hands messages on as they are.
+type raw struct{}
+
+func (raw) Marshal(v any) ([]byte, error) { return *v.(*Message), nil } //nolint:forcetypeassert // there is nothing else
+
+func (raw) Unmarshal(b []byte, v any) error {
+	*v.(*Message) = append(Message(nil), b...) //nolint:forcetypeassert // there is nothing else
+	return nil
+}
+
+func (raw) Name() string { return "proto" }
+
+// Start runs a server for the length of the test. addr may be "" for any.
+func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
+	t.Helper()
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: ln.Addr().String(), Hang: make(chan struct{}), dialect: dialect, script: script, answers: make(map[string]context.CancelFunc)}
+	s.grpc = grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error { return s.serve(st) }))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.grpc.Serve(keeping{ln, s}) })
+	t.Cleanup(func() {
+		close(s.Hang)
+		s.grpc.Stop()
+		wg.Wait()
+	})
+	return s
+}
+
+// keeping is a listener that remembers its connections.
+type keeping struct {
+	net.Listener
+	server *Server
+}
+
+func (l keeping) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.server.mu.Lock()
+		l.server.conns = append(l.server.conns, conn)
+		l.server.mu.Unlock()
+	}
+	return conn, err
+}
+
+// Cut breaks all connections.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+}
+
+// Stop ends the server before the test is over.
+func (s *Server) Stop() { s.grpc.Stop() }
+
+// Asked returns the requests for answers so far.
+func (s *Server) Asked() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Request(nil), s.asked...)
+}
+
+// AbortedIDs returns the ids that were aborted so far.
+func (s *Server) AbortedIDs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.aborted...)
+}
+
+func (s *Server) serve(st grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(st)
+	var in Message
+	if err := st.RecvMsg(&in); err != nil {
+		return err
+	}
+	var out Message
+	switch method {
+	case "/" + s.dialect.Service + "/Generate":
+		return s.generate(st, in)
+	case "/" + s.dialect.Service + "/HealthCheck":
+		s.Checks.Add(1)
+		out = s.dialect.Healthy(!s.Ill.Load())
+	case "/" + s.dialect.Service + "/GetModelInfo":
+		s.Looks.Add(1)
+		out = s.dialect.Info(Context, Vocab, EOS, !s.NoModel.Load())
+	case "/" + s.dialect.Service + "/Abort":
+		if s.Deaf.Load() {
+			select {
+			case <-s.Hang:
+			case <-st.Context().Done():
+			}
+			return st.Context().Err()
+		}
+		s.abort(s.dialect.Aborts(in))
+		out = s.dialect.Aborted
+	default:
+		return status.Errorf(codes.Unimplemented, "there is no %s", method)
+	}
+	return st.SendMsg(&out)
+}
+
+func (s *Server) abort(ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.aborted = append(s.aborted, id)
+		if cancel := s.answers[id]; cancel != nil {
+			cancel()
+		}
+	}
+}
+
+func (s *Server) generate(st grpc.ServerStream, in Message) error {
+	s.Live.Add(1)
+	defer s.Live.Add(-1)
+	r := s.dialect.Read(in)
+	r.Metadata, _ = metadata.FromIncomingContext(st.Context())
+	aborted, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.mu.Lock()
+	s.asked = append(s.asked, r)
+	s.answers[r.ID] = cancel
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.answers, r.ID)
+	}()
+	return s.script(&Answer{Request: r, Server: s, st: st, aborted: aborted.Done()})
+}
+
+// An Answer is what a Script writes.
+type Answer struct {
+	Request
+	Server *Server
+
+	st      grpc.ServerStream
+	aborted <-chan struct{}
+	sent    int
+	last    []uint32
+}
+
+// Send sends a message as it is.
+func (a *Answer) Send(m Message) { _ = a.st.SendMsg(&m) }
+
+// Chunk sends tokens.
+func (a *Answer) Chunk(ids ...uint32) {
+	a.sent += len(ids)
+	a.last = ids
+	a.Send(a.Server.dialect.Chunk(a.Request, ids, a.sent))
+}
+
+// Complete sends the ending, with the tokens of the last chunk again, as these servers do.
+func (a *Answer) Complete(finish string) {
+	a.Send(a.Server.dialect.Complete(a.Request, finish, a.last, a.sent))
+}
+
+// Count sends the next n tokens of the answer, one a millisecond, and reports whether nobody has stopped it.
+func (a *Answer) Count(n int) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range n {
+		a.Chunk(Token(a.Prompt, a.sent))
+		select {
+		case <-tick.C:
+		case <-a.aborted:
+			return false
+		case <-a.st.Context().Done():
+			return false
+		}
+	}
+	return true
+}
+
+// Wait waits until somebody stops the answer.
+func (a *Answer) Wait() {
+	select {
+	case <-a.aborted:
+	case <-a.st.Context().Done():
+	case <-a.Server.Hang:
+	}
+}
+
+// Aborted ends an answer as one that was aborted.
+func (a *Answer) Aborted() error {
+	d := a.Server.dialect
+	if d.AbortedStatus == nil {
+		a.Complete(d.AbortedFinish)
+	}
+	return d.AbortedStatus
+}

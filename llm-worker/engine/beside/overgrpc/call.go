@@ -1,0 +1,181 @@
+package overgrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+)
+
+// grace is how long the server has to answer an abort, and to end a call behind its last message.
+const grace = 250 * time.Millisecond
+
+// A Piece is what one message says, whatever the server calls it.
+type Piece struct {
+	IDs    []uint32 // new tokens
+	Last   bool     // the answer has ended; IDs does not count, and the rest does
+	Finish string
+	Usage  beside.Usage
+	Index  uint32 // of which answer to the request; there is only one
+}
+
+// A Method is how a service streams answers, and ends them.
+type Method[Resp any] struct {
+	Open  func(context.Context) (grpc.ServerStreamingClient[Resp], error)
+	Abort func(context.Context) error
+	// Read says what a message is; ok is false for one that says nothing.
+	Read func(*Resp) (p Piece, ok bool)
+}
+
+// heard is what is known of how a call has ended.
+type heard struct{ trailer atomic.Bool }
+
+// A Call is a beside.Call of a service.
+type Call[Resp any] struct {
+	method Method[Resp]
+	answer beside.Answer
+	heard  heard
+
+	// Owned by the goroutine that calls Open and Next.
+	st    grpc.ServerStreamingClient[Resp]
+	first *Resp // what Open has read ahead
+	begun bool  // something has come
+
+	ended atomic.Bool // by itself
+
+	mu      sync.Mutex         // guards the following fields
+	cancel  context.CancelFunc // nil until the request is sent
+	stopped bool
+
+	stop      sync.Once
+	confirmed bool // set by stop
+}
+
+// NewCall returns a call that makes answer of what comes.
+func NewCall[Resp any](answer beside.Answer, method Method[Resp]) *Call[Resp] {
+	return &Call[Resp]{method: method, answer: answer}
+}
+
+// errStopped says that the call was stopped before it was made.
+var errStopped = errors.New("overgrpc: the call was stopped")
+
+// Open implements beside.Call. The head of an answer comes with its first message, as a rule, so that is awaited.
+func (c *Call[Resp]) Open(ctx context.Context) error {
+	ctx, cancel := outgoing(context.WithValue(ctx, heardKey{}, &c.heard))
+	c.mu.Lock()
+	stopped := c.stopped
+	c.cancel = cancel
+	c.mu.Unlock()
+	if stopped {
+		cancel()
+		return errStopped
+	}
+	st, err := c.method.Open(ctx)
+	if err != nil {
+		return c.failed(err)
+	}
+	c.st = st
+	c.first, err = st.Recv()
+	if err != nil {
+		return c.failed(err)
+	}
+	c.begun = true
+	return nil
+}
+
+// Next implements beside.Call.
+func (c *Call[Resp]) Next() ([]uint32, *streamv1.End, error) {
+	m := c.first
+	if c.first = nil; m == nil {
+		var err error
+		if m, err = c.st.Recv(); err != nil {
+			return nil, nil, c.failed(err)
+		}
+	}
+	p, ok := c.method.Read(m)
+	switch {
+	case !ok:
+		return nil, nil, beside.Broken(errors.New("a message has neither a chunk nor an ending"))
+	case p.Index != 0:
+		return nil, nil, beside.Broken(errors.New("a message is of another answer than the one that was asked for"))
+	case !p.Last:
+		ids, err := c.answer.Take(p.IDs)
+		return ids, nil, err
+	}
+	finish, err := beside.Finish(p.Finish)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.over(); err != nil {
+		return nil, nil, err
+	}
+	ids, end := c.answer.End(finish, p.Usage)
+	return ids, end, nil
+}
+
+// over awaits the end of the call behind its last message, within the grace: reset, the server would think that nobody had
+// waited for the answer.
+func (c *Call[Resp]) over() error {
+	late := time.AfterFunc(grace, c.reset)
+	defer late.Stop()
+	_, err := c.st.Recv()
+	switch {
+	case err == nil:
+		return beside.Broken(errors.New("the answer goes on behind its ending"))
+	case errors.Is(err, io.EOF), !c.said():
+		c.ended.Store(true)
+		return nil
+	default:
+		return c.failed(err)
+	}
+}
+
+// said reports whether the server has ended the call, with a status.
+func (c *Call[Resp]) said() bool {
+	return c.heard.trailer.Load() || c.st != nil && len(c.st.Trailer()) > 0 // a status without an answer has no trailer of its own
+}
+
+// failed says how a call has ended that did not complete.
+func (c *Call[Resp]) failed(err error) error {
+	c.ended.Store(true)
+	if errors.Is(err, io.EOF) {
+		return beside.Lost(errors.New("no ending: EOF"), "closed the stream without an ending")
+	}
+	return failure(err, c.said(), c.begun)
+}
+
+// Stop implements beside.Call.
+func (c *Call[Resp]) Stop() (confirmed bool) {
+	c.stop.Do(func() {
+		c.mu.Lock()
+		c.stopped = true
+		sent := c.cancel != nil
+		c.mu.Unlock()
+		switch {
+		case !sent || c.ended.Load():
+			c.confirmed = true // there is nothing to stop
+		default:
+			ctx, cancel := context.WithTimeout(context.Background(), grace)
+			c.confirmed = c.method.Abort(ctx) == nil
+			cancel()
+		}
+		c.reset()
+	})
+	return c.confirmed
+}
+
+// reset ends the call without a word.
+func (c *Call[Resp]) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
+}

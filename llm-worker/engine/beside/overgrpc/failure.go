@@ -1,0 +1,48 @@
+package overgrpc
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// reasons are those of what a server says. What is not here it has failed to do: a key that it does not know is the operator's
+// affair, and a request that it has canceled was not ours to cancel.
+var reasons = map[codes.Code]streamerr.Reason{
+	codes.InvalidArgument:   streamerr.Invalid,
+	codes.OutOfRange:        streamerr.Invalid,
+	codes.NotFound:          streamerr.NotFound,
+	codes.ResourceExhausted: streamerr.Overloaded,
+	codes.DeadlineExceeded:  streamerr.Deadline,
+	codes.Unavailable:       streamerr.Unavailable,
+}
+
+// failure makes an ending of err. said is whether the server has a status to say, begun whether anything had come before.
+func failure(err error, said, begun bool) *streamerr.Error {
+	st, _ := status.FromError(err)
+	if !said {
+		switch code := st.Code(); {
+		case code == codes.Internal || code == codes.ResourceExhausted: // of the library: a message that cannot be read
+			return beside.Broken(err)
+		case begun:
+			return beside.Lost(err, "broke the connection")
+		default:
+			return beside.Unavailable(err)
+		}
+	}
+	reason, ok := reasons[st.Code()]
+	if !ok {
+		reason = streamerr.EngineFailed
+	}
+	message := beside.Clip(st.Message(), beside.MaxMessage)
+	if message == "" {
+		message = "it gave no reason"
+	}
+	e := beside.Fail(reason, err, "the server that generates answered with status %s: %s", st.Code(), message)
+	if reason == streamerr.Overloaded || reason == streamerr.Unavailable {
+		e.RetryAfter = beside.RetryAfter
+	}
+	return e
+}

@@ -1,0 +1,115 @@
+// Package overgrpc asks a server beside the worker over gRPC, for engines whose service streams answers and takes aborts.
+//
+// All streams share a connection. A stream that is stopped is aborted by its id, and then reset, whatever became of the abort:
+// a server that had not yet begun forgets an abort, but not a reset. Where the server has a status to say, its words are
+// quoted; where the connection says nothing more, the stream is PEER_LOST, or UNAVAILABLE if nothing had come of it.
+package overgrpc
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// redialEvery is how often a lost server is dialed again: as often as it is asked.
+	redialEvery = time.Second
+	// A server whose host vanished without a word is noticed after these two. Servers close connections that ping more often
+	// than every five minutes without streams, so only streams have pings.
+	pingEvery   = 30 * time.Second
+	pingTimeout = 10 * time.Second
+	// maxMessage bounds one message, in bytes. A piece of an answer has some hundred.
+	maxMessage = 4 << 20
+)
+
+// Validate reports what is wrong with an address, by the name of its flag.
+func Validate(upstream string) error {
+	if host, port, err := net.SplitHostPort(upstream); err != nil || host == "" || port == "" || strings.Contains(upstream, "/") {
+		return fmt.Errorf("--upstream is %.64q; it must be a host:port such as 127.0.0.1:50051", upstream)
+	}
+	return nil
+}
+
+// Dial returns a connection to a server, a host:port that is valid. It connects when it is used, and fails while it cannot.
+func Dial(upstream string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(upstream,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.WithDefaultCallOptions(experimental.AcceptCompressors(), grpc.MaxCallRecvMsgSize(maxMessage)), // a server that is offered gzip may compress every token
+		grpc.WithStatsHandler(ears{}),
+		grpc.WithNoProxy(), // the server is beside the worker
+	)
+}
+
+// ID returns an id for the server's request of ctx's stream: one that is new, that logs can be searched by the stream's id for,
+// and that no other one begins with, since SGLang aborts by the beginnings of ids.
+func ID(ctx context.Context) string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return strings.TrimPrefix(stream.ID(ctx)+"-", "-") + hex.EncodeToString(b[:])
+}
+
+// outgoing returns the context of a call: with the values of ctx, and with what the server is told of the trace.
+func outgoing(ctx context.Context) (context.Context, context.CancelFunc) {
+	var trace []string
+	ledger.Parent(ctx).Each(func(key, value string) { trace = append(trace, key, value) })
+	return context.WithCancel(metadata.AppendToOutgoingContext(context.WithoutCancel(ctx), trace...))
+}
+
+// Ask has the server asked how it is, within timeout. The error is an ending, which names no addresses.
+func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := ask(ctx); err != nil {
+		return streamerr.FromGRPC(beside.Hop, err)
+	}
+	return nil
+}
+
+// ears hear whether a call's status is the server's word, or was made up here because the connection broke.
+type ears struct{}
+
+type heardKey struct{}
+
+func (ears) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (ears) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if heard, ok := ctx.Value(heardKey{}).(*heard); ok {
+		if _, ok := s.(*stats.InTrailer); ok {
+			heard.trailer.Store(true)
+		}
+	}
+}
+
+func (ears) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (ears) HandleConn(context.Context, stats.ConnStats) {}
+
+// IDs returns token ids as they are meant; a negative one is none.
+func IDs(ids []int32) []uint32 {
+	var out []uint32
+	for _, id := range ids {
+		if id >= 0 {
+			out = append(out, uint32(id))
+		}
+	}
+	return out
+}

@@ -1,0 +1,154 @@
+// Package vllm is an engine that lets a vLLM beside the worker generate, over vLLM's own gRPC service: token ids in, token ids
+// out, and no text between.
+//
+// A stream that is stopped is aborted by its request's id, and then reset; the stop is confirmed when vLLM has answered the
+// abort. The trace of the stream goes along as metadata. What vLLM has no field for it is not asked, because it would not know
+// that it ignores it; that is nothing of what Sampling has today.
+package vllm
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	vllmengine "github.com/whence-dev/whence/idl/gen/vllm/engine"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Sampling are the fields of whence.stream.v1.Sampling that vLLM honours.
+func Sampling() []string {
+	return []string{
+		"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
+		"min_tokens", "max_tokens", "ignore_eos", "stop_token_ids",
+	}
+}
+
+// An Engine lets a vLLM generate. Generate works while Watch finds it well.
+type Engine struct {
+	*beside.Engine
+	config *beside.Config
+	conn   *grpc.ClientConn
+	client vllmengine.VllmEngineClient
+
+	last *vllmengine.GetModelInfoResponse // owned by look
+}
+
+// New returns an engine on the vLLM at opts.Upstream, a host:port that is valid. config is what the operator says of the
+// model; nil leaves that to vLLM.
+func New(opts beside.Options, config *beside.Config) (*Engine, error) {
+	conn, err := overgrpc.Dial(opts.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{config: config, conn: conn, client: vllmengine.NewVllmEngineClient(conn)}
+	e.Engine = beside.New(opts, e.look)
+	return e, nil
+}
+
+// Watch is that of beside.Engine; when it returns, the connection is closed.
+func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
+	defer e.conn.Close() //nolint:errcheck // nothing is lost: the streams have ended
+	e.Engine.Watch(ctx, changed)
+}
+
+// look is a beside.Look.
+func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*beside.Upstream, error) {
+	var info *vllmengine.GetModelInfoResponse
+	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) error {
+		health, err := e.client.HealthCheck(ctx, &vllmengine.HealthCheckRequest{})
+		if err != nil {
+			return err
+		}
+		if !health.GetHealthy() {
+			return beside.Fail(streamerr.Unavailable, nil, "the server says that it is not healthy: %s", beside.Clip(health.GetMessage(), beside.MaxMessage))
+		}
+		info, err = e.client.GetModelInfo(ctx, &vllmengine.GetModelInfoRequest{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if was != nil && proto.Equal(info, e.last) {
+		return was, nil
+	}
+	model := beside.Model{
+		Name: info.GetServedModelName(), Context: int(info.GetMaxContextLength()), Vocab: int(info.GetVocabSize()), EOS: overgrpc.IDs(info.GetEosTokenIds()),
+		Generation: info.GetIsGeneration(),
+	}
+	if model.Name == "" {
+		model.Name = info.GetModelPath()
+	}
+	up, err := model.Upstream(e.config)
+	if err != nil {
+		return nil, err
+	}
+	up.Resumes = true
+	up.Capabilities = &workerv1.Capabilities{
+		Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(), Upstream: "vllm",
+	}
+	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(ctx, up, req) }
+	e.last = info
+	return up, nil
+}
+
+func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest) (beside.Call, error) {
+	if err := up.Check(req); err != nil {
+		return nil, err
+	}
+	asked := &vllmengine.GenerateRequest{
+		RequestId:      overgrpc.ID(ctx),
+		Input:          &vllmengine.GenerateRequest_Tokenized{Tokenized: &vllmengine.TokenizedInput{InputIds: req.GetPrompt()}},
+		SamplingParams: sampling(up.Rest(req)),
+		Stream:         true,
+	}
+	return overgrpc.NewCall(beside.NewAnswer(req, up.Vocab, up.EOS), overgrpc.Method[vllmengine.GenerateResponse]{
+		Open: func(ctx context.Context) (grpc.ServerStreamingClient[vllmengine.GenerateResponse], error) {
+			return e.client.Generate(ctx, asked)
+		},
+		Abort: func(ctx context.Context) error {
+			_, err := e.client.Abort(ctx, &vllmengine.AbortRequest{RequestIds: []string{asked.GetRequestId()}})
+			return err
+		},
+		Read: read,
+	}), nil
+}
+
+// sampling says how tokens are to be chosen. What is not said vLLM has its defaults for. Stop strings are deliberately absent:
+// chat-service looks for them.
+func sampling(s *streamv1.Sampling) *vllmengine.SamplingParams {
+	p := &vllmengine.SamplingParams{
+		Temperature: s.Temperature, TopP: s.GetTopP(), TopK: s.GetTopK(), MinP: s.GetMinP(),
+		FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: s.GetRepetitionPenalty(),
+		MaxTokens: s.MaxTokens, MinTokens: s.GetMinTokens(), StopTokenIds: s.GetStopTokenIds(), IgnoreEos: s.GetIgnoreEos(), N: 1,
+	}
+	if s.Seed != nil {
+		p.Seed = new(int32(beside.Seed(*s.Seed)))
+	}
+	if len(s.GetLogitBias()) > 0 {
+		p.LogitBias = make(map[int32]float32, len(s.GetLogitBias()))
+		for id, bias := range s.GetLogitBias() {
+			p.LogitBias[int32(id)] = bias //nolint:gosec // below the vocabulary's size
+		}
+	}
+	return p
+}
+
+// read says what a message is. An ending counts only the tokens of the last chunk, so those of the answer are ours to count.
+func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
+	switch m := m.GetResponse().(type) {
+	case *vllmengine.GenerateResponse_Chunk:
+		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex()}, true
+	case *vllmengine.GenerateResponse_Complete:
+		return overgrpc.Piece{
+			Last: true, Finish: m.Complete.GetFinishReason(), Index: m.Complete.GetIndex(),
+			Usage: beside.Usage{Prompt: m.Complete.GetPromptTokens(), Cached: m.Complete.GetCachedTokens()},
+		}, true
+	default:
+		return p, false
+	}
+}

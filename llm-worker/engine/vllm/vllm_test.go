@@ -1,0 +1,82 @@
+package vllm_test
+
+import (
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+	"github.com/whence-dev/whence/llm-worker/engine/vllm"
+	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
+	"github.com/whence-dev/whence/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func subject(config *beside.Config) besidetest.Subject {
+	return besidetest.Subject{Dialect: vllmtest.Dialect(), New: func(o beside.Options) (besidetest.Engine, error) { return vllm.New(o, config) }}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	besidetest.Run(t, subject(nil))
+}
+
+func TestServerIsAskedInItsWords(t *testing.T) {
+	s := subject(nil)
+	e, server := s.Start(t, besidetest.Count)
+	for name, test := range map[string]struct {
+		asked *streamv1.Sampling
+		want  map[string]any
+	}{
+		"everything": {besidetest.Everything(vllm.Sampling()), map[string]any{
+			"temperature": float32(0.5), "top_p": float32(0.9), "top_k": uint64(40), "min_p": float32(0.05), "repetition_penalty": float32(1.1),
+			"frequency_penalty": float32(0.2), "presence_penalty": float32(0.3), "logit_bias": map[uint64]float32{7: -1.5}, "seed": uint64((1<<40 + 5) % (1<<31 - 1)),
+			"min_tokens": uint64(2), "max_tokens": uint64(9), "ignore_eos": true, "stop_token_ids": []uint32{8},
+		}},
+		"greedy":  {&streamv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(3)}, map[string]any{"temperature": float32(0), "max_tokens": uint64(3)}},
+		"nothing": {nil, map[string]any{"max_tokens": uint64(besidetest.Context - 1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(server.Asked())
+			prompt := []uint32{10}
+			if r := besidetest.Read(t.Context(), e, &workerv1.TokenRequest{Prompt: prompt, Sampling: test.asked}, nil); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			if got := server.Asked()[before].Sampling; !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got  %v\nwant %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestServerThatIsIllIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	s := subject(&beside.Config{Context: 100, EOS: []uint32{2, 7}})
+	server := besidetest.Start(t, s.Dialect, besidetest.Count, "")
+	server.Ill.Store(true)
+	e, health := s.Watched(t, server.Addr)
+	besidetest.Eventually(t, "it is asked again", func() bool { return server.Checks.Load() > 1 })
+	if len(health) > 0 {
+		t.Error("it is ill, and healthy")
+	}
+	server.Ill.Store(false)
+	if !<-health {
+		t.Error("it is well, and not healthy")
+	}
+	if up := e.Upstream(); up.Context != 100 || !reflect.DeepEqual(up.EOS, []uint32{2, 7}) {
+		t.Error("what the operator says of the model does not count:", up)
+	}
+	server.Ill.Store(true)
+	if <-health {
+		t.Error("it is ill, and healthy")
+	}
+}
+
+func BenchmarkStop(b *testing.B) { besidetest.BenchmarkStop(b, subject(nil)) }
+
+func BenchmarkTokens(b *testing.B) { besidetest.BenchmarkTokens(b, subject(nil)) }

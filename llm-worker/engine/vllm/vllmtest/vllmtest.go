@@ -1,0 +1,75 @@
+// Package vllmtest is a vLLM to test with: its gRPC service by the published numbers of its fields, in front of a function.
+package vllmtest
+
+import (
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
+)
+
+// Dialect is vLLM's.
+func Dialect() besidetest.Dialect {
+	return besidetest.Dialect{
+		Service: "vllm.grpc.engine.VllmEngine",
+		Read:    read,
+		Chunk: func(r besidetest.Request, ids []uint32, _ int) besidetest.Message {
+			chunk := besidetest.Message(nil).AddUints(1, ids...).AddUint(2, uint64(len(r.Prompt))).
+				AddUint(3, uint64(len(ids))). // of this chunk
+				AddUint(4, 2)
+			return besidetest.Message(nil).AddText(1, string(chunk))
+		},
+		Complete: func(r besidetest.Request, finish string, last []uint32, _ int) besidetest.Message {
+			complete := besidetest.Message(nil).AddUints(1, last...).AddText(2, finish).AddUint(3, uint64(len(r.Prompt))).
+				AddUint(4, uint64(len(last))). // of the last chunk
+				AddUint(5, 2).
+				AddText(12, `{"a":"field that is not known here"}`)
+			if len(last) > 0 && finish == "stop" {
+				complete = complete.AddUint(10, uint64(last[len(last)-1]))
+			}
+			return besidetest.Message(nil).AddText(2, string(complete))
+		},
+		Aborts: func(m besidetest.Message) (ids []string) {
+			for _, id := range m.Messages(1) {
+				ids = append(ids, string(id))
+			}
+			return ids
+		},
+		Healthy: func(healthy bool) besidetest.Message {
+			if healthy {
+				return besidetest.Message(nil).AddUint(1, 1).AddText(2, "Health")
+			}
+			return besidetest.Message(nil).AddText(2, "Engine is not alive")
+		},
+		Info: func(context, vocab int, eos uint32, generates bool) besidetest.Message {
+			m := besidetest.Message(nil).AddText(1, "org/tiny-path").AddUint(3, uint64(context)).AddUint(4, uint64(vocab)).
+				AddText(6, "org/tiny").AddText(8, "llama").AddText(9, "LlamaForCausalLM").AddUints(10, eos).AddUint(12, 1).AddUint(13, uint64(context)).AddText(14, "{}")
+			if generates {
+				m = m.AddUint(2, 1)
+			}
+			return m
+		},
+		AbortedFinish: "abort",
+	}
+}
+
+func read(m besidetest.Message) besidetest.Request {
+	r := besidetest.Request{ID: m.Text(1), Prompt: m.Message(2).Uints(2), Stream: m.Uint(5) == 1, Sampling: map[string]any{}}
+	p := m.Message(4)
+	floats := map[string]int32{
+		"temperature": 1, "top_p": 2, "min_p": 4, "frequency_penalty": 5, "presence_penalty": 6, "repetition_penalty": 7,
+	}
+	uints := map[string]int32{"top_k": 3, "max_tokens": 8, "min_tokens": 9, "seed": 24}
+	besidetest.Numbers(p, r.Sampling, floats, uints)
+	if ids := p.Uints(11); len(ids) > 0 {
+		r.Sampling["stop_token_ids"] = ids
+	}
+	if p.Uint(14) == 1 {
+		r.Sampling["ignore_eos"] = true
+	}
+	if biases := p.Messages(26); len(biases) > 0 {
+		all := map[uint64]float32{}
+		for _, b := range biases {
+			all[b.Uint(1)] = b.Float(2)
+		}
+		r.Sampling["logit_bias"] = all
+	}
+	return r
+}
