@@ -138,6 +138,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 	homes := []string{
 		"api-service/openai",
 		"llm-worker/engine/openai", // asks servers that speak it
+		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // whose own API has some of its words
 		"e2e/fidelity",             // chat templates read messages under these names
 	}
 	for _, p := range packages(t) {

@@ -1,7 +1,11 @@
 package beside
 
 import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -9,6 +13,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/capability"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -56,6 +61,14 @@ func (u *Upstream) Rest(req *workerv1.TokenRequest) *streamv1.Sampling {
 		s.MinTokens = new(*s.MinTokens - min(*s.MinTokens, begun))
 	}
 	return s
+}
+
+// NewID returns an id for the server's request of ctx's stream: one that is new, under which logs can be searched for the stream's
+// id, and that no other one begins with, since SGLang aborts by the beginnings of ids.
+func NewID(ctx context.Context) string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return strings.TrimPrefix(stream.ID(ctx)+"-", "-") + hex.EncodeToString(b[:])
 }
 
 // seeds is how many seeds all servers take from all clients.

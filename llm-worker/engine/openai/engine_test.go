@@ -270,7 +270,7 @@ func TestSlowReaderIsFeltByTheServer(t *testing.T) {
 		}
 	})
 	e := engineOn(t, f.URL)
-	r := read(t.Context(), e, request(100), func(r *result) {
+	r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}}, func(r *result) {
 		if len(r.tokens) == 2000 {
 			if n := <-sent; n > 64<<20 {
 				t.Errorf("the server could send %d bytes that nobody read", n)

@@ -101,7 +101,7 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 		return nil, err
 	}
 	asked := &vllmengine.GenerateRequest{
-		RequestId:      overgrpc.ID(ctx),
+		RequestId:      beside.NewID(ctx),
 		Input:          &vllmengine.GenerateRequest_Tokenized{Tokenized: &vllmengine.TokenizedInput{InputIds: req.GetPrompt()}},
 		SamplingParams: sampling(up.Rest(req)),
 		Stream:         true,

@@ -139,24 +139,28 @@ func Run(t *testing.T, s Subject) {
 			}
 		})
 	})
-	t.Run("every misdeed has its ending", s.misdeeds)
+	if s.Dialect.HTTP == nil {
+		t.Run("every misdeed has its ending", func(t *testing.T) { s.Misdeeds(t, misdeeds) })
+	}
 	t.Run("answer", s.answer)
 	t.Run("ends of answers", s.ends)
 	t.Run("stop", s.stop)
 	t.Run("health", s.health)
 }
 
-func (s *Subject) misdeeds(t *testing.T) {
+// Misdeeds plays what a server should not do.
+func (s *Subject) Misdeeds(t *testing.T, misdeeds map[string]Misdeed) {
+	t.Helper()
 	for name, test := range misdeeds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, _ := s.Start(t, test.script)
+			e, _ := s.Start(t, test.Script)
 			r := Read(t.Context(), e, Ask(50), nil)
 			got := streamerr.As(r.Err)
-			if r.Err == nil || got.Reason != test.reason || got.Path.String() != "engine" || !strings.Contains(got.Message, test.says) {
-				t.Errorf("got %v, want %s with %q", r.Err, test.reason, test.says)
+			if r.Err == nil || got.Reason != test.Reason || got.Path.String() != "engine" || !strings.Contains(got.Message, test.Says) {
+				t.Errorf("got %v, want %s with %q", r.Err, test.Reason, test.Says)
 			}
-			if len(r.Tokens) != test.tokens || int(r.Record.GetTokensIn()) != test.tokens || r.End != nil {
+			if len(r.Tokens) != test.Tokens || int(r.Record.GetTokensIn()) != test.Tokens || r.End != nil {
 				t.Error(r.Tokens, r.Record, r.End)
 			}
 			if wait := got.Reason == streamerr.Overloaded || got.Reason == streamerr.Unavailable; wait != (got.RetryAfter > 0) {

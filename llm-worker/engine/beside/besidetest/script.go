@@ -19,12 +19,12 @@ func Count(a *Answer) error {
 	return nil
 }
 
-// A misdeed is what a server should not do, and what comes of it.
-type misdeed struct {
-	script Script
-	reason streamerr.Reason
-	tokens int    // before it
-	says   string // in the message
+// A Misdeed is what a server should not do, and what comes of it.
+type Misdeed struct {
+	Script Script
+	Reason streamerr.Reason
+	Tokens int    // before it
+	Says   string // in the message
 }
 
 // fails says a status after some tokens.
@@ -44,7 +44,7 @@ func after(do func(a *Answer)) Script {
 	}
 }
 
-var misdeeds = map[string]misdeed{
+var misdeeds = map[string]Misdeed{
 	"closes at once":                     {func(*Answer) error { return nil }, streamerr.PeerLost, 0, "without an ending"},
 	"closes in mid-answer":               {after(func(*Answer) {}), streamerr.PeerLost, 1, "without an ending"},
 	"breaks the connection":              {after(func(a *Answer) { a.Server.Cut() }), streamerr.PeerLost, 1, "broke the connection"},

@@ -1,4 +1,4 @@
-// Package besidetest holds servers to test engines with that ask one beside the worker over gRPC.
+// Package besidetest holds servers to test engines with that ask one beside the worker.
 //
 // A Server is made of the published numbers of fields (see Dialect), and reads and writes bytes: it shares no generated code
 // with the engine that it tests. What it answers with is a function of the prompt, so that tests know it; Scripts make it
@@ -8,7 +8,10 @@ package besidetest
 import (
 	"context"
 	"hash/fnv"
+	"io"
+	"log"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,9 +48,11 @@ type Dialect struct {
 	Aborted  Message // the answer to an abort
 	Healthy  func(healthy bool) Message
 	Info     func(context, vocab int, eos uint32, generates bool) Message
-	// AbortedEnds is how an answer ends that was aborted: a finish reason, or a status if that is nil.
+	// AbortedFinish is how an answer ends that was aborted, unless AbortedStatus is.
 	AbortedFinish string
 	AbortedStatus error
+	// HTTP serves it over HTTP; nil for a service of gRPC.
+	HTTP func(*Server) http.Handler
 }
 
 // What a Server's model is.
@@ -88,7 +93,7 @@ type Server struct {
 
 	dialect Dialect
 	script  Script
-	grpc    *grpc.Server
+	stop    func()
 
 	mu      sync.Mutex // guards the following fields
 	asked   []Request
@@ -120,12 +125,19 @@ func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 		t.Fatal(err)
 	}
 	s := &Server{Addr: ln.Addr().String(), Hang: make(chan struct{}), dialect: dialect, script: script, answers: make(map[string]context.CancelFunc)}
-	s.grpc = grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error { return s.serve(st) }))
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.grpc.Serve(keeping{ln, s}) })
+	if dialect.HTTP != nil {
+		web := &http.Server{Handler: dialect.HTTP(s), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+		s.stop = func() { _ = web.Close() }
+		wg.Go(func() { _ = web.Serve(keeping{ln, s}) })
+	} else {
+		service := grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error { return s.serve(st) }))
+		s.stop = service.Stop
+		wg.Go(func() { _ = service.Serve(keeping{ln, s}) })
+	}
 	t.Cleanup(func() {
 		close(s.Hang)
-		s.grpc.Stop()
+		s.stop()
 		wg.Wait()
 	})
 	return s
@@ -158,7 +170,7 @@ func (s *Server) Cut() {
 }
 
 // Stop ends the server before the test is over.
-func (s *Server) Stop() { s.grpc.Stop() }
+func (s *Server) Stop() { s.stop() }
 
 // Asked returns the requests for answers so far.
 func (s *Server) Asked() []Request {
@@ -183,7 +195,9 @@ func (s *Server) serve(st grpc.ServerStream) error {
 	var out Message
 	switch method {
 	case "/" + s.dialect.Service + "/Generate":
-		return s.generate(st, in)
+		r := s.dialect.Read(in)
+		r.Metadata, _ = metadata.FromIncomingContext(st.Context())
+		return s.Play(r, func(m Message) { _ = st.SendMsg(&m) }, st.Context().Done())
 	case "/" + s.dialect.Service + "/HealthCheck":
 		s.Checks.Add(1)
 		out = s.dialect.Healthy(!s.Ill.Load())
@@ -192,13 +206,10 @@ func (s *Server) serve(st grpc.ServerStream) error {
 		out = s.dialect.Info(Context, Vocab, EOS, !s.NoModel.Load())
 	case "/" + s.dialect.Service + "/Abort":
 		if s.Deaf.Load() {
-			select {
-			case <-s.Hang:
-			case <-st.Context().Done():
-			}
+			<-st.Context().Done()
 			return st.Context().Err()
 		}
-		s.abort(s.dialect.Aborts(in))
+		s.Abort(s.dialect.Aborts(in))
 		out = s.dialect.Aborted
 	default:
 		return status.Errorf(codes.Unimplemented, "there is no %s", method)
@@ -206,7 +217,8 @@ func (s *Server) serve(st grpc.ServerStream) error {
 	return st.SendMsg(&out)
 }
 
-func (s *Server) abort(ids []string) {
+// Abort ends answers.
+func (s *Server) Abort(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
@@ -217,11 +229,10 @@ func (s *Server) abort(ids []string) {
 	}
 }
 
-func (s *Server) generate(st grpc.ServerStream, in Message) error {
+// Play answers a request with the script, until whoever asked is gone.
+func (s *Server) Play(r Request, send func(Message), gone <-chan struct{}) error {
 	s.Live.Add(1)
 	defer s.Live.Add(-1)
-	r := s.dialect.Read(in)
-	r.Metadata, _ = metadata.FromIncomingContext(st.Context())
 	aborted, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	s.mu.Lock()
@@ -233,22 +244,20 @@ func (s *Server) generate(st grpc.ServerStream, in Message) error {
 		defer s.mu.Unlock()
 		delete(s.answers, r.ID)
 	}()
-	return s.script(&Answer{Request: r, Server: s, st: st, aborted: aborted.Done()})
+	return s.script(&Answer{Request: r, Server: s, Send: send, gone: gone, aborted: aborted.Done()})
 }
 
 // An Answer is what a Script writes.
 type Answer struct {
 	Request
 	Server *Server
+	Send   func(Message) // sends a message as it is
 
-	st      grpc.ServerStream
+	gone    <-chan struct{} // closed when whoever asked is gone
 	aborted <-chan struct{}
 	sent    int
 	last    []uint32
 }
-
-// Send sends a message as it is.
-func (a *Answer) Send(m Message) { _ = a.st.SendMsg(&m) }
 
 // Chunk sends tokens.
 func (a *Answer) Chunk(ids ...uint32) {
@@ -272,7 +281,7 @@ func (a *Answer) Count(n int) bool {
 		case <-tick.C:
 		case <-a.aborted:
 			return false
-		case <-a.st.Context().Done():
+		case <-a.gone:
 			return false
 		}
 	}
@@ -283,7 +292,7 @@ func (a *Answer) Count(n int) bool {
 func (a *Answer) Wait() {
 	select {
 	case <-a.aborted:
-	case <-a.st.Context().Done():
+	case <-a.gone:
 	case <-a.Server.Hang:
 	}
 }

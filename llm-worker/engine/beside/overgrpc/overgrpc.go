@@ -7,8 +7,6 @@ package overgrpc
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"strings"
@@ -24,7 +22,6 @@ import (
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -57,14 +54,6 @@ func Dial(upstream string) (*grpc.ClientConn, error) {
 		grpc.WithStatsHandler(ears{}),
 		grpc.WithNoProxy(), // the server is beside the worker
 	)
-}
-
-// ID returns an id for the server's request of ctx's stream: one that is new, that logs can be searched by the stream's id for,
-// and that no other one begins with, since SGLang aborts by the beginnings of ids.
-func ID(ctx context.Context) string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return strings.TrimPrefix(stream.ID(ctx)+"-", "-") + hex.EncodeToString(b[:])
 }
 
 // outgoing returns the context of a call: with the values of ctx, and with what the server is told of the trace.

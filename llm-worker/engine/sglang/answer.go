@@ -1,0 +1,130 @@
+package sglang
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A call is a request over HTTP.
+type call struct {
+	client *overhttp.Client
+	stream *overhttp.Stream
+	answer answer
+	abort  []byte // the body that aborts it
+
+	ended     atomic.Bool // by itself
+	stop      sync.Once
+	confirmed bool // set by stop
+}
+
+// An answer is what has come of one.
+type answer struct {
+	ids    beside.Answer
+	seen   int // tokens that have come
+	finish streamv1.Finish
+	usage  beside.Usage
+}
+
+// An event is the data of one event of /generate. Its text is left out: it says what the ids say.
+type event struct {
+	IDs  []uint32 `json:"output_ids"`
+	Meta *struct {
+		Finish *struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+			Status  int    `json:"status_code"`
+		} `json:"finish_reason"`
+		Prompt     uint32 `json:"prompt_tokens"`
+		Completion uint32 `json:"completion_tokens"`
+		Cached     uint32 `json:"cached_tokens"`
+	} `json:"meta_info"`
+	Error json.RawMessage `json:"error"`
+}
+
+// next returns what one event says; [DONE] to a finished answer has the ending.
+func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
+	if string(data) == overhttp.Done {
+		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+			return nil, nil, beside.Lost(nil, "ended the stream without a finish_reason")
+		}
+		ids, end := a.ids.End(a.finish, a.usage)
+		return ids, end, nil
+	}
+	ids, err := a.take(data)
+	return ids, nil, err
+}
+
+// take returns the new tokens of one event.
+func (a *answer) take(data []byte) ([]uint32, error) {
+	var e event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, beside.Broken(fmt.Errorf("an event is no answer: %w", err))
+	}
+	switch {
+	case len(e.Error) > 0 && string(e.Error) != "null":
+		return nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates failed: %s", overhttp.MessageOf(data))
+	case e.Meta == nil:
+		return nil, beside.Broken(errors.New("an event has no meta_info"))
+	case a.finish != streamv1.Finish_FINISH_UNSPECIFIED:
+		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
+	}
+	a.usage = beside.Usage{Prompt: e.Meta.Prompt, Completion: e.Meta.Completion, Cached: e.Meta.Cached}
+	if f := e.Meta.Finish; f != nil {
+		if f.Type == "abort" {
+			return nil, aborted(f.Message, f.Status)
+		}
+		var err error
+		if a.finish, err = beside.Finish(f.Type); err != nil {
+			return nil, err
+		}
+	}
+	fresh, err := a.fresh(e.IDs, int(e.Meta.Completion))
+	if err != nil {
+		return nil, err
+	}
+	a.seen += len(fresh)
+	return a.ids.Take(fresh)
+}
+
+// fresh returns those of the ids that have not come before: all, or, as is SGLang's default, those behind the answer so far.
+// How many tokens the answer has says which.
+func (a *answer) fresh(ids []uint32, of int) ([]uint32, error) {
+	switch {
+	case len(ids) == of && of >= a.seen:
+		return ids[a.seen:], nil
+	case a.seen+len(ids) == of:
+		return ids, nil
+	default:
+		return nil, beside.Broken(fmt.Errorf("an event has %d output_ids of %d, and %d had come before", len(ids), of, a.seen))
+	}
+}
+
+// aborted says why SGLang has aborted a request that nobody here has.
+func aborted(message string, code int) error {
+	reason := streamerr.EngineFailed
+	switch code {
+	case http.StatusBadRequest:
+		reason = streamerr.Invalid
+	case http.StatusTooManyRequests:
+		reason = streamerr.Overloaded
+	case http.StatusServiceUnavailable:
+		reason = streamerr.Unavailable
+	}
+	if message = beside.Clip(message, beside.MaxMessage); message == "" {
+		message = "it gave no reason"
+	}
+	e := beside.Fail(reason, nil, "the server that generates has aborted the request: %s", message)
+	if reason == streamerr.Overloaded || reason == streamerr.Unavailable {
+		e.RetryAfter = beside.RetryAfter
+	}
+	return e
+}

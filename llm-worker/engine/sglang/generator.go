@@ -1,0 +1,172 @@
+package sglang
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+)
+
+// abortTimeout is how long the server has to answer an abort.
+const abortTimeout = 250 * time.Millisecond
+
+// A generator is an SGLang over HTTP.
+type generator struct {
+	client *overhttp.Client
+	config *beside.Config
+
+	last *listed // owned by look
+}
+
+// listed is what the server says of itself.
+type listed struct {
+	name    string
+	context int
+	seeded  bool
+}
+
+// look is a beside.Look.
+func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
+	now, err := g.list(ctx, was == nil || doubt)
+	if err != nil {
+		return nil, err
+	}
+	if was != nil && *now == *g.last {
+		return was, nil
+	}
+	model := beside.Model{Name: now.name, Context: now.context, Generation: true}
+	up, err := model.Upstream(g.config)
+	if err != nil {
+		return nil, err
+	}
+	up.Resumes, up.Capabilities = true, capabilities(now.seeded)
+	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return g.ask(ctx, up, req) }
+	g.last = now
+	return up, nil
+}
+
+// list asks for the model, and for what else cannot change while a server runs if anew.
+func (g *generator) list(ctx context.Context, anew bool) (*listed, error) {
+	var models struct {
+		Data []struct {
+			ID      string `json:"id"`
+			Context int    `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := g.client.Get(ctx, "/v1/models", &models); err != nil {
+		return nil, err
+	}
+	if len(models.Data) == 0 {
+		return nil, errors.New("/v1/models lists no model")
+	}
+	now := &listed{name: models.Data[0].ID, context: models.Data[0].Context}
+	if !anew {
+		now.seeded = g.last.seeded
+		return now, nil
+	}
+	var server struct {
+		Deterministic bool `json:"enable_deterministic_inference"`
+	}
+	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil { // a server that does not say it does not honour it
+		now.seeded = server.Deterministic
+	}
+	return now, nil
+}
+
+// A generate is the body of POST /generate.
+type generate struct {
+	ID       string   `json:"rid"`
+	Prompt   []uint32 `json:"input_ids"`
+	Sampling params   `json:"sampling_params"`
+	Stream   bool     `json:"stream"`
+}
+
+// params are SGLang's. Stop strings are deliberately absent: chat-service looks for them.
+type params struct {
+	Temperature       float32            `json:"temperature"`
+	TopP              float32            `json:"top_p"`
+	TopK              int32              `json:"top_k"`
+	MinP              float32            `json:"min_p"`
+	FrequencyPenalty  float32            `json:"frequency_penalty"`
+	PresencePenalty   float32            `json:"presence_penalty"`
+	RepetitionPenalty float32            `json:"repetition_penalty"`
+	MaxTokens         uint32             `json:"max_new_tokens"`
+	MinTokens         uint32             `json:"min_new_tokens"`
+	StopTokenIDs      []uint32           `json:"stop_token_ids,omitempty"`
+	IgnoreEOS         bool               `json:"ignore_eos,omitempty"`
+	LogitBias         map[string]float32 `json:"logit_bias,omitempty"`
+	Seed              *uint64            `json:"sampling_seed,omitempty"`
+}
+
+func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.TokenRequest) (beside.Call, error) {
+	if err := up.Check(req); err != nil {
+		return nil, err
+	}
+	s := up.Rest(req)
+	asked := generate{
+		ID: beside.NewID(ctx), Prompt: req.GetPrompt(), Stream: true,
+		Sampling: params{
+			Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
+			FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),
+			MaxTokens: s.GetMaxTokens(), MinTokens: s.GetMinTokens(), StopTokenIDs: s.GetStopTokenIds(), IgnoreEOS: s.GetIgnoreEos(), LogitBias: biases(s),
+		},
+	}
+	if s.Seed != nil {
+		asked.Sampling.Seed = new(beside.Seed(*s.Seed))
+	}
+	body, err := json.Marshal(asked)
+	if err != nil {
+		return nil, err
+	}
+	abort, err := json.Marshal(map[string]string{"rid": asked.ID})
+	if err != nil {
+		return nil, err
+	}
+	return &call{
+		client: g.client, abort: abort, answer: answer{ids: beside.NewAnswer(req, up.Vocab, up.EOS)},
+		// Each event repeats the answer so far.
+		stream: g.client.Stream("/generate", body, len(req.GetPrompt())+int(s.GetMaxTokens())),
+	}, nil
+}
+
+// Open implements beside.Call. SGLang sends the head of its response with the first token.
+func (c *call) Open(ctx context.Context) error {
+	err := c.stream.Open(ctx)
+	if err != nil {
+		c.ended.Store(true)
+	}
+	return err
+}
+
+// Next implements beside.Call: the tokens of one event; [DONE] has the ending.
+func (c *call) Next() ([]uint32, *streamv1.End, error) {
+	data, err := c.stream.Next()
+	if err != nil {
+		c.ended.Store(true)
+		return nil, nil, err
+	}
+	ids, end, err := c.answer.next(data)
+	if end != nil {
+		c.ended.Store(true)
+	}
+	return ids, end, err
+}
+
+// Stop implements beside.Call.
+func (c *call) Stop() (confirmed bool) {
+	c.stop.Do(func() {
+		c.confirmed = true
+		if !c.ended.Load() {
+			ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
+			c.confirmed = c.client.Post(ctx, "/abort_request", c.abort) == nil
+			cancel()
+		}
+		c.stream.HangUp()
+	})
+	return c.confirmed
+}
