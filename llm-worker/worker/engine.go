@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -11,44 +10,15 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
-// The engines that a worker can have.
-const (
-	Embedded = "embedded" // the model runs in this process
-	OpenAI   = "openai"   // a server beside it generates
-)
-
-func (c *Config) upstreamFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Engine, "engine", Embedded, "what generates: embedded, or openai for the server of --upstream")
-	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`URL` of a server with OpenAI's /v1/completions, such as vLLM's http://127.0.0.1:8000")
-	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "what that server calls the model; empty for the first one that it lists")
-	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server; others can read it in a command line, but not in the environment")
-	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts: ids, text, or auto for ids if it takes them")
-}
-
-func (c *Config) validateEngine() error {
-	switch c.Engine {
-	case "", Embedded:
-		if c.Upstream.Upstream != "" {
-			return fmt.Errorf("--upstream is of use only with --engine %s", OpenAI)
-		}
-		return nil
-	case OpenAI:
-		return c.Upstream.Validate()
-	default:
-		return fmt.Errorf("--engine is %.64q; it must be %s or %s", c.Engine, Embedded, OpenAI)
-	}
-}
-
 // An engine is what a worker serves.
 type engine struct {
-	model    string // its name
+	model    string // its name; "" is the one of info
 	generate Engine
 	// info describes the engine as it is now.
 	info func() *workerv1.InfoResponse
@@ -69,11 +39,19 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	if c.ModelName != "" {
 		name = c.ModelName
 	}
-	choose := embedded
-	if c.Engine == OpenAI {
-		choose = overOpenAI
+	var e *engine
+	var err error
+	switch c.Engine {
+	case OpenAI:
+		e, err = overOpenAI(c, dir, name, log)
+	case VLLM, SGLang:
+		if c.Model == "" { // the server says which model it runs
+			dir, name, owner = nil, c.ModelName, ""
+		}
+		e, err = overIDs(c, dir, name, log)
+	default:
+		e, err = embedded(c, hop, dir, name, log)
 	}
-	e, err := choose(c, hop, dir, name, log)
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
@@ -120,31 +98,5 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 		},
 		ready: true,
 		run:   func(ctx context.Context, _ func(bool)) { loop.Run(ctx) },
-	}, nil
-}
-
-// overOpenAI lets a server beside this process run the model, of which only the tokenizer and what config.json says is here.
-func overOpenAI(c *Config, _ *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
-	model, err := openai.LoadModel(dir)
-	if err != nil {
-		return nil, err
-	}
-	opts := c.Upstream
-	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
-	e := openai.New(model, opts)
-	return &engine{
-		generate: e.Generate,
-		info: func() *workerv1.InfoResponse {
-			length, can := e.Info()
-			return &workerv1.InfoResponse{
-				Engine:        OpenAI,
-				ContextLength: uint32(length),
-				VocabSize:     uint32(model.VocabSize),
-				EosTokenIds:   model.EOS,
-				Load:          e.Load(),
-				Capabilities:  can,
-			}
-		},
-		run: e.Watch,
 	}, nil
 }

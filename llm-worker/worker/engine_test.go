@@ -15,7 +15,10 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
+	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -142,6 +145,42 @@ func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
 	awaitHealth(t, health, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
+func TestServersThatSayWhichModelTheyRun(t *testing.T) {
+	for kind, dialect := range map[string]besidetest.Dialect{worker.VLLM: vllmtest.Dialect(), worker.SGLang: sglangtest.Scheduler()} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			upstream := besidetest.Start(t, dialect, besidetest.Count, "")
+			cc, _ := start(t, func(c *worker.Config) { c.Engine, c.Upstream.Upstream, c.MaxRunning = kind, upstream.Addr, 32 })
+			client := workerv1.NewWorkerClient(cc)
+			awaitHealth(t, healthpb.NewHealthClient(cc), healthpb.HealthCheckResponse_SERVING)
+			info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
+			if err != nil || info.GetModel() != "tiny" || info.GetEngine() != kind || info.GetContextLength() != besidetest.Context || info.GetVocabSize() != besidetest.Vocab ||
+				!slices.Equal(info.GetEosTokenIds(), []uint32{besidetest.EOS}) || info.GetContinues() || !info.GetResumes() || info.GetCapabilities().GetUpstream() != kind {
+				t.Error(info, err)
+			}
+			engine := rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)
+			for _, c := range []struct {
+				model     string
+				generated uint32
+				tokens    int
+				reason    streamerr.Reason
+			}{{"tiny", 0, 5, streamerr.Completed}, {"", 2, 3, streamerr.Completed}, {"other", 0, 0, streamerr.NotFound}} {
+				req := request(5)
+				req.Model, req.Generated = c.model, c.generated
+				tokens, reason := 0, streamerr.Completed
+				for out, err := range engine(t.Context(), req) {
+					if tokens += len(out.GetTokens().GetIds()); err != nil {
+						reason = streamerr.As(err).Reason
+					}
+				}
+				if tokens != c.tokens || reason != c.reason {
+					t.Errorf("%+v: %d tokens, %v", c, tokens, reason)
+				}
+			}
+		})
+	}
+}
+
 func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 	cc, _ := start(t, nil)
 	info, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{})
@@ -154,9 +193,14 @@ func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 
 func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 	for want, c := range map[string]worker.Config{
-		"--engine is":     {Engine: "magic"},
-		"--upstream is":   {Engine: worker.OpenAI},
-		"--upstream is o": {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
+		"--engine is":       {Engine: "magic"},
+		"--upstream is":     {Engine: worker.OpenAI},
+		"--upstream is \"h": {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:50051"}}},
+		"--upstream is \"":  {Engine: worker.SGLang},
+		"--upstream is S":   {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:30000"}}},
+		"--upstream-model":  {Engine: worker.VLLM, Upstream: openai.Options{Model: "m"}},
+		"--upstream-key":    {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000"}, Key: "k"}},
+		"--upstream is o":   {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
 	} {
 		c.MaxRunning = 1
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -26,11 +26,11 @@ type Config struct {
 	ModelName  string // what requests call it; "" is the directory's name
 	MaxRunning int
 	MaxQueued  int
-	Pace       float64 // tokens per second per stream; 0 is as fast as the engine goes
-	KVTokens   int     // size of the KV cache, in tokens; 0 is the engine's default
-	Threads    int     // of the engine; 0 is the engine's default
-	Engine     string  // Embedded or OpenAI; "" is Embedded
-	Upstream   openai.Options
+	Pace       float64        // tokens per second per stream; 0 is as fast as the engine goes
+	KVTokens   int            // size of the KV cache, in tokens; 0 is the engine's default
+	Threads    int            // of the engine; 0 is the engine's default
+	Engine     string         // Embedded, OpenAI, VLLM or SGLang; "" is Embedded
+	Upstream   openai.Options // the other two take of it what they know
 	Timers     rpc.Timers
 	Metrics    *metrics.Metrics    // nil for none
 	Traces     *streamtrace.Tracer // nil for none
@@ -55,7 +55,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine of a LlamaForCausalLM; empty for the embedded whence-tiny")
-	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
+	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name, and without one for that of vllm and sglang")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)

@@ -37,7 +37,7 @@ type Server struct {
 	health *health.Server
 }
 
-// NewServer returns a server of model, which engine runs; name is the hop's. info describes them as they are now, in
+// NewServer returns a server of model, which engine runs, or of the one that info names if it is ""; name is the hop's. info describes them as they are now, in
 // a message of its own each time. The server is not healthy until SetHealthy says so.
 func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResponse, log *slog.Logger) *Server {
 	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer()}
@@ -61,14 +61,15 @@ func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 	return rpc.Serve(&s.hop, st, rpc.Worker, s.check)
 }
 
-// check refuses requests for a model that is not here, and answers of others that the engine could not go on with exactly.
+// check refuses requests for a model that is not here, and answers of others that the engine could not go on with.
 func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	if m := req.GetModel(); m != "" && m != s.model {
-		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", s.model, m)
+	info := s.describe()
+	if m := req.GetModel(); m != "" && info.GetModel() != "" && m != info.GetModel() {
+		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", info.GetModel(), m)
 		e.Param = "model"
 		return stream.Fail[*workerv1.GenerateResponse](e)
 	}
-	if n := req.GetGenerated(); n > 0 && !s.info().GetContinues() {
+	if n := req.GetGenerated(); n > 0 && !info.GetContinues() && !info.GetResumes() {
 		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine goes on with no answer that it has not begun", n))
 	}
 	return s.engine(ctx, req)
@@ -76,9 +77,17 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 
 // Info implements workerv1.WorkerServer.
 func (s *Server) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	return s.describe(), nil
+}
+
+// describe returns what is served, as of now.
+func (s *Server) describe() *workerv1.InfoResponse {
 	info := s.info()
-	info.Instance, info.Model = s.hop.Name, s.model
-	return info, nil
+	info.Instance = s.hop.Name
+	if s.model != "" {
+		info.Model = s.model
+	}
+	return info
 }
 
 // Stop implements workerv1.WorkerServer.

@@ -3,7 +3,7 @@
 //
 // Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a connection of its own, with
 // the prompt as ids where the server takes them, else as text that has exactly these ids. Answers are the server's token
-// ids where it gives them; else its text is spelled in ids that decode to it (tokenizer.Speller). Info says which it is.
+// ids where it gives them; else its text is spelled in ids that decode to it (tokenizer.Speller). Capabilities say which it is.
 //
 // An answer is complete only if a finish_reason of stop or length and [DONE] have come. Whatever else ends the response is
 // a failure with the origin "engine": PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood, and what the
@@ -66,15 +66,6 @@ func New(model *Model, opts Options) *Engine {
 	l := &look{engine: e}
 	e.Engine = beside.New(opts.Options, l.look)
 	return e
-}
-
-// Info returns how long contexts may be and, if the upstream answers, what it can do.
-func (e *Engine) Info() (contextLength int, can *workerv1.Capabilities) {
-	up := e.Upstream()
-	if up == nil {
-		return e.model.ContextLength, nil
-	}
-	return up.Context, up.Capabilities
 }
 
 // A call is a request to an upstream.

@@ -32,6 +32,15 @@ func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32,
 	return ids, end, err
 }
 
+// Info returns how long contexts may be and, if the upstream answers, what it can do.
+func (e *Engine) Info() (contextLength int, can *workerv1.Capabilities) {
+	up := e.Upstream()
+	if up == nil {
+		return e.model.ContextLength, nil
+	}
+	return up.Context, up.Capabilities
+}
+
 // Characters gives parts to characters as they come in JSON.
 func Characters(parts ...[]byte) string {
 	var c characters

@@ -151,5 +151,6 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	if can.Answer = c.answer.form; can.Answer == workerv1.Form_FORM_UNSPECIFIED { // an empty answer shows nothing
 		can.Answer = workerv1.Form_FORM_TEXT
 	}
+	up.Resumes = can.Prompt == workerv1.Form_FORM_TOKEN_IDS && can.Answer == workerv1.Form_FORM_TOKEN_IDS
 	return nil
 }

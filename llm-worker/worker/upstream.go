@@ -1,0 +1,128 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/sglang"
+	"github.com/whence-dev/whence/llm-worker/engine/vllm"
+)
+
+// The engines that a worker can have. With all but the first a server beside it generates.
+const (
+	Embedded = "embedded" // the model runs in this process
+	OpenAI   = "openai"   // over OpenAI's API
+	VLLM     = "vllm"     // over vLLM's gRPC service
+	SGLang   = "sglang"   // over SGLang's gRPC service or HTTP API
+)
+
+func (c *Config) upstreamFlags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Engine, "engine", Embedded, "what generates: embedded, or the server of --upstream over OpenAI's API (openai), or its own (vllm, sglang)")
+	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`address` of that server: a URL such as http://127.0.0.1:8000 for openai, host:port of its gRPC service for vllm, either for sglang")
+	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "what that server calls the model, for openai; empty for the first one that it lists")
+	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
+	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts, for openai: ids, text, or auto for ids if it takes them")
+}
+
+func (c *Config) validateEngine() error {
+	up := &c.Upstream
+	switch c.Engine {
+	case "", Embedded:
+		if up.Upstream != "" {
+			return fmt.Errorf("--upstream is of use only with --engine %s, %s or %s", OpenAI, VLLM, SGLang)
+		}
+		return nil
+	case OpenAI:
+		return up.Validate()
+	case VLLM, SGLang:
+		over := sglang.Options{Options: up.Options, Key: up.Key}
+		http := c.Engine == SGLang && sglang.OverHTTP(up.Upstream)
+		validate := func() error { return overgrpc.Validate(up.Upstream) }
+		if c.Engine == SGLang {
+			validate = over.Validate
+		}
+		switch {
+		case up.Model != "" || up.Prompt != "" && up.Prompt != openai.PromptAuto:
+			return fmt.Errorf("--upstream-model and --upstream-prompt are of use only with --engine %s", OpenAI)
+		case up.Key != "" && !http:
+			return errors.New("--upstream-key is of use only over HTTP")
+		case http && c.Model == "":
+			return errors.New("--upstream is SGLang's HTTP API, which does not say how large the vocabulary is: --model names the directory that does")
+		}
+		return validate()
+	default:
+		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang)
+	}
+}
+
+// overOpenAI lets a server with OpenAI's API run the model, of which only the tokenizer and what config.json says is here.
+func overOpenAI(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+	model, err := openai.LoadModel(dir)
+	if err != nil {
+		return nil, err
+	}
+	opts := c.Upstream
+	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
+	return upstreamed(OpenAI, openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}), nil
+}
+
+// overIDs lets a server that takes and gives token ids run the model, of which nothing is here, or, with dir, what config.json
+// says.
+func overIDs(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+	var config *beside.Config
+	if dir != nil {
+		var err error
+		if config, err = beside.LoadConfig(dir); err != nil {
+			return nil, err
+		}
+	}
+	opts := beside.Options{Upstream: c.Upstream.Upstream, Name: name, MaxRunning: c.MaxRunning, Log: log}
+	if c.Engine == VLLM {
+		e, err := vllm.New(opts, config)
+		if err != nil {
+			return nil, err
+		}
+		return upstreamed(VLLM, e, config), nil
+	}
+	e, err := sglang.New(sglang.Options{Options: opts, Key: c.Upstream.Key}, config)
+	if err != nil {
+		return nil, err
+	}
+	return upstreamed(SGLang, e, config), nil
+}
+
+// An upstreamEngine is what all of them are.
+type upstreamEngine interface {
+	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
+	Watch(ctx context.Context, changed func(healthy bool))
+	Upstream() *beside.Upstream
+	Load() *workerv1.Load
+}
+
+// upstreamed returns the engine of that kind. config describes the model while the server does not.
+func upstreamed(kind string, e upstreamEngine, config *beside.Config) *engine {
+	if config == nil {
+		config = new(beside.Config)
+	}
+	return &engine{
+		generate: e.Generate,
+		info: func() *workerv1.InfoResponse {
+			info := &workerv1.InfoResponse{Engine: kind, Load: e.Load(), ContextLength: uint32(config.Context), VocabSize: uint32(config.Vocab), EosTokenIds: config.EOS}
+			if up := e.Upstream(); up != nil {
+				info.Model, info.ContextLength, info.VocabSize, info.EosTokenIds = up.Name, uint32(up.Context), uint32(up.Vocab), up.EOS
+				info.Capabilities, info.Resumes = up.Capabilities, up.Resumes
+			}
+			return info
+		},
+		run: e.Watch,
+	}
+}
