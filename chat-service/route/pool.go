@@ -131,7 +131,7 @@ func (p *Pool) check(w *Worker, info *workerv1.InfoResponse) error {
 	return nil
 }
 
-// take chooses a worker for req, none of without, and counts the stream as the worker's; nil if there is none. A worker under
+// take chooses a worker that req fits, none of without, and counts the stream as the worker's; nil if there is none. A worker under
 // suspicion is better than none.
 func (p *Pool) take(req *workerv1.TokenRequest, without []*Worker) *attempt {
 	p.mu.Lock()
@@ -140,7 +140,7 @@ func (p *Pool) take(req *workerv1.TokenRequest, without []*Worker) *attempt {
 	infos := make(map[*Worker]*workerv1.InfoResponse, len(p.workers)) // as of now
 	for _, w := range p.workers {
 		info := w.info.Load()
-		if info == nil || slices.Contains(without, w) || req.GetGenerated() > 0 && !info.GetContinues() {
+		if info == nil || slices.Contains(without, w) || !fits(req, info) {
 			continue
 		}
 		infos[w] = info
@@ -156,6 +156,6 @@ func (p *Pool) take(req *workerv1.TokenRequest, without []*Worker) *attempt {
 	if len(trusted) == 0 {
 		return nil
 	}
-	w := p.policy(req, trusted)
+	w := p.policy(req, exactFirst(req, trusted, infos))
 	return newAttempt(w, infos[w])
 }

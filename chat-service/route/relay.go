@@ -49,7 +49,7 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		p.retries.earn()
 		a := p.take(req, nil)
 		if a == nil {
-			yield(nil, unavailable(req, nil))
+			yield(nil, p.refused(req))
 			return
 		}
 		r := &relay{pool: p, req: req, sampling: seeded(req.GetSampling()), room: room(req, a.info), timer: time.NewTimer(0)}
@@ -91,11 +91,7 @@ func room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 // over then; only one that is silent is left behind, for the pool to wait for: it must hold up neither the next worker nor
 // the ending.
 func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *attempt) {
-	req := r.request()
-	if !a.info.GetContinues() {
-		req = r.req // from its beginning: move sees to that
-	}
-	a.start(ctx, &r.pool.calls, req)
+	a.start(ctx, &r.pool.calls, r.request(a.info))
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	behind := false
 	defer func() {
@@ -140,11 +136,15 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 	}
 }
 
-// request returns what a worker is asked that can go on with the answer so far, and whose own answer others can go on with.
-func (r *relay) request() *workerv1.TokenRequest {
+// request returns what a worker is asked: for the answer so far to go on, and in such a way that it goes on elsewhere exactly,
+// where that can be. info is nil for what the stream asks for whatever the worker.
+func (r *relay) request(info *workerv1.InfoResponse) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
-		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.sampling, Prompt: r.req.GetPrompt(), Generated: r.req.GetGenerated(),
+		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.req.GetSampling(), Prompt: r.req.GetPrompt(), Generated: r.req.GetGenerated(),
 		Claim: r.req.GetClaim(),
+	}
+	if info.GetContinues() {
+		req.Sampling = r.sampling
 	}
 	if len(r.answer) > 0 {
 		req.Prompt = slices.Concat(req.Prompt, r.answer)
@@ -224,7 +224,7 @@ func (r *relay) lost(ctx context.Context, a *attempt, err error, yield yielder) 
 // move returns who goes on with the stream; nil if nobody does.
 func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *attempt {
 	flowing := len(r.answer) > 0
-	if flowing && (r.moves >= r.pool.opts.Migrations || len(r.answer) >= r.room || !from.info.GetContinues()) {
+	if flowing && (r.moves >= r.pool.opts.Migrations || len(r.answer) >= r.room || !goesOn(r.req.GetSampling(), from.info)) {
 		return nil
 	}
 	without := append(slices.Clone(r.tried), from.worker)
@@ -235,7 +235,7 @@ func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *
 			without = append(without, a.worker)
 		}
 	}
-	next := r.pool.take(r.request(), without)
+	next := r.pool.take(r.request(nil), without)
 	if next == nil {
 		return nil
 	}
@@ -250,7 +250,8 @@ func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *
 	r.pool.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
 		slog.String("stream", stream.ID(ctx)), slog.String("hop", r.pool.opts.Self),
 		slog.String("from", from.peer), slog.String("to", next.peer),
-		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(r.answer)), slog.String("message", why.Text()))
+		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(r.answer)),
+		slog.Bool("exact", !flowing || from.info.GetContinues() && next.info.GetContinues()), slog.String("message", why.Text()))
 	ledger.Of(ctx).Moved(from.peer, next.peer, why.Reason, len(r.answer))
 	return next
 }

@@ -1,0 +1,165 @@
+package route
+
+import (
+	"bytes"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A make is what a worker is: "exact" goes on exactly, "gpu" resumes, "text" does neither, and what follows are fields that it
+// honours.
+func makeOf(p *Pool, is ...string) {
+	for i, w := range p.workers {
+		now := proto.CloneOf(w.info.Load())
+		kind, fields, _ := strings.Cut(is[i], " ")
+		now.Continues, now.Resumes = kind == "exact", kind == "gpu"
+		now.Capabilities = &workerv1.Capabilities{Sampling: append(strings.Fields(fields), "max_tokens", "temperature"), Upstream: kind}
+		w.info.Store(now)
+		w.probed.Store(&report{info: now})
+	}
+}
+
+func TestRequestGoesWhereItIsHonoured(t *testing.T) {
+	for name, test := range map[string]struct {
+		sampling *streamv1.Sampling
+		asked    []int // how often each worker is, in the end
+		says     string
+	}{
+		"anybody does":       {&streamv1.Sampling{Temperature: proto.Float32(0)}, []int{1, 0, 0}, ""},
+		"one does":           {&streamv1.Sampling{TopK: proto.Uint32(3)}, []int{0, 1, 0}, ""},
+		"one does both":      {&streamv1.Sampling{MinP: proto.Float32(0.1), Seed: proto.Uint64(1)}, []int{0, 0, 1}, ""},
+		"it asks nothing":    {&streamv1.Sampling{TopK: proto.Uint32(0)}, []int{1, 0, 0}, ""},
+		"nobody does":        {&streamv1.Sampling{IgnoreEos: true}, []int{0, 0, 0}, "ignore_eos"},
+		"nobody does both":   {&streamv1.Sampling{TopK: proto.Uint32(3), Seed: proto.Uint64(1)}, []int{0, 0, 0}, "seed"},
+		"each lacks another": {&streamv1.Sampling{TopK: proto.Uint32(3), LogitBias: map[uint32]float32{1: 1}, MinP: proto.Float32(0.1)}, []int{0, 0, 0}, "logit_bias"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fakes := []*fake{{name: "w/0"}, {name: "w/1"}, {name: "w/2"}}
+				p := poolOf(t, Options{Policy: inOrder}, fakes...)
+				makeOf(p, "text", "gpu top_k min_p", "exact seed min_p")
+				test.sampling.MaxTokens = proto.Uint32(3)
+				req := ask(3)
+				req.Sampling = test.sampling
+				got := read(t.Context(), p, req, nil)
+				for i, f := range fakes {
+					if len(f.asked) != test.asked[i] {
+						t.Errorf("%s was asked %d times", f.name, len(f.asked))
+					}
+				}
+				if e := streamerr.As(got.err); test.says == "" {
+					if got.err != nil {
+						t.Error(got.err)
+					}
+				} else if e.Reason != streamerr.Invalid || !strings.HasPrefix(e.Param, "sampling.") || !strings.Contains(e.Message, test.says) {
+					t.Errorf("%v (param %q)", got.err, e.Param)
+				}
+			})
+		})
+	}
+}
+
+func TestRequestIsNotAtFaultWhileWhoHonoursItIsAway(t *testing.T) {
+	p := poolOf(t, Options{}, &fake{name: "w/0"}, &fake{name: "w/1"})
+	makeOf(p, "text", "gpu top_k")
+	p.workers[1].info.Store(nil)
+	req := ask(3)
+	req.Sampling = &streamv1.Sampling{TopK: proto.Uint32(3)}
+	if e := streamerr.As(read(t.Context(), p, req, nil).err); e.Reason != streamerr.Unavailable || e.RetryAfter == 0 {
+		t.Error(e)
+	}
+	p.workers[0].info.Store(nil)
+	req.Sampling = &streamv1.Sampling{IgnoreEos: true}
+	if e := streamerr.As(read(t.Context(), p, req, nil).err); e.Reason != streamerr.Unavailable {
+		t.Error("nobody is healthy, and it is", e)
+	}
+}
+
+func TestOnlyWorkersThatGoOnExactlyGetASeed(t *testing.T) {
+	for kind, want := range map[string]bool{"exact seed": true, "gpu seed": false, "text": false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{name: "w/0"}
+			p := poolOf(t, Options{}, f)
+			makeOf(p, kind)
+			req := ask(3)
+			req.Sampling.Seed = nil
+			if read(t.Context(), p, req, nil); (f.asked[0].GetSampling().Seed != nil) != want {
+				t.Errorf("%s is asked %v", kind, f.asked[0])
+			}
+		})
+	}
+}
+
+// TestStreamsMoveToWhereTheyMayGoOn has the first worker lost after three tokens.
+func TestStreamsMoveToWhereTheyMayGoOn(t *testing.T) {
+	plain, seeded, counted := &streamv1.Sampling{}, &streamv1.Sampling{Seed: proto.Uint64(5)}, &streamv1.Sampling{PresencePenalty: proto.Float32(1)}
+	const all = " seed presence_penalty"
+	for name, test := range map[string]struct {
+		workers  []string
+		sampling *streamv1.Sampling
+		to       int // who goes on; 0 is nobody
+		exact    bool
+	}{
+		"to a GPU":                             {[]string{"gpu" + all, "gpu" + all}, plain, 1, false},
+		"to the exact one, before a GPU":       {[]string{"exact" + all, "gpu" + all, "exact" + all}, plain, 2, true},
+		"to a GPU, where no exact one is":      {[]string{"exact" + all, "gpu" + all}, plain, 1, false},
+		"from a GPU to an exact one":           {[]string{"gpu" + all, "exact" + all}, plain, 1, false},
+		"not to one that goes on with nothing": {[]string{"gpu" + all, "text" + all}, plain, 0, false},
+		"not from one":                         {[]string{"text" + all, "gpu" + all}, plain, 0, false},
+		"not with a seed":                      {[]string{"gpu" + all, "gpu" + all}, seeded, 0, false},
+		"not with a seed from an exact one":    {[]string{"exact" + all, "gpu" + all}, seeded, 0, false},
+		"with a seed among exact ones":         {[]string{"exact" + all, "gpu" + all, "exact" + all}, seeded, 2, true},
+		"not with penalties":                   {[]string{"gpu" + all, "gpu" + all}, counted, 0, false},
+		"not where a penalty would be ignored": {[]string{"exact" + all, "exact"}, counted, 0, false},
+		"past one where it would be ignored":   {[]string{"exact" + all, "exact", "exact" + all}, counted, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fakes []*fake
+				for i := range test.workers {
+					fakes = append(fakes, &fake{name: "w/" + string(rune('0'+i))})
+				}
+				fakes[0].fault = func(tokens int) error {
+					if tokens == 3 {
+						return lostBy(fakes[0])
+					}
+					return nil
+				}
+				var log bytes.Buffer
+				p := poolOf(t, Options{Policy: inOrder, Migrations: 3, Log: slog.New(slog.NewTextHandler(&log, nil))}, fakes...)
+				makeOf(p, test.workers...)
+				req := ask(8)
+				req.Sampling = proto.CloneOf(test.sampling)
+				req.Sampling.MaxTokens = proto.Uint32(8)
+				got := read(t.Context(), p, req, nil)
+				if test.to == 0 {
+					if !got.is(streamerr.PeerLost) || len(got.tokens) != 3 {
+						t.Error(got.tokens, got.err)
+					}
+					return
+				}
+				next := fakes[test.to]
+				if got.err != nil || len(got.tokens) != 8 || len(next.asked) != 1 || next.asked[0].GetGenerated() != 3 || got.end.GetUsage().GetCompletionTokens() != 8 ||
+					!slices.Equal(next.asked[0].GetPrompt(), slices.Concat(req.GetPrompt(), got.tokens[:3])) {
+					t.Error(got, next.asked)
+				}
+				if want := map[bool]string{true: "exact=true", false: "exact=false"}[test.exact]; !strings.Contains(log.String(), want) {
+					t.Error(log.String())
+				}
+			})
+		})
+	}
+}
+
+func (r result) is(reason streamerr.Reason) bool {
+	return r.err != nil && streamerr.As(r.err).Reason == reason
+}
