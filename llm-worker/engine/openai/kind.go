@@ -46,3 +46,14 @@ func (k *kind) honours() []string {
 }
 
 func (k *kind) has(field string) bool { return slices.Contains(k.fields, field) }
+
+// Sampling returns the fields of whence.stream.v1.Sampling that a make of server honours: "vllm", "sglang", "llama.cpp", "ollama", or
+// any other name for a server of no known make.
+func Sampling(make string) []string {
+	for _, k := range kinds {
+		if k.name == make {
+			return k.honours()
+		}
+	}
+	return unknown.honours()
+}
