@@ -1,0 +1,153 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A container is one of a pod.
+type container struct {
+	Name      string
+	Image     string
+	Args      []string
+	Command   []string
+	Ports     []struct{ ContainerPort int }
+	Lifecycle struct {
+		PreStop struct{ Sleep struct{ Seconds int } }
+	}
+	ReadinessProbe map[string]any
+	Resources      struct{ Requests, Limits map[string]any }
+}
+
+// An object is one of Kubernetes, as far as it is looked at.
+type object struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Spec     struct {
+		ClusterIP string
+		Selector  map[string]any
+		Ports     []struct{ Port, TargetPort int }
+		Ingress   []struct{ Ports []struct{ Port int } }
+		Template  struct {
+			Spec struct {
+				TerminationGracePeriodSeconds int
+				Containers, InitContainers    []container
+			}
+		}
+	}
+}
+
+func TestManifestsFitTogether(t *testing.T) {
+	flags := flagsOf(t)
+	there := map[string]bool{}
+	objects := map[string]map[string]object{} // by service and kind
+	for service := range ports {
+		objects[service] = map[string]object{}
+		for _, o := range decode[object](t, "kubernetes/base/"+service+".yaml") {
+			if o.Metadata.Name != service {
+				t.Errorf("%s has a %s called %s", service, o.Kind, o.Metadata.Name)
+			}
+			objects[service][o.Kind] = o
+		}
+		_, there[service] = objects[service]["Service"]
+	}
+	drains := map[string]time.Duration{}
+	for service, kinds := range objects {
+		for _, kind := range []string{"Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"} {
+			if _, ok := kinds[kind]; !ok {
+				t.Errorf("%s has no %s", service, kind)
+			}
+		}
+		port, _ := strconv.Atoi(ports[service])
+		if p := kinds["Service"].Spec.Ports; len(p) != 1 || p[0].Port != port || p[0].TargetPort != port {
+			t.Errorf("the Service of %s has %v", service, p)
+		}
+		opened := map[int]bool{}
+		for _, rule := range kinds["NetworkPolicy"].Spec.Ingress {
+			for _, p := range rule.Ports {
+				opened[p.Port] = true
+			}
+		}
+		if len(opened) != 2 || !opened[port] || !opened[port+1000] {
+			t.Errorf("the NetworkPolicy of %s opens %v", service, opened)
+		}
+		pod := kinds["Deployment"].Spec.Template.Spec
+		c := pod.Containers[0]
+		check(t, "base", service, c.Args, flags[service], there)
+		if got := parse(c.Args)["metrics-listen"]; got != "0.0.0.0:"+strconv.Itoa(port+1000) {
+			t.Errorf("%s shows its metrics on %s", service, got)
+		}
+		if c.Image != "whence/"+service || c.Ports[0].ContainerPort != port || c.ReadinessProbe == nil || c.Resources.Limits["memory"] == nil {
+			t.Errorf("%s: %+v", service, c)
+		}
+		drain, err := time.ParseDuration(parse(c.Args)["drain"])
+		if err != nil {
+			t.Errorf("%s: %v", service, err)
+		}
+		drains[service] = drain
+		// Then come one second for connections to say goodbye, and some for the machine.
+		if need := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds)*time.Second + drain + 5*time.Second; time.Duration(pod.TerminationGracePeriodSeconds)*time.Second < need {
+			t.Errorf("%s is killed after %d s, and may need %v", service, pod.TerminationGracePeriodSeconds, need)
+		}
+	}
+	if drains["llm-worker"] > drains["chat-service"] || drains["chat-service"] > drains["api-service"] {
+		t.Errorf("who is asked must not outlast who asks: %v", drains)
+	}
+	if ip := objects["llm-worker"]["Service"].Spec.ClusterIP; ip != "None" {
+		t.Errorf("the Service of the workers has the address %q: chat-service could not choose", ip)
+	}
+	for _, patch := range []string{"llm-worker", "chat-service"} {
+		o := decode[object](t, "kubernetes/overlays/vllm/"+patch+".yaml")[0]
+		pod := o.Spec.Template.Spec
+		check(t, "vllm", patch, pod.Containers[0].Args, flags[patch], there)
+		base := parse(objects[patch]["Deployment"].Spec.Template.Spec.Containers[0].Args)
+		for name, value := range parse(pod.Containers[0].Args) { // which replace the base's
+			if was, ok := base[name]; ok && was != value {
+				t.Errorf("vllm: --%s of %s is %s, and in the base %s", name, patch, value, was)
+			}
+		}
+		if patch != "llm-worker" {
+			continue
+		}
+		engine := pod.InitContainers[0]
+		upstream := parse(pod.Containers[0].Args)["upstream"]
+		if !slices.Contains(engine.Command, "--port="+strings.TrimPrefix(upstream, "127.0.0.1:")) {
+			t.Errorf("the worker asks %s, and the engine is %v", upstream, engine.Command)
+		}
+	}
+}
+
+// TestKustomizeBuilds has kustomize put base and overlays together: the one on the PATH, or, where everything is checked, the one
+// of the tools, whose first build takes minutes.
+func TestKustomizeBuilds(t *testing.T) {
+	tool, err := exec.LookPath("kustomize")
+	if err != nil {
+		if os.Getenv("CI") != "true" {
+			t.Skip("kustomize is not installed")
+		}
+		tool = filepath.Join(t.TempDir(), "kustomize")
+		if out, err := exec.Command("go", "-C", "../scripts/tools/kustomize", "build", "-o", tool, "sigs.k8s.io/kustomize/kustomize/v5").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	for dir, want := range map[string][]string{
+		"kubernetes/base":          {"image: whence/llm-worker:latest", "namespace: whence", "app.kubernetes.io/part-of: whence"},
+		"kubernetes/overlays/vllm": {"--engine=vllm", "nvidia.com/gpu", "image: whence/chat-service:latest", "readOnlyRootFilesystem: true"},
+	} {
+		out, err := exec.Command(tool, "build", dir).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", dir, err, out)
+		}
+		for _, text := range want {
+			if !strings.Contains(string(out), text) {
+				t.Errorf("%s has no %q", dir, text)
+			}
+		}
+	}
+}
