@@ -31,7 +31,7 @@ var helps = sync.OnceValues(func() (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // the system's, too
+	defer os.RemoveAll(dir)
 	build := exec.Command("go", "build", "-o", dir, "./api-service", "./chat-service", "./llm-worker")
 	build.Dir = ".."
 	if out, err := build.CombinedOutput(); err != nil {

@@ -273,19 +273,25 @@ func (a *Answer) Complete(finish string) {
 
 // Count sends the next n tokens of the answer, one a millisecond, and reports whether nobody has stopped it.
 func (a *Answer) Count(n int) bool {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
 	for range n {
-		a.Chunk(Token(a.Prompt, a.sent))
-		select {
-		case <-tick.C:
-		case <-a.aborted:
-			return false
-		case <-a.gone:
+		if !a.Pace(Token(a.Prompt, a.sent)) {
 			return false
 		}
 	}
 	return true
+}
+
+// Pace sends a token, and then waits a millisecond. It reports whether nobody has stopped the answer.
+func (a *Answer) Pace(id uint32) bool {
+	a.Chunk(id)
+	select {
+	case <-time.After(time.Millisecond):
+		return true
+	case <-a.aborted:
+		return false
+	case <-a.gone:
+		return false
+	}
 }
 
 // Wait waits until somebody stops the answer.
