@@ -138,15 +138,15 @@ func (l *loss) of(next worker.Engine) worker.Engine {
 // watched returns a pool of two workers that are healthy, of which the first is chosen.
 func watched(t *testing.T, workers ...string) *route.Pool {
 	t.Helper()
-	pool, err := route.Dial(route.Options{
+	pool := route.New(route.Options{
 		Self: chatService, Migrations: 1, MigrateAfter: time.Minute, Log: slog.New(slog.DiscardHandler),
 		Check: func(*workerv1.InfoResponse) error { return nil },
 		Policy: func(_ *workerv1.TokenRequest, candidates []*route.Worker) *route.Worker {
 			at := slices.IndexFunc(candidates, func(w *route.Worker) bool { return w.Name() == workerName(0) })
 			return candidates[max(at, 0)]
 		},
-	}, workers...)
-	if err != nil {
+	})
+	if err := pool.Set(workers...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -155,9 +155,7 @@ func watched(t *testing.T, workers ...string) *route.Pool {
 	t.Cleanup(func() {
 		cancel()
 		watching.Wait()
-		if err := pool.Close(); err != nil {
-			t.Error(err)
-		}
+		pool.Close()
 	})
 	eventually(t, fmt.Sprint(len(workers), " workers are healthy"), func() bool {
 		healthy, known := pool.Count()

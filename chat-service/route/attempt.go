@@ -53,7 +53,7 @@ func newAttempt(w *Worker, info *workerv1.InfoResponse) *attempt {
 }
 
 // abandon is for an attempt that is not to start.
-func (a *attempt) abandon() { a.worker.ours.Add(-1) }
+func (a *attempt) abandon() { a.worker.done() }
 
 // start opens the call, one of calls. A stop of ctx's stream reaches it with its cause.
 func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv1.TokenRequest) {
@@ -63,7 +63,7 @@ func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv
 	a.finish = func() {
 		undo()
 		ctl.Release()
-		a.worker.ours.Add(-1)
+		a.worker.done()
 		close(a.ended)
 	}
 	calls.Go(func() { a.run(calling, req) })

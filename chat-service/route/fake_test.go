@@ -172,13 +172,16 @@ func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	opts.Self = "chat"
-	p := newPool(opts)
-	for _, f := range fakes {
-		w := &Worker{conn: io.NopCloser(nil), engine: func(string) Engine { return f.generate }, doubt: make(chan struct{}, 1), log: opts.Log}
+	p := New(opts)
+	var members []*Worker
+	for i, f := range fakes {
+		w := &Worker{slot: i, closed: func() {}, conn: io.NopCloser(nil), engine: func(string) Engine { return f.generate }, doubt: make(chan struct{}, 1), log: opts.Log}
 		w.info.Store(info(f.name))
 		w.name.Store(&f.name)
-		p.workers = append(p.workers, w)
+		p.slots[i] = w
+		members = append(members, w)
 	}
+	p.workers.Store(&members)
 	return p
 }
 

@@ -48,7 +48,7 @@ func exactFirst(req *workerv1.TokenRequest, candidates []*Worker, infos map[*Wor
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
 	var nearest *workerv1.InfoResponse // of those that are healthy, the one that lacks the least
 	var missing []string
-	for _, w := range p.workers {
+	for _, w := range p.members() {
 		if last := w.probed.Load(); last != nil && last.info != nil && len(capability.Missing(req.GetSampling(), last.info.GetCapabilities())) == 0 {
 			return unavailable(req, nil)
 		}

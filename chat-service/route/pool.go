@@ -9,18 +9,18 @@
 package route
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// MaxWorkers bounds a pool, because all of them may be asked at once what they know of a stream.
+// MaxWorkers bounds a pool, because all of them may be asked at once what they know of a stream. A Worker's Slot is below it.
 const MaxWorkers = 64
 
 // Options say how a Pool works.
@@ -44,74 +44,34 @@ type Options struct {
 type Pool struct {
 	// Static.
 	opts    Options
-	workers []*Worker
 	retries budget
 	calls   sync.WaitGroup
 
-	mu     sync.Mutex         // guards the following fields
-	policy Policy             // may remember
-	names  map[*Worker]string // of those that are healthy, and no two alike
+	workers atomic.Pointer[[]*Worker] // replaced by Set, never changed
+
+	mu      sync.Mutex          // guards the following fields, and is held while workers is replaced
+	policy  Policy              // may remember
+	names   map[*Worker]string  // of those that are healthy, and no two alike
+	slots   [MaxWorkers]*Worker // whose each is
+	leaving []*Worker           // no members any more, but they have streams
+	probe   func(*Worker)       // has a worker watched; nil while Watch does not run
+	changed func(healthy bool)  // what Watch was given
 }
 
-// Dial returns a pool of the workers at targets, each a host:port; it connects in Watch.
-func Dial(opts Options, targets ...string) (*Pool, error) {
-	p := newPool(opts)
-	for _, target := range targets {
-		w, err := dial(opts.Self, target, p.check, opts.Log)
-		if err != nil {
-			return nil, errors.Join(err, p.Close())
-		}
-		p.workers = append(p.workers, w)
-	}
-	return p, nil
-}
-
-func newPool(opts Options) *Pool {
+// New returns a pool without workers. Set gives it some, and Watch asks them how they are.
+func New(opts Options) *Pool {
 	p := &Pool{opts: opts, policy: opts.Policy, names: make(map[*Worker]string)}
 	if p.policy == nil {
 		p.policy = LeastLoaded()
 	}
+	p.workers.Store(new([]*Worker))
 	return p
 }
 
 // Close awaits the calls that streams have left behind, and closes the connections. The streams must have ended.
-func (p *Pool) Close() error {
+func (p *Pool) Close() {
+	_ = p.Set() // it fails only for workers that come
 	p.calls.Wait()
-	var errs []error
-	for _, w := range p.workers {
-		errs = append(errs, w.conn.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// Watch asks the workers how they are, again and again, until ctx is done. changed is told whether any is healthy, by one
-// goroutine at a time.
-func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
-	var all sync.WaitGroup
-	for _, w := range p.workers {
-		all.Go(func() {
-			w.watch(ctx, func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				if w.info.Load() == nil {
-					delete(p.names, w)
-				}
-				healthy, _ := p.Count()
-				changed(healthy > 0)
-			})
-		})
-	}
-	all.Wait()
-}
-
-// Count returns how many workers are healthy, of how many.
-func (p *Pool) Count() (healthy, known int) {
-	for _, w := range p.workers {
-		if w.info.Load() != nil {
-			healthy++
-		}
-	}
-	return healthy, len(p.workers)
 }
 
 // check says why a worker that answers cannot be used: it does not fit, or its name is another one's. Names stand in paths,
@@ -122,6 +82,9 @@ func (p *Pool) check(w *Worker, info *workerv1.InfoResponse) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if w.leaving.Load() {
+		return errors.New("it is no longer listed")
+	}
 	for other, name := range p.names {
 		if other != w && name == info.GetInstance() {
 			return fmt.Errorf("the workers at %s and %s are both called %s: give each its own --name", other.target, w.target, name)
@@ -131,16 +94,16 @@ func (p *Pool) check(w *Worker, info *workerv1.InfoResponse) error {
 	return nil
 }
 
-// take chooses a worker that req fits, none of without, and counts the stream as the worker's; nil if there is none. A worker under
-// suspicion is better than none.
-func (p *Pool) take(req *workerv1.TokenRequest, without []*Worker) *attempt {
+// take chooses a worker that req fits, none of without, and counts the stream as the worker's; nil if there is none. positions is
+// how many tokens its context must hold. A worker under suspicion is better than none.
+func (p *Pool) take(req *workerv1.TokenRequest, positions int, without []*Worker) *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var trusted, doubted []*Worker
-	infos := make(map[*Worker]*workerv1.InfoResponse, len(p.workers)) // as of now
-	for _, w := range p.workers {
+	infos := make(map[*Worker]*workerv1.InfoResponse) // as of now
+	for _, w := range p.members() {
 		info := w.info.Load()
-		if info == nil || slices.Contains(without, w) || !fits(req, info) {
+		if info == nil || slices.Contains(without, w) || int(info.GetContextLength()) < positions || !fits(req, info) {
 			continue
 		}
 		infos[w] = info

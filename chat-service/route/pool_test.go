@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,10 +31,12 @@ type service struct {
 	workerv1.UnimplementedWorkerServer
 	fake *fake
 	info *workerv1.InfoResponse
-	hop  rpc.Hop
-	grpc *grpc.Server
-	up   *health.Server
-	addr string
+	// other is what it says of itself from then on.
+	other atomic.Pointer[workerv1.InfoResponse]
+	hop   rpc.Hop
+	grpc  *grpc.Server
+	up    *health.Server
+	addr  string
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -41,6 +44,9 @@ func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest,
 }
 
 func (s *service) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	if other := s.other.Load(); other != nil {
+		return other, nil
+	}
 	return s.info, nil
 }
 
@@ -98,8 +104,8 @@ func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p 
 	if opts.Check == nil {
 		opts.Check = func(*workerv1.InfoResponse) error { return nil }
 	}
-	p, err := Dial(opts, targets...)
-	if err != nil {
+	p = New(opts)
+	if err := p.Set(targets...); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -121,9 +127,7 @@ func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p 
 	t.Cleanup(func() {
 		cancel()
 		wg.Wait()
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		p.Close()
 	})
 	eventually(t, "the pool is healthy", healthy)
 	return p, healthy
@@ -143,7 +147,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // usable counts the workers that would be chosen.
 func usable(p *Pool) (n int) {
-	for _, w := range p.workers {
+	for _, w := range p.members() {
 		if w.info.Load() != nil && w.trust.holds() {
 			n++
 		}
@@ -206,13 +210,13 @@ func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
 	a.info.Load = &workerv1.Load{Running: 4, Queued: 3}
 	var log journal
 	p, _ := dialAll(t, Options{}, &log, a)
-	eventually(t, "7 streams are others'", func() bool { return p.workers[0].Load() == 7 })
-	taken := p.take(ask(1), nil)
-	if p.workers[0].Load() != 8 {
-		t.Error(p.workers[0].Load())
+	eventually(t, "7 streams are others'", func() bool { return p.members()[0].Load() == 7 })
+	taken := p.take(ask(1), 1, nil)
+	if p.members()[0].Load() != 8 {
+		t.Error(p.members()[0].Load())
 	}
-	p.workers[0].suspect() // has it asked: of the 7, one is now ours
-	eventually(t, "6 streams are others'", func() bool { return p.workers[0].Load() == 7 })
+	p.members()[0].suspect() // has it asked: of the 7, one is now ours
+	eventually(t, "6 streams are others'", func() bool { return p.members()[0].Load() == 7 })
 	taken.abandon()
 }
 
@@ -225,11 +229,11 @@ func TestWorkersOfOneNameAreToldApart(t *testing.T) {
 		t.Error("both are used")
 	}
 	first, second := a, 1
-	if p.workers[1].info.Load() != nil {
+	if p.members()[1].info.Load() != nil {
 		first, second = b, 0
 	}
 	first.grpc.Stop()
-	eventually(t, "the name is free", func() bool { return p.workers[second].info.Load() != nil })
+	eventually(t, "the name is free", func() bool { return p.members()[second].info.Load() != nil })
 }
 
 func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
@@ -242,8 +246,8 @@ func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 		return nil
 	}}, &log, a, b)
 	eventually(t, "it is refused", func() bool { return log.count("another model") == 1 })
-	p.workers[1].suspect()
-	eventually(t, "it was asked again", func() bool { return len(p.workers[1].doubt) == 0 })
+	p.members()[1].suspect()
+	eventually(t, "it was asked again", func() bool { return len(p.members()[1].doubt) == 0 })
 	if usable(p) != 1 || log.count("another model") != 1 {
 		t.Error(log.text.String())
 	}

@@ -17,6 +17,9 @@ import (
 const (
 	probeEvery   = time.Second
 	probeTimeout = time.Second
+	// maxLate is how many probes in a row a healthy worker may leave unanswered. Until then it is under suspicion: a machine that
+	// is busy for a moment is no reason to refuse streams where there is no other one.
+	maxLate = 3
 )
 
 // watch asks the worker how it is, again and again, until ctx is done. changed is called when its health has changed.
@@ -42,6 +45,15 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // nobody needs to know any more
 	}
+	was := w.info.Load()
+	w.late++
+	if was != nil && w.late < maxLate && status.Code(err) == codes.DeadlineExceeded {
+		w.trust.late()
+		return
+	}
+	if status.Code(err) != codes.DeadlineExceeded {
+		w.late = 0
+	}
 	w.report(info, err)
 	if info != nil {
 		// What it says includes our own streams; which of them it had counted when they came or went, nobody knows.
@@ -49,10 +61,10 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		w.others.Store(max(0, said-max(ours, w.ours.Load())))
 		w.name.Store(&info.Instance)
 	}
-	was := w.info.Swap(info)
+	w.info.Store(info)
 	_, refused := errors.AsType[refusal](err)
 	switch {
-	case was == nil && info != nil:
+	case info != nil && was.GetInstance() != info.GetInstance(): // it was away, or another one has come in its place meanwhile
 		w.trust.renew()
 		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
 		changed()

@@ -26,8 +26,8 @@ type relay struct {
 	pool     *Pool
 	req      *workerv1.TokenRequest // as it was asked
 	sampling *streamv1.Sampling     // as it was asked, with a seed
-	room     int                    // tokens that the answer may have
 
+	room    int        // tokens that the answer may have: as many as with the worker that began it
 	answer  []uint32   // delivered so far; at most room
 	started bool       // Started was delivered
 	moves   int        // since the first token
@@ -47,12 +47,12 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			return
 		}
 		p.retries.earn()
-		a := p.take(req, nil)
+		a := p.take(req, asked(req), nil)
 		if a == nil {
 			yield(nil, p.refused(req))
 			return
 		}
-		r := &relay{pool: p, req: req, sampling: seeded(req.GetSampling()), room: room(req, a.info), timer: time.NewTimer(0)}
+		r := &relay{pool: p, req: req, sampling: seeded(req.GetSampling()), timer: time.NewTimer(0)}
 		defer r.timer.Stop()
 		for a != nil {
 			a = r.follow(ctx, a, yield)
@@ -78,6 +78,15 @@ func seeded(sampling *streamv1.Sampling) *streamv1.Sampling {
 	return sampling
 }
 
+// asked returns how many positions of its context a worker needs for the request: one token at least.
+func asked(req *workerv1.TokenRequest) int {
+	answer := 1
+	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
+		answer = max(answer, int(min(*s.MaxTokens, math.MaxInt32))-int(req.GetGenerated()))
+	}
+	return len(req.GetPrompt()) + answer
+}
+
 // room returns how many tokens an answer may have: those that were asked for, or what the context leaves.
 func room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 	room := int(info.GetContextLength()) - len(req.GetPrompt())
@@ -91,6 +100,9 @@ func room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 // over then; only one that is silent is left behind, for the pool to wait for: it must hold up neither the next worker nor
 // the ending.
 func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *attempt) {
+	if len(r.answer) == 0 {
+		r.room = room(r.req, a.info)
+	}
 	a.start(ctx, &r.pool.calls, r.request(a.info))
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	behind := false
@@ -156,7 +168,7 @@ func (r *relay) request(info *workerv1.InfoResponse) *workerv1.TokenRequest {
 // patience returns how long a worker may be silent; 0 is for ever. A prompt takes its time between Started and the first
 // token, and so does the queue.
 func (r *relay) patience(a *attempt) time.Duration {
-	if len(r.pool.workers) == 1 || a.admitted && !a.flowing {
+	if r.pool.alone(a.worker) || a.admitted && !a.flowing {
 		return 0
 	}
 	return r.pool.opts.MigrateAfter
@@ -235,7 +247,11 @@ func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *
 			without = append(without, a.worker)
 		}
 	}
-	next := r.pool.take(r.request(nil), without)
+	positions := asked(r.req)
+	if flowing {
+		positions = len(r.req.GetPrompt()) + r.room
+	}
+	next := r.pool.take(r.request(nil), positions, without)
 	if next == nil {
 		return nil
 	}

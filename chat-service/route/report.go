@@ -34,17 +34,17 @@ func (w *Worker) report(info *workerv1.InfoResponse, err error) {
 	w.probed.Store(&now)
 }
 
-// Workers tells how the workers are, in the order of the configuration.
+// Workers tells how the workers are, in the order of the configuration, and behind them those that are leaving.
 func (p *Pool) Workers() []*chatv1.Worker {
-	all := make([]*chatv1.Worker, len(p.workers))
-	for i, w := range p.workers {
-		all[i] = w.tell()
+	var all []*chatv1.Worker
+	for _, w := range p.everybody() {
+		all = append(all, w.tell())
 	}
 	return all
 }
 
 func (w *Worker) tell() *chatv1.Worker {
-	told := &chatv1.Worker{Target: w.target, State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: uint32(max(0, w.ours.Load()))}
+	told := &chatv1.Worker{Target: w.target, Slot: uint32(w.slot), State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: uint32(max(0, w.ours.Load()))}
 	last := w.probed.Load()
 	if last == nil {
 		last = &report{problem: "it has not been asked yet"}
@@ -53,10 +53,12 @@ func (w *Worker) tell() *chatv1.Worker {
 		told.Info, told.Said = last.info, timestamppb.New(last.said)
 	}
 	switch {
+	case w.leaving.Load():
+		told.State, told.Leaving, told.Message = chatv1.WorkerState_WORKER_STATE_DOWN, true, "it is no longer listed, and finishes its streams"
 	case last.problem != "":
 		told.State, told.Message = chatv1.WorkerState_WORKER_STATE_DOWN, last.problem
 	case !w.trust.holds():
-		told.State, told.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, "it has lost a stream, and is asked again"
+		told.State, told.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, "it has lost a stream or was late to answer, and is asked again"
 	}
 	return told
 }

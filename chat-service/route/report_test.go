@@ -22,7 +22,7 @@ func TestWorkersTellHowTheyAre(t *testing.T) {
 	}
 
 	two.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
-	p.workers[1].suspect()
+	p.members()[1].suspect()
 	eventually(t, "the one that drains is down", func() bool { return told(1).GetState() == chatv1.WorkerState_WORKER_STATE_DOWN })
 	if w := told(1); w.GetMessage() != "worker/2 is NOT_SERVING" || w.GetInfo().GetInstance() != "worker/2" {
 		t.Errorf("what it said is forgotten: %v", w)
@@ -33,9 +33,9 @@ func TestWorkersTellHowTheyAre(t *testing.T) {
 }
 
 func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
-	p := newPool(Options{})
+	p := New(Options{})
 	w := &Worker{target: "h:1", doubt: make(chan struct{}, 1)}
-	p.workers = []*Worker{w}
+	p.workers.Store(&[]*Worker{w})
 	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN || got.GetMessage() == "" || got.GetInfo() != nil {
 		t.Errorf("before it was asked: %v", got)
 	}

@@ -4,7 +4,7 @@ package route
 // while none is healthy, or one of them does not say.
 func (p *Pool) Room() int {
 	room, healthy := 0, 0
-	for _, w := range p.workers {
+	for _, w := range p.members() {
 		info := w.info.Load()
 		if info == nil {
 			continue

@@ -19,7 +19,7 @@ const (
 // not count, for the request may be to blame. The zero value trusts.
 type trust struct {
 	mu       sync.Mutex // guards the following fields
-	doubted  bool       // since a stream failed; until a probe succeeds
+	doubted  bool       // since a stream failed or a probe was late; until a probe succeeds
 	failures int        // in a row
 	until    time.Time  // no probe counts before
 }
@@ -35,6 +35,13 @@ func (t *trust) failed() {
 	if t.failures++; t.failures >= ejectAfter {
 		t.until = time.Now().Add(min(ejectFor<<min(t.failures-ejectAfter, 10), ejectMax))
 	}
+}
+
+// late notes that the worker has not answered a probe in time, which is no failure yet.
+func (t *trust) late() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.doubted = true
 }
 
 // delivered notes that the worker has given a stream something.

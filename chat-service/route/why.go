@@ -35,9 +35,10 @@ func (p *Pool) Why(ctx context.Context, id string, known *streamv1.Record) []*st
 
 // had returns the workers that moves name, in that order, or all of them.
 func (p *Pool) had(moves []*streamv1.Move) (workers []*Worker) {
+	everybody := p.everybody()
 	for _, m := range moves {
 		for _, name := range []string{m.GetFrom(), m.GetTo()} {
-			for _, w := range p.workers {
+			for _, w := range everybody {
 				if w.Name() == name && !slices.Contains(workers, w) {
 					workers = append(workers, w)
 				}
@@ -45,7 +46,7 @@ func (p *Pool) had(moves []*streamv1.Move) (workers []*Worker) {
 		}
 	}
 	if len(workers) == 0 {
-		return p.workers
+		return everybody
 	}
 	return workers
 }

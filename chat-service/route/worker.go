@@ -1,9 +1,11 @@
 package route
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +37,7 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 type Worker struct {
 	// Static.
 	target  string
+	slot    int
 	conn    io.Closer
 	client  workerv1.WorkerClient
 	health  healthpb.HealthClient
@@ -43,8 +46,14 @@ type Worker struct {
 	engine  func(peer string) Engine
 	log     *slog.Logger
 	doubt   chan struct{} // capacity 1: a stream's ending says that the worker should be asked now
+	closed  func()        // called once, when the connection is closed
 
-	refused bool // whether its last answer was; owned by Watch
+	unwatch context.CancelFunc // nil while nobody asks the worker; guarded by the pool's mu
+	leaving atomic.Bool        // it is no member any more, and is closed when it has no stream
+	closing sync.Once
+
+	refused bool // whether its last answer was; owned by watch, like late
+	late    int  // probes in a row that it has not answered in time
 
 	name   atomic.Pointer[string]                // what it called itself last; nil until it has
 	probed atomic.Pointer[report]                // how it was when it was last asked; nil until it has been
@@ -83,5 +92,24 @@ func (w *Worker) Name() string {
 	return ""
 }
 
+// Slot returns a number below MaxWorkers that no other member of the pool has, for tables about workers. It is another's when
+// the worker has been taken from the pool, though streams may still run on it.
+func (w *Worker) Slot() int { return w.slot }
+
 // Load returns how many streams the worker has: ours as of now, those of others as of the last probe.
 func (w *Worker) Load() int64 { return w.ours.Load() + w.others.Load() }
+
+// done notes that a stream is no longer on the worker.
+func (w *Worker) done() {
+	if w.ours.Add(-1) == 0 && w.leaving.Load() {
+		w.close()
+	}
+}
+
+// close closes the connection, once. Nobody waits for it to be gone.
+func (w *Worker) close() {
+	w.closing.Do(func() {
+		_ = w.conn.Close() // it had no stream
+		w.closed()
+	})
+}

@@ -144,7 +144,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	defer pool.Close() //nolint:errcheck // nothing is lost: the streams have drained
+	defer pool.Close()
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	unwatch, err := hop.Metrics.Workers(pool.Count)
 	if err != nil {
@@ -185,10 +185,11 @@ func dial(c Config, model *chat.Model, log *slog.Logger) (*route.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return route.Dial(route.Options{
+	pool := route.New(route.Options{
 		Self: c.Name, Policy: policy, Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
 		Check: func(info *workerv1.InfoResponse) error { return fits(model, info) }, Log: log,
-	}, workers...)
+	})
+	return pool, pool.Set(workers...)
 }
 
 // ModelID returns what requests call the model.

@@ -636,8 +636,18 @@ type Model struct {
 	Created int64 `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
 	// Who made it.
 	OwnedBy string `protobuf:"bytes,3,opt,name=owned_by,json=ownedBy,proto3" json:"owned_by,omitempty"`
-	// Tokens of prompt and answer together.
+	// Tokens of prompt and answer together, as far as a healthy worker has a context of that length.
 	ContextLength uint32 `protobuf:"varint,4,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"`
+	// Further names that ChatRequest.model may say.
+	Aliases []string `protobuf:"bytes,5,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	// Workers that take streams now.
+	HealthyWorkers uint32 `protobuf:"varint,6,opt,name=healthy_workers,json=healthyWorkers,proto3" json:"healthy_workers,omitempty"`
+	// Workers that are known.
+	KnownWorkers uint32 `protobuf:"varint,7,opt,name=known_workers,json=knownWorkers,proto3" json:"known_workers,omitempty"`
+	// The fields of whence.stream.v1.Sampling that a healthy worker at least honours, by their names.
+	Sampling []string `protobuf:"bytes,8,rep,name=sampling,proto3" json:"sampling,omitempty"`
+	// Of its tokenizer, as in whence.worker.v1.InfoResponse.
+	ModelChecksum string `protobuf:"bytes,9,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -698,6 +708,41 @@ func (x *Model) GetContextLength() uint32 {
 		return x.ContextLength
 	}
 	return 0
+}
+
+func (x *Model) GetAliases() []string {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
+}
+
+func (x *Model) GetHealthyWorkers() uint32 {
+	if x != nil {
+		return x.HealthyWorkers
+	}
+	return 0
+}
+
+func (x *Model) GetKnownWorkers() uint32 {
+	if x != nil {
+		return x.KnownWorkers
+	}
+	return 0
+}
+
+func (x *Model) GetSampling() []string {
+	if x != nil {
+		return x.Sampling
+	}
+	return nil
+}
+
+func (x *Model) GetModelChecksum() string {
+	if x != nil {
+		return x.ModelChecksum
+	}
+	return ""
 }
 
 // ModelsResponse lists all models.
@@ -889,7 +934,13 @@ type Worker struct {
 	// What it said of itself last; not set until it has been fit for use once.
 	Info *v11.InfoResponse `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
 	// When it said that.
-	Said          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=said,proto3" json:"said,omitempty"`
+	Said *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=said,proto3" json:"said,omitempty"`
+	// The model that it is listed for, by its id.
+	Model string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
+	// It is no longer listed: it gets no new streams, finishes those it has, and is gone then.
+	Leaving bool `protobuf:"varint,8,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// A number that no other worker of the model has, unless it is leaving.
+	Slot          uint32 `protobuf:"varint,9,opt,name=slot,proto3" json:"slot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -966,10 +1017,31 @@ func (x *Worker) GetSaid() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Worker) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Worker) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
+func (x *Worker) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
 // WorkersResponse lists all workers.
 type WorkersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of the configuration.
+	// By model, in the order of the configuration; behind them those that are leaving.
 	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1046,26 +1118,34 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedR\astarted\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12'\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
-	"\rModelsRequest\"s\n" +
+	"\rModelsRequest\"\x9e\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
 	"\bowned_by\x18\x03 \x01(\tR\aownedBy\x12%\n" +
-	"\x0econtext_length\x18\x04 \x01(\rR\rcontextLength\"?\n" +
+	"\x0econtext_length\x18\x04 \x01(\rR\rcontextLength\x12\x18\n" +
+	"\aaliases\x18\x05 \x03(\tR\aaliases\x12'\n" +
+	"\x0fhealthy_workers\x18\x06 \x01(\rR\x0ehealthyWorkers\x12#\n" +
+	"\rknown_workers\x18\a \x01(\rR\fknownWorkers\x12\x1a\n" +
+	"\bsampling\x18\b \x03(\tR\bsampling\x12%\n" +
+	"\x0emodel_checksum\x18\t \x01(\tR\rmodelChecksum\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +
 	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
 	"\fStopResponse\x12<\n" +
 	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream\"\x10\n" +
-	"\x0eWorkersRequest\"\xeb\x01\n" +
+	"\x0eWorkersRequest\"\xaf\x02\n" +
 	"\x06Worker\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.whence.chat.v1.WorkerStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
 	"\astreams\x18\x04 \x01(\rR\astreams\x122\n" +
 	"\x04info\x18\x05 \x01(\v2\x1e.whence.worker.v1.InfoResponseR\x04info\x12.\n" +
-	"\x04said\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04said\"C\n" +
+	"\x04said\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04said\x12\x14\n" +
+	"\x05model\x18\a \x01(\tR\x05model\x12\x18\n" +
+	"\aleaving\x18\b \x01(\bR\aleaving\x12\x12\n" +
+	"\x04slot\x18\t \x01(\rR\x04slot\"C\n" +
 	"\x0fWorkersResponse\x120\n" +
 	"\aworkers\x18\x01 \x03(\v2\x16.whence.chat.v1.WorkerR\aworkers*v\n" +
 	"\vWorkerState\x12\x1c\n" +

@@ -470,7 +470,10 @@ type InfoResponse struct {
 	// max_tokens, min_tokens and usage, and what comes is an answer that the model gives, but frequency and presence penalties
 	// count only what is generated here, and the same seed draws other tokens. True for servers that batch on a GPU, where
 	// nothing is exact; of no meaning beside continues.
-	Resumes       bool `protobuf:"varint,17,opt,name=resumes,proto3" json:"resumes,omitempty"`
+	Resumes bool `protobuf:"varint,17,opt,name=resumes,proto3" json:"resumes,omitempty"`
+	// Of the tokenizer in the worker's model directory: the same if and only if token ids mean the same text. "1:" and a SHA-256
+	// in hex; the number is that of the method. Empty if the worker does not know.
+	ModelChecksum string `protobuf:"bytes,14,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -580,6 +583,13 @@ func (x *InfoResponse) GetResumes() bool {
 		return x.Resumes
 	}
 	return false
+}
+
+func (x *InfoResponse) GetModelChecksum() string {
+	if x != nil {
+		return x.ModelChecksum
+	}
+	return ""
 }
 
 // Capabilities says what becomes of a request and its answer on the way to the model and back.
@@ -864,7 +874,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
 	"\amessage\"\r\n" +
-	"\vInfoRequest\"\x85\x03\n" +
+	"\vInfoRequest\"\xac\x03\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -878,7 +888,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\x12\x1c\n" +
 	"\tcontinues\x18\n" +
 	" \x01(\bR\tcontinues\x12\x18\n" +
-	"\aresumes\x18\x11 \x01(\bR\aresumes\"\xa6\x01\n" +
+	"\aresumes\x18\x11 \x01(\bR\aresumes\x12%\n" +
+	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +
