@@ -1,0 +1,132 @@
+package tokenizer
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// checksumMethod stands before a checksum. It changes with what goes in, so that old and new ones are not compared.
+const checksumMethod = "1:"
+
+// Checksum returns a checksum of a tokenizer.json: two files have the same if they turn every text into the same token ids,
+// and every id into the same text. It is over the vocabulary, the merges in their order, the added tokens with how they
+// match, the normalizer, the pre-tokenizer, the decoder, and the model's options. Left out is what does not bear on that: how
+// the file is written (merges may be pairs or strings), its version, truncation, padding, and the post-processor, whose
+// tokens chat templates write themselves.
+func Checksum(data []byte) (string, error) {
+	var f tokenizerFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return "", fmt.Errorf("tokenizer.json: %w", err)
+	}
+	if f.Model == nil {
+		return "", fmt.Errorf("tokenizer.json: no model")
+	}
+	sum := sha256.New()
+	d := digest{bufio.NewWriter(sum)} // most of what it is given are words of a few bytes
+	d.vocabulary(f.Model.Vocab)
+	d.number(uint64(len(f.Model.Merges)))
+	for _, m := range f.Model.Merges {
+		d.text(m[0])
+		d.text(m[1])
+	}
+	if err := d.added(f.Model.Vocab, f.Added); err != nil {
+		return "", err
+	}
+	for _, c := range []*component{f.Normalizer, f.PreTokenizer, f.Decoder} {
+		if err := d.component(c); err != nil {
+			return "", err
+		}
+	}
+	m := f.Model
+	d.text(m.UnkToken)
+	d.text(m.SubwordPrefix)
+	d.text(m.WordSuffix)
+	d.flags(m.FuseUnk, m.ByteFallback, m.IgnoreMerges)
+	_ = d.Flush() // a hash takes everything
+	return checksumMethod + hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// A digest takes values that cannot run into each other: each text stands behind its length. Its errors are those of a hash,
+// which has none.
+type digest struct{ *bufio.Writer }
+
+func (d digest) number(n uint64) {
+	_, _ = d.Write(binary.BigEndian.AppendUint64(d.AvailableBuffer(), n))
+}
+
+func (d digest) text(s string) {
+	d.number(uint64(len(s)))
+	_, _ = d.WriteString(s)
+}
+
+func (d digest) flags(all ...bool) {
+	for _, on := range all {
+		b := byte(0)
+		if on {
+			b = 1
+		}
+		_ = d.WriteByte(b)
+	}
+}
+
+// A spelt token is an entry of the vocabulary.
+type spelt struct {
+	id   uint32
+	text string
+}
+
+func (d digest) vocabulary(v vocabulary) {
+	all := make([]spelt, 0, len(v))
+	for text, id := range v {
+		all = append(all, spelt{id, text})
+	}
+	slices.SortFunc(all, func(a, b spelt) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.text, b.text)) })
+	d.number(uint64(len(all)))
+	for _, token := range all {
+		d.number(uint64(token.id))
+		d.text(token.text)
+	}
+}
+
+// added is as in listTokens: a token that the vocabulary has keeps the id it has there.
+func (d digest) added(v vocabulary, tokens []addedToken) error {
+	if _, _, err := listTokens(v, tokens); err != nil {
+		return fmt.Errorf("tokenizer.json: %w", err)
+	}
+	tokens = slices.DeleteFunc(tokens, func(t addedToken) bool { return t.Content == "" })
+	slices.SortStableFunc(tokens, func(a, b addedToken) int { return cmp.Compare(*a.ID, *b.ID) })
+	d.number(uint64(len(tokens)))
+	for _, t := range tokens {
+		d.number(uint64(*t.ID))
+		d.text(t.Content)
+		d.flags(t.SingleWord, t.LStrip, t.RStrip, t.Normalized, t.Special)
+	}
+	return nil
+}
+
+// component is of its JSON, with keys in order and without white space.
+func (d digest) component(c *component) error {
+	if c == nil {
+		d.text("")
+		return nil
+	}
+	in := json.NewDecoder(bytes.NewReader(c.raw))
+	in.UseNumber()
+	var value any
+	if err := in.Decode(&value); err != nil {
+		return c.fail(err)
+	}
+	canonical, err := json.Marshal(value)
+	if err != nil {
+		return c.fail(err)
+	}
+	d.text(string(canonical))
+	return nil
+}
