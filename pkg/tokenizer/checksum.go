@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -26,7 +27,7 @@ func Checksum(data []byte) (string, error) {
 		return "", fmt.Errorf("tokenizer.json: %w", err)
 	}
 	if f.Model == nil {
-		return "", fmt.Errorf("tokenizer.json: no model")
+		return "", errors.New("tokenizer.json: no model")
 	}
 	sum := sha256.New()
 	d := digest{bufio.NewWriter(sum)} // most of what it is given are words of a few bytes

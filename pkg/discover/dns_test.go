@@ -1,0 +1,149 @@
+package discover
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// A zone is a DNS server without sockets, so that time can be a test's.
+type zone struct {
+	mu   sync.Mutex // guards the following fields
+	ips  []string
+	srv  map[string]uint16
+	down bool
+}
+
+func (z *zone) resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe() // no packets: messages have lengths before them
+		go z.answer(there)
+		return here, nil
+	}}
+}
+
+// becomes changes what the zone says.
+func (z *zone) becomes(down bool, ips ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.down, z.ips = down, ips
+}
+
+func (z *zone) answer(conn net.Conn) {
+	defer conn.Close()
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return
+	}
+	asked := make([]byte, binary.BigEndian.Uint16(head))
+	if _, err := io.ReadFull(conn, asked); err != nil {
+		return
+	}
+	var m dnsmessage.Message
+	if m.Unpack(asked) != nil {
+		return
+	}
+	m.Response, m.Additionals = true, nil
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	q := m.Questions[0]
+	add := func(body dnsmessage.ResourceBody) {
+		m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 30}, Body: body})
+	}
+	for _, text := range z.ips {
+		switch ip := netip.MustParseAddr(text); {
+		case ip.Is4() && q.Type == dnsmessage.TypeA:
+			add(&dnsmessage.AResource{A: ip.As4()})
+		case ip.Is6() && q.Type == dnsmessage.TypeAAAA:
+			add(&dnsmessage.AAAAResource{AAAA: ip.As16()})
+		}
+	}
+	for host, port := range z.srv {
+		if q.Type == dnsmessage.TypeSRV {
+			add(&dnsmessage.SRVResource{Target: dnsmessage.MustNewName(host), Port: port})
+		}
+	}
+	if z.down {
+		m.RCode = dnsmessage.RCodeServerFailure
+	}
+	packed, err := m.Pack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...))
+}
+
+func TestNameIsResolvedAgainAndAgain(t *testing.T) {
+	// The configuration of all resolvers is made with the first question, which must not be one of a bubble.
+	_, _ = new(zone).resolver().LookupHost(t.Context(), "nobody.test.")
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{ips: []string{"10.0.0.2", "10.0.0.1", "fd00::1"}}
+		s := &Source{text: "dns:///workers.test.:8082", watch: dns{z.resolver(), "workers.test.", "8082"}.watch}
+		l := follow(t, s)
+		time.Sleep(time.Second)
+		if l.last() != "10.0.0.1:8082 10.0.0.2:8082 [fd00::1]:8082" {
+			t.Error(l.found)
+		}
+		z.becomes(false, "10.0.0.3")
+		time.Sleep(resolveEvery)
+		if l.last() != "10.0.0.3:8082" {
+			t.Error(l.found)
+		}
+		for _, down := range []bool{true, false} {
+			z.becomes(down)
+			time.Sleep(resolveEvery + 10*askTimeout)
+			if l.last() != "10.0.0.3:8082" || s.Answers() {
+				t.Error("what was found does not hold:", l.found)
+			}
+		}
+		z.becomes(false, "10.0.0.4")
+		time.Sleep(resolveEvery)
+		if l.last() != "10.0.0.4:8082" || !s.Answers() || l.logged("discovery does not answer") != 1 {
+			t.Error(l.found, l.log.String())
+		}
+	})
+}
+
+func TestServiceRecordsHavePorts(t *testing.T) {
+	z := &zone{srv: map[string]uint16{"a.test.": 1, "b.test.": 2}}
+	addrs, err := dns{z.resolver(), "_grpc._tcp.test.", ""}.resolve(t.Context())
+	if want := []string{"a.test:1", "b.test:2"}; err != nil || !slices.Equal(addrs, want) {
+		t.Error(addrs, err)
+	}
+}
+
+func TestServerOfAName(t *testing.T) {
+	asked := make(chan string, 1)
+	ln, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		b := make([]byte, 512)
+		if n, _, err := ln.ReadFrom(b); err == nil {
+			var m dnsmessage.Message
+			if m.Unpack(b[:n]) == nil {
+				asked <- m.Questions[0].Name.String()
+			}
+		}
+	}()
+	follow(t, parse(t, "dns://"+ln.LocalAddr().String()+"/workers.test.:1"))
+	select {
+	case name := <-asked:
+		if name != "workers.test." {
+			t.Error(name)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it was not asked")
+	}
+}

@@ -1,0 +1,227 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A server is an etcd of the test's own.
+type server struct {
+	addr, peer, dir string
+	cmd             *exec.Cmd
+}
+
+// serve starts an etcd, or skips the test where there is none.
+func serve(t *testing.T) *server {
+	t.Helper()
+	if _, err := exec.LookPath("etcd"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("etcd is not installed")
+	}
+	s := &server{addr: freeAddr(t), peer: freeAddr(t), dir: t.TempDir()}
+	s.start(t)
+	t.Cleanup(func() { s.kill(t) })
+	return s
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// start starts it with what its directory has.
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	s.cmd = exec.Command("etcd", "--data-dir", s.dir, "--listen-client-urls", "http://"+s.addr, "--advertise-client-urls", "http://"+s.addr,
+		"--listen-peer-urls", "http://"+s.peer, "--initial-advertise-peer-urls", "http://"+s.peer, "--initial-cluster", "default=http://"+s.peer)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "etcd listens", func() bool {
+		conn, err := net.Dial("tcp", s.addr)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+func (s *server) kill(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	_ = s.cmd.Wait()
+}
+
+func (s *server) url() string { return "etcd://" + s.addr + "/whence/test" }
+
+func eventually(t *testing.T, what string, ok func() bool) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	for ; !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > 40*time.Second {
+			t.Fatal("not in time: " + what)
+		}
+	}
+	return time.Since(begun)
+}
+
+// keep registers addr until the test ends, or the returned function is called.
+func keep(t *testing.T, s *server, addr string, l *listener) (leave func()) {
+	t.Helper()
+	r := Registration{Register: s.url(), Advertise: addr}
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		if err := r.Keep(ctx, "w", "m", nil, slog.New(slog.NewTextHandler(l, nil))); err != nil {
+			t.Error(err)
+		}
+	})
+	leave = func() {
+		cancel()
+		keeping.Wait()
+	}
+	t.Cleanup(leave)
+	return leave
+}
+
+func TestServicesComeAndGo(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	source := parse(t, s.url())
+	l, log := follow(t, source), new(listener)
+	eventually(t, "an empty list", func() bool { return l.logged("found=0") == 1 })
+	leave := keep(t, s, "a:1", log)
+	t.Log("found after", eventually(t, "it is found", func() bool { return l.last() == "a:1" }))
+	keep(t, s, "b:2", log)
+	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })
+	leave()
+	t.Log("gone after", eventually(t, "it is gone", func() bool { return l.last() == "b:2" }))
+	if log.logged("msg=registered") != 2 || log.logged("not registered") != 0 {
+		t.Error(log.log.String())
+	}
+}
+
+func TestDeadServiceGoesWithItsLease(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	granted, err := client.Grant(t.Context(), int64(leaseFor.Seconds()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{"dead:1": `{"address":"dead:1","model":"m"}`, "note": "of somebody", "bad": `{"address":"nowhere"}`} {
+		if _, err := client.Put(t.Context(), "whence/test/"+key, value, clientv3.WithLease(granted.ID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := follow(t, parse(t, s.url()))
+	eventually(t, "it is found", func() bool { return l.last() == "dead:1" })
+	if took := eventually(t, "it is gone", func() bool { return l.last() == "" }); took > 2*leaseFor {
+		t.Error(took)
+	}
+}
+
+func TestFleetOutlivesEtcd(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	source := parse(t, s.url())
+	l, log := follow(t, source), new(listener)
+	keep(t, s, "a:1", log)
+	keep(t, s, "b:2", log)
+	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })
+	s.kill(t)
+	t.Log("noticed after", eventually(t, "that is noticed", func() bool { return !source.Answers() }))
+	eventually(t, "by those that are registered, too", func() bool { return log.logged("not registered") == 2 })
+	if l.last() != "a:1 b:2" {
+		t.Error(l.all())
+	}
+	lists := len(l.all())
+	s.dir = t.TempDir() // with all it knew
+	s.start(t)
+	eventually(t, "it answers again", source.Answers)
+	eventually(t, "they are registered again", func() bool { return log.logged("msg=registered") == 4 })
+	if len(l.all()) != lists || l.logged("discovery does not answer") != 1 || l.logged("discovery answers again") != 1 {
+		t.Error(l.all(), l.logged("msg="))
+	}
+	keep(t, s, "c:3", log)
+	eventually(t, "a new one is found", func() bool { return l.last() == "a:1 b:2 c:3" })
+}
+
+func TestEtcdThatHasLostEverythingTakesNobodyAway(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	l, log := follow(t, parse(t, s.url())), new(listener)
+	keep(t, s, "a:1", log)
+	eventually(t, "it is found", func() bool { return l.last() == "a:1" })
+	s.kill(t)
+	s.dir = t.TempDir()
+	s.start(t) // before anybody has noticed
+	eventually(t, "it is registered again", func() bool { return log.logged("msg=registered") == 2 })
+	again := follow(t, parse(t, s.url()))
+	eventually(t, "and found by one who listens from then on", func() bool { return again.last() == "a:1" })
+	if got := strings.TrimSpace(strings.Join(l.all(), ",")); got != "a:1" && got != ",a:1" { // an empty list, at first
+		t.Errorf("%q", got)
+	}
+}
+
+func TestServiceThatIsGoneAfterAnOutageIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	source := parse(t, s.url())
+	l, log := follow(t, source), new(listener)
+	keep(t, s, "a:1", log)
+	leave := keep(t, s, "b:2", log)
+	eventually(t, "both are found", func() bool { return l.last() == "a:1 b:2" })
+	s.kill(t)
+	eventually(t, "that is noticed", func() bool { return !source.Answers() })
+	leave()
+	s.start(t)
+	eventually(t, "the one that has gone is forgotten", func() bool { return l.last() == "a:1" })
+}
+
+func TestRegistrationsThatAreNoneAreRefused(t *testing.T) {
+	for want, r := range map[string]Registration{
+		"--advertise is of use only with --register": {Advertise: "h:1"},
+		"does not begin with etcd://":                {Register: "dns:///x:1"},
+		"--register: there is no prefix":             {Register: "etcd://h:1"},
+		"--advertise: address nowhere":               {Register: "etcd://h:1/p", Advertise: "nowhere"},
+	} {
+		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	anywhere := Registration{Register: "etcd://h:1/p"}
+	err := anywhere.Keep(t.Context(), "w", "m", &net.TCPAddr{IP: net.IPv4zero, Port: 1}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "--register needs --advertise") {
+		t.Error(err)
+	}
+	if err := new(Registration).Keep(t.Context(), "w", "m", nil, nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,124 @@
+package discover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A Registration says of this process where it is. The zero value says nothing.
+type Registration struct {
+	Register  string // etcd://host:2379,host2:2379/prefix; "" is nowhere
+	Advertise string // host:port for others to reach this process at; "" is where it listens
+}
+
+// Flags adds the flags of r to fs.
+func (r *Registration) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&r.Register, "register", "", "`URL` of etcd under which others find this process while it lives: etcd://host:2379,host2:2379/prefix")
+	fs.StringVar(&r.Advertise, "advertise", "", "`host:port` for others to reach this process at, with --register; empty for where it listens")
+}
+
+// Validate reports what is wrong with r.
+func (r *Registration) Validate() error {
+	if r.Register == "" {
+		if r.Advertise != "" {
+			return errors.New("--advertise is of use only with --register")
+		}
+		return nil
+	}
+	if _, err := r.where(); err != nil {
+		return fmt.Errorf("--register: %w", err)
+	}
+	if r.Advertise != "" {
+		if _, _, err := net.SplitHostPort(r.Advertise); err != nil {
+			return fmt.Errorf("--advertise: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *Registration) where() (etcd, error) {
+	rest, ok := strings.CutPrefix(r.Register, "etcd://")
+	if !ok {
+		return etcd{}, fmt.Errorf("%.64q does not begin with etcd://", r.Register)
+	}
+	hosts, prefix, _ := strings.Cut(rest, "/")
+	return parseEtcd(hosts, prefix)
+}
+
+// Keep keeps an entry for a service of that name and model, which listens on addr, until ctx is done, and takes it away then.
+// When etcd was away the entry is made anew.
+func (r *Registration) Keep(ctx context.Context, name, model string, addr net.Addr, log *slog.Logger) error {
+	if r.Register == "" {
+		return nil
+	}
+	where, err := r.where()
+	if err != nil {
+		return err
+	}
+	e := entry{Addr: r.Advertise, Name: name, Model: model}
+	if e.Addr == "" {
+		if tcp, ok := addr.(*net.TCPAddr); !ok || tcp.IP.IsUnspecified() {
+			return fmt.Errorf("--register needs --advertise: nobody can reach %s from elsewhere", addr)
+		}
+		e.Addr = addr.String()
+	}
+	value, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	client, err := where.client()
+	if err != nil {
+		return err
+	}
+	defer client.Close() //nolint:errcheck // the entry is gone, or goes with its lease
+	log = log.With("registry", r.Register, "address", e.Addr)
+	for lost := false; ; {
+		err := lease(ctx, client, where.prefix+e.Addr, string(value), func() { log.Info("registered"); lost = false })
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !lost {
+			lost = true
+			log.Warn("not registered, new callers may not find this process", "err", err)
+		}
+		if !pause(ctx, retryEvery) {
+			return nil
+		}
+	}
+}
+
+// lease holds a key until ctx is done, or the lease is lost, and says when it holds it.
+func lease(ctx context.Context, client *clientv3.Client, key, value string, held func()) error {
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	granted, err := client.Grant(asking, int64(leaseFor.Seconds()))
+	if err != nil {
+		return err
+	}
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout/3)
+		defer cancel()
+		_, _ = client.Revoke(ending, granted.ID) // or it ends by itself
+	}()
+	if _, err := client.Put(asking, key, value, clientv3.WithLease(granted.ID)); err != nil {
+		return err
+	}
+	alive, err := client.KeepAlive(keeping, granted.ID)
+	if err != nil {
+		return err
+	}
+	held()
+	for range alive {
+	}
+	return errors.New("the lease has ended")
+}

@@ -1,0 +1,139 @@
+// Package discover finds the addresses of services, and goes on with what it has found while nobody answers.
+//
+// A Source is a static list, a name of DNS that is resolved again and again, or a prefix of etcd under which services
+// register themselves. A Registration is the other side of the latter: an entry that lives as long as its process.
+//
+// Deliberately absent: whether who is found there is well. Those who use an address find out better.
+package discover
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// A Target is where a service was found.
+type Target struct {
+	Addr  string // host:port
+	Model string // what it serves, if the source says so
+}
+
+// A Source says where services are.
+type Source struct {
+	text   string // as it was configured
+	static []string
+	// watch calls found with all targets, first when it knows them and then when they change, until ctx is done or the source
+	// fails, which is its error. It is called again then, with what was found last.
+	watch func(ctx context.Context, last []Target, found func([]Target)) error
+
+	unanswered atomic.Bool
+}
+
+// Forms are those of a source, for the help of flags.
+const Forms = "host:port, several with commas between them, dns:///name:port, srv:///_service._tcp.name, or etcd://host:2379,host2:2379/prefix"
+
+// Parse reads a source, which is one of Forms.
+func Parse(text string) (*Source, error) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return parseStatic(text)
+	}
+	authority, name, _ := strings.Cut(rest, "/")
+	s := &Source{text: text}
+	switch scheme {
+	case "dns":
+		host, port, err := net.SplitHostPort(name)
+		if err != nil {
+			return nil, err
+		}
+		if host == "" || port == "" {
+			return nil, fmt.Errorf("%s has no name and port, as in dns:///workers:8082", text)
+		}
+		s.watch = dns{resolver(authority), host, port}.watch
+	case "srv":
+		if name == "" {
+			return nil, fmt.Errorf("%s has no name, as in srv:///_grpc._tcp.workers", text)
+		}
+		s.watch = dns{resolver(authority), name, ""}.watch
+	case "etcd":
+		where, err := parseEtcd(authority, name)
+		if err != nil {
+			return nil, err
+		}
+		s.watch = where.watch
+	default:
+		return nil, fmt.Errorf("%.64q is no way to find a service; it may be %s", scheme+"://", Forms)
+	}
+	return s, nil
+}
+
+func parseStatic(text string) (*Source, error) {
+	s := &Source{text: text}
+	for addr := range strings.SplitSeq(text, ",") {
+		addr = strings.TrimSpace(addr)
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return nil, err
+		}
+		if slices.Contains(s.static, addr) {
+			return nil, fmt.Errorf("%s is there twice", addr)
+		}
+		s.static = append(s.static, addr)
+	}
+	return s, nil
+}
+
+// Static returns the addresses of a source that is a list; nil of others.
+func (s *Source) Static() []string { return s.static }
+
+// String returns the source as it was configured.
+func (s *Source) String() string { return s.text }
+
+// Watch tells found of all targets, first when they are known and then whenever they change, until ctx is done. While the
+// source does not answer, what it said last holds; log has a line when that begins and one when it ends.
+func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Target)) {
+	if s.static != nil {
+		found(targets(s.static))
+		<-ctx.Done()
+		return
+	}
+	log = log.With("source", s.text)
+	var last []Target
+	known := false
+	for {
+		err := s.watch(ctx, last, func(all []Target) {
+			if s.unanswered.Swap(false) {
+				log.Info("discovery answers again", "found", len(all))
+			}
+			if known && slices.Equal(all, last) {
+				return
+			}
+			known, last = true, all
+			log.Info("discovery has found services", "found", len(all))
+			found(all)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		if !s.unanswered.Swap(true) {
+			log.Warn("discovery does not answer, what it said last holds", "found", len(last), "err", err)
+		}
+		if !pause(ctx, retryEvery) {
+			return
+		}
+	}
+}
+
+// Answers reports whether the source answered when it was last asked.
+func (s *Source) Answers() bool { return !s.unanswered.Load() }
+
+func targets(addrs []string) []Target {
+	all := make([]Target, len(addrs))
+	for i, addr := range addrs {
+		all[i].Addr = addr
+	}
+	return all
+}
