@@ -123,6 +123,34 @@ func (h *Hop) Workers(count func() (healthy, known int)) (end func() error, err 
 	return asked.Unregister, nil
 }
 
+// Discovery has count asked, whenever somebody collects, how many sources of addresses do not answer. It returns how to end
+// that.
+func (h *Hop) Discovery(unanswered func() int) (end func() error, err error) {
+	if h == nil {
+		return func() error { return nil }, nil
+	}
+	hop := metric.WithAttributeSet(attribute.NewSet(h.name))
+	asked, err := h.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(h.unanswered, int64(unanswered()), hop)
+		return nil
+	}, h.unanswered)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of discovery: %w", err)
+	}
+	return asked.Unregister, nil
+}
+
+// Reloaded counts a configuration that was read while the process ran, and whether it was taken.
+func (h *Hop) Reloaded(taken bool) {
+	if h != nil {
+		result := "refused"
+		if taken {
+			result = "taken"
+		}
+		h.reloads.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("result", result)))
+	}
+}
+
 // maxModels bounds the labels that the models of a hop become; further ones are counted as other.
 const maxModels = 100
 

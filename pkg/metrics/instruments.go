@@ -15,6 +15,8 @@ const (
 	messages = "{message}"
 	requests = "{request}"
 	workers  = "{worker}"
+	sources  = "{source}"
+	reloads  = "{reload}"
 )
 
 // Buckets. Those of gen_ai.* are the ones that its conventions advise; the request's are continued to ten minutes, which
@@ -32,7 +34,7 @@ var (
 
 // instruments are what is recorded once per stream, step or collection. What is counted per message is in produce.go.
 type instruments struct {
-	endings, refused, wasted metric.Int64Counter
+	endings, refused, wasted, reloads metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -41,7 +43,7 @@ type instruments struct {
 	batch       metric.Int64Histogram
 
 	running, queued, kvUsed, kvLimit metric.Int64ObservableGauge
-	healthy, known                   metric.Int64ObservableGauge
+	healthy, known, unanswered       metric.Int64ObservableGauge
 
 	meter metric.Meter
 }
@@ -52,6 +54,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		endings: m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
 		refused: m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
 		wasted:  m.counter("whence.tokens.wasted", tokens, "Tokens that came from below and were not passed on."),
+
+		reloads: m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
 
 		duration: m.timer("gen_ai.server.request.duration", "From a stream's request to its ending.", requestBuckets),
 		first:    m.timer("gen_ai.server.time_to_first_token", "From a stream's request to the first token that is passed on.", firstBuckets),
@@ -68,7 +72,9 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		kvUsed:  m.gauge("whence.kv.used", tokens, "Token positions of KV cache that are reserved."),
 		kvLimit: m.gauge("whence.kv.limit", tokens, "Token positions of KV cache that there are."),
 		healthy: m.gauge("whence.workers.healthy", workers, "Workers that take streams."),
-		known:   m.gauge("whence.workers.known", workers, "Workers that are configured, healthy or not."),
+		known:   m.gauge("whence.workers.known", workers, "Workers that are listed or were found, healthy or not."),
+
+		unanswered: m.gauge("whence.discovery.unanswered", sources, "Sources of addresses that do not answer; what they said last holds."),
 
 		meter: meter,
 	}

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -181,8 +182,10 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	var m *metrics.Metrics
 	hop := m.Hop("h", metrics.Chat)
 	hop.Refused(streamerr.Invalid)
+	hop.Reloaded(true)
 	for _, ask := range []func() (func() error, error){
 		func() (func() error, error) { return hop.Workers(nil) },
+		func() (func() error, error) { return hop.Discovery(nil) },
 		func() (func() error, error) { return hop.Load(nil) },
 	} {
 		if end, err := ask(); err != nil || end() != nil {
@@ -309,10 +312,16 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	idle, err := m.Hop("chat-service", metrics.Chat).Workers(func() (int, int) { return 1, 2 })
+	chat := m.Hop("chat-service", metrics.Chat)
+	idle, err := chat.Workers(func() (int, int) { return 1, 2 })
 	if err != nil {
 		t.Fatal(err)
 	}
+	alone, err := chat.Discovery(func() int { return 5 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	chat.Reloaded(false)
 	h.Engine().Admitted(time.Second)
 	h.Engine().Stepped(time.Millisecond, 3, true)
 	h.Engine().Stepped(2*time.Millisecond, 4, false)
@@ -323,6 +332,8 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 		`whence_kv_limit{hop="llm-worker/0"}`:                                  4,
 		`whence_workers_healthy{hop="chat-service"}`:                           1,
 		`whence_workers_known{hop="chat-service"}`:                             2,
+		`whence_discovery_unanswered{hop="chat-service"}`:                      5,
+		`whence_config_reloads_total{hop="chat-service",result="refused"}`:     1,
 		`whence_queue_duration_seconds_sum{hop="llm-worker/0"}`:                1,
 		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="prefill"}`: 0.001,
 		`whence_step_duration_seconds_sum{hop="llm-worker/0",phase="decode"}`:  0.002,
@@ -331,7 +342,7 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 	if err := end(); err != nil {
 		t.Error(err)
 	}
-	if err := idle(); err != nil {
+	if err := errors.Join(idle(), alone()); err != nil {
 		t.Error(err)
 	}
 	wants(t, scrape(t, m), map[string]float64{`whence_kv_used{hop="llm-worker/0"}`: -1, `whence_workers_known{hop="chat-service"}`: -1})

@@ -22,6 +22,10 @@ func everything(t *testing.T) string {
 	if _, err := h.Workers(func() (int, int) { return 1, 1 }); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := h.Discovery(func() int { return 1 }); err != nil {
+		t.Fatal(err)
+	}
+	h.Reloaded(true)
 	if _, err := h.Load(func() metrics.Load { return metrics.Load{} }); err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		h.close(ctx, o, begun)
 	}()
 	record := ledger.Of(ctx)
-	timers := h.watch(ctx)
+	timers := h.Timers.watch(ctx, h.Name)
 	defer timers.end()
 	for out, err := range engine(ctx, req) {
 		if err != nil {

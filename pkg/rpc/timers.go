@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"iter"
 	"time"
 
 	"github.com/whence-dev/whence/pkg/stream"
@@ -37,7 +38,7 @@ func (t *Timers) Validate() error {
 	return nil
 }
 
-// A watch is the timers of one stream. All but the functions of its timers belong to the goroutine of Drive.
+// A watch is the timers of one stream. All but the functions of its timers belong to the goroutine that ranges over the engine.
 type watch struct {
 	hop      string
 	ctl      *stream.Control
@@ -47,12 +48,31 @@ type watch struct {
 	begun    bool        // there was a token
 }
 
-func (h *Hop) watch(ctx context.Context) *watch {
-	w := &watch{hop: h.Name, ctl: stream.ControlOf(ctx), stall: h.Timers.Stall}
+// watch begins the timers of a stream.
+func (t *Timers) watch(ctx context.Context, hop string) *watch {
+	w := &watch{hop: hop, ctl: stream.ControlOf(ctx), stall: t.Stall}
 	asked, _ := ctx.Value(deadlineKey{}).(time.Duration)
-	w.deadline = w.after(shortest(h.Timers.Deadline, asked), "deadline", "the stream has taken longer than")
-	w.next = w.after(h.Timers.FirstToken, "first-token timeout", "there was no token within")
+	w.deadline = w.after(shortest(t.Deadline, asked), "deadline", "the stream has taken longer than")
+	w.next = w.after(t.FirstToken, "first-token timeout", "there was no token within")
 	return w
+}
+
+// Bound returns next with timers of its own, beside those of the hop of that name: for one of several engines of a hop.
+func Bound[Req, In, Out any](hop string, t Timers, m *Method[Req, In, Out], next stream.Engine[Req, *Out]) stream.Engine[Req, *Out] {
+	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
+		return func(yield func(*Out, error) bool) {
+			timers := t.watch(ctx, hop)
+			defer timers.end()
+			for out, err := range next(ctx, req) {
+				if err == nil {
+					timers.item(m.Tokens(out))
+				}
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // after stops the stream after d, if d is a bound.
