@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/tokenizer"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
@@ -55,14 +57,33 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", name, err)
 	}
+	sum, err := checksum(dir)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", name, err)
+	}
 	info := e.info
 	e.model = name
 	e.info = func() *workerv1.InfoResponse {
 		i := info()
-		i.OwnedBy = owner
+		i.OwnedBy, i.ModelChecksum = owner, sum
 		return i
 	}
 	return e, nil
+}
+
+// checksum is of the tokenizer in dir, or empty: a worker can do without one, or a directory, and says then that it does not know.
+func checksum(dir fs.FS) (string, error) {
+	if dir == nil {
+		return "", nil
+	}
+	data, err := fs.ReadFile(dir, "tokenizer.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return tokenizer.Checksum(data)
 }
 
 // embedded runs the model in this process.

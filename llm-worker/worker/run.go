@@ -13,6 +13,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -32,8 +33,9 @@ type Config struct {
 	Engine     string         // Embedded, OpenAI, VLLM or SGLang; "" is Embedded
 	Upstream   openai.Options // the other two take of it what they know
 	Timers     rpc.Timers
-	Metrics    *metrics.Metrics    // nil for none
-	Traces     *streamtrace.Tracer // nil for none
+	Registered discover.Registration // for chat-services to find this one
+	Metrics    *metrics.Metrics      // nil for none
+	Traces     *streamtrace.Tracer   // nil for none
 	Grace      time.Duration
 	Stage      Stage // put around the engine by a program that builds this service in; nil is none
 }
@@ -59,6 +61,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
+	c.Registered.Flags(fs)
 	c.EngineFlags(fs)
 }
 
@@ -85,6 +88,9 @@ func (c *Config) Validate() error {
 		return errors.New("--kv-tokens and --threads must not be negative")
 	}
 	if err := c.validateEngine(); err != nil {
+		return err
+	}
+	if err := c.Registered.Validate(); err != nil {
 		return err
 	}
 	return c.Timers.Validate()
@@ -118,11 +124,18 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.Trace(c.Traces)
 	s.SetHealthy(e.ready)
 
-	// The engine outlives ctx: it stops when the streams have drained.
+	keep, err := c.Registered.Keeper(c.Name, e.model, ln.Addr(), log)
+	if err != nil {
+		return err
+	}
+	// The engine outlives ctx: it stops when the streams have drained. New ones look elsewhere as soon as ctx is done.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
+	registered, leave := context.WithCancel(ctx)
+	wg.Go(func() { keep(registered) })
 	wg.Go(func() { e.run(running, s.SetHealthy) })
 	defer wg.Wait()
 	defer stop()
+	defer leave()
 	return s.Serve(ctx, ln, c.Grace)
 }

@@ -91,13 +91,13 @@ func keep(t *testing.T, s *server, addr string, l *listener) (leave func()) {
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
+	hold, err := r.Keeper("w", "m", nil, slog.New(slog.NewTextHandler(l, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var keeping sync.WaitGroup
-	keeping.Go(func() {
-		if err := r.Keep(ctx, "w", "m", nil, slog.New(slog.NewTextHandler(l, nil))); err != nil {
-			t.Error(err)
-		}
-	})
+	keeping.Go(func() { hold(ctx) })
 	leave = func() {
 		cancel()
 		keeping.Wait()
@@ -217,11 +217,12 @@ func TestRegistrationsThatAreNoneAreRefused(t *testing.T) {
 		}
 	}
 	anywhere := Registration{Register: "etcd://h:1/p"}
-	err := anywhere.Keep(t.Context(), "w", "m", &net.TCPAddr{IP: net.IPv4zero, Port: 1}, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "--register needs --advertise") {
+	if _, err := anywhere.Keeper("w", "m", &net.TCPAddr{IP: net.IPv4zero, Port: 1}, nil); err == nil || !strings.Contains(err.Error(), "--register needs --advertise") {
 		t.Error(err)
 	}
-	if err := new(Registration).Keep(t.Context(), "w", "m", nil, nil); err != nil {
+	if keep, err := new(Registration).Keeper("w", "m", nil, nil); err != nil {
 		t.Error(err)
+	} else {
+		keep(t.Context())
 	}
 }

@@ -53,46 +53,48 @@ func (r *Registration) where() (etcd, error) {
 	return parseEtcd(hosts, prefix)
 }
 
-// Keep keeps an entry for a service of that name and model, which listens on addr, until ctx is done, and takes it away then.
-// When etcd was away the entry is made anew.
-func (r *Registration) Keep(ctx context.Context, name, model string, addr net.Addr, log *slog.Logger) error {
+// Keeper returns what keeps an entry for a service of that name and model, which listens on addr, until ctx is done, and takes it
+// away then. When etcd was away the entry is made anew.
+func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logger) (keep func(context.Context), err error) {
 	if r.Register == "" {
-		return nil
+		return func(context.Context) {}, nil
 	}
 	where, err := r.where()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e := entry{Addr: r.Advertise, Name: name, Model: model}
 	if e.Addr == "" {
 		if tcp, ok := addr.(*net.TCPAddr); !ok || tcp.IP.IsUnspecified() {
-			return fmt.Errorf("--register needs --advertise: nobody can reach %s from elsewhere", addr)
+			return nil, fmt.Errorf("--register needs --advertise: nobody can reach %s from elsewhere", addr)
 		}
 		e.Addr = addr.String()
 	}
 	value, err := json.Marshal(e)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, err := where.client()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer client.Close() //nolint:errcheck // the entry is gone, or goes with its lease
 	log = log.With("registry", r.Register, "address", e.Addr)
-	for lost := false; ; {
-		err := lease(ctx, client, where.prefix+e.Addr, string(value), func() { log.Info("registered"); lost = false })
-		if ctx.Err() != nil {
-			return nil
+	return func(ctx context.Context) {
+		defer client.Close() //nolint:errcheck // the entry is gone, or goes with its lease
+		for lost := false; ; {
+			err := lease(ctx, client, where.prefix+e.Addr, string(value), func() { log.Info("registered"); lost = false })
+			if ctx.Err() != nil {
+				return
+			}
+			if !lost {
+				lost = true
+				log.Warn("not registered, new callers may not find this process", "err", err)
+			}
+			if !pause(ctx, retryEvery) {
+				return
+			}
 		}
-		if !lost {
-			lost = true
-			log.Warn("not registered, new callers may not find this process", "err", err)
-		}
-		if !pause(ctx, retryEvery) {
-			return nil
-		}
-	}
+	}, nil
 }
 
 // lease holds a key until ctx is done, or the lease is lost, and says when it holds it.
