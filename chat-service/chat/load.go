@@ -32,9 +32,13 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
+	sum, err := tokenizer.Checksum(b)
+	if err != nil {
+		return nil, err
+	}
 	tmpl, err := prompt.Load(fsys)
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	return &Model{Name: name, OwnedBy: ownedBy, ContextLength: config.ContextLength, Tokenizer: tok, Render: tmpl.Render}, nil
+	return &Model{Name: name, OwnedBy: ownedBy, ContextLength: config.ContextLength, Tokenizer: tok, Checksum: sum, Render: tmpl.Render}, nil
 }

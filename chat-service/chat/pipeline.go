@@ -11,9 +11,12 @@ import (
 	"iter"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/whence-dev/whence/chat-service/detoken"
 	"github.com/whence-dev/whence/chat-service/prompt"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -32,7 +35,27 @@ type Model struct {
 	OwnedBy       string
 	ContextLength int // tokens of prompt and answer together
 	Tokenizer     *tokenizer.Tokenizer
+	Checksum      string // of the tokenizer, as tokenizer.Checksum has it
 	Render        prompt.Renderer
+	EOS           []uint32 // tokens that end an answer, beside those that the worker knows
+
+	// WorkerContext returns how many tokens the context of a worker holds now, 0 if that is not known; nil for ContextLength.
+	WorkerContext func() int
+}
+
+// Context returns how many tokens a prompt and its answer may have together now.
+func (m *Model) Context() int {
+	if worker := m.workerContext(); worker > 0 {
+		return min(worker, m.ContextLength)
+	}
+	return m.ContextLength
+}
+
+func (m *Model) workerContext() int {
+	if m.WorkerContext == nil {
+		return 0
+	}
+	return m.WorkerContext()
 }
 
 // New returns the pipeline for m over worker.
@@ -84,17 +107,38 @@ func tokenise(m *Model, next TokenEngine) stream.Engine[rendered, *workerv1.Gene
 	return func(ctx context.Context, r rendered) iter.Seq2[*workerv1.GenerateResponse, error] {
 		// The template has written the tokens that begin a text, so the tokenizer must not add them again.
 		ids := m.Tokenizer.Encode(r.text, false)
-		asked := int(r.req.GetSampling().GetMaxTokens())
+		asked, length := int(r.req.GetSampling().GetMaxTokens()), m.Context()
 		switch {
-		case len(ids) >= m.ContextLength:
+		case len(ids) >= length:
 			return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("messages",
-				"the messages are %d tokens long; %s has a context of %d tokens, for messages and answer together", len(ids), m.Name, m.ContextLength))
-		case asked > m.ContextLength-len(ids):
+				"the messages are %d tokens long; %s has a context of %d tokens, for messages and answer together", len(ids), m.Name, length))
+		case asked > length-len(ids):
 			return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("sampling.max_tokens",
-				"the messages are %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", len(ids), asked, m.Name, m.ContextLength))
+				"the messages are %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", len(ids), asked, m.Name, length))
 		}
 		return next(ctx, &workerv1.TokenRequest{
-			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: ids, Sampling: r.req.GetSampling(), Claim: r.req.GetClaim(),
+			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: ids, Sampling: sampling(m, r.req.GetSampling(), length-len(ids)),
+			Claim: r.req.GetClaim(),
 		})
 	}
+}
+
+// sampling is as it was asked, with the ends that the worker does not know: the model's tokens, and a context that is shorter
+// than its own.
+func sampling(m *Model, asked *streamv1.Sampling, room int) *streamv1.Sampling {
+	shorter := m.workerContext() > m.ContextLength && (asked == nil || asked.MaxTokens == nil)
+	ends := len(m.EOS) > 0 && !asked.GetIgnoreEos()
+	if !shorter && !ends {
+		return asked
+	}
+	if asked = proto.CloneOf(asked); asked == nil {
+		asked = &streamv1.Sampling{}
+	}
+	if shorter {
+		asked.MaxTokens = new(uint32(room))
+	}
+	if ends {
+		asked.StopTokenIds = append(asked.StopTokenIds, m.EOS...)
+	}
+	return asked
 }

@@ -239,7 +239,7 @@ func TestWorkerThatComesBackUnderAnotherNameIsANewOne(t *testing.T) {
 	a.other.Store(info("w/7"))
 	w.suspect()
 	eventually(t, "it is known by its new name", func() bool { return w.Name() == "w/7" && w.trust.holds() })
-	if log.count("worker is healthy") != 2 || log.count("worker=w/7") != 1 {
+	if log.count("worker is healthy") != 2 || log.count(`"worker is healthy" worker=w/7`) != 1 {
 		t.Error(log.text.String())
 	}
 	b := serve(t, &fake{name: "w/0"}, "")

@@ -67,6 +67,9 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	case info != nil && was.GetInstance() != info.GetInstance(): // it was away, or another one has come in its place meanwhile
 		w.trust.renew()
 		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
+		if info.GetModelChecksum() == "" {
+			w.log.Warn("worker does not say which tokenizer it has, and is taken at its word", "worker", info.GetInstance(), "target", w.target)
+		}
 		changed()
 	case info != nil:
 		w.trust.answered()

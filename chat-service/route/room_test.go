@@ -9,7 +9,7 @@ import (
 func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
 	p := poolOf(t, Options{}, &fake{name: "w/0"}, &fake{name: "w/1"}, &fake{name: "w/2"})
 	set := func(i int, places uint32, others int64) {
-		w := p.workers[i]
+		w := p.members()[i]
 		said := info(w.Name())
 		said.Load = &workerv1.Load{MaxRunning: places}
 		w.info.Store(said)
@@ -17,7 +17,7 @@ func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
 	}
 	set(0, 8, 3)
 	set(1, 4, 6) // one that waits there is not ours to count
-	p.workers[2].info.Store(nil)
+	p.members()[2].info.Store(nil)
 	if got := p.Room(); got != 5 {
 		t.Errorf("%d, want 5", got)
 	}
@@ -25,7 +25,7 @@ func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
 	if got := p.Room(); got >= 0 {
 		t.Errorf("%d, although one does not say", got)
 	}
-	for _, w := range p.workers {
+	for _, w := range p.members() {
 		w.info.Store(nil)
 	}
 	if got := p.Room(); got >= 0 {

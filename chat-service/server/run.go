@@ -7,32 +7,30 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/admit"
+	"google.golang.org/grpc/health"
+
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/models"
 	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // A Config says what chat-service does. The zero value serves the embedded model from a worker at DefaultWorker.
 type Config struct {
 	Name       string // in paths and logs
-	Worker     string // host:port of each llm-worker, with commas between them
+	Worker     string // where llm-workers are, as discover.Parse reads it
 	Policy     string // which of them gets a stream; "" is route.LeastLoadedPolicy
 	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
 	ModelName  string // what requests call the model; "" is the worker's name for it
+	Models     string // file with the cards of several models, instead of Model and ModelName; see models.File
 	MaxStreams int    // live streams at most; further ones are OVERLOADED
 	Migrations int    // how often a stream may go on with another worker
 	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
@@ -69,7 +67,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.S
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
-	fs.StringVar(&c.Worker, "worker", DefaultWorker, "`host:port` of the llm-worker; with commas between them of several")
+	fs.StringVar(&c.Worker, "worker", DefaultWorker, "where llm-workers are: "+discover.Forms)
 	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin or power-of-two")
 	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
 	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
@@ -80,6 +78,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
 	c.ModelFlags(fs)
+	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; what cards leave out is as the other flags say")
 }
 
 // ModelFlags adds only the flags that say which model is served.
@@ -93,42 +92,20 @@ func (c *Config) Validate() error {
 	if c.MaxStreams < 1 {
 		return fmt.Errorf("--max-streams is %d; it must be at least 1", c.MaxStreams)
 	}
-	if c.Migrations < 0 || c.MigrateAfter < 0 {
-		return errors.New("--migrations and --migrate-after must not be negative")
+	if c.Models != "" && (c.Model != "" || c.ModelName != "") {
+		return errors.New("--models has the names and directories of all models: --model and --model-name are of no use beside it")
 	}
-	if c.QueueStreams < 0 || c.QueueStreams > 0 && c.QueueTokens < 1 {
-		return errors.New("--queue-streams must not be negative, and --queue-tokens must be at least 1")
-	}
-	if _, err := route.NewPolicy(c.Policy); err != nil {
-		return fmt.Errorf("--policy: %w", err)
-	}
-	workers, err := c.workers()
-	if err != nil {
-		return fmt.Errorf("--worker: %w", err)
-	}
-	// A lone worker is never left, so its streams may have any timers.
-	if len(workers) > 1 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {
-		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
-	}
-	return c.Timers.Validate()
+	card := c.card()
+	return card.Validate()
 }
 
-// workers returns the addresses of the workers.
-func (c *Config) workers() ([]string, error) {
-	all := strings.Split(c.Worker, ",")
-	if len(all) > route.MaxWorkers {
-		return nil, fmt.Errorf("there are %d workers; %d are the most", len(all), route.MaxWorkers)
+// card is the one model of a configuration without a file of cards, and what such a file leaves out.
+func (c *Config) card() models.Card {
+	return models.Card{
+		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy,
+		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, Timers: c.Timers,
+		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens,
 	}
-	for i, worker := range all {
-		all[i] = strings.TrimSpace(worker)
-		if _, _, err := net.SplitHostPort(all[i]); err != nil {
-			return nil, err
-		}
-		if slices.Contains(all[:i], all[i]) {
-			return nil, fmt.Errorf("%s is there twice", all[i])
-		}
-	}
-	return all, nil
 }
 
 // Run serves on ln until ctx is done and the streams have drained.
@@ -136,96 +113,62 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	model, err := loadModel(c)
+	// The timers are the models'.
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	health := health.NewServer()
+	registry := models.New(c.Name, log, func(healthy bool) { rpc.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
+	registry.Admitted = hop.Metrics.Admitted
+	defer registry.Close()
+	follow, err := load(c, registry, hop)
 	if err != nil {
 		return err
 	}
-	pool, err := dial(c, model, log)
+	ends, err := measure(hop.Metrics, registry)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
-	unwatch, err := hop.Metrics.Workers(pool.Count)
-	if err != nil {
-		return err
+	defer ends()
+	answer := chat.Engine(registry.Generate)
+	if c.Stage != nil {
+		answer = c.Stage(answer)
 	}
-	defer unwatch() //nolint:errcheck // only a second call could fail
+
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	wg.Go(func() { follow(following) })
 	defer wg.Wait()
 	defer stop()
-	workers := pool.Generate
-	if c.QueueStreams > 0 {
-		queue := admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: hop.Metrics.Admitted})
-		unqueue, err := hop.Metrics.Queue(queue.Load)
-		if err != nil {
-			return err
-		}
-		defer unqueue() //nolint:errcheck // only a second call could fail
-		wg.Go(func() { queue.Run(watching) })
-		workers = queue.Stage(workers)
-	}
-	engine := chat.New(model, workers)
-	if c.Stage != nil {
-		engine = c.Stage(engine)
-	}
-	s := New(hop, model, engine, pool)
-	wg.Go(func() { pool.Watch(watching, s.SetHealthy) })
-	return s.Serve(ctx, ln, c.Grace)
+	return New(hop, registry, health, answer).Serve(ctx, ln, c.Grace)
 }
 
-// dial returns the workers that fit the model.
-func dial(c Config, model *chat.Model, log *slog.Logger) (*route.Pool, error) {
-	policy, err := route.NewPolicy(c.Policy)
+// load makes the models of registry those of c. It returns what follows their file, if there is one.
+func load(c Config, registry *models.Registry, hop *rpc.Hop) (follow func(context.Context), err error) {
+	if c.Models == "" {
+		return func(context.Context) {}, registry.Set([]models.Card{c.card()})
+	}
+	file := &models.File{Path: c.Models, Defaults: c.card()}
+	return func(ctx context.Context) { file.Follow(ctx, registry, hop.Metrics.Reloaded) }, file.Load(registry)
+}
+
+// measure has the metrics show what registry knows, until ends is called.
+func measure(hop *metrics.Hop, registry *models.Registry) (ends func(), err error) {
+	workers, err := hop.Workers(registry.Count)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := c.workers()
+	sources, err := hop.Discovery(registry.Unanswered)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, workers())
 	}
-	pool := route.New(route.Options{
-		Self: c.Name, Policy: policy, Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
-		Check: func(info *workerv1.InfoResponse) error { return fits(model, info) }, Log: log,
-	})
-	return pool, pool.Set(workers...)
+	queue, err := hop.Queue(registry.Queue)
+	if err != nil {
+		return nil, errors.Join(err, workers(), sources())
+	}
+	return func() { _, _, _ = workers(), sources(), queue() }, nil // only a second call could fail
 }
 
-// ModelID returns what requests call the model.
+// ModelID returns what requests call the model, where there is no file of several.
 func (c *Config) ModelID() string {
-	switch {
-	case c.ModelName != "":
-		return c.ModelName
-	case c.Model != "":
-		return filepath.Base(c.Model)
-	default:
-		return whencetiny.Name
-	}
-}
-
-func loadModel(c Config) (*chat.Model, error) {
-	dir := whencetiny.FS()
-	name, owner := c.ModelID(), whencetiny.Owner
-	if c.Model != "" {
-		dir, owner = os.DirFS(c.Model), ""
-	}
-	model, err := chat.Load(dir, name, owner)
-	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", name, err)
-	}
-	return model, nil
-}
-
-// fits reports why a worker cannot serve the model: token ids must mean the same on both sides.
-func fits(model *chat.Model, info *workerv1.InfoResponse) error {
-	switch {
-	case info.GetModel() != model.Name:
-		return fmt.Errorf("%s serves the model %q, not %q", info.GetInstance(), info.GetModel(), model.Name)
-	case int(info.GetVocabSize()) < model.Tokenizer.VocabSize():
-		return fmt.Errorf("%s has a vocabulary of %d, the tokenizer one of %d", info.GetInstance(), info.GetVocabSize(), model.Tokenizer.VocabSize())
-	case int(info.GetContextLength()) < model.ContextLength:
-		return fmt.Errorf("%s has a context of %d tokens, config.json says %d", info.GetInstance(), info.GetContextLength(), model.ContextLength)
-	}
-	return nil
+	card := c.card()
+	return card.ID()
 }

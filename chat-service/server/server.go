@@ -3,7 +3,6 @@ package server
 
 import (
 	"context"
-	"iter"
 	"net"
 	"strings"
 	"time"
@@ -14,12 +13,11 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/whence-dev/whence/chat-service/chat"
-	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/chat-service/models"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
-	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -27,24 +25,14 @@ import (
 type Server struct {
 	chatv1.UnimplementedChatServer
 	hop    *rpc.Hop
-	model  *chat.Model
-	engine chat.Engine
-	begun  time.Time
+	models *models.Registry
+	answer chat.Engine
 	health *health.Server
-	pool   *route.Pool
 }
 
-// New returns a server of one model, whose pipeline is engine, down to the workers of pool. It is not healthy until
-// SetHealthy says so.
-func New(hop *rpc.Hop, model *chat.Model, engine chat.Engine, pool *route.Pool) *Server {
-	s := &Server{hop: hop, model: model, engine: engine, pool: pool, begun: time.Now(), health: health.NewServer()}
-	s.SetHealthy(false)
-	return s
-}
-
-// SetHealthy says whether requests can be answered.
-func (s *Server) SetHealthy(healthy bool) {
-	rpc.SetHealthy(s.health, chatv1.Chat_ServiceDesc.ServiceName, healthy)
+// New returns a server of the models of registry, whose streams answer answers. health says whether requests can be answered.
+func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Engine) *Server {
+	return &Server{hop: hop, models: registry, answer: answer, health: health}
 }
 
 // Generate implements chatv1.ChatServer.
@@ -76,35 +64,19 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	return resp, nil
 }
 
-// answer finds the model's pipeline.
-func (s *Server) answer(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	switch req.GetModel() {
-	case s.model.Name:
-		return s.engine(ctx, req)
-	case "":
-		return stream.Fail[*chatv1.GenerateResponse](streamerr.InvalidParam("model", "model is missing; there is %q", s.model.Name))
-	default:
-		e := streamerr.New(streamerr.NotFound, "the model %.128q does not exist; there is %q", req.GetModel(), s.model.Name)
-		e.Param = "model"
-		return stream.Fail[*chatv1.GenerateResponse](e)
-	}
-}
-
 // Models implements chatv1.ChatServer.
 func (s *Server) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
-	return &chatv1.ModelsResponse{Models: []*chatv1.Model{{
-		Id: s.model.Name, OwnedBy: s.model.OwnedBy, Created: s.begun.Unix(), ContextLength: uint32(s.model.ContextLength),
-	}}}, nil
+	return &chatv1.ModelsResponse{Models: s.models.Models()}, nil
 }
 
 // Workers implements chatv1.ChatServer.
 func (s *Server) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.WorkersResponse, error) {
-	return &chatv1.WorkersResponse{Workers: s.pool.Workers()}, nil
+	return &chatv1.WorkersResponse{Workers: s.models.Workers()}, nil
 }
 
 // below tells what the workers know of a stream.
 func (s *Server) below(ctx context.Context, id string) []*streamv1.Record {
-	return s.pool.Why(ctx, id, s.hop.Ledger.Get(id))
+	return s.models.Why(ctx, id, s.hop.Ledger.Get(id))
 }
 
 // Stop implements chatv1.ChatServer.

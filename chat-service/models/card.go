@@ -1,0 +1,117 @@
+// Package models is the models that chat-service serves, each as its card says: its files, its names, and where its workers
+// are. Cards are replaced while streams run: a new Set takes effect as a whole or not at all, a model that stays keeps its
+// workers, and one that is gone takes no new streams and finishes those it has.
+package models
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+	"unicode/utf8"
+
+	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// A Card says how one model is served.
+type Card struct {
+	Name      string   // what requests and workers call it; "" is the directory's name
+	Aliases   []string // what requests may call it, too
+	Directory string   // Hugging Face directory with tokenizer and template; "" is the embedded model
+	Template  string   // file with a chat template; "" is the directory's
+	Context   int      // tokens of prompt and answer together; 0 is as config.json says
+	EOS       []uint32 // tokens that end an answer, beside those that workers know
+	Workers   string   // a list or a discover.Source
+	Policy    string   // which of them gets a stream; "" is route.LeastLoadedPolicy
+
+	Migrations   int           // how often a stream may go on with another worker
+	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
+	QueueStreams int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
+	QueueTokens  int           // how many tokens their prompts may have together
+	Timers       rpc.Timers
+}
+
+// maxName bounds names, which stand in messages.
+const maxName = 128
+
+// ID returns what requests and workers call the model.
+func (c *Card) ID() string {
+	switch {
+	case c.Name != "":
+		return c.Name
+	case c.Directory != "":
+		return filepath.Base(c.Directory)
+	default:
+		return whencetiny.Name
+	}
+}
+
+// Validate reports what is wrong with c, by the names of flags.
+func (c *Card) Validate() error {
+	for _, name := range append([]string{c.ID()}, c.Aliases...) {
+		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+			return fmt.Errorf("the name %.64q must be UTF-8 of 1 to %d bytes", name, maxName)
+		}
+	}
+	if c.Context < 0 {
+		return fmt.Errorf("context is %d; it must not be negative", c.Context)
+	}
+	if c.Migrations < 0 || c.MigrateAfter < 0 {
+		return errors.New("--migrations and --migrate-after must not be negative")
+	}
+	if c.QueueStreams < 0 || c.QueueStreams > 0 && c.QueueTokens < 1 {
+		return errors.New("--queue-streams must not be negative, and --queue-tokens must be at least 1")
+	}
+	if _, err := route.NewPolicy(c.Policy); err != nil {
+		return fmt.Errorf("--policy: %w", err)
+	}
+	source, err := discover.Parse(c.Workers)
+	if err != nil {
+		return fmt.Errorf("--worker: %w", err)
+	}
+	if n := len(source.Static()); n > route.MaxWorkers {
+		return fmt.Errorf("--worker: there are %d workers; %d are the most", n, route.MaxWorkers)
+	}
+	// A lone worker is never left, so its streams may have any timers.
+	if len(source.Static()) != 1 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {
+		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
+	}
+	return c.Timers.Validate()
+}
+
+// files returns the model's directory, with the card's template in place of its own, and who made the model.
+func (c *Card) files() (dir fs.FS, owner string, err error) {
+	dir, owner = whencetiny.FS(), whencetiny.Owner
+	if c.Directory != "" {
+		dir, owner = os.DirFS(c.Directory), ""
+	}
+	if c.Template == "" {
+		return dir, owner, nil
+	}
+	template, err := os.ReadFile(c.Template)
+	if err != nil {
+		return nil, "", err
+	}
+	return templated{dir, template}, owner, nil
+}
+
+// A templated directory has another chat template.
+type templated struct {
+	fs.FS
+	template []byte
+}
+
+const templateFile = "chat_template.jinja"
+
+// ReadFile implements fs.ReadFileFS.
+func (t templated) ReadFile(name string) ([]byte, error) {
+	if name == templateFile {
+		return t.template, nil
+	}
+	return fs.ReadFile(t.FS, name)
+}

@@ -1,0 +1,230 @@
+package models
+
+import (
+	"context"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// patience bounds every wait.
+const patience = 20 * time.Second
+
+// A worker says the same token again and again, one each millisecond, up to max_tokens.
+type worker struct {
+	workerv1.UnimplementedWorkerServer
+	info workerv1.InfoResponse
+	hop  rpc.Hop
+	addr string
+
+	mu    sync.Mutex // guards the following fields
+	asked []*workerv1.TokenRequest
+}
+
+func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	return &w.info, nil
+}
+
+func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	return rpc.Serve(&w.hop, st, rpc.Worker, w.generate)
+}
+
+func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	w.mu.Lock()
+	w.asked = append(w.asked, req)
+	w.mu.Unlock()
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{Model: w.info.GetModel()}}}, nil) {
+			return
+		}
+		for range req.GetSampling().GetMaxTokens() {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-stream.Stopping(ctx):
+				yield(nil, stream.Cause(ctx))
+				return
+			}
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{100}}}}, nil) {
+				return
+			}
+		}
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{w.hop.Name}}}}, nil)
+	}
+}
+
+// last returns the last request.
+func (w *worker) last() *workerv1.TokenRequest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked[len(w.asked)-1]
+}
+
+// work serves a worker of a model until the test ends. change says what is special about it.
+func work(t *testing.T, name, model string, change func(*workerv1.InfoResponse)) *worker {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{addr: ln.Addr().String()}
+	w.info.Instance, w.info.Model, w.info.VocabSize, w.info.ContextLength, w.info.Continues = name, model, 1<<20, 2048, true
+	w.info.Capabilities = &workerv1.Capabilities{Sampling: []string{"seed", "temperature"}}
+	if change != nil {
+		change(&w.info)
+	}
+	w.hop.Name, w.hop.Log = name, slog.New(slog.DiscardHandler)
+	srv := grpc.NewServer()
+	workerv1.RegisterWorkerServer(srv, w)
+	rpc.RegisterStreams(srv, &w.hop, nil)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(ln) })
+	t.Cleanup(func() {
+		srv.Stop()
+		serving.Wait()
+	})
+	return w
+}
+
+// A journal is a log that can be read meanwhile, and says whether the registry is healthy.
+type journal struct {
+	mu      sync.Mutex
+	text    strings.Builder
+	healthy bool
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) logged(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.text.String(), text)
+}
+
+func (j *journal) saysHealthy() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.healthy
+}
+
+// open returns a registry, closed with the test.
+func open(t *testing.T) (*Registry, *journal) {
+	t.Helper()
+	j := new(journal)
+	r := New("chat", slog.New(slog.NewTextHandler(j, nil)), func(healthy bool) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.healthy = healthy
+	})
+	t.Cleanup(r.Close)
+	return r, j
+}
+
+// card is a model of the embedded files.
+func card(name string, workers ...*worker) Card {
+	var addrs []string
+	for _, w := range workers {
+		addrs = append(addrs, w.addr)
+	}
+	return Card{Name: name, Workers: strings.Join(addrs, ","), Timers: rpc.Timers{Stall: time.Minute}}
+}
+
+func set(t *testing.T, r *Registry, cards ...Card) {
+	t.Helper()
+	if err := r.Set(cards); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// healthy awaits that so many workers are.
+func healthy(t *testing.T, r *Registry, n int) {
+	t.Helper()
+	eventually(t, "workers are healthy", func() bool { h, _ := r.Count(); return h == n })
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !ok(); <-tick.C {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// ask reads a stream of so many tokens. at is called with how many have come.
+func ask(t *testing.T, r *Registry, model string, tokens uint32, at func(int)) (got int, err error) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	req := &chatv1.ChatRequest{Model: model, StreamId: stream.NewID(), Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}, Sampling: &streamv1.Sampling{MaxTokens: &tokens}}
+	for out, err := range r.Generate(ctx, req) {
+		if err != nil {
+			return got, err
+		}
+		if d := out.GetDelta(); d != nil {
+			got += int(d.GetTokens())
+			if at != nil {
+				at(got)
+			}
+		}
+	}
+	return got, nil
+}
+
+// directory returns a copy of the embedded model, without its weights.
+func directory(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "copy")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json"} {
+		b, err := fs.ReadFile(whencetiny.FS(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), string(b))
+	}
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tinySum(t *testing.T) string {
+	t.Helper()
+	b, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := tokenizer.Checksum(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}

@@ -1,0 +1,146 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+const (
+	// maxFile bounds a file of cards, in bytes.
+	maxFile = 1 << 20
+	// maxModels bounds how many there are.
+	maxModels = 64
+)
+
+// A fileCard is a card as it stands in a file. What is left out is as the flags say.
+type fileCard struct {
+	Name         string         `yaml:"name"`
+	Aliases      []string       `yaml:"aliases"`
+	Directory    string         `yaml:"directory"`
+	Template     string         `yaml:"template"`
+	Context      int            `yaml:"context"`
+	EOS          []uint32       `yaml:"eos"`
+	Workers      addresses      `yaml:"workers"`
+	Policy       string         `yaml:"policy"`
+	Migrations   *int           `yaml:"migrations"`
+	MigrateAfter *time.Duration `yaml:"migrate-after"`
+	QueueStreams *int           `yaml:"queue-streams"`
+	QueueTokens  *int           `yaml:"queue-tokens"`
+	Deadline     *time.Duration `yaml:"deadline"`
+	FirstToken   *time.Duration `yaml:"first-token-timeout"`
+	Stall        *time.Duration `yaml:"stall-timeout"`
+}
+
+// addresses are a list, or one text, of which a list is one with commas.
+type addresses string
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (a *addresses) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind != yaml.SequenceNode {
+		return node.Decode((*string)(a))
+	}
+	var list []string
+	if err := node.Decode(&list); err != nil {
+		return err
+	}
+	*a = addresses(strings.Join(list, ","))
+	return nil
+}
+
+// read returns the text of a file of cards.
+func read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s has %d bytes; %d are the most", path, info.Size(), maxFile)
+	}
+	return os.ReadFile(path)
+}
+
+// parse reads the cards of a file at path. Paths in it are relative to its directory. defaults has what cards leave out.
+func parse(text []byte, path string, defaults Card) ([]Card, error) {
+	var file struct {
+		Models []fileCard `yaml:"models"`
+	}
+	in := yaml.NewDecoder(strings.NewReader(string(text)))
+	in.KnownFields(true) // a key that is misspelt is not a key that is left out
+	if err := in.Decode(&file); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	dir := filepath.Dir(path)
+	var cards []Card
+	for i := range file.Models {
+		card := file.Models[i].card(dir, defaults)
+		if err := card.Validate(); err != nil {
+			return nil, fmt.Errorf("%s: model %.64q: %s", path, card.ID(), keys.Replace(err.Error()))
+		}
+		cards = append(cards, card)
+	}
+	if err := check(cards); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return cards, nil
+}
+
+// keys are what a file calls the flags of which Validate speaks.
+var keys = strings.NewReplacer("--worker", "workers", "--", "")
+
+func (f *fileCard) card(dir string, c Card) Card {
+	c.Name, c.Aliases, c.Context, c.EOS = f.Name, f.Aliases, f.Context, f.EOS
+	c.Directory, c.Template = within(dir, f.Directory), within(dir, f.Template)
+	if f.Workers != "" {
+		c.Workers = string(f.Workers)
+	}
+	if f.Policy != "" {
+		c.Policy = f.Policy
+	}
+	replace(&c.Migrations, f.Migrations)
+	replace(&c.MigrateAfter, f.MigrateAfter)
+	replace(&c.QueueStreams, f.QueueStreams)
+	replace(&c.QueueTokens, f.QueueTokens)
+	replace(&c.Timers.Deadline, f.Deadline)
+	replace(&c.Timers.FirstToken, f.FirstToken)
+	replace(&c.Timers.Stall, f.Stall)
+	return c
+}
+
+func replace[T any](value, by *T) {
+	if by != nil {
+		*value = *by
+	}
+}
+
+func within(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// check reports what is wrong with cards that are served together.
+func check(cards []Card) error {
+	if len(cards) == 0 {
+		return errors.New("there are no models")
+	}
+	if len(cards) > maxModels {
+		return fmt.Errorf("there are %d models; %d are the most", len(cards), maxModels)
+	}
+	taken := map[string]bool{}
+	for i := range cards {
+		for _, name := range append([]string{cards[i].ID()}, cards[i].Aliases...) {
+			if taken[name] {
+				return fmt.Errorf("two models, or a model twice, have the name %q", name)
+			}
+			taken[name] = true
+		}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package models
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/rpc"
+)
+
+var defaults = Card{Workers: "d:1", Policy: "round-robin", Migrations: 3, MigrateAfter: 10 * time.Second, Timers: rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second}}
+
+func TestCardsSayWhatTheFlagsDoNot(t *testing.T) {
+	cards, err := parse([]byte(`
+models:
+  - name: all
+    aliases: [gpt-4o, default]
+    directory: llama
+    template: /templates/t.jinja
+    context: 8192
+    eos: [1, 2]
+    workers: [a:1, b:2]
+    policy: least-loaded
+    migrations: 0
+    migrate-after: 2s
+    deadline: 5m
+    first-token-timeout: 1m
+    stall-timeout: 20s
+  - directory: /models/qwen
+  - workers: etcd://e:2379/whence/workers
+`), "/etc/whence/models.yaml", defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := Card{
+		Name: "all", Aliases: []string{"gpt-4o", "default"}, Directory: "/etc/whence/llama", Template: "/templates/t.jinja", Context: 8192, EOS: []uint32{1, 2},
+		Workers: "a:1,b:2", Policy: "least-loaded", MigrateAfter: 2 * time.Second,
+		Timers: rpc.Timers{Deadline: 5 * time.Minute, FirstToken: time.Minute, Stall: 20 * time.Second},
+	}
+	qwen, tiny := defaults, defaults
+	qwen.Directory, tiny.Workers = "/models/qwen", "etcd://e:2379/whence/workers"
+	for i, want := range []Card{all, qwen, tiny} {
+		if got, want := fmt.Sprintf("%+v", cards[i]), fmt.Sprintf("%+v", want); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	if cards[1].ID() != "qwen" || cards[2].ID() != "whence-tiny" {
+		t.Error(cards)
+	}
+}
+
+func TestFilesThatAreWrongAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                            "EOF",
+		"models: []":                                  "there are no models",
+		"models: 7":                                   "cannot unmarshal",
+		"model: []":                                   "field model not found",
+		"models: [{nom: x}]":                          "field nom not found",
+		"models: [{context: -1}]":                     "must not be negative",
+		"models: [{migrate-after: soon}]":             "cannot unmarshal",
+		"models: [{migrate-after: 1m}]":               "", // a lone worker is never left
+		"models: [{policy: best}]":                    `model "whence-tiny": policy: there is no policy "best"`,
+		"models: [{workers: h}]":                      "workers: address h: missing port",
+		"models: [{workers: [{}]}]":                   "cannot unmarshal",
+		"models: [{}, {}]":                            `have the name "whence-tiny"`,
+		"models: [{aliases: ['']}]":                   "must be UTF-8 of 1 to 128 bytes",
+		"models: [{stall-timeout: -1s}]":              "stall-timeout must not be negative",
+		"models: [" + strings.Repeat("{},", 65) + "]": "64 are the most",
+	} {
+		_, err := parse([]byte(text), "m.yaml", defaults)
+		if want == "" && err == nil {
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "m.yaml: ") {
+			t.Errorf("%.40s: %v, want %q", text, err, want)
+		}
+	}
+	large := filepath.Join(t.TempDir(), "large.yaml")
+	write(t, large, strings.Repeat("#", maxFile+1))
+	if _, err := read(large); err == nil || !strings.Contains(err.Error(), "are the most") {
+		t.Error(err)
+	}
+}
+
+func FuzzCards(f *testing.F) {
+	f.Add("models: [{name: x, workers: [a:1], eos: [1], migrate-after: 1s}]")
+	f.Add("models: &a [*a]")
+	f.Fuzz(func(t *testing.T, text string) {
+		cards, err := parse([]byte(text), "m.yaml", defaults)
+		if err == nil && (len(cards) == 0 || len(cards) > maxModels) {
+			t.Error(len(cards))
+		}
+	})
+}
+
+// follow follows a file until the test ends, and returns what has come of it.
+func follow(t *testing.T, f *File, r *Registry) (results func() string) {
+	t.Helper()
+	if err := f.Load(r); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var all []string
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() {
+		f.Follow(ctx, r, func(taken bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, strconv.FormatBool(taken))
+		})
+	})
+	t.Cleanup(func() {
+		cancel()
+		following.Wait()
+	})
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(all, " ")
+	}
+}
+
+func TestFileIsFollowed(t *testing.T) {
+	a, b := work(t, "w/a", "a", nil), work(t, "w/b", "b", nil)
+	r, j := open(t)
+	path := filepath.Join(t.TempDir(), "models.yaml")
+	one := "models: [{name: a, workers: " + a.addr + "}]\n"
+	two := one[:len(one)-2] + ", {name: b, workers: " + b.addr + "}]\n"
+	write(t, path, one)
+	results := follow(t, &File{Path: path, Defaults: defaults}, r)
+	healthy(t, r, 1)
+	write(t, path, two)
+	eventually(t, "it is read again", func() bool { return results() == "true" })
+	healthy(t, r, 2)
+	write(t, path, "models: [{nom: a}]")
+	eventually(t, "it is refused", func() bool { return results() == "true false" })
+	time.Sleep(2 * readEvery)
+	if results() != "true false" || j.logged("models are refused") != 1 || j.logged("field nom not found") != 1 || len(r.Models()) != 2 {
+		t.Error(results(), j.text.String())
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is missed once", func() bool { return results() == "true false false" })
+	write(t, path, one)
+	eventually(t, "it is back", func() bool { return results() == "true false false true" })
+	if len(r.Models()) != 1 {
+		t.Error(r.Models())
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is read for the signal", func() bool { return results() == "true false false true true" })
+}
+
+func TestFileIsFollowedThroughSwappedDirectories(t *testing.T) {
+	r, _ := open(t)
+	dir := t.TempDir()
+	for version, name := range map[string]string{"v1": "a", "v2": "b"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "models.yaml"), "models: [{name: "+name+", workers: 'h:1'}]")
+	}
+	link := func(version string) { // as a cluster does it: atomically
+		t.Helper()
+		if err := os.Symlink(version, filepath.Join(dir, "..new")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("v1")
+	path := filepath.Join(dir, "models.yaml")
+	if err := os.Symlink(filepath.Join("..data", "models.yaml"), path); err != nil {
+		t.Fatal(err)
+	}
+	results := follow(t, &File{Path: path, Defaults: defaults}, r)
+	link("v2")
+	eventually(t, "the other version is served", func() bool { return results() == "true" && r.Models()[0].GetId() == "b" })
+}

@@ -1,0 +1,9 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -1,0 +1,203 @@
+package models
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/admit"
+	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/route"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/rpc"
+)
+
+// A model is one that is served, or finishes its streams.
+type model struct {
+	// Static.
+	print  [sha256.Size]byte // of its files
+	model  *chat.Model
+	pool   *route.Pool
+	queue  *admit.Queue // nil if streams wait at the workers
+	engine chat.Engine
+	begun  time.Time
+	log    *slog.Logger
+	up     chan struct{} // closed when it has a worker
+	stop   context.CancelFunc
+	runs   sync.WaitGroup // what stop ends
+
+	streams sync.WaitGroup // they begin while it is served, with the registry's mu held
+
+	source atomic.Pointer[discover.Source] // of its workers
+
+	// Owned by who holds the registry's applying.
+	card     Card
+	unfollow func() // ends what listens to source
+}
+
+// prepare reads a model's files. Nothing runs before start.
+func prepare(c Card, self string, log *slog.Logger, admitted func(waited time.Duration)) (*model, error) {
+	policy, err := route.NewPolicy(c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	dir, owner, err := c.files()
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := chat.Load(dir, c.ID(), owner)
+	if err != nil {
+		return nil, err
+	}
+	if c.Context > loaded.ContextLength {
+		return nil, fmt.Errorf("context is %d; config.json says %d, which it may only lower", c.Context, loaded.ContextLength)
+	}
+	if c.Context > 0 {
+		loaded.ContextLength = c.Context
+	}
+	for _, id := range c.EOS {
+		if int(id) >= loaded.Tokenizer.VocabSize() {
+			return nil, fmt.Errorf("eos has %d; the vocabulary has %d tokens", id, loaded.Tokenizer.VocabSize())
+		}
+	}
+	loaded.EOS = c.EOS
+	pool := route.New(route.Options{
+		Self: self, Policy: policy, Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
+		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
+	})
+	loaded.WorkerContext = pool.Context
+	workers := pool.Generate
+	var queue *admit.Queue
+	if c.QueueStreams > 0 {
+		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: admitted})
+		workers = queue.Stage(workers)
+	}
+	return &model{
+		card: c, print: fingerprint(dir), model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
+		engine: rpc.Bound(self, c.Timers, rpc.Chat, chat.New(loaded, workers)),
+	}, nil
+}
+
+// fingerprint tells whether a model's files have changed.
+func fingerprint(dir fs.FS) (print [sha256.Size]byte) {
+	all := sha256.New()
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json", templateFile} {
+		b, err := fs.ReadFile(dir, name)
+		all.Write(fmt.Appendf(nil, "%s %v %d ", name, err == nil, len(b)))
+		all.Write(b)
+	}
+	return [sha256.Size]byte(all.Sum(nil))
+}
+
+// start looks for workers. changed is called when there are more or fewer that are healthy.
+func (m *model) start(source *discover.Source, changed func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	var first sync.Once
+	m.runs.Go(func() {
+		m.pool.Watch(ctx, func(healthy bool) {
+			if healthy {
+				first.Do(func() { close(m.up) })
+			}
+			changed()
+		})
+	})
+	if m.queue != nil {
+		m.runs.Go(func() { m.queue.Run(ctx) })
+	}
+	m.follow(source)
+}
+
+// follow has the pool's workers be those of a source. Until it answers they are who they were.
+func (m *model) follow(source *discover.Source) {
+	if m.unfollow != nil {
+		m.unfollow()
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() { source.Watch(ctx, m.log, m.found) })
+	m.source.Store(source)
+	m.card.Workers = source.String()
+	m.unfollow = func() {
+		stop()
+		following.Wait()
+	}
+}
+
+func (m *model) found(all []discover.Target) {
+	var addrs []string
+	for _, t := range all {
+		if t.Model == "" || t.Model == m.model.Name { // several models may share a prefix
+			addrs = append(addrs, t.Addr)
+		}
+	}
+	if err := m.pool.Set(addrs...); err != nil {
+		m.log.Warn("some workers are left out", "err", err)
+	}
+}
+
+// becomes reports whether m can go on as c says, without new workers or a new pipeline.
+func (m *model) becomes(c Card) bool {
+	c.Workers, c.Aliases = m.card.Workers, m.card.Aliases
+	dir, _, err := c.files()
+	return err == nil && reflect.DeepEqual(c, m.card) && fingerprint(dir) == m.print
+}
+
+// retire awaits the end of its streams, and of what it runs. Nobody begins one any more.
+func (m *model) retire() {
+	m.streams.Wait()
+	m.unfollow()
+	m.stop()
+	m.runs.Wait()
+	m.pool.Close()
+}
+
+// tell describes the model as it is now.
+func (m *model) tell(aliases []string) *chatv1.Model {
+	healthy, known := m.pool.Count()
+	told := &chatv1.Model{
+		Id: m.model.Name, OwnedBy: m.model.OwnedBy, Created: m.begun.Unix(), ContextLength: uint32(m.model.Context()),
+		Aliases: aliases, HealthyWorkers: uint32(healthy), KnownWorkers: uint32(known), ModelChecksum: m.model.Checksum,
+	}
+	for _, w := range m.pool.Workers() {
+		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
+			told.Sampling = append(told.Sampling, w.GetInfo().GetCapabilities().GetSampling()...)
+		}
+	}
+	slices.Sort(told.Sampling)
+	told.Sampling = slices.Compact(told.Sampling)
+	return told
+}
+
+// fits reports why a worker cannot serve the model: token ids must mean the same on both sides.
+func fits(m *chat.Model, info *workerv1.InfoResponse) error {
+	switch {
+	case info.GetModel() != m.Name:
+		return fmt.Errorf("%s serves the model %q, not %q", info.GetInstance(), info.GetModel(), m.Name)
+	case int(info.GetVocabSize()) < m.Tokenizer.VocabSize():
+		return fmt.Errorf("%s has a vocabulary of %d, the tokenizer one of %d", info.GetInstance(), info.GetVocabSize(), m.Tokenizer.VocabSize())
+	case comparable(m.Checksum, info.GetModelChecksum()) && m.Checksum != info.GetModelChecksum():
+		return fmt.Errorf("%s has another tokenizer than this service: token ids would not mean the same; give both the same tokenizer.json (checksums %.14s and %.14s)",
+			info.GetInstance(), info.GetModelChecksum(), m.Checksum)
+	case info.GetContextLength() == 0:
+		return errors.New(info.GetInstance() + " does not say how long its context is")
+	}
+	return nil
+}
+
+// comparable reports whether two checksums are of one method.
+func comparable(a, b string) bool {
+	method, _, _ := strings.Cut(a, ":")
+	return b != "" && strings.HasPrefix(b, method+":")
+}

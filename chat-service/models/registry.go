@@ -1,0 +1,308 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Registry is the models that are served.
+type Registry struct {
+	// Admitted, if there is one, is told how long a stream has waited here. It must be set before the first Set, and not block.
+	Admitted func(waited time.Duration)
+
+	// Static.
+	self    string
+	log     *slog.Logger
+	healthy func(bool)
+
+	applying sync.Mutex // held while cards are read and models change
+	retiring sync.WaitGroup
+
+	telling sync.Mutex // held while healthy is told
+
+	mu      sync.RWMutex // guards the following fields
+	byName  map[string]*model
+	served  []entry // by name
+	leaving []*model
+}
+
+// An entry is a model that is served, with what a change of its card changes.
+type entry struct {
+	*model
+	aliases []string
+}
+
+// New returns a registry without models. self is this hop's name; healthy is told whether any model has a worker, by one
+// goroutine at a time.
+func New(self string, log *slog.Logger, healthy func(bool)) *Registry {
+	return &Registry{self: self, log: log, healthy: healthy, byName: map[string]*model{}}
+}
+
+// Set makes the models those of the cards. A model whose card and files are as they were, but for names and workers, stays
+// what it is. If any card cannot be served, nothing changes.
+func (r *Registry) Set(cards []Card) error {
+	if err := check(cards); err != nil {
+		return err
+	}
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	next := make([]*model, len(cards))
+	sources := make([]*discover.Source, len(cards))
+	var fresh, successors []*model
+	for i, c := range cards {
+		var err error
+		if sources[i], err = discover.Parse(c.Workers); err != nil {
+			return fmt.Errorf("model %s: workers: %w", c.ID(), err)
+		}
+		before := r.find(c.ID())
+		if before != nil && before.becomes(c) {
+			next[i] = before
+			continue
+		}
+		if next[i], err = prepare(c, r.self, r.log, r.Admitted); err != nil {
+			return fmt.Errorf("model %s: %w", c.ID(), err)
+		}
+		fresh = append(fresh, next[i])
+		if before != nil {
+			successors = append(successors, next[i])
+		}
+	}
+	for i, m := range next {
+		switch {
+		case slices.Contains(fresh, m):
+			m.start(sources[i], r.tell)
+		case m.card.Workers != cards[i].Workers:
+			m.follow(sources[i])
+		}
+		m.card.Aliases = cards[i].Aliases
+	}
+	await(successors)
+	r.replace(next)
+	r.tell()
+	return nil
+}
+
+// settle is how long a model that is to take another one's place may look for its workers first.
+const settle = 3 * time.Second
+
+// await waits until all have a worker, or for settle: requests should not find a model without workers that had some before.
+func await(all []*model) {
+	late := time.After(settle)
+	for _, m := range all {
+		select {
+		case <-m.up:
+		case <-late:
+			return
+		}
+	}
+}
+
+// find returns the model that has a name of its own, not an alias.
+func (r *Registry) find(id string) *model {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if m := r.byName[id]; m != nil && m.model.Name == id {
+		return m
+	}
+	return nil
+}
+
+// replace serves next from now on, and retires the others.
+func (r *Registry) replace(next []*model) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.served {
+		if !slices.Contains(next, m.model) {
+			r.leaving = append(r.leaving, m.model)
+			r.retiring.Go(func() { r.retire(m.model) })
+			r.log.Info("model is no longer served", "model", m.model.model.Name)
+		}
+	}
+	r.byName, r.served = map[string]*model{}, nil
+	for _, m := range next {
+		r.served = append(r.served, entry{m, m.card.Aliases})
+		for _, name := range append([]string{m.model.Name}, m.card.Aliases...) {
+			r.byName[name] = m
+		}
+	}
+	slices.SortFunc(r.served, func(a, b entry) int { return cmp.Compare(a.model.model.Name, b.model.model.Name) })
+}
+
+// retire is done with a model when its last stream is.
+func (r *Registry) retire(m *model) {
+	m.retire()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = slices.DeleteFunc(r.leaving, func(other *model) bool { return other == m })
+}
+
+// Close lets go of all models, and returns when their streams have ended.
+func (r *Registry) Close() {
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	r.replace(nil)
+	r.retiring.Wait()
+}
+
+// tell says whether any model has a worker.
+func (r *Registry) tell() {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	healthy, _ := r.Count()
+	r.healthy(healthy > 0)
+}
+
+// Generate is a stream.Engine: it answers with the model that the request names.
+func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		m, err := r.enter(req.GetModel())
+		if err != nil {
+			if cause := stream.Cause(ctx); cause != nil {
+				err = cause
+			}
+			yield(nil, err)
+			return
+		}
+		defer m.streams.Done()
+		m.engine(ctx, req)(yield)
+	}
+}
+
+// enter finds a model and counts a stream in.
+func (r *Registry) enter(name string) (*model, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if m := r.byName[name]; m != nil {
+		m.streams.Add(1)
+		return m, nil
+	}
+	if name == "" {
+		return nil, streamerr.InvalidParam("model", "model is missing; there is %s", r.names())
+	}
+	e := streamerr.New(streamerr.NotFound, "the model %.128q does not exist; there is %s", name, r.names())
+	e.Param = "model"
+	return nil, e
+}
+
+// shownNames bounds how many names a refusal tells.
+const shownNames = 8
+
+// names says which models there are. The registry's mu is held.
+func (r *Registry) names() string {
+	var all []string
+	for i, m := range r.served {
+		if i == shownNames {
+			all = append(all, "…")
+			break
+		}
+		all = append(all, fmt.Sprintf("%q", m.model.model.Name))
+	}
+	return strings.Join(all, ", ")
+}
+
+// everyone returns the models that are served, and behind them those that finish their streams.
+func (r *Registry) everyone() (served []entry, leaving []*model) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Clone(r.served), slices.Clone(r.leaving)
+}
+
+// Models describes the models that are served, by name.
+func (r *Registry) Models() []*chatv1.Model {
+	served, _ := r.everyone()
+	all := make([]*chatv1.Model, len(served))
+	for i, m := range served {
+		all[i] = m.tell(m.aliases)
+	}
+	return all
+}
+
+// Workers tells how the workers are, by model.
+func (r *Registry) Workers() (all []*chatv1.Worker) {
+	served, leaving := r.everyone()
+	for _, m := range served {
+		leaving = append(leaving, m.model) // the same to tell
+	}
+	slices.SortStableFunc(leaving, func(a, b *model) int { return cmp.Compare(a.model.Name, b.model.Name) })
+	for _, m := range leaving {
+		for _, w := range m.pool.Workers() {
+			w.Model = m.model.Name
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// Count returns how many workers are healthy, of how many, over all models that are served.
+func (r *Registry) Count() (healthy, known int) {
+	served, _ := r.everyone()
+	for _, m := range served {
+		h, k := m.pool.Count()
+		healthy, known = healthy+h, known+k
+	}
+	return healthy, known
+}
+
+// Queue returns how many streams have their place with a worker, and how many wait for one, over all models whose streams wait here.
+func (r *Registry) Queue() (running, waiting int) {
+	served, leaving := r.everyone()
+	for _, m := range served {
+		leaving = append(leaving, m.model)
+	}
+	for _, m := range leaving {
+		if m.queue != nil {
+			has, waits := m.queue.Load()
+			running, waiting = running+has, waiting+waits
+		}
+	}
+	return running, waiting
+}
+
+// Unanswered returns how many sources of workers do not answer.
+func (r *Registry) Unanswered() (n int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, m := range r.served {
+		if !m.source.Load().Answers() {
+			n++
+		}
+	}
+	return n
+}
+
+// Why returns what the workers know of a stream. known is what this hop knows of it, nil if nothing.
+func (r *Registry) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
+	served, leaving := r.everyone()
+	pools := map[string][]*model{}
+	for _, m := range served {
+		leaving = append(leaving, m.model)
+	}
+	for _, m := range leaving {
+		pools[m.model.Name] = append(pools[m.model.Name], m)
+	}
+	asked := slices.Concat(slices.Collect(maps.Values(pools))...)
+	if of := pools[known.GetModel()]; len(of) > 0 {
+		asked = of
+	}
+	told := make([][]*streamv1.Record, len(asked))
+	var asking sync.WaitGroup
+	for i, m := range asked {
+		asking.Go(func() { told[i] = m.pool.Why(ctx, id, known) })
+	}
+	asking.Wait()
+	return slices.Concat(told...)
+}

@@ -1,0 +1,237 @@
+package models
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
+	a, b := work(t, "w/a", "a", nil), work(t, "w/b", "b", nil)
+	r, j := open(t)
+	first, second := card("b", b), card("a", a)
+	first.Aliases = []string{"default", "bee"}
+	set(t, r, first, second)
+	healthy(t, r, 2)
+	eventually(t, "it says that it is healthy", j.saysHealthy)
+	for name, of := range map[string]*worker{"a": a, "b": b, "bee": b, "default": b} {
+		if n, err := ask(t, r, name, 3, nil); err != nil || n != 3 || of.last().GetModel() != of.info.GetModel() {
+			t.Errorf("%s: %d tokens, %v", name, n, err)
+		}
+	}
+	for name, want := range map[string]string{"c": `the model "c" does not exist; there is "a", "b"`, "": `model is missing; there is "a", "b"`} {
+		if _, err := ask(t, r, name, 3, nil); err == nil || streamerr.As(err).Text() != want || streamerr.As(err).Param != "model" {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	list := r.Models()
+	if len(list) != 2 || list[0].GetId() != "a" || list[1].GetId() != "b" || !slices.Equal(list[1].GetAliases(), first.Aliases) {
+		t.Fatal(list)
+	}
+	if m := list[0]; m.GetHealthyWorkers() != 1 || m.GetKnownWorkers() != 1 || m.GetModelChecksum() != tinySum(t) || m.GetContextLength() == 0 || strings.Join(m.GetSampling(), " ") != "seed temperature" {
+		t.Error(m)
+	}
+	if all := r.Workers(); len(all) != 2 || all[0].GetModel() != "a" || all[1].GetModel() != "b" {
+		t.Error(all)
+	}
+}
+
+func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
+	same := work(t, "w/same", "m", func(i *workerv1.InfoResponse) { i.ModelChecksum = tinySum(t) })
+	unknown := work(t, "w/unknown", "m", nil)
+	newer := work(t, "w/newer", "m", func(i *workerv1.InfoResponse) { i.ModelChecksum = "2:ff" })
+	other := work(t, "w/other", "m", func(i *workerv1.InfoResponse) { i.ModelChecksum = "1:ff" })
+	silent := work(t, "w/silent", "m", func(i *workerv1.InfoResponse) { i.ContextLength = 0 })
+	small := work(t, "w/small", "m", func(i *workerv1.InfoResponse) { i.VocabSize = 7 })
+	wrong := work(t, "w/wrong", "n", nil)
+	r, j := open(t)
+	set(t, r, card("m", same, unknown, newer, other, silent, small, wrong))
+	eventually(t, "all were asked", func() bool { return j.logged("worker is refused") == 4 && j.logged("worker is healthy") == 3 })
+	for _, line := range []string{"w/other has another tokenizer", "w/silent does not say", "w/small has a vocabulary of 7", `w/wrong serves the model \"n\"`} {
+		if j.logged(line) != 1 {
+			t.Error(line, "is missing:", j.text.String())
+		}
+	}
+	if j.logged("worker does not say which tokenizer it has") != 1 {
+		t.Error(j.text.String())
+	}
+}
+
+func TestCardsThatCannotBeServedChangeNothing(t *testing.T) {
+	a := work(t, "w/a", "a", nil)
+	r, _ := open(t)
+	set(t, r, card("a", a))
+	healthy(t, r, 1)
+	broken := directory(t)
+	write(t, filepath.Join(broken, "tokenizer.json"), "{")
+	for want, bad := range map[string][]Card{
+		"no models":                      {},
+		"have the name \"a\"":            {card("a", a), card("a", a)},
+		"have the name \"x\"":            {card("a", a), {Name: "x", Workers: "h:1", Aliases: []string{"x"}}},
+		"model copy: tokenizer.json":     {card("b", a), {Directory: broken, Workers: "h:1"}},
+		"model gone: open config.json":   {card("b", a), {Directory: "/nowhere/gone", Workers: "h:1"}},
+		"which it may only lower":        {card("b", a), {Name: "x", Workers: "h:1", Context: 1 << 20}},
+		"the vocabulary has":             {card("b", a), {Name: "x", Workers: "h:1", EOS: []uint32{1 << 20}}},
+		"model x: open /nowhere/t.jinja": {card("b", a), {Name: "x", Workers: "h:1", Template: "/nowhere/t.jinja"}},
+		"model x: workers: ":             {card("b", a), {Name: "x", Workers: "h"}},
+	} {
+		if err := r.Set(bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if list := r.Models(); len(list) != 1 || list[0].GetId() != "a" {
+		t.Error(list)
+	}
+	if n, err := ask(t, r, "a", 3, nil); err != nil || n != 3 {
+		t.Error(n, err)
+	}
+}
+
+func TestModelThatIsGoneFinishesItsStreams(t *testing.T) {
+	a, b := work(t, "w/a", "a", nil), work(t, "w/b", "b", nil)
+	r, j := open(t)
+	set(t, r, card("a", a), card("b", b))
+	healthy(t, r, 2)
+	n, err := ask(t, r, "a", 200, func(n int) {
+		if n != 20 {
+			return
+		}
+		set(t, r, card("b", b))
+		if _, err := ask(t, r, "a", 3, nil); streamerr.As(err).Reason != streamerr.NotFound {
+			t.Error(err)
+		}
+		if all := r.Workers(); len(all) != 2 || all[0].GetModel() != "a" || all[0].GetStreams() != 1 {
+			t.Error(all)
+		}
+	})
+	if n != 200 || err != nil {
+		t.Error(n, err)
+	}
+	eventually(t, "nothing of it is left", func() bool { return len(r.Workers()) == 1 })
+	if j.logged("model is no longer served") != 1 {
+		t.Error(j.text.String())
+	}
+}
+
+func TestModelKeepsItsWorkersWhereItsFilesAreTheSame(t *testing.T) {
+	a, b := work(t, "w/a", "copy", nil), work(t, "w/b", "copy", nil)
+	r, j := open(t)
+	c := card("", a)
+	c.Directory = directory(t)
+	set(t, r, c)
+	healthy(t, r, 1)
+	before := r.find("copy")
+	c.Aliases, c.Workers = []string{"new"}, a.addr+","+b.addr
+	set(t, r, c)
+	healthy(t, r, 2)
+	if r.find("copy") != before || j.logged("worker is healthy") != 2 {
+		t.Error("it was made anew:", j.text.String())
+	}
+	if _, err := ask(t, r, "new", 3, nil); err != nil {
+		t.Error(err)
+	}
+	write(t, filepath.Join(c.Directory, templateFile), "{{ messages[0].content }}!")
+	var asking sync.WaitGroup
+	for range 20 {
+		asking.Go(func() {
+			if n, err := ask(t, r, "copy", 200, nil); n != 200 || err != nil {
+				t.Error(n, err)
+			}
+		})
+	}
+	set(t, r, c)
+	if r.find("copy") == before {
+		t.Error("another template is the same model")
+	}
+	for range 20 { // at once: nobody should find it without workers
+		if n, err := ask(t, r, "copy", 3, nil); n != 3 || err != nil {
+			t.Error(n, err)
+		}
+	}
+	asking.Wait()
+	c.Timers.Stall = 1
+	set(t, r, c)
+	if _, err := ask(t, r, "copy", 200, nil); err == nil || streamerr.As(err).Reason != streamerr.Deadline {
+		t.Error("its own timers do not hold:", err)
+	}
+	eventually(t, "the old ones are gone", func() bool { return len(r.Workers()) == 2 })
+}
+
+func TestCardsChangeWhatWorkersAreAsked(t *testing.T) {
+	w := work(t, "w/a", "m", nil)
+	r, _ := open(t)
+	c := card("m", w)
+	c.Context, c.EOS = 64, []uint32{5, 6}
+	c.Template = filepath.Join(t.TempDir(), "t.jinja")
+	write(t, c.Template, "{{ messages[0].content }}")
+	set(t, r, c)
+	healthy(t, r, 1)
+	if r.Models()[0].GetContextLength() != 64 {
+		t.Error(r.Models())
+	}
+	if _, err := ask(t, r, "m", 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	req := w.last()
+	if len(req.GetPrompt()) > 2 || !slices.Equal(req.GetSampling().GetStopTokenIds(), c.EOS) || req.GetSampling().GetMaxTokens() != 3 {
+		t.Error(req)
+	}
+	if _, err := ask(t, r, "m", 64, nil); err == nil || !strings.Contains(err.Error(), "a context of 64 tokens") {
+		t.Error(err)
+	}
+	got := 0
+	for out, err := range r.Generate(t.Context(), &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += int(out.GetDelta().GetTokens())
+	}
+	if want := 64 - len(w.last().GetPrompt()); got != want {
+		t.Errorf("%d tokens, and the context leaves %d", got, want)
+	}
+}
+
+func TestWorkersWithShorterContextsServe(t *testing.T) {
+	w := work(t, "w/a", "m", func(i *workerv1.InfoResponse) { i.ContextLength = 100 })
+	r, _ := open(t)
+	set(t, r, card("m", w))
+	healthy(t, r, 1)
+	if r.Models()[0].GetContextLength() != 100 {
+		t.Error(r.Models())
+	}
+	if _, err := ask(t, r, "m", 100, nil); err == nil || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), "a context of 100 tokens") {
+		t.Error(err)
+	}
+	if n, err := ask(t, r, "m", 50, nil); err != nil || n != 50 {
+		t.Error(n, err)
+	}
+}
+
+func TestStreamsAreToldOfWhereverTheyAre(t *testing.T) {
+	a, b := work(t, "w/a", "a", nil), work(t, "w/b", "b", nil)
+	r, _ := open(t)
+	set(t, r, card("a", a), card("b", b))
+	healthy(t, r, 2)
+	a.hop.Ledger.Open("id", "w/a", "")
+	if told := r.Why(t.Context(), "id", nil); len(told) != 1 || told[0].GetHop() != "w/a" {
+		t.Error(told)
+	}
+}
+
+func TestMissingFilesAreNamed(t *testing.T) {
+	dir := directory(t)
+	if err := os.Remove(filepath.Join(dir, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := open(t)
+	if err := r.Set([]Card{{Directory: dir, Workers: "h:1"}}); err == nil || !strings.Contains(err.Error(), "config.json") {
+		t.Error(err)
+	}
+}
