@@ -133,7 +133,7 @@ var (
 	}.check}, nil}
 	modelShape = shape{
 		map[string]check{"id": isString, "object": is("model"), "created": isCount, "owned_by": isString},
-		map[string]check{"context_length": isCount}, // not OpenAI's
+		map[string]check{"context_length": isCount, "sampling": list(1, isString), "workers": shape{map[string]check{"healthy": isCount, "known": isCount}, nil}.check}, // not OpenAI's
 	}
 	modelsShape = shape{map[string]check{"object": is("list"), "data": list(1, modelShape.check)}, nil}
 )

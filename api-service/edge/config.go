@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/front"
@@ -15,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -24,7 +26,7 @@ import (
 // A Config says what api-service does.
 type Config struct {
 	Name         string        // in paths and logs
-	Chat         string        // host:port of the chat-service
+	Chat         string        // where chat-services are, as discover.Parse reads it
 	MaxBody      int64         // bytes of a request's body at most
 	MaxStreams   int           // live streams at most; further ones are OVERLOADED
 	ReadTimeout  time.Duration // for a request's header and body
@@ -84,7 +86,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Sec
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
-	fs.StringVar(&c.Chat, "chat", DefaultChat, "`host:port` of the chat-service")
+	fs.StringVar(&c.Chat, "chat", DefaultChat, "where chat-services are: "+discover.Forms)
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
@@ -140,7 +142,7 @@ func (c *Config) Validate() error {
 	case c.Replay.StreamBytes > math.MaxInt32:
 		return fmt.Errorf("--replay-stream-bytes is %d; it must be at most %d", c.Replay.StreamBytes, math.MaxInt32)
 	}
-	if _, _, err := net.SplitHostPort(c.Chat); err != nil {
+	if _, err := discover.Parse(c.Chat); err != nil {
 		return fmt.Errorf("--chat: %w", err)
 	}
 	if c.Redis != "" {
@@ -171,6 +173,21 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer e.Close() //nolint:errcheck // nothing is lost: the streams have drained
+	unwatch, err := e.hop.Metrics.Discovery(func() int {
+		if e.chats.Answers() {
+			return 0
+		}
+		return 1
+	})
+	if err != nil {
+		return err
+	}
+	defer unwatch()                                                 //nolint:errcheck // only a second call could fail
+	finding, stop := context.WithCancel(context.WithoutCancel(ctx)) // streams that run may be asked about until they have drained
+	var wg sync.WaitGroup
+	wg.Go(func() { e.chats.Run(finding) })
+	defer wg.Wait()
+	defer stop()
 	c.TLS.ReadTimeout, c.TLS.WriteTimeout, c.TLS.ClientTimeout = c.ReadTimeout, c.WriteTimeout, c.ClientTimeout
 	return front.Run(ctx, c.TLS, ln, log, e.Serve)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/operate"
@@ -29,11 +29,9 @@ import (
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/web"
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
-	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -44,11 +42,8 @@ type Edge struct {
 	log     *slog.Logger
 	desk    *exchange.Desk
 	hop     *rpc.Hop
-	conn    *kitexrpc.ClientConn
-	client  chatv1.ChatClient
-	streams streamv1.StreamsClient
-	health  healthpb.HealthClient
-	chat    stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+	chats   *chats.Fleet
+	chat    chats.Engine
 	replay  replay.Log
 	keyring *follow.Keyring
 	keys    *keys.Ring
@@ -58,7 +53,7 @@ type Edge struct {
 	readers stream.Set     // of /v1/streams/{id}/events
 }
 
-// New returns an edge in front of the chat-service of c. The caller closes it.
+// New returns an edge in front of the chat-services of c. The caller closes it.
 func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -71,22 +66,22 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := kitexrpc.Dial(c.Chat, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+	source, err := discover.Parse(c.Chat)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	chat := chatv1.NewChatClient(conn)
-	engine := rpc.Dial(c.Name, exchange.ChatService, chat.Generate, rpc.Chat)
+	fleet, err := chats.New(c.Name, source, log)
+	if err != nil {
+		return nil, errors.Join(err, kept.Close())
+	}
+	engine := chats.Engine(fleet.Generate)
 	if c.Stage != nil {
 		engine = c.Stage(engine)
 	}
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	return &Edge{
-		config: c, log: log, conn: conn, client: chat, hop: hop,
+		config: c, log: log, chats: fleet, chat: engine, hop: hop,
 		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: hop.Metrics},
-		streams: streamv1.NewStreamsClient(conn),
-		health:  healthpb.NewHealthClient(conn),
-		chat:    engine,
 		replay:  kept,
 		keyring: follow.NewKeyring(c.TokenKey),
 		keys:    ring,
@@ -106,8 +101,11 @@ func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	}})
 }
 
-// Close closes the connection to the chat-service, and the log. Streams must have ended.
-func (e *Edge) Close() error { return errors.Join(e.replay.Close(), e.conn.Close()) }
+// Close closes the connections to chat-services, and the log. Streams must have ended.
+func (e *Edge) Close() error {
+	e.chats.Close()
+	return e.replay.Close()
+}
 
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
@@ -163,7 +161,7 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.chatCompletions)
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.followStream)
-	o := operate.Operator{Desk: e.desk, Hop: e.hop, Chat: e.client, Streams: e.streams, Health: e.health}
+	o := operate.Operator{Desk: e.desk, Hop: e.hop, Chats: e.chats}
 	o.Routes(h)
 	for _, f := range web.Files() {
 		serve := page(f)

@@ -86,15 +86,28 @@ func Completion(started *streamv1.Started, text string, end *streamv1.End) []byt
 }
 
 type model struct {
-	ID            string `json:"id"`
-	Object        string `json:"object"`
-	Created       int64  `json:"created"`
-	OwnedBy       string `json:"owned_by"`
-	ContextLength uint32 `json:"context_length"` // not OpenAI's
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+
+	// Not OpenAI's.
+	ContextLength uint32       `json:"context_length"`
+	Aliases       []string     `json:"aliases,omitempty"`
+	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
+	Workers       modelWorkers `json:"workers"`
+}
+
+type modelWorkers struct {
+	Healthy uint32 `json:"healthy"`
+	Known   uint32 `json:"known"`
 }
 
 func modelOf(m *chatv1.Model) model {
-	return model{ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength()}
+	return model{
+		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
+		Aliases: m.GetAliases(), Sampling: m.GetSampling(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers()},
+	}
 }
 
 // Models returns the body of GET /v1/models.

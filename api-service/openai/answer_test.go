@@ -101,7 +101,7 @@ func TestModelsListIsNeverNull(t *testing.T) {
 	if got := string(openai.Models(nil)); got != `{"object":"list","data":[]}` {
 		t.Error(got)
 	}
-	if got := string(openai.Model(&chatv1.Model{Id: "m", Created: 5, OwnedBy: "o", ContextLength: 9})); got != `{"id":"m","object":"model","created":5,"owned_by":"o","context_length":9}` {
+	if got := string(openai.Model(&chatv1.Model{Id: "m", Created: 5, OwnedBy: "o", ContextLength: 9})); got != `{"id":"m","object":"model","created":5,"owned_by":"o","context_length":9,"workers":{"healthy":0,"known":0}}` {
 		t.Error(got)
 	}
 }

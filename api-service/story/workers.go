@@ -14,6 +14,7 @@ type Worker struct {
 	State         string `json:"state"` // "healthy", "suspect" or "down"
 	Message       string `json:"message,omitempty"`
 	Model         string `json:"model"`
+	Leaving       bool   `json:"leaving,omitempty"` // it is no longer listed, and finishes its streams
 	Engine        string `json:"engine"`
 	Upstream      string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
 	ContextLength uint32 `json:"context_length"`
@@ -45,10 +46,14 @@ func worker(w *chatv1.Worker) Worker {
 	if w.GetSaid() != nil {
 		said = w.GetSaid().AsTime().Format(time.RFC3339Nano)
 	}
+	model := w.GetModel() // that it is to serve
+	if model == "" {
+		model = info.GetModel()
+	}
 	return Worker{
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
-		Model: info.GetModel(), Engine: info.GetEngine(), Upstream: info.GetCapabilities().GetUpstream(),
+		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Upstream: info.GetCapabilities().GetUpstream(),
 		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), Said: said,

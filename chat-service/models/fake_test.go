@@ -85,7 +85,7 @@ func work(t *testing.T, name, model string, change func(*workerv1.InfoResponse))
 	}
 	w := &worker{addr: ln.Addr().String()}
 	w.info.Instance, w.info.Model, w.info.VocabSize, w.info.ContextLength, w.info.Continues = name, model, 1<<20, 2048, true
-	w.info.Capabilities = &workerv1.Capabilities{Sampling: []string{"seed", "temperature"}}
+	w.info.Capabilities = &workerv1.Capabilities{Sampling: []string{"max_tokens", "seed", "stop_token_ids", "temperature"}}
 	if change != nil {
 		change(&w.info)
 	}

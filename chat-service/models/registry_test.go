@@ -35,7 +35,7 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 	if len(list) != 2 || list[0].GetId() != "a" || list[1].GetId() != "b" || !slices.Equal(list[1].GetAliases(), first.Aliases) {
 		t.Fatal(list)
 	}
-	if m := list[0]; m.GetHealthyWorkers() != 1 || m.GetKnownWorkers() != 1 || m.GetModelChecksum() != tinySum(t) || m.GetContextLength() == 0 || strings.Join(m.GetSampling(), " ") != "seed temperature" {
+	if m := list[0]; m.GetHealthyWorkers() != 1 || m.GetKnownWorkers() != 1 || m.GetModelChecksum() != tinySum(t) || m.GetContextLength() == 0 || strings.Join(m.GetSampling(), " ") != "max_tokens seed stop_token_ids temperature" {
 		t.Error(m)
 	}
 	if all := r.Workers(); len(all) != 2 || all[0].GetModel() != "a" || all[1].GetModel() != "b" {

@@ -20,11 +20,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Names in paths: of who asks, and of the chat-service when it cannot name itself.
-const (
-	Client      = "client"
-	ChatService = "chat-service"
-)
+// Client is the name in paths of who asks.
+const Client = "client"
 
 // A Desk takes requests in.
 type Desk struct {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/story"
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // list is GET /v1/streams: those that run here, or with state=ended the last that ended here.
@@ -26,15 +24,15 @@ func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 	exchange.JSON(c, story.List(list))
 }
 
-// workers is GET /v1/workers: how they are, as the chat-service knows it.
+// workers is GET /v1/workers: how they are, as the chat-services know it.
 func (o *Operator) workers(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, err := o.Chat.Workers(ctx, &chatv1.WorkersRequest{})
+	workers, err := o.Chats.Workers(ctx)
 	if err != nil {
-		o.Refuse(c, streamerr.FromGRPC(exchange.ChatService, err))
+		o.Refuse(c, err)
 		return
 	}
-	exchange.JSON(c, story.Workers(resp.GetWorkers()))
+	exchange.JSON(c, story.Workers(workers))
 }

@@ -4,21 +4,17 @@ package operate
 
 import (
 	"github.com/cloudwego/hertz/pkg/app/server"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// An Operator asks the edge and the chat-service behind it.
+// An Operator asks the edge and the chat-services behind it.
 type Operator struct {
 	*exchange.Desk
-	Hop     *rpc.Hop
-	Chat    chatv1.ChatClient
-	Streams streamv1.StreamsClient
-	Health  healthpb.HealthClient
+	Hop   *rpc.Hop
+	Chats *chats.Fleet
 }
 
 // Routes adds its routes to h.

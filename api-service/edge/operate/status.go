@@ -3,11 +3,11 @@ package operate
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/openai"
@@ -21,11 +21,7 @@ const askTimeout = 2 * time.Second
 func (o *Operator) askModels(ctx context.Context) ([]*chatv1.Model, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, err := o.Chat.Models(ctx, &chatv1.ModelsRequest{})
-	if err != nil {
-		return nil, streamerr.FromGRPC(exchange.ChatService, err)
-	}
-	return resp.GetModels(), nil
+	return o.Chats.Models(ctx)
 }
 
 // models is GET /v1/models.
@@ -49,7 +45,7 @@ func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 	}
 	id := strings.TrimPrefix(c.Param("id"), "/")
 	for _, m := range models {
-		if m.GetId() == id {
+		if m.GetId() == id || slices.Contains(m.GetAliases(), id) {
 			exchange.JSON(c, openai.Model(m))
 			return
 		}
@@ -64,7 +60,7 @@ func (o *Operator) healthz(_ context.Context, c *app.RequestContext) {
 	c.String(http.StatusOK, "ok\n")
 }
 
-// readyz says whether a request would be answered: this instance takes streams, and the chat-service has a worker.
+// readyz says whether a request would be answered: this instance takes streams, and a chat-service has a worker.
 func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 	if o.Hop.Live.Closed() {
 		c.String(http.StatusServiceUnavailable, "draining\n")
@@ -72,13 +68,9 @@ func (o *Operator) readyz(ctx context.Context, c *app.RequestContext) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, err := o.Health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
-	switch {
-	case err != nil:
-		c.String(http.StatusServiceUnavailable, "%s cannot be reached: %v\n", exchange.ChatService, err)
-	case resp.GetStatus() != healthpb.HealthCheckResponse_SERVING:
-		c.String(http.StatusServiceUnavailable, "%s is %s\n", exchange.ChatService, resp.GetStatus())
-	default:
-		c.String(http.StatusOK, "ok\n")
+	if err := o.Chats.Ready(ctx); err != nil {
+		c.String(http.StatusServiceUnavailable, "%s\n", streamerr.As(err).Text())
+		return
 	}
+	c.String(http.StatusOK, "ok\n")
 }

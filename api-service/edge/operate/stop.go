@@ -38,7 +38,7 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 }
 
 // stopByID ends a stream with USER_STOP, wherever it is: a stream of another api-service is stopped where all of them meet,
-// in the chat-service, and its ending goes up to the one that owns it.
+// in a chat-service, and its ending goes up to the one that owns it.
 func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, id string) {
 	if err := CheckID(id); err != nil {
 		o.Refuse(c, err)
@@ -59,12 +59,12 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, id strin
 func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, err := o.Chat.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{
+	resp, err := o.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{
 		StreamId: id,
 		Stop:     &streamv1.Stop{Reason: cause.Reason.Proto(), Path: cause.Path, Message: cause.Text()},
 	}})
 	if err != nil {
-		return 0, streamerr.FromGRPC(exchange.ChatService, err)
+		return 0, err
 	}
 	return resp.GetStream().GetAge().AsDuration(), nil
 }
@@ -83,10 +83,10 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, err := o.Streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
-	hops = append(hops, resp.GetHops()...)
+	below, err := o.Chats.Why(ctx, id)
+	hops = append(hops, below...)
 	if len(hops) == 0 {
-		o.Refuse(c, streamerr.FromGRPC(exchange.ChatService, err))
+		o.Refuse(c, err)
 		return
 	}
 	exchange.JSON(c, story.New(hops).JSON())

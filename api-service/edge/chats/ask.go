@@ -1,0 +1,169 @@
+package chats
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An answer is what one chat-service said.
+type answer[T any] struct {
+	value T
+	err   error
+}
+
+// each asks peers at once, and yields their answers as they come. Who leaves the loop has the rest of the calls ended.
+func each[T any](ctx context.Context, peers []*peer, ask func(context.Context, *peer) (T, error), yield func(T, error) bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan answer[T], len(peers))
+	defer func() {
+		cancel()
+		for range peers { // all calls have ended then
+			<-answers
+		}
+	}()
+	for _, p := range peers {
+		go func() {
+			value, err := ask(ctx, p)
+			answers <- answer[T]{value, err}
+		}()
+	}
+	for i := range peers {
+		a := <-answers
+		if !yield(a.value, a.err) {
+			peers = peers[i+1:]
+			return
+		}
+	}
+	peers = nil
+}
+
+var errNobody = streamerr.New(streamerr.Unavailable, "no chat-service was found")
+
+// first returns the first answer that is no error. Where there is none, NOT_FOUND says more than that somebody is away.
+func first[T any](ctx context.Context, peers []*peer, ask func(context.Context, *peer) (T, error)) (value T, err error) {
+	err = errNobody
+	each(ctx, peers, ask, func(v T, e error) bool {
+		if e == nil {
+			value, err = v, nil
+			return false
+		}
+		if e := streamerr.FromGRPC(Hop, e); errors.Is(err, errNobody) || e.Reason == streamerr.NotFound {
+			err = e
+		}
+		return true
+	})
+	return value, err
+}
+
+// Stop ends a stream, wherever it is.
+func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
+	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
+}
+
+// Why returns what the chat-service that has or had a stream, and the hops below it, know of it.
+func (f *Fleet) Why(ctx context.Context, id string) ([]*streamv1.Record, error) {
+	resp, err := first(ctx, f.all(), func(ctx context.Context, p *peer) (*streamv1.WhyResponse, error) {
+		return p.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
+	})
+	return resp.GetHops(), err
+}
+
+// Ready says why no request can be answered.
+func (f *Fleet) Ready(ctx context.Context) error {
+	err := error(errNobody)
+	each(ctx, f.all(), func(ctx context.Context, p *peer) (struct{}, error) { return struct{}{}, p.ready(ctx) }, func(_ struct{}, e error) bool {
+		err = e
+		return e != nil
+	})
+	return err
+}
+
+// Models lists the models that can be asked for, by id.
+func (f *Fleet) Models(ctx context.Context) ([]*chatv1.Model, error) {
+	all := map[string]*chatv1.Model{}
+	err := gather(ctx, f, func(ctx context.Context, p *peer) ([]*chatv1.Model, error) {
+		resp, err := p.chat.Models(ctx, &chatv1.ModelsRequest{})
+		return resp.GetModels(), err
+	}, func(m *chatv1.Model) {
+		if before := all[m.GetId()]; before == nil || before.GetHealthyWorkers() < m.GetHealthyWorkers() {
+			all[m.GetId()] = m
+		}
+	})
+	return sorted(all), err
+}
+
+// Workers tells how the workers are. One that several chat-services know has the streams of all of them.
+func (f *Fleet) Workers(ctx context.Context) ([]*chatv1.Worker, error) {
+	var order []string
+	all := map[string]*chatv1.Worker{}
+	err := gather(ctx, f, func(ctx context.Context, p *peer) ([]*chatv1.Worker, error) {
+		resp, err := p.chat.Workers(ctx, &chatv1.WorkersRequest{})
+		return resp.GetWorkers(), err
+	}, func(w *chatv1.Worker) {
+		key := w.GetModel() + " " + w.GetTarget()
+		if w.GetLeaving() {
+			key += " leaving"
+		}
+		before := all[key]
+		if before == nil {
+			order = append(order, key)
+			all[key] = w
+			return
+		}
+		newer, older := w, before
+		if before.GetSaid().AsTime().After(w.GetSaid().AsTime()) {
+			newer, older = before, w
+		}
+		newer = proto.CloneOf(newer)
+		newer.Streams += older.GetStreams()
+		all[key] = newer
+	})
+	workers := make([]*chatv1.Worker, len(order))
+	for i, key := range order {
+		workers[i] = all[key]
+	}
+	if len(f.all()) > 1 { // whoever answers first
+		slices.SortStableFunc(workers, func(a, b *chatv1.Worker) int {
+			return strings.Compare(a.GetModel()+" "+a.GetInfo().GetInstance(), b.GetModel()+" "+b.GetInfo().GetInstance())
+		})
+	}
+	return workers, err
+}
+
+// gather adds what all that are well list. It fails only if nobody answers.
+func gather[T any](ctx context.Context, f *Fleet, ask func(context.Context, *peer) ([]T, error), add func(T)) error {
+	err := error(errNobody)
+	answered := false
+	each(ctx, f.well(), ask, func(list []T, e error) bool {
+		if e != nil {
+			err = streamerr.FromGRPC(Hop, e)
+			return true
+		}
+		answered = true
+		for _, item := range list {
+			add(item)
+		}
+		return true
+	})
+	if answered {
+		return nil
+	}
+	return err
+}
+
+func sorted(all map[string]*chatv1.Model) []*chatv1.Model {
+	list := make([]*chatv1.Model, 0, len(all))
+	for _, m := range all {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b *chatv1.Model) int { return strings.Compare(a.GetId(), b.GetId()) })
+	return list
+}

@@ -1,0 +1,368 @@
+package chats
+
+import (
+	"context"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) {
+	kitexrpc.LogTo(io.Discard)
+	leaktest.Main(m)
+}
+
+// patience bounds every wait.
+const patience = 10 * time.Second
+
+// A service is a chat-service that says "x" until its stream is told how to end.
+type service struct {
+	chatv1.UnimplementedChatServer
+	addr    string
+	hop     rpc.Hop
+	grpc    *grpc.Server
+	up      *health.Server
+	models  []*chatv1.Model
+	workers []*chatv1.Worker
+	refuse  atomic.Pointer[streamerr.Error] // every stream, before it begins
+	live    atomic.Int32
+	asked   atomic.Int32
+	finish  chan struct{} // closed: streams end
+}
+
+func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
+	return rpc.Serve(&s.hop, st, rpc.Chat, func(ctx context.Context, _ *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+		return func(yield func(*chatv1.GenerateResponse, error) bool) {
+			s.asked.Add(1)
+			s.live.Add(1)
+			defer s.live.Add(-1)
+			if e := s.refuse.Load(); e != nil {
+				yield(nil, e)
+				return
+			}
+			if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
+				return
+			}
+			select {
+			case <-s.finish:
+				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}}}, nil)
+			case <-stream.Stopping(ctx):
+				yield(nil, stream.Cause(ctx))
+			}
+		}
+	})
+}
+
+func (s *service) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
+	return &chatv1.ModelsResponse{Models: s.models}, nil
+}
+
+func (s *service) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.WorkersResponse, error) {
+	return &chatv1.WorkersResponse{Workers: s.workers}, nil
+}
+
+func (s *service) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
+	resp, err := s.hop.Stop(ctx, req.GetStream())
+	if err != nil {
+		return nil, err
+	}
+	return &chatv1.StopResponse{Stream: resp}, nil
+}
+
+// serve runs a chat-service until the test ends.
+func serve(t *testing.T, name, addr string) *service {
+	t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &service{addr: ln.Addr().String(), grpc: grpc.NewServer(), up: health.NewServer(), finish: make(chan struct{})}
+	s.hop.Name, s.hop.Log = name, slog.New(slog.DiscardHandler)
+	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
+	healthpb.RegisterHealthServer(s.grpc, s.up)
+	chatv1.RegisterChatServer(s.grpc, s)
+	rpc.RegisterStreams(s.grpc, &s.hop, nil)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.grpc.Serve(ln) })
+	t.Cleanup(func() {
+		s.grpc.Stop()
+		serving.Wait()
+	})
+	return s
+}
+
+// gather returns the fleet of services, which runs until the test ends.
+func gatherAll(t *testing.T, services ...*service) *Fleet {
+	t.Helper()
+	var addrs []string
+	for _, s := range services {
+		addrs = append(addrs, s.addr)
+	}
+	source, err := discover.Parse(strings.Join(addrs, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := New("api", source, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+		f.Close()
+	})
+	return f
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !ok(); <-tick.C {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// A live stream runs in a goroutine of its own.
+type live struct {
+	id    string
+	stop  func(error)
+	begun chan struct{}
+	over  chan struct{}
+	err   error // when it is over
+}
+
+func open(t *testing.T, f *Fleet) *live {
+	t.Helper()
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	l := &live{id: stream.NewID(), stop: ctl.Stop, begun: make(chan struct{}), over: make(chan struct{})}
+	go func() {
+		defer close(l.over)
+		defer ctl.Release()
+		for out, err := range f.Generate(ctx, &chatv1.ChatRequest{StreamId: l.id}) {
+			l.err = err
+			if out.GetStarted() != nil {
+				close(l.begun)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		ctl.Stop(streamerr.New(streamerr.ClientGone, "the test is over"))
+		<-l.over
+	})
+	return l
+}
+
+func (l *live) started(t *testing.T) *live {
+	t.Helper()
+	select {
+	case <-l.begun:
+	case <-l.over:
+		t.Fatal(l.err)
+	case <-time.After(patience):
+		t.Fatal("it did not begin")
+	}
+	return l
+}
+
+func TestStreamsAreSharedOut(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := gatherAll(t, a, b)
+	for range 10 {
+		open(t, f).started(t)
+	}
+	if a.live.Load() != 5 || b.live.Load() != 5 {
+		t.Error(a.live.Load(), b.live.Load())
+	}
+}
+
+func TestDeadChatServiceIsAvoided(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := gatherAll(t, a, b)
+	var all []*live
+	for range 4 {
+		all = append(all, open(t, f).started(t))
+	}
+	a.grpc.Stop()
+	for range 6 { // at once: whoever comes to the dead one goes on to the other
+		open(t, f).started(t)
+	}
+	lost := 0
+	for _, l := range all {
+		select {
+		case <-l.over:
+			lost++
+			if e := streamerr.As(l.err); e.Reason != streamerr.PeerLost || e.Path.Origin() != "chat-service/"+a.addr {
+				t.Error(e)
+			}
+		default:
+		}
+	}
+	if lost != 2 || b.live.Load() != 8 {
+		t.Error(lost, b.live.Load())
+	}
+	eventually(t, "it is known to be dead", func() bool { return len(f.well()) == 1 })
+	again := serve(t, "chat-service/0", a.addr)
+	eventually(t, "it is known to be back", func() bool { return len(f.well()) == 2 })
+	open(t, f).started(t)
+	if again.live.Load() != 1 {
+		t.Error("the one with fewer streams does not get the next")
+	}
+}
+
+func TestChatServiceThatDrainsGetsNothingNew(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := gatherAll(t, a, b)
+	a.refuse.Store(streamerr.New(streamerr.Draining, "it is shutting down"))
+	a.up.Shutdown()
+	for range 6 {
+		open(t, f).started(t)
+	}
+	if b.live.Load() != 6 || a.asked.Load() > 1 {
+		t.Error(b.live.Load(), a.asked.Load())
+	}
+	eventually(t, "it is known to take no streams", func() bool { return len(f.well()) == 1 })
+	b.refuse.Store(streamerr.New(streamerr.Overloaded, "it is full"))
+	l := open(t, f)
+	<-l.over
+	if e := streamerr.As(l.err); e.Reason != streamerr.Overloaded {
+		t.Error(e)
+	}
+}
+
+func TestRefusalsOfTheRequestAreNotTriedElsewhere(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := gatherAll(t, a, b)
+	for _, s := range []*service{a, b} {
+		s.refuse.Store(streamerr.InvalidParam("messages", "bad"))
+	}
+	l := open(t, f)
+	<-l.over
+	if streamerr.As(l.err).Reason != streamerr.Invalid || a.asked.Load()+b.asked.Load() != 1 {
+		t.Error(l.err, a.asked.Load(), b.asked.Load())
+	}
+}
+
+func TestStopAndWhyFindTheirStream(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := gatherAll(t, a, b)
+	for _, hop := range []string{"chat-service/0", "chat-service/1"} {
+		l := open(t, f).started(t)
+		hops, err := f.Why(t.Context(), l.id)
+		if err != nil || len(hops) != 1 || !strings.HasPrefix(hops[0].GetHop(), "chat-service/") {
+			t.Error(hop, hops, err)
+		}
+		req := &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{StreamId: l.id}}
+		if _, err := f.Stop(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		<-l.over
+		if streamerr.As(l.err).Reason != streamerr.OperatorStop {
+			t.Error(l.err)
+		}
+	}
+	unknown := &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{StreamId: "nobody"}}
+	if _, err := f.Stop(t.Context(), unknown); streamerr.As(err).Reason != streamerr.NotFound {
+		t.Error(err)
+	}
+	b.grpc.Stop()
+	if _, err := f.Stop(t.Context(), unknown); streamerr.As(err).Reason != streamerr.NotFound {
+		t.Error(err)
+	}
+}
+
+func TestListsAreOfAllTogether(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	worker := func(target string, streams uint32, said int64) *chatv1.Worker {
+		return &chatv1.Worker{Target: target, Model: "m", Streams: streams, Said: &timestamppb.Timestamp{Seconds: said}}
+	}
+	a.models = []*chatv1.Model{{Id: "one"}, {Id: "both", HealthyWorkers: 1}}
+	b.models = []*chatv1.Model{{Id: "both", HealthyWorkers: 2}}
+	a.workers = []*chatv1.Worker{worker("w:1", 3, 10), worker("w:2", 1, 10)}
+	b.workers = []*chatv1.Worker{worker("w:1", 4, 11)}
+	f := gatherAll(t, a, b)
+	models, err := f.Models(t.Context())
+	if err != nil || len(models) != 2 || models[0].GetId() != "both" || models[0].GetHealthyWorkers() != 2 {
+		t.Error(models, err)
+	}
+	workers, err := f.Workers(t.Context())
+	if err != nil || len(workers) != 2 {
+		t.Fatal(workers, err)
+	}
+	for _, w := range workers {
+		if w.GetTarget() == "w:1" && (w.GetStreams() != 7 || w.GetSaid().GetSeconds() != 11) {
+			t.Error(w)
+		}
+	}
+	if err := f.Ready(t.Context()); err != nil {
+		t.Error(err)
+	}
+	a.grpc.Stop()
+	if models, err := f.Models(t.Context()); err != nil || len(models) != 1 {
+		t.Error(models, err)
+	}
+	if err := f.Ready(t.Context()); err != nil {
+		t.Error("one is left:", err)
+	}
+	b.grpc.Stop()
+	if _, err := f.Models(t.Context()); err == nil {
+		t.Error("nobody is left")
+	}
+	if err := f.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "chat-service cannot be reached") {
+		t.Error(err)
+	}
+}
+
+func TestChatServicesComeAndGo(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := gatherAll(t, a, b)
+	if err := f.set([]string{a.addr}); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, f).started(t)
+	if err := f.set([]string{b.addr}); err != nil {
+		t.Fatal(err)
+	}
+	open(t, f).started(t)
+	if a.live.Load() != 1 || b.live.Load() != 1 {
+		t.Error(a.live.Load(), b.live.Load())
+	}
+	close(a.finish)
+	<-l.over
+	if l.err != nil {
+		t.Error("the stream of one that has left:", l.err)
+	}
+	if err := f.set(nil); err != nil {
+		t.Fatal(err)
+	}
+	none := open(t, f)
+	<-none.over
+	if streamerr.As(none.err).Reason != streamerr.Unavailable {
+		t.Error(none.err)
+	}
+}

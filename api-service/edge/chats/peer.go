@@ -1,0 +1,151 @@
+package chats
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// probeEvery is how often a chat-service is asked how it is, probeTimeout how long it may take to answer.
+	probeEvery   = time.Second
+	probeTimeout = time.Second
+)
+
+// A peer is the connection to one chat-service.
+type peer struct {
+	// Static.
+	addr    string
+	conn    *kitexrpc.ClientConn
+	chat    chatv1.ChatClient
+	streams streamv1.StreamsClient
+	health  healthpb.HealthClient
+	engine  Engine
+
+	unwatch context.CancelFunc // nil while nobody asks it; guarded by the fleet's mu
+	live    atomic.Int64       // streams of this process that it has
+	ill     atomic.Bool        // it has not answered a probe, or has lost a stream since
+	leaving atomic.Bool        // it is closed when it has no stream
+	closing sync.Once
+}
+
+func dial(self, name, addr string) (*peer, error) {
+	conn, err := kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+	if err != nil {
+		return nil, err
+	}
+	chat := chatv1.NewChatClient(conn)
+	return &peer{
+		addr: addr, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
+		engine: rpc.Dial(self, name, chat.Generate, rpc.Chat),
+	}, nil
+}
+
+// watch asks the chat-service how it is, again and again, until ctx is done.
+func (p *peer) watch(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for was := true; ; {
+		err := p.ask(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		p.ill.Store(err != nil)
+		if now := err == nil; now != was {
+			was = now
+			if now {
+				log.Info("chat-service answers", "target", p.addr)
+			} else {
+				log.Warn("chat-service takes no streams", "target", p.addr, "err", err)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ask returns why the chat-service takes no streams.
+func (p *peer) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return p.ready(ctx)
+}
+
+func (p *peer) ready(ctx context.Context) error {
+	resp, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
+	if err != nil {
+		return streamerr.New(streamerr.PeerLost, "%s cannot be reached: %v", Hop, err)
+	}
+	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		return streamerr.New(streamerr.Unavailable, "%s is %s", Hop, resp.GetStatus())
+	}
+	return nil
+}
+
+// run answers a stream that choose has counted. It returns an error, and has yielded nothing, where another chat-service may do
+// better.
+func (p *peer) run(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) error {
+	defer p.done()
+	begun := false
+	for out, err := range p.engine(ctx, req) {
+		if err != nil && stream.Cause(ctx) == nil {
+			e := streamerr.As(err)
+			if away(e) {
+				p.ill.Store(true) // until it has answered a probe
+			}
+			if !begun && (away(e) || e.Reason == streamerr.Unavailable || e.Reason == streamerr.Overloaded) {
+				return err
+			}
+		}
+		begun = true
+		if !yield(out, err) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// away reports whether an ending says of the chat-service itself that it takes no streams.
+func away(e *streamerr.Error) bool {
+	switch e.Reason {
+	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining:
+		return len(e.Path) <= 1 // else it speaks of a worker
+	default:
+		return false
+	}
+}
+
+func (p *peer) done() {
+	if p.live.Add(-1) == 0 && p.leaving.Load() {
+		p.close()
+	}
+}
+
+// leave has no new streams begin here. The fleet's mu is held.
+func (p *peer) leave() {
+	if p.unwatch != nil {
+		p.unwatch()
+	}
+	p.leaving.Store(true)
+	if p.live.Load() == 0 {
+		p.close()
+	}
+}
+
+func (p *peer) close() {
+	p.closing.Do(func() { _ = p.conn.Close() }) // it had no stream
+}
