@@ -38,10 +38,11 @@ type Config struct {
 	QueueStreams int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
 	QueueTokens  int // how many tokens their prompts may have together
 	Timers       rpc.Timers
-	Metrics      *metrics.Metrics    // nil for none
-	Traces       *streamtrace.Tracer // nil for none
-	Grace        time.Duration       // for streams that run when the process drains
-	Stage        Stage               // put around the pipeline by a program that builds this service in; nil is none
+	Registered   discover.Registration // for api-services to find this one
+	Metrics      *metrics.Metrics      // nil for none
+	Traces       *streamtrace.Tracer   // nil for none
+	Grace        time.Duration         // for streams that run when the process drains
+	Stage        Stage                 // put around the pipeline by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -77,6 +78,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
+	c.Registered.Flags(fs)
 	c.ModelFlags(fs)
 	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; what cards leave out is as the other flags say")
 }
@@ -94,6 +96,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Models != "" && (c.Model != "" || c.ModelName != "") {
 		return errors.New("--models has the names and directories of all models: --model and --model-name are of no use beside it")
+	}
+	if err := c.Registered.Validate(); err != nil {
+		return err
 	}
 	card := c.card()
 	return card.Validate()
@@ -133,11 +138,18 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		answer = c.Stage(answer)
 	}
 
+	keep, err := c.Registered.Keeper(c.Name, "", ln.Addr(), log)
+	if err != nil {
+		return err
+	}
+	registered, leave := context.WithCancel(ctx) // new streams look elsewhere as soon as ctx is done
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
+	wg.Go(func() { keep(registered) })
 	wg.Go(func() { follow(following) })
 	defer wg.Wait()
 	defer stop()
+	defer leave()
 	return New(hop, registry, health, answer).Serve(ctx, ln, c.Grace)
 }
 
