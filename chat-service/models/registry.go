@@ -91,7 +91,9 @@ func (r *Registry) Set(cards []Card) error {
 		m.card.Aliases = cards[i].Aliases
 	}
 	await(successors)
-	r.replace(next)
+	for _, m := range r.replace(next) {
+		r.log.Info("model is no longer served as it was", "model", m.model.Name)
+	}
 	r.tell()
 	return nil
 }
@@ -121,15 +123,15 @@ func (r *Registry) find(id string) *model {
 	return nil
 }
 
-// replace serves next from now on, and retires the others.
-func (r *Registry) replace(next []*model) {
+// replace serves next from now on, and retires the others, which it returns.
+func (r *Registry) replace(next []*model) (retired []*model) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.served {
 		if !slices.Contains(next, m.model) {
+			retired = append(retired, m.model)
 			r.leaving = append(r.leaving, m.model)
 			r.retiring.Go(func() { r.retire(m.model) })
-			r.log.Info("model is no longer served", "model", m.model.model.Name)
 		}
 	}
 	r.byName, r.served = map[string]*model{}, nil
@@ -140,6 +142,7 @@ func (r *Registry) replace(next []*model) {
 		}
 	}
 	slices.SortFunc(r.served, func(a, b entry) int { return cmp.Compare(a.model.model.Name, b.model.model.Name) })
+	return retired
 }
 
 // retire is done with a model when its last stream is.

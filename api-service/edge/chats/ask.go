@@ -68,12 +68,25 @@ func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Stop
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
 }
 
-// Why returns what the chat-service that has or had a stream, and the hops below it, know of it.
-func (f *Fleet) Why(ctx context.Context, id string) ([]*streamv1.Record, error) {
-	resp, err := first(ctx, f.all(), func(ctx context.Context, p *peer) (*streamv1.WhyResponse, error) {
+// Why returns what the chat-service that has or had a stream, and the hops below it, know of it. The others may have heard of it
+// from workers that they share, and know less.
+func (f *Fleet) Why(ctx context.Context, id string) (most []*streamv1.Record, err error) {
+	err = errNobody
+	each(ctx, f.all(), func(ctx context.Context, p *peer) (*streamv1.WhyResponse, error) {
 		return p.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
+	}, func(resp *streamv1.WhyResponse, e error) bool {
+		if hops := resp.GetHops(); len(hops) > len(most) {
+			most = hops
+		}
+		if e != nil {
+			err = streamerr.FromGRPC(Hop, e)
+		}
+		return len(most) < 2 // with two hops, one of them is the chat-service
 	})
-	return resp.GetHops(), err
+	if most != nil {
+		return most, nil
+	}
+	return nil, err
 }
 
 // Ready says why no request can be answered.

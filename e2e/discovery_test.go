@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An etcdServer is a real one, of the test's own.
+type etcdServer struct {
+	file, addr, peer, dir string
+	process               *process
+}
+
+func startEtcd(t *testing.T) *etcdServer {
+	t.Helper()
+	s := &etcdServer{file: tool(t, "etcd"), addr: freeAddr(t), peer: freeAddr(t), dir: t.TempDir()}
+	s.start(t)
+	return s
+}
+
+// start starts it with what its directory has.
+func (s *etcdServer) start(t *testing.T) {
+	t.Helper()
+	s.process = startFile(t, "etcd", s.file, "--data-dir", s.dir, "--listen-client-urls", "http://"+s.addr, "--advertise-client-urls", "http://"+s.addr,
+		"--listen-peer-urls", "http://"+s.peer, "--initial-advertise-peer-urls", "http://"+s.peer, "--initial-cluster", "default=http://"+s.peer)
+	s.process.ended = true // it ends by its signal
+	t.Cleanup(func() { s.process.kill(t) })
+	s.process.await(t, s.process.logs, "that it is ready", func(line string) bool {
+		return strings.Contains(line, "ready to serve") || strings.Contains(line, "serving insecure client requests") || strings.Contains(line, "serving client")
+	})
+}
+
+func (s *etcdServer) workers() string { return "etcd://" + s.addr + "/whence/workers" }
+func (s *etcdServer) chats() string   { return "etcd://" + s.addr + "/whence/chats" }
+
+func TestWorkersAreFoundByEtcd(t *testing.T) {
+	t.Parallel()
+	server := startEtcd(t)
+	w := &whence{topology: separate, processes: map[string]*process{}}
+	w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", server.workers(), "--register", server.chats(), "--metrics-listen", "127.0.0.1:0"})
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", server.chats()})
+	w.api = w.processes[apiService].listening(t)
+	transport := &http.Transport{}
+	w.http = &http.Client{Transport: transport}
+	t.Cleanup(transport.CloseIdleConnections)
+	work := func(name string) *process {
+		return startWorker(t, name, model, "--pace", "40", "--register", server.workers())
+	}
+	names := func() (all []string) {
+		for _, worker := range w.workersNow(t) {
+			if worker.State == "healthy" {
+				all = append(all, worker.Name)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	found := func(what string, want ...string) time.Duration {
+		begun := time.Now()
+		eventually(t, what, func() bool { return slices.Equal(names(), want) })
+		return time.Since(begun)
+	}
+	first := work("llm-worker/1")
+	w.ready(t)
+	second := work("llm-worker/2")
+	second.logged(t, "that it is registered", func(r record) bool { return r.Msg == "registered" })
+	t.Log("a new worker gets streams after", found("both are found", "llm-worker/1", "llm-worker/2"))
+	other := startWorker(t, "llm-worker/owl", "owl", "--register", server.workers())
+	other.logged(t, "that it is registered", func(r record) bool { return r.Msg == "registered" })
+
+	want := w.answer(t, greedy(long, "max_tokens", 200))
+	var all [6]*live
+	for i := range all {
+		all[i] = w.open(t, greedy(long, "max_tokens", 200)).begun(t)
+	}
+	begun := time.Now()
+	second.kill(t)
+	eventually(t, "the dead one vanishes", func() bool { return len(w.workersNow(t)) == 1 })
+	t.Log("a dead worker vanishes after", time.Since(begun))
+	for _, l := range all {
+		if got := l.completed(t); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+
+	for i := range all {
+		all[i] = w.open(t, greedy(long, "max_tokens", 200)).begun(t)
+	}
+	server.process.kill(t)
+	for _, p := range []*process{w.processes[chatService], w.processes[apiService]} {
+		p.await(t, p.logs, "that discovery does not answer", func(line string) bool { return strings.Contains(line, "discovery does not answer") })
+	}
+	if s := w.scrapeOf(t, w.processes[chatService]); !strings.Contains(s.text, `whence_discovery_unanswered{hop="chat-service"} 1`) {
+		t.Error(s.text)
+	}
+	for _, l := range all {
+		if got := l.completed(t); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	w.works(t)
+	first.await(t, first.logs, "that it is not registered", func(line string) bool { return strings.Contains(line, `"not registered`) })
+	server.dir = t.TempDir() // with all it knew
+	server.start(t)
+	w.processes[chatService].await(t, w.processes[chatService].logs, "that discovery answers again", func(line string) bool { return strings.Contains(line, "discovery answers again") })
+	w.works(t)
+	work("llm-worker/3")
+	found("the old one and a new one are found", "llm-worker/1", "llm-worker/3")
+	first.terminate(t)
+	t.Log("a worker that drains is gone after", found("the one that drains is not used", "llm-worker/3"))
+	w.works(t)
+}
+
+func TestSeveralChatServices(t *testing.T) {
+	t.Parallel()
+	w := &whence{topology: separate, processes: map[string]*process{}}
+	worker := service(t, llmWorker, "127.0.0.1:0", []string{"--pace", "40"})
+	var chats []*process
+	var addrs []string
+	for _, name := range []string{"chat-service/0", "chat-service/1"} {
+		p := service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", worker.listening(t)})
+		chats, addrs = append(chats, p), append(addrs, p.listening(t))
+	}
+	w.worker = worker.listening(t)
+	w.processes[llmWorker] = worker
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(addrs, ",")})
+	w.api = w.processes[apiService].listening(t)
+	w.connected(t)
+
+	holders := map[string]int{}
+	var all [4]*live
+	for i := range all {
+		all[i] = w.open(t, greedy(long)).begun(t)
+		s := w.why(t, all[i].id)
+		if len(s.Hops) != 3 {
+			t.Fatalf("%+v", s)
+		}
+		holders[s.Hops[1].Hop]++
+	}
+	if holders["chat-service/0"] != 2 || holders["chat-service/1"] != 2 {
+		t.Error("streams are not shared out:", holders)
+	}
+	other := service(t, apiService, "127.0.0.1:0", []string{"--name", "api-service/other", "--chat", strings.Join(addrs, ",")})
+	for _, l := range all[2:] { // one on each
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+other.listening(t)+"/v1/streams/"+l.id, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := w.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := readAll(t, resp); r.status != http.StatusAccepted {
+			t.Errorf("status %d: %s", r.status, r.body)
+		}
+		if e := l.failed(t); e.code() != "user_stop" || strings.Join(e.Path[:2], " > ") != "client > api-service/other" {
+			t.Error(e)
+		}
+	}
+	chats[0].kill(t)
+	lost := 0
+	for _, l := range all[:2] {
+		if e := l.rest(t); e.err != nil {
+			lost++
+			if e.err.code() != "peer_lost" || len(e.err.Path) != 2 || e.err.Path[0] != "chat-service/"+addrs[0] {
+				t.Error(e.err)
+			}
+		}
+	}
+	if lost != 1 {
+		t.Error(lost, "streams were lost with one of two chat-services")
+	}
+	for range 4 {
+		w.works(t)
+	}
+	if r := w.readiness(); r != http.StatusOK {
+		t.Error(r)
+	}
+	w.idle(t)
+}
