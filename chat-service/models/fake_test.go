@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type worker struct {
 	info workerv1.InfoResponse
 	hop  rpc.Hop
 	addr string
+	live atomic.Int32
 
 	mu    sync.Mutex // guards the following fields
 	asked []*workerv1.TokenRequest
@@ -51,6 +53,8 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 	w.asked = append(w.asked, req)
 	w.mu.Unlock()
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		w.live.Add(1)
+		defer w.live.Add(-1)
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{Model: w.info.GetModel()}}}, nil) {
 			return
 		}

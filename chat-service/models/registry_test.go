@@ -1,6 +1,7 @@
 package models
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,7 +10,9 @@ import (
 	"testing"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -234,4 +237,44 @@ func TestMissingFilesAreNamed(t *testing.T) {
 	if err := r.Set([]Card{{Directory: dir, Workers: "h:1"}}); err == nil || !strings.Contains(err.Error(), "config.json") {
 		t.Error(err)
 	}
+}
+
+func TestContract(t *testing.T) {
+	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+		w := work(t, "w/a", "m", func(i *workerv1.InfoResponse) { i.ContextLength = 1 << 20 })
+		r, _ := open(t)
+		c := card("m", w)
+		c.Directory = directory(t)
+		longer(t, c.Directory)
+		set(t, r, c)
+		healthy(t, r, 1)
+		ask := func(content string, tokens uint32) func() *chatv1.ChatRequest {
+			return func() *chatv1.ChatRequest {
+				return &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: content}}, Sampling: &streamv1.Sampling{MaxTokens: &tokens}}
+			}
+		}
+		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
+			Engine: r.Generate, Short: ask("hi", 3), Long: ask("hi", 100_000), Bad: ask("\x00", 3),
+			Live: func() int { return int(w.live.Load()) },
+		}
+	})
+}
+
+// longer gives a model a context for long answers.
+func longer(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, "config.json")
+	var config map[string]any
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config["max_position_embeddings"] = 1 << 20
+	if b, err = json.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(b))
 }

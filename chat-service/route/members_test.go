@@ -227,6 +227,20 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 	})
 }
 
+func TestWorkerThatIsDeadAtFirstIsUsedWhenItComes(t *testing.T) {
+	a, dead := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
+	dead.grpc.Stop()
+	p, healthy := dialAll(t, Options{Policy: inOrder}, new(journal), dead, a)
+	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(a.fake.asked) != 1 || !healthy() {
+		t.Error(got.err)
+	}
+	late := serve(t, &fake{name: "w/1"}, dead.addr)
+	eventually(t, "it gets streams", func() bool { return usable(p) == 2 })
+	if got := read(t.Context(), p, ask(3), nil); got.err != nil || len(late.fake.asked) != 1 {
+		t.Error(got.err)
+	}
+}
+
 func TestWorkerThatComesBackUnderAnotherNameIsANewOne(t *testing.T) {
 	a := serve(t, &fake{name: "w/0"}, "")
 	var log journal

@@ -24,6 +24,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 // patience bounds every wait.
 const patience = 10 * time.Second
 
-// A service is a chat-service that says "x" until its stream is told how to end.
+// A service is a chat-service that says "x" until it is told to finish, or three times to those who ask for "short".
 type service struct {
 	chatv1.UnimplementedChatServer
 	addr    string
@@ -51,7 +52,7 @@ type service struct {
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, rpc.Chat, func(ctx context.Context, _ *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return rpc.Serve(&s.hop, st, rpc.Chat, func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
 			s.asked.Add(1)
 			s.live.Add(1)
@@ -60,15 +61,28 @@ func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, c
 				yield(nil, e)
 				return
 			}
+			if req.GetModel() == "none" {
+				yield(nil, streamerr.InvalidParam("model", "there is none"))
+				return
+			}
 			if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
 				return
 			}
-			select {
-			case <-s.finish:
-				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}}}, nil)
-			case <-stream.Stopping(ctx):
-				yield(nil, stream.Cause(ctx))
+			for n := 0; n < 3 || req.GetModel() != "short"; n++ {
+				select {
+				case <-s.finish:
+				case <-stream.Stopping(ctx):
+					yield(nil, stream.Cause(ctx))
+					return
+				case <-time.After(time.Millisecond):
+					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: "x", Tokens: 1}}}, nil) {
+						return
+					}
+					continue
+				}
+				break
 			}
+			yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}}}, nil)
 		}
 	})
 }
@@ -111,8 +125,22 @@ func serve(t *testing.T, name, addr string) *service {
 	return s
 }
 
-// gather returns the fleet of services, which runs until the test ends.
+// gatherAll returns the fleet of services, which runs until the test ends.
 func gatherAll(t *testing.T, services ...*service) *Fleet {
+	t.Helper()
+	f := still(t, services...)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return f
+}
+
+// still returns the fleet of services, which finds no others and probes none.
+func still(t *testing.T, services ...*service) *Fleet {
 	t.Helper()
 	var addrs []string
 	for _, s := range services {
@@ -126,14 +154,7 @@ func gatherAll(t *testing.T, services ...*service) *Fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { f.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-		f.Close()
-	})
+	t.Cleanup(f.Close)
 	return f
 }
 
@@ -340,7 +361,7 @@ func TestListsAreOfAllTogether(t *testing.T) {
 
 func TestChatServicesComeAndGo(t *testing.T) {
 	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
-	f := gatherAll(t, a, b)
+	f := still(t, a, b)
 	if err := f.set([]string{a.addr}); err != nil {
 		t.Fatal(err)
 	}
@@ -365,4 +386,17 @@ func TestChatServicesComeAndGo(t *testing.T) {
 	if streamerr.As(none.err).Reason != streamerr.Unavailable {
 		t.Error(none.err)
 	}
+}
+
+func TestContract(t *testing.T) {
+	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+		a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+		ask := func(model string) func() *chatv1.ChatRequest {
+			return func() *chatv1.ChatRequest { return &chatv1.ChatRequest{Model: model} }
+		}
+		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
+			Engine: gatherAll(t, a, b).Generate, Short: ask("short"), Long: ask("long"), Bad: ask("none"),
+			Live: func() int { return int(a.live.Load() + b.live.Load()) },
+		}
+	})
 }
