@@ -56,6 +56,19 @@ models:
 	}
 }
 
+func TestExampleOfTheDocsIsOne(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(doc), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	cards, err := parse([]byte(text), "docs.yaml", defaults)
+	if err != nil || len(cards) != 2 || cards[0].ID() != "llama-3.1-8b" || cards[1].Workers != "10.0.0.1:8082,10.0.0.2:8082" {
+		t.Error(cards, err)
+	}
+}
+
 func TestFilesThatAreWrongAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                            "EOF",
