@@ -23,19 +23,29 @@ func (p *Pool) Set(targets ...string) error {
 	}
 	var after []*Worker
 	var errs []error
+	beyond := 0
 	for _, target := range targets {
-		w := at(before, target)
-		switch {
-		case at(after, target) != nil:
+		if at(after, target) != nil {
 			continue
-		case w == nil:
+		}
+		w := at(before, target)
+		slot := slices.Index(p.slots[:], nil)
+		switch {
+		case w != nil:
+		case slot < 0:
+			beyond++
+			continue
+		default:
 			var err error
-			if w, err = p.join(target); err != nil {
+			if w, err = p.join(target, slot); err != nil {
 				errs = append(errs, err)
 				continue
 			}
 		}
 		after = append(after, w)
+	}
+	if beyond > 0 {
+		errs = append(errs, fmt.Errorf("%d workers are left out: there are %d already, the most there may be", beyond, MaxWorkers))
 	}
 	p.workers.Store(&after)
 	p.tell()
@@ -49,12 +59,8 @@ func (p *Pool) Set(targets ...string) error {
 	return errors.Join(errs...)
 }
 
-// join makes a worker, with a slot of its own. The pool's mu is held.
-func (p *Pool) join(target string) (*Worker, error) {
-	slot := slices.Index(p.slots[:], nil)
-	if slot < 0 {
-		return nil, fmt.Errorf("worker at %s: there are %d already, the most there may be", target, MaxWorkers)
-	}
+// join makes a worker, with a slot that is free. The pool's mu is held.
+func (p *Pool) join(target string, slot int) (*Worker, error) {
 	w, err := dial(p.opts.Self, target, p.check, p.opts.Log)
 	if err != nil {
 		return nil, err
