@@ -1056,9 +1056,11 @@ type Usage struct {
 	// Tokens that the engine generated, the one that ended the answer included.
 	CompletionTokens uint32 `protobuf:"varint,2,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
 	// Tokens of the prompt that the engine found in its KV cache.
-	CachedTokens  uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CachedTokens uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
+	// Of these, how many whoever chose the worker had expected; not set where nobody did.
+	ExpectedCachedTokens *uint32 `protobuf:"varint,4,opt,name=expected_cached_tokens,json=expectedCachedTokens,proto3,oneof" json:"expected_cached_tokens,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -1108,6 +1110,13 @@ func (x *Usage) GetCompletionTokens() uint32 {
 func (x *Usage) GetCachedTokens() uint32 {
 	if x != nil {
 		return x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetExpectedCachedTokens() uint32 {
+	if x != nil && x.ExpectedCachedTokens != nil {
+		return *x.ExpectedCachedTokens
 	}
 	return 0
 }
@@ -1715,11 +1724,13 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"WhyRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\";\n" +
 	"\vWhyResponse\x12,\n" +
-	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"~\n" +
+	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"\xd4\x01\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12#\n" +
-	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\"\x86\x01\n" +
+	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\x129\n" +
+	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x00R\x14expectedCachedTokens\x88\x01\x01B\x19\n" +
+	"\x17_expected_cached_tokens\"\x86\x01\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
@@ -1913,6 +1924,7 @@ func file_whence_stream_v1_stream_proto_init() {
 	if File_whence_stream_v1_stream_proto != nil {
 		return
 	}
+	file_whence_stream_v1_stream_proto_msgTypes[7].OneofWrappers = []any{}
 	file_whence_stream_v1_stream_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

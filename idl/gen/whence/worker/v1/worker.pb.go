@@ -93,7 +93,10 @@ type TokenRequest struct {
 	// draw is the one that follows theirs, and they are not sent again. Fewer than prompt has and than max_tokens.
 	Generated uint32 `protobuf:"varint,5,opt,name=generated,proto3" json:"generated,omitempty"`
 	// What the stream may ask for where there is not room for all.
-	Claim         *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
+	Claim *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
+	// Whose conversation this is, as far as the caller says; at most 256 bytes. Requests of one session have prefixes in common,
+	// and may be sent to one worker for that. It means nothing to the worker.
+	Session       string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -168,6 +171,13 @@ func (x *TokenRequest) GetClaim() *v1.Claim {
 		return x.Claim
 	}
 	return nil
+}
+
+func (x *TokenRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
 }
 
 // GenerateRequest is the request, or control.
@@ -474,6 +484,10 @@ type InfoResponse struct {
 	// Of the tokenizer in the worker's model directory: the same if and only if token ids mean the same text. "1:" and a SHA-256
 	// in hex; the number is that of the method. Empty if the worker does not know.
 	ModelChecksum string `protobuf:"bytes,14,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
+	// Tokens in a block of the KV cache, whose prefixes later prompts find again; 0 for an engine that keeps none.
+	KvBlockSize uint32 `protobuf:"varint,11,opt,name=kv_block_size,json=kvBlockSize,proto3" json:"kv_block_size,omitempty"`
+	// Whether KVEvents tells of these blocks.
+	KvEvents      bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -592,6 +606,20 @@ func (x *InfoResponse) GetModelChecksum() string {
 	return ""
 }
 
+func (x *InfoResponse) GetKvBlockSize() uint32 {
+	if x != nil {
+		return x.KvBlockSize
+	}
+	return 0
+}
+
+func (x *InfoResponse) GetKvEvents() bool {
+	if x != nil {
+		return x.KvEvents
+	}
+	return false
+}
+
 // Capabilities says what becomes of a request and its answer on the way to the model and back.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -683,6 +711,10 @@ type Load struct {
 	KvUsedTokens uint64 `protobuf:"varint,5,opt,name=kv_used_tokens,json=kvUsedTokens,proto3" json:"kv_used_tokens,omitempty"`
 	// Positions of KV cache in all, in tokens.
 	KvTotalTokens uint64 `protobuf:"varint,6,opt,name=kv_total_tokens,json=kvTotalTokens,proto3" json:"kv_total_tokens,omitempty"`
+	// Positions of KV cache that hold prefixes which a later prompt may find again, those of running streams included.
+	KvCachedTokens uint64 `protobuf:"varint,7,opt,name=kv_cached_tokens,json=kvCachedTokens,proto3" json:"kv_cached_tokens,omitempty"`
+	// Tokens of prompts that are still to be read, of streams in the batch.
+	PrefillTokens uint64 `protobuf:"varint,8,opt,name=prefill_tokens,json=prefillTokens,proto3" json:"prefill_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +787,20 @@ func (x *Load) GetKvUsedTokens() uint64 {
 func (x *Load) GetKvTotalTokens() uint64 {
 	if x != nil {
 		return x.KvTotalTokens
+	}
+	return 0
+}
+
+func (x *Load) GetKvCachedTokens() uint64 {
+	if x != nil {
+		return x.KvCachedTokens
+	}
+	return 0
+}
+
+func (x *Load) GetPrefillTokens() uint64 {
+	if x != nil {
+		return x.PrefillTokens
 	}
 	return 0
 }
@@ -851,18 +897,132 @@ func (x *StopResponse) GetStream() *v1.StopStreamResponse {
 	return nil
 }
 
+// KVEventsRequest asks for all blocks.
+type KVEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KVEventsRequest) Reset() {
+	*x = KVEventsRequest{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KVEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KVEventsRequest) ProtoMessage() {}
+
+func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
+func (*KVEventsRequest) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+}
+
+// KVEventsResponse is a change of what the KV cache holds. A block is named by its chained hash, the same on all hops: XXH64, seed
+// 0, of the hash of the block before it (0 for the first) in 8 bytes and of its token ids in 4 bytes each, all little-endian.
+// So a hash stands for a whole prefix. 0 is never one: what would be 0 is 1.
+type KVEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One more than in the batch before; 1 in the first.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Forget every block that was told before: what follows is all there is. Set in the first batch.
+	Reset_ bool `protobuf:"varint,2,opt,name=reset,proto3" json:"reset,omitempty"`
+	// Blocks that are no longer held.
+	Removed []uint64 `protobuf:"fixed64,3,rep,packed,name=removed,proto3" json:"removed,omitempty"`
+	// Blocks that are held now. No block is in both lists.
+	Stored        []uint64 `protobuf:"fixed64,4,rep,packed,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KVEventsResponse) Reset() {
+	*x = KVEventsResponse{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KVEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KVEventsResponse) ProtoMessage() {}
+
+func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
+func (*KVEventsResponse) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *KVEventsResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *KVEventsResponse) GetReset_() bool {
+	if x != nil {
+		return x.Reset_
+	}
+	return false
+}
+
+func (x *KVEventsResponse) GetRemoved() []uint64 {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *KVEventsResponse) GetStored() []uint64 {
+	if x != nil {
+		return x.Stored
+	}
+	return nil
+}
+
 var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xde\x01\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xf8\x01\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
 	"\x06prompt\x18\x03 \x03(\rR\x06prompt\x126\n" +
 	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x1c\n" +
 	"\tgenerated\x18\x05 \x01(\rR\tgenerated\x12-\n" +
-	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\"\x84\x01\n" +
+	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x18\n" +
+	"\asession\x18\n" +
+	" \x01(\tR\asession\"\x84\x01\n" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
@@ -874,7 +1034,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
 	"\amessage\"\r\n" +
-	"\vInfoRequest\"\xac\x03\n" +
+	"\vInfoRequest\"\xed\x03\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -889,12 +1049,14 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\tcontinues\x18\n" +
 	" \x01(\bR\tcontinues\x12\x18\n" +
 	"\aresumes\x18\x11 \x01(\bR\aresumes\x12%\n" +
-	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\"\xa6\x01\n" +
+	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\x12\"\n" +
+	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
+	"\tkv_events\x18\f \x01(\bR\bkvEvents\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +
 	"\bsampling\x18\x03 \x03(\tR\bsampling\x12\x1a\n" +
-	"\bupstream\x18\x04 \x01(\tR\bupstream\"\xc6\x01\n" +
+	"\bupstream\x18\x04 \x01(\tR\bupstream\"\x97\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x1f\n" +
@@ -903,19 +1065,28 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"max_queued\x18\x04 \x01(\rR\tmaxQueued\x12$\n" +
 	"\x0ekv_used_tokens\x18\x05 \x01(\x04R\fkvUsedTokens\x12&\n" +
-	"\x0fkv_total_tokens\x18\x06 \x01(\x04R\rkvTotalTokens\"J\n" +
+	"\x0fkv_total_tokens\x18\x06 \x01(\x04R\rkvTotalTokens\x12(\n" +
+	"\x10kv_cached_tokens\x18\a \x01(\x04R\x0ekvCachedTokens\x12%\n" +
+	"\x0eprefill_tokens\x18\b \x01(\x04R\rprefillTokens\"J\n" +
 	"\vStopRequest\x12;\n" +
 	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
 	"\fStopResponse\x12<\n" +
-	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream*?\n" +
+	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream\"\x11\n" +
+	"\x0fKVEventsRequest\"v\n" +
+	"\x10KVEventsResponse\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\x06R\aremoved\x12\x16\n" +
+	"\x06stored\x18\x04 \x03(\x06R\x06stored*?\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
-	"\tFORM_TEXT\x10\x022\xed\x01\n" +
+	"\tFORM_TEXT\x10\x022\xc2\x02\n" +
 	"\x06Worker\x12U\n" +
 	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12E\n" +
 	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x1e.whence.worker.v1.InfoResponse\x12E\n" +
-	"\x04Stop\x12\x1d.whence.worker.v1.StopRequest\x1a\x1e.whence.worker.v1.StopResponseB@Z>github.com/whence-dev/whence/idl/gen/whence/worker/v1;workerv1b\x06proto3"
+	"\x04Stop\x12\x1d.whence.worker.v1.StopRequest\x1a\x1e.whence.worker.v1.StopResponse\x12S\n" +
+	"\bKVEvents\x12!.whence.worker.v1.KVEventsRequest\x1a\".whence.worker.v1.KVEventsResponse0\x01B@Z>github.com/whence-dev/whence/idl/gen/whence/worker/v1;workerv1b\x06proto3"
 
 var (
 	file_whence_worker_v1_worker_proto_rawDescOnce sync.Once
@@ -930,7 +1101,7 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(Form)(0),                     // 0: whence.worker.v1.Form
 	(*TokenRequest)(nil),          // 1: whence.worker.v1.TokenRequest
@@ -943,36 +1114,40 @@ var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(*Load)(nil),                  // 8: whence.worker.v1.Load
 	(*StopRequest)(nil),           // 9: whence.worker.v1.StopRequest
 	(*StopResponse)(nil),          // 10: whence.worker.v1.StopResponse
-	(*v1.Sampling)(nil),           // 11: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 12: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 13: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 14: whence.stream.v1.Started
-	(*v1.End)(nil),                // 15: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 16: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 17: whence.stream.v1.StopStreamResponse
+	(*KVEventsRequest)(nil),       // 11: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),      // 12: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),           // 13: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 14: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 15: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 16: whence.stream.v1.Started
+	(*v1.End)(nil),                // 17: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 18: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 19: whence.stream.v1.StopStreamResponse
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	11, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	12, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
+	13, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
+	14, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
 	1,  // 2: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	13, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	14, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	15, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	16, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	3,  // 5: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	15, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	17, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
 	8,  // 7: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
 	7,  // 8: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
 	0,  // 9: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
 	0,  // 10: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
-	16, // 11: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	17, // 12: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	18, // 11: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	19, // 12: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
 	2,  // 13: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
 	5,  // 14: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
 	9,  // 15: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	4,  // 16: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	6,  // 17: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	10, // 18: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	16, // [16:19] is the sub-list for method output_type
-	13, // [13:16] is the sub-list for method input_type
+	11, // 16: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	4,  // 17: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	6,  // 18: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
+	10, // 19: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	12, // 20: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -998,7 +1173,7 @@ func file_whence_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	Worker_Generate_FullMethodName = "/whence.worker.v1.Worker/Generate"
 	Worker_Info_FullMethodName     = "/whence.worker.v1.Worker/Info"
 	Worker_Stop_FullMethodName     = "/whence.worker.v1.Worker/Stop"
+	Worker_KVEvents_FullMethodName = "/whence.worker.v1.Worker/KVEvents"
 )
 
 // WorkerClient is the client API for Worker service.
@@ -39,6 +40,9 @@ type WorkerClient interface {
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
 	// Stop ends a stream from outside of it.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
+	// KVEvents tells which blocks of prompts the KV cache holds: all of them first, then every change, until the caller leaves.
+	// A caller that does not keep up is told all of them anew. A worker whose Info says that it tells nothing is UNIMPLEMENTED.
+	KVEvents(ctx context.Context, in *KVEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KVEventsResponse], error)
 }
 
 type workerClient struct {
@@ -82,6 +86,25 @@ func (c *workerClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.C
 	return out, nil
 }
 
+func (c *workerClient) KVEvents(ctx context.Context, in *KVEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KVEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Worker_ServiceDesc.Streams[1], Worker_KVEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[KVEventsRequest, KVEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Worker_KVEventsClient = grpc.ServerStreamingClient[KVEventsResponse]
+
 // WorkerServer is the server API for Worker service.
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
@@ -95,6 +118,9 @@ type WorkerServer interface {
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	// Stop ends a stream from outside of it.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
+	// KVEvents tells which blocks of prompts the KV cache holds: all of them first, then every change, until the caller leaves.
+	// A caller that does not keep up is told all of them anew. A worker whose Info says that it tells nothing is UNIMPLEMENTED.
+	KVEvents(*KVEventsRequest, grpc.ServerStreamingServer[KVEventsResponse]) error
 	mustEmbedUnimplementedWorkerServer()
 }
 
@@ -113,6 +139,9 @@ func (UnimplementedWorkerServer) Info(context.Context, *InfoRequest) (*InfoRespo
 }
 func (UnimplementedWorkerServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedWorkerServer) KVEvents(*KVEventsRequest, grpc.ServerStreamingServer[KVEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method KVEvents not implemented")
 }
 func (UnimplementedWorkerServer) mustEmbedUnimplementedWorkerServer() {}
 func (UnimplementedWorkerServer) testEmbeddedByValue()                {}
@@ -178,6 +207,17 @@ func _Worker_Stop_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Worker_KVEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(KVEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(WorkerServer).KVEvents(m, &grpc.GenericServerStream[KVEventsRequest, KVEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Worker_KVEventsServer = grpc.ServerStreamingServer[KVEventsResponse]
+
 // Worker_ServiceDesc is the grpc.ServiceDesc for Worker service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -200,6 +240,11 @@ var Worker_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _Worker_Generate_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "KVEvents",
+			Handler:       _Worker_KVEvents_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "whence/worker/v1/worker.proto",
