@@ -457,3 +457,37 @@ func (m free) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	}
 	return out, nil
 }
+
+// partly is a counting model that fails the sequence of prompt [13] at its third token, and finds two tokens of each in its cache.
+type partly struct{ *counting }
+
+func (m partly) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	out, err := m.counting.Step(ids, out)
+	for i := range out {
+		out[i].Cached = 2
+		if m.goal[out[i].ID] == 13 && out[i].Token == 3 {
+			out[i].Err = &streamerr.Error{Reason: streamerr.EngineFailed}
+		}
+	}
+	return out, err
+}
+
+func TestSequenceThatFailsEndsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		l, _ := run(t, partly{m}, batch.Options{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if tokens, _, _, err := read(t.Context(), l, count(13), nil); !errors.Is(err, streamerr.EngineFailed) || len(tokens) != 2 {
+				t.Error(tokens, err)
+			}
+		})
+		if tokens, _, end, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 || end.GetUsage().GetCachedTokens() != 1 {
+			t.Error(tokens, end, err) // cached are at most as many tokens as the prompt has
+		}
+		wg.Wait()
+		if m.live() != 0 {
+			t.Error(m.live())
+		}
+	})
+}

@@ -330,6 +330,12 @@ func (l *Loop) deliver(out Output, now time.Time) {
 	if s == nil {
 		return
 	}
+	if out.Err != nil {
+		s.box.close(nil, out.Err)
+		l.drop(s)
+		l.publish()
+		return
+	}
 	s.generated++
 	if l.gap > 0 {
 		s.due = s.due.Add(l.gap)
@@ -350,7 +356,9 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		Reason: streamv1.Reason_REASON_COMPLETED,
 		Path:   []string{engineHop},
 		Finish: out.Finish,
-		Usage:  &streamv1.Usage{PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated},
+		Usage: &streamv1.Usage{
+			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated, CachedTokens: min(out.Cached, s.promptTokens()),
+		},
 	}, nil)
 	l.drop(s)
 	l.publish()

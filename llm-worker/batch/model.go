@@ -37,4 +37,8 @@ type Output struct {
 	Hidden bool
 	// Finish is FINISH_UNSPECIFIED while the sequence goes on.
 	Finish streamv1.Finish
+	// Cached is how many tokens of the prompt were in the KV cache when the sequence joined; read with Finish.
+	Cached uint32
+	// Err ends this sequence alone, without a token.
+	Err error
 }

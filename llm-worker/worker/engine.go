@@ -11,7 +11,10 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
+	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -28,6 +31,8 @@ type engine struct {
 	// changes.
 	ready bool
 	run   func(ctx context.Context, healthy func(bool))
+	// held is what the KV cache holds; nil for an engine that does not tell.
+	held *kvevents.Hub
 }
 
 // newEngine makes the engine that c asks for; hop counts what it does.
@@ -51,6 +56,8 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 			dir, name, owner = nil, c.ModelName, ""
 		}
 		e, err = overIDs(c, dir, name, log)
+	case Sim:
+		e, err = simulated(c, hop, dir, name, log)
 	default:
 		e, err = embedded(c, hop, dir, name, log)
 	}
@@ -65,7 +72,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	e.model = name
 	e.info = func() *workerv1.InfoResponse {
 		i := info()
-		i.OwnedBy, i.ModelChecksum = owner, sum
+		i.OwnedBy, i.ModelChecksum, i.KvEvents = owner, sum, e.held != nil
 		return i
 	}
 	return e, nil
@@ -93,15 +100,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 		return nil, err
 	}
 	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads})
-	queued := c.MaxQueued
-	if queued == 0 {
-		queued = -1 // none; 0 is batch's default
-	}
-	opts := batch.Options{MaxRunning: c.MaxRunning, MaxQueued: queued, Pace: c.Pace, Model: name, Log: log}
-	if observer := hop.Engine(); observer != nil {
-		opts.Observer = observer
-	}
-	loop := batch.New(model, opts)
+	loop := batch.New(model, c.batch(hop, name, log))
 	return &engine{
 		generate: loop.Generate,
 		info: func() *workerv1.InfoResponse {
@@ -119,5 +118,51 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 		},
 		ready: true,
 		run:   func(ctx context.Context, _ func(bool)) { loop.Run(ctx) },
+	}, nil
+}
+
+// batch returns the limits of the loop that owns an engine of this process.
+func (c *Config) batch(hop *metrics.Hop, name string, log *slog.Logger) batch.Options {
+	opts := batch.Options{MaxRunning: c.MaxRunning, MaxQueued: c.MaxQueued, Pace: c.Pace, Model: name, Log: log}
+	if opts.MaxQueued == 0 {
+		opts.MaxQueued = -1 // none; 0 is batch's default
+	}
+	if observer := hop.Engine(); observer != nil {
+		opts.Observer = observer
+	}
+	return opts
+}
+
+// simulated answers with words of the model's vocabulary, in the time that a GPU takes.
+func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+	described, err := openai.LoadModel(dir)
+	if err != nil {
+		return nil, err
+	}
+	opts, held := c.Sim, &kvevents.Hub{}
+	opts.KVTokens = c.KVTokens
+	model := sim.New(sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer), opts, held)
+	loop := batch.New(model, c.batch(hop, name, log))
+	return &engine{
+		generate: loop.Generate,
+		info: func() *workerv1.InfoResponse {
+			load := loop.Load()
+			load.KvCachedTokens, load.PrefillTokens = model.Cached(), model.Prefill()
+			return &workerv1.InfoResponse{
+				Engine:        Sim,
+				ContextLength: uint32(model.ContextLength()),
+				VocabSize:     uint32(described.VocabSize),
+				EosTokenIds:   described.EOS,
+				Continues:     true,
+				KvBlockSize:   uint32(model.Block()),
+				Load:          load,
+				Capabilities: &workerv1.Capabilities{
+					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: sample.Fields(),
+				},
+			}
+		},
+		ready: true,
+		run:   func(ctx context.Context, _ func(bool)) { loop.Run(ctx) },
+		held:  held,
 	}, nil
 }

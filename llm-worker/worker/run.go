@@ -13,6 +13,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -30,8 +31,9 @@ type Config struct {
 	Pace       float64        // tokens per second per stream; 0 is as fast as the engine goes
 	KVTokens   int            // size of the KV cache, in tokens; 0 is the engine's default
 	Threads    int            // of the engine; 0 is the engine's default
-	Engine     string         // Embedded, OpenAI, VLLM or SGLang; "" is Embedded
+	Engine     string         // Embedded, OpenAI, VLLM, SGLang or Sim; "" is Embedded
 	Upstream   openai.Options // the other two take of it what they know
+	Sim        sim.Options    // of the engine Sim; KVTokens above is its, too
 	Timers     rpc.Timers
 	Registered discover.Registration // for chat-services to find this one
 	Metrics    *metrics.Metrics      // nil for none
@@ -72,7 +74,7 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&c.Pace, "pace", 0, "tokens per second per stream at most, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
-	c.upstreamFlags(fs)
+	c.kindFlags(fs)
 }
 
 // Validate reports what is wrong with c.
@@ -122,6 +124,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.hop.Timers = c.Timers
 	s.Measure(hop)
 	s.Trace(c.Traces)
+	s.Tell(e.held)
 	s.SetHealthy(e.ready)
 
 	keep, err := c.Registered.Keeper(c.Name, e.model, ln.Addr(), log)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -35,12 +36,14 @@ type Server struct {
 	engine Engine
 	info   func() *workerv1.InfoResponse
 	health *health.Server
+	held   *kvevents.Hub // nil where nothing is told
+	gone   chan struct{} // closed when the streams have drained
 }
 
 // NewServer returns a server of model, which engine runs, or of the one that info names if it is ""; name is the hop's. info describes them as they are now, in
 // a message of its own each time. The server is not healthy until SetHealthy says so.
 func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResponse, log *slog.Logger) *Server {
-	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer()}
+	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer(), gone: make(chan struct{})}
 	s.SetHealthy(false)
 	return s
 }
@@ -129,6 +132,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	}
 	s.health.Shutdown()
 	s.hop.Drain(grace)
+	close(s.gone)
 	watchdog := time.AfterFunc(stopWait, gs.Stop)
 	gs.GracefulStop()
 	watchdog.Stop()

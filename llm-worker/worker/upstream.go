@@ -17,30 +17,32 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
 )
 
-// The engines that a worker can have. With all but the first a server beside it generates.
+// The engines that a worker can have. With all but the first and the last a server beside it generates.
 const (
 	Embedded = "embedded" // the model runs in this process
 	OpenAI   = "openai"   // over OpenAI's API
 	VLLM     = "vllm"     // over vLLM's gRPC service
 	SGLang   = "sglang"   // over SGLang's gRPC service or HTTP API
+	Sim      = "sim"      // nothing does: time passes as on a GPU, and words are drawn by lot
 )
 
-func (c *Config) upstreamFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Engine, "engine", Embedded, "what generates: embedded, or the server of --upstream over OpenAI's API (openai), or its own (vllm, sglang)")
+func (c *Config) kindFlags(fs *flag.FlagSet) {
+	fs.StringVar(&c.Engine, "engine", Embedded, "what generates: embedded, or the server of --upstream over OpenAI's API (openai), or its own (vllm, sglang), or sim for a simulator")
 	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`address` of that server: a URL such as http://127.0.0.1:8000 for openai, host:port of its gRPC service for vllm, either for sglang")
 	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "what that server calls the model, for openai; empty for the first one that it lists")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts, for openai: ids, text, or auto for ids if it takes them")
+	c.Sim.Flags(fs)
 }
 
 func (c *Config) validateEngine() error {
 	up := &c.Upstream
 	switch c.Engine {
-	case "", Embedded:
+	case "", Embedded, Sim:
 		if up.Upstream != "" {
 			return fmt.Errorf("--upstream is of use only with --engine %s, %s or %s", OpenAI, VLLM, SGLang)
 		}
-		return nil
+		return c.Sim.Validate()
 	case OpenAI:
 		return up.Validate()
 	case VLLM, SGLang:
@@ -60,7 +62,7 @@ func (c *Config) validateEngine() error {
 		}
 		return validate()
 	default:
-		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang)
+		return fmt.Errorf("--engine is %.64q; it must be %s, %s, %s, %s or %s", c.Engine, Embedded, OpenAI, VLLM, SGLang, Sim)
 	}
 }
 

@@ -1,0 +1,70 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/pkg/kvblock"
+)
+
+// An answer chooses tokens. Each depends on what was asked, the seed and its position alone, so an answer that goes on elsewhere is
+// the one that it would have been. A request that is greedy has no seed.
+type answer struct {
+	vocabulary *Vocabulary
+	key        uint64
+	next       uint64 // position in the whole answer
+	room       uint64 // tokens that the whole answer may have
+	least      uint64 // before which no stop condition counts
+	stops      []uint32
+	ends       float64 // how likely the model ends the answer with a token; 0 for one that must not
+}
+
+func newAnswer(v *Vocabulary, req *workerv1.TokenRequest, asked []uint32, room, mean int) answer {
+	s := req.GetSampling()
+	a := answer{
+		vocabulary: v, next: uint64(req.GetGenerated()), room: uint64(room), least: uint64(s.GetMinTokens()), stops: s.GetStopTokenIds(),
+		key: kvblock.Next(0, asked),
+	}
+	if s == nil || s.Temperature == nil || *s.Temperature > 0 {
+		a.key = mix(a.key + mix(s.GetSeed()+1))
+	}
+	if !s.GetIgnoreEos() && len(v.EOS) > 0 {
+		a.ends = 1 / float64(mean)
+	}
+	return a
+}
+
+// choose returns the next token of the sequence id.
+func (a *answer) choose(id uint64) batch.Output {
+	position := a.next
+	a.next++
+	draw := mix(a.key + position*golden)
+	may := position >= a.least // stop
+	if may && a.ends > 0 && fraction(mix(draw)) < a.ends {
+		return batch.Output{ID: id, Token: a.vocabulary.EOS[0], Hidden: true, Finish: streamv1.Finish_FINISH_STOP}
+	}
+	out := batch.Output{ID: id, Token: a.vocabulary.words[draw%uint64(len(a.vocabulary.words))]}
+	switch {
+	case may && slices.Contains(a.stops, out.Token):
+		out.Hidden, out.Finish = true, streamv1.Finish_FINISH_STOP
+	case a.next >= a.room:
+		out.Finish = streamv1.Finish_FINISH_LENGTH
+	}
+	return out
+}
+
+// golden is 2^64 divided by the golden ratio, as SplitMix64 counts.
+const golden = 0x9e3779b97f4a7c15
+
+// mix is the end of SplitMix64: each bit of x decides about each bit of the result.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// fraction is x as a number in [0, 1).
+func fraction(x uint64) float64 { return math.Ldexp(float64(x>>11), -53) }

@@ -1,0 +1,104 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+)
+
+// Options are the machine that is simulated. The zero value of a field is its default, but for those that say otherwise.
+type Options struct {
+	// PrefillToken is what a token of a prompt takes that is not in the KV cache.
+	PrefillToken time.Duration
+	// Step is what a step takes beside its tokens, and Stream what each stream adds that answers in it.
+	Step, Stream time.Duration
+	// Chunk is how many tokens of prompts a step reads at most.
+	Chunk int
+	// Speed divides all times: 10 is ten times as fast.
+	Speed float64
+	// ContextLength is how many tokens a prompt and its answer may have together; the model's if 0.
+	ContextLength int
+	// KVTokens is the size of the KV cache, rounded up to whole blocks, and Block the size of a block, both in tokens.
+	KVTokens, Block int
+	// Answer is how many tokens an answer has on average that nothing else ends.
+	Answer int
+	// Fail and Stall are how many of all streams fail or fall silent, from 0 to 1; 0 is none. StallFor is how long they are silent;
+	// 0 is until they are stopped. Seed says which.
+	Fail, Stall float64
+	StallFor    time.Duration
+	Seed        uint64
+}
+
+// The defaults are about those of a model of eight billion parameters on one GPU of 80 GB: 20,000 tokens of prompts a second,
+// steps of eight milliseconds, 32 GB of KV cache.
+const (
+	DefaultPrefillToken = 50 * time.Microsecond
+	DefaultStep         = 8 * time.Millisecond
+	DefaultStream       = 50 * time.Microsecond
+	DefaultChunk        = 512
+	DefaultSpeed        = 1
+	DefaultKVTokens     = 1 << 18
+	DefaultBlock        = 16
+	DefaultAnswer       = 256
+)
+
+// Flags adds the flags of o to fs, but for the size of the KV cache, which all engines have.
+func (o *Options) Flags(fs *flag.FlagSet) {
+	fs.DurationVar(&o.PrefillToken, "sim-prefill-token", DefaultPrefillToken, "what a token of a prompt takes the simulator that is not in its KV cache")
+	fs.DurationVar(&o.Step, "sim-step", DefaultStep, "what a step takes the simulator beside its tokens")
+	fs.DurationVar(&o.Stream, "sim-stream", DefaultStream, "what each stream adds to a step of the simulator")
+	fs.IntVar(&o.Chunk, "sim-chunk", DefaultChunk, "`tokens` of prompts that a step of the simulator reads at most")
+	fs.Float64Var(&o.Speed, "sim-speed", DefaultSpeed, "by what all times of the simulator are divided")
+	fs.IntVar(&o.ContextLength, "sim-context", 0, "`tokens` of a prompt and its answer together, of the simulator; 0 for the model's")
+	fs.IntVar(&o.Block, "sim-block", DefaultBlock, "`tokens` in a block of the simulator's KV cache")
+	fs.IntVar(&o.Answer, "sim-answer", DefaultAnswer, "`tokens` of the simulator's answers on average, where nothing else ends them")
+	fs.Float64Var(&o.Fail, "sim-fail", 0, "share of the simulator's streams that fail, from 0 to 1")
+	fs.Float64Var(&o.Stall, "sim-stall", 0, "share of the simulator's streams that fall silent, from 0 to 1")
+	fs.DurationVar(&o.StallFor, "sim-stall-for", 0, "for how long these are silent; 0 until they are stopped")
+	fs.Uint64Var(&o.Seed, "sim-seed", 0, "which of the simulator's streams fail and fall silent")
+}
+
+// Validate reports what is wrong with o, by the names of flags.
+func (o *Options) Validate() error {
+	switch {
+	case o.PrefillToken < 0 || o.Step < 0 || o.Stream < 0 || o.StallFor < 0:
+		return errors.New("--sim-prefill-token, --sim-step, --sim-stream and --sim-stall-for must not be negative")
+	case o.Chunk < 0 || o.Block < 0 || o.Answer < 0 || o.ContextLength < 0:
+		return errors.New("--sim-chunk, --sim-block, --sim-answer and --sim-context must not be negative")
+	case o.Block > maxBlock:
+		return fmt.Errorf("--sim-block is %d; it must be at most %d", o.Block, maxBlock)
+	case o.Speed < 0 || o.Speed != o.Speed:
+		return fmt.Errorf("--sim-speed is %v; it must be over 0", o.Speed)
+	case !(o.Fail >= 0 && o.Fail <= 1) || !(o.Stall >= 0 && o.Stall <= 1):
+		return fmt.Errorf("--sim-fail is %v and --sim-stall %v; they must be from 0 to 1", o.Fail, o.Stall)
+	}
+	return nil
+}
+
+const maxBlock = 1024
+
+// withDefaults returns o with a default for each field that has none.
+func withDefaults(o Options) Options {
+	orTime := func(v *time.Duration, def time.Duration) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	orTime(&o.PrefillToken, DefaultPrefillToken)
+	orTime(&o.Step, DefaultStep)
+	orTime(&o.Stream, DefaultStream)
+	or := func(v *int, def int) {
+		if *v <= 0 {
+			*v = def
+		}
+	}
+	or(&o.Chunk, DefaultChunk)
+	or(&o.KVTokens, DefaultKVTokens)
+	or(&o.Block, DefaultBlock)
+	or(&o.Answer, DefaultAnswer)
+	if !(o.Speed > 0) {
+		o.Speed = DefaultSpeed
+	}
+	return o
+}
