@@ -1,0 +1,83 @@
+package kvindex
+
+import (
+	"sync"
+	"time"
+)
+
+// A Forecast is what workers are expected to hold because of what was sent to them, each block for a time since it was sent last.
+// It is bounded by the blocks of its index: past that the oldest part expires early. It is safe for concurrent use.
+type Forecast struct {
+	index *Index
+	ttl   time.Duration
+
+	mu      sync.Mutex // guards the following fields
+	sent    []sent     // oldest first
+	blocks  int        // in sent
+	pending map[hope]int
+}
+
+// sent is one prompt that went to a worker.
+type sent struct {
+	worker Worker
+	names  []uint64
+	until  time.Time
+}
+
+// A hope is one block of one worker, which is pending while any of the prompts sent had it.
+type hope struct {
+	name   uint64
+	worker Worker
+}
+
+// NewForecast returns a forecast that x matches, too, for a time of ttl.
+func NewForecast(x *Index, ttl time.Duration) *Forecast {
+	return &Forecast{index: x, ttl: ttl, pending: make(map[hope]int)}
+}
+
+// Sent notes that a worker is about to hold blocks. The forecast keeps names.
+func (f *Forecast) Sent(w Worker, names []uint64, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expire(now)
+	if len(names) == 0 || len(names) > f.index.limit {
+		return
+	}
+	for f.blocks+len(names) > f.index.limit {
+		f.drop()
+	}
+	f.sent = append(f.sent, sent{w, names, now.Add(f.ttl)})
+	f.blocks += len(names)
+	for _, name := range names {
+		f.pending[hope{name, w}]++
+	}
+	f.index.each(names, func(name uint64) { f.index.store(w, name, true) })
+}
+
+// Expire forgets what was sent too long ago.
+func (f *Forecast) Expire(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expire(now)
+}
+
+func (f *Forecast) expire(now time.Time) {
+	for len(f.sent) > 0 && !now.Before(f.sent[0].until) {
+		f.drop()
+	}
+}
+
+// drop forgets the prompt that was sent longest ago.
+func (f *Forecast) drop() {
+	s := f.sent[0]
+	f.sent[0] = sent{}
+	f.sent = f.sent[1:]
+	f.blocks -= len(s.names)
+	f.index.each(s.names, func(name uint64) {
+		h := hope{name, s.worker}
+		if f.pending[h]--; f.pending[h] == 0 {
+			delete(f.pending, h)
+			f.index.remove(s.worker, name, true)
+		}
+	})
+}
