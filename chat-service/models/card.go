@@ -28,6 +28,7 @@ type Card struct {
 	EOS       []uint32 // tokens that end an answer, beside those that workers know
 	Workers   string   // a list or a discover.Source
 	Policy    string   // which of them gets a stream; "" is route.LeastLoadedPolicy
+	KV        route.KVOptions
 
 	Migrations   int           // how often a stream may go on with another worker
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
@@ -67,7 +68,10 @@ func (c *Card) Validate() error {
 	if c.QueueStreams < 0 || c.QueueStreams > 0 && c.QueueTokens < 1 {
 		return errors.New("--queue-streams must not be negative, and --queue-tokens must be at least 1")
 	}
-	if _, err := route.NewPolicy(c.Policy); err != nil {
+	if err := c.KV.Validate(); err != nil {
+		return err
+	}
+	if _, err := route.NewPolicy(c.Policy); err != nil && c.Policy != route.KVPolicy {
 		return fmt.Errorf("--policy: %w", err)
 	}
 	source, err := discover.Parse(c.Workers)
@@ -82,6 +86,15 @@ func (c *Card) Validate() error {
 		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
 	}
 	return c.Timers.Validate()
+}
+
+// policy returns how a worker is chosen: by a policy, or by what its cache holds.
+func (c *Card) policy() (route.Policy, *route.KV, error) {
+	if c.Policy == route.KVPolicy {
+		return nil, route.NewKV(c.KV), nil
+	}
+	policy, err := route.NewPolicy(c.Policy)
+	return policy, nil, err
 }
 
 // files returns the model's directory, with the card's template in place of its own, and who made the model.

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
@@ -47,8 +49,8 @@ type model struct {
 }
 
 // prepare reads a model's files. Nothing runs before start.
-func prepare(c Card, self string, log *slog.Logger, admitted func(waited time.Duration)) (*model, error) {
-	policy, err := route.NewPolicy(c.Policy)
+func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, error) {
+	policy, kv, err := c.policy()
 	if err != nil {
 		return nil, err
 	}
@@ -73,14 +75,15 @@ func prepare(c Card, self string, log *slog.Logger, admitted func(waited time.Du
 	}
 	loaded.EOS = c.EOS
 	pool := route.New(route.Options{
-		Self: self, Policy: policy, Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
+		Self: self, Policy: policy, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, route.LeastLoadedPolicy)),
+		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
 		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context
 	workers := pool.Generate
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {
-		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: admitted})
+		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: m.Admitted})
 		workers = queue.Stage(workers)
 	}
 	return &model{

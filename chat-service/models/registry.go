@@ -15,14 +15,15 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Registry is the models that are served.
 type Registry struct {
-	// Admitted, if there is one, is told how long a stream has waited here. It must be set before the first Set, and not block.
-	Admitted func(waited time.Duration)
+	// Metrics counts what becomes of streams here; nil for none. It must be set before the first Set.
+	Metrics *metrics.Hop
 
 	// Static.
 	self    string
@@ -73,7 +74,7 @@ func (r *Registry) Set(cards []Card) error {
 			next[i] = before
 			continue
 		}
-		if next[i], err = prepare(c, r.self, r.log, r.Admitted); err != nil {
+		if next[i], err = prepare(c, r.self, r.log, r.Metrics); err != nil {
 			return fmt.Errorf("model %s: %w", c.ID(), err)
 		}
 		fresh = append(fresh, next[i])

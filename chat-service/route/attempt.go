@@ -23,6 +23,9 @@ type attempt struct {
 	left   chan struct{}          // closed by leave: nobody reads items any more
 	ended  chan struct{}          // closed when the call is over
 
+	expected int    // tokens of the prompt that were expected in the worker's cache; -1 where nobody expected anything
+	charge   charge // to the worker
+
 	// Set by start.
 	stop   func(cause error)
 	finish func()
@@ -43,17 +46,23 @@ type item struct {
 // unread is how many items a call may be ahead of the stream.
 const unread = 16
 
-// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned.
-func newAttempt(w *Worker, info *workerv1.InfoResponse) *attempt {
+// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. Of its prompt so many tokens are
+// expected in the worker's cache, or -1.
+func newAttempt(w *Worker, info *workerv1.InfoResponse, prompt, expected int) *attempt {
 	w.ours.Add(1)
-	return &attempt{
-		worker: w, peer: info.GetInstance(), info: info,
+	a := &attempt{
+		worker: w, peer: info.GetInstance(), info: info, expected: expected,
 		items: make(chan item, unread), left: make(chan struct{}), ended: make(chan struct{}),
 	}
+	a.charge.begin(w, prompt, max(0, expected))
+	return a
 }
 
-// abandon is for an attempt that is not to start.
-func (a *attempt) abandon() { a.worker.done() }
+// abandon takes the stream off the worker.
+func (a *attempt) abandon() {
+	a.charge.end(a.worker)
+	a.worker.done()
+}
 
 // start opens the call, one of calls. A stop of ctx's stream reaches it with its cause.
 func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv1.TokenRequest) {
@@ -63,7 +72,7 @@ func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv
 	a.finish = func() {
 		undo()
 		ctl.Release()
-		a.worker.done()
+		a.abandon()
 		close(a.ended)
 	}
 	calls.Go(func() { a.run(calling, req) })
@@ -79,6 +88,7 @@ func (a *attempt) run(ctx context.Context, req *workerv1.TokenRequest) {
 		}
 	}()
 	for out, err := range a.worker.engine(a.peer)(ctx, req) {
+		a.charge.note(a.worker, out)
 		if !a.put(item{out: out, err: err}) {
 			return
 		}

@@ -100,6 +100,9 @@ func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
 	p.probe = func(w *Worker) {
 		watching, unwatch := context.WithCancel(ctx)
 		w.unwatch = unwatch
+		if p.opts.KV != nil {
+			all.Go(func() { p.opts.KV.follow(watching, w) })
+		}
 		all.Go(func() {
 			defer unwatch()
 			w.watch(watching, func() {

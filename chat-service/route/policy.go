@@ -16,9 +16,11 @@ const (
 	LeastLoadedPolicy = "least-loaded"
 	RoundRobinPolicy  = "round-robin"
 	PowerOfTwoPolicy  = "power-of-two"
+	SessionPolicy     = "session"
+	KVPolicy          = "kv" // made by NewKV, for it must be told what workers have
 )
 
-// NewPolicy returns the policy of that name; "" is the default.
+// NewPolicy returns the policy of that name, but for KVPolicy; "" is the default.
 func NewPolicy(name string) (Policy, error) {
 	switch name {
 	case "", LeastLoadedPolicy:
@@ -27,8 +29,10 @@ func NewPolicy(name string) (Policy, error) {
 		return RoundRobin(), nil
 	case PowerOfTwoPolicy:
 		return PowerOfTwo(), nil
+	case SessionPolicy:
+		return BySession(), nil
 	default:
-		return nil, fmt.Errorf("there is no policy %.64q; there are %s, %s and %s", name, LeastLoadedPolicy, RoundRobinPolicy, PowerOfTwoPolicy)
+		return nil, fmt.Errorf("there is no policy %.64q; there are %s, %s, %s, %s and %s", name, LeastLoadedPolicy, RoundRobinPolicy, PowerOfTwoPolicy, SessionPolicy, KVPolicy)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 )
 
 // MaxWorkers bounds a pool, because all of them may be asked at once what they know of a stream. A Worker's Slot is below it.
@@ -27,8 +28,12 @@ const MaxWorkers = 64
 type Options struct {
 	// Self is this hop's name.
 	Self string
-	// Policy chooses; nil is LeastLoaded.
+	// Policy chooses; nil is LeastLoaded, or KV's if there is one.
 	Policy Policy
+	// KV knows what the workers have cached; nil is nobody.
+	KV *KV
+	// Metrics counts what was chosen; nil counts nothing.
+	Metrics *metrics.Router
 	// Migrations is how often a stream may move once it has had a token.
 	Migrations int
 	// MigrateAfter is how long a worker may send nothing, once tokens flow and until it has admitted a stream, before another
@@ -61,7 +66,11 @@ type Pool struct {
 // New returns a pool without workers. Set gives it some, and Watch asks them how they are.
 func New(opts Options) *Pool {
 	p := &Pool{opts: opts, policy: opts.Policy, names: make(map[*Worker]string)}
-	if p.policy == nil {
+	switch {
+	case p.policy != nil:
+	case opts.KV != nil:
+		p.policy = opts.KV.choose
+	default:
 		p.policy = LeastLoaded()
 	}
 	p.workers.Store(new([]*Worker))
@@ -120,5 +129,10 @@ func (p *Pool) take(req *workerv1.TokenRequest, positions int, without []*Worker
 		return nil
 	}
 	w := p.policy(req, exactFirst(req, trusted, infos))
-	return newAttempt(w, infos[w])
+	expected := -1
+	if p.opts.KV != nil {
+		expected = p.opts.KV.sent(w, req)
+	}
+	p.opts.Metrics.Chose(expected)
+	return newAttempt(w, infos[w], len(req.GetPrompt()), expected)
 }

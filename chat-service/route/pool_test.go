@@ -32,11 +32,12 @@ type service struct {
 	fake *fake
 	info *workerv1.InfoResponse
 	// other is what it says of itself from then on.
-	other atomic.Pointer[workerv1.InfoResponse]
-	hop   rpc.Hop
-	grpc  *grpc.Server
-	up    *health.Server
-	addr  string
+	other  atomic.Pointer[workerv1.InfoResponse]
+	hop    rpc.Hop
+	grpc   *grpc.Server
+	up     *health.Server
+	addr   string
+	events chan *workerv1.KVEventsResponse // what KVEvents tells; nil ends the call
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -60,7 +61,7 @@ func serve(t *testing.T, f *fake, addr string) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{fake: f, info: info(f.name), grpc: grpc.NewServer(), up: health.NewServer(), addr: ln.Addr().String()}
+	s := &service{fake: f, info: info(f.name), grpc: grpc.NewServer(), up: health.NewServer(), addr: ln.Addr().String(), events: make(chan *workerv1.KVEventsResponse)}
 	s.hop.Name, s.hop.Log = f.name, slog.New(slog.DiscardHandler)
 	s.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, s.up)

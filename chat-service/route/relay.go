@@ -153,7 +153,7 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 func (r *relay) request(info *workerv1.InfoResponse) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: r.req.GetStreamId(), Model: r.req.GetModel(), Sampling: r.req.GetSampling(), Prompt: r.req.GetPrompt(), Generated: r.req.GetGenerated(),
-		Claim: r.req.GetClaim(),
+		Session: r.req.GetSession(), Claim: r.req.GetClaim(),
 	}
 	if info.GetContinues() {
 		req.Sampling = r.sampling
@@ -198,6 +198,9 @@ func (r *relay) deliver(a *attempt, out *workerv1.GenerateResponse, yield yielde
 		r.answer = append(r.answer, m.Tokens.GetIds()...)
 	case *workerv1.GenerateResponse_End:
 		a.over = true
+		if u := m.End.GetUsage(); u != nil && a.expected >= 0 {
+			u.ExpectedCachedTokens = new(uint32(a.expected))
+		}
 		yield(out, nil)
 		return false, nil
 	}

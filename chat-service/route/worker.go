@@ -60,6 +60,8 @@ type Worker struct {
 	info   atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
 	ours   atomic.Int64                          // streams that this process has on it
 	others atomic.Int64                          // streams that others have on it, when it was last asked
+	unread atomic.Int64                          // tokens of our streams' prompts that it has still to read, as far as is known
+	tokens atomic.Int64                          // tokens that our streams take of its KV cache, likewise
 	trust  trust
 }
 

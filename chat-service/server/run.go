@@ -28,6 +28,7 @@ type Config struct {
 	Name       string // in paths and logs
 	Worker     string // where llm-workers are, as discover.Parse reads it
 	Policy     string // which of them gets a stream; "" is route.LeastLoadedPolicy
+	KV         route.KVOptions
 	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
 	ModelName  string // what requests call the model; "" is the worker's name for it
 	Models     string // file with the cards of several models, instead of Model and ModelName; see models.File
@@ -69,7 +70,8 @@ var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.S
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
 	fs.StringVar(&c.Worker, "worker", DefaultWorker, "where llm-workers are: "+discover.Forms)
-	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin or power-of-two")
+	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin, power-of-two, session or kv")
+	c.KV.Flags(fs)
 	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
 	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
 	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")
@@ -109,7 +111,7 @@ func (c *Config) card() models.Card {
 	return models.Card{
 		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, Timers: c.Timers,
-		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens,
+		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, KV: c.KV,
 	}
 }
 
@@ -122,7 +124,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	health := health.NewServer()
 	registry := models.New(c.Name, log, func(healthy bool) { rpc.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
-	registry.Admitted = hop.Metrics.Admitted
+	registry.Metrics = hop.Metrics
 	defer registry.Close()
 	follow, err := load(c, registry, hop)
 	if err != nil {

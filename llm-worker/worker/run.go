@@ -114,7 +114,10 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	}
 	unwatch, err := hop.Load(func() metrics.Load {
 		l := e.info().GetLoad()
-		return metrics.Load{Running: int64(l.GetRunning()), Queued: int64(l.GetQueued()), KVUsed: int64(l.GetKvUsedTokens()), KVLimit: int64(l.GetKvTotalTokens())}
+		return metrics.Load{
+			Running: int64(l.GetRunning()), Queued: int64(l.GetQueued()),
+			KVUsed: int64(l.GetKvUsedTokens()), KVLimit: int64(l.GetKvTotalTokens()), KVCached: int64(l.GetKvCachedTokens()),
+		}
 	})
 	if err != nil {
 		return err

@@ -94,6 +94,13 @@ func (r *Record) Started(s *streamv1.Started) {
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
 }
 
+// Used notes what a completed answer took.
+func (r *Record) Used(u *streamv1.Usage) {
+	if r != nil {
+		r.seen.Cached(u.GetCachedTokens())
+	}
+}
+
 // Leaves notes what is to become of the stream when nobody reads it any more.
 func (r *Record) Leaves(policy string) {
 	if r == nil {

@@ -45,6 +45,7 @@ func (e *Engine) Stepped(took time.Duration, streams int, prefill bool) {
 type Load struct {
 	Running, Queued int64 // streams
 	KVUsed, KVLimit int64 // token positions
+	KVCached        int64 // of these, those that hold prefixes which can be found again
 }
 
 // Load has load asked whenever somebody collects. It returns how to end that.
@@ -59,8 +60,9 @@ func (h *Hop) Load(load func() Load) (end func() error, err error) {
 		o.ObserveInt64(h.queued, l.Queued, hop)
 		o.ObserveInt64(h.kvUsed, l.KVUsed, hop)
 		o.ObserveInt64(h.kvLimit, l.KVLimit, hop)
+		o.ObserveInt64(h.kvCached, l.KVCached, hop)
 		return nil
-	}, h.running, h.queued, h.kvUsed, h.kvLimit)
+	}, h.running, h.queued, h.kvUsed, h.kvLimit, h.kvCached)
 	if err != nil {
 		return nil, fmt.Errorf("metrics of the engine's load: %w", err)
 	}

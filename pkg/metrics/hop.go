@@ -61,6 +61,7 @@ func newHop(in *instruments, name string, op Operation) *Hop {
 	}
 	h.unknown = newModelOptions(h.gen)
 	h.wasted.Add(context.Background(), 0, h.add...) // a counter that begins at its first event has no rate
+	h.cached.Add(context.Background(), 0, h.add...)
 	return h
 }
 

@@ -35,6 +35,7 @@ var (
 // instruments are what is recorded once per stream, step or collection. What is counted per message is in produce.go.
 type instruments struct {
 	endings, refused, wasted, reloads metric.Int64Counter
+	chosen, expected, cached          metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -42,8 +43,8 @@ type instruments struct {
 	queue, step metric.Float64Histogram
 	batch       metric.Int64Histogram
 
-	running, queued, kvUsed, kvLimit metric.Int64ObservableGauge
-	healthy, known, unanswered       metric.Int64ObservableGauge
+	running, queued, kvUsed, kvLimit, kvCached metric.Int64ObservableGauge
+	healthy, known, unanswered                 metric.Int64ObservableGauge
 
 	meter metric.Meter
 }
@@ -55,7 +56,10 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		refused: m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
 		wasted:  m.counter("whence.tokens.wasted", tokens, "Tokens that came from below and were not passed on."),
 
-		reloads: m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
+		reloads:  m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
+		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy; a stream that moves has several."),
+		expected: m.counter("whence.tokens.cached.expected", tokens, "Tokens of prompts that were expected in the KV cache of the worker chosen."),
+		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of streams that completed."),
 
 		duration: m.timer("gen_ai.server.request.duration", "From a stream's request to its ending.", requestBuckets),
 		first:    m.timer("gen_ai.server.time_to_first_token", "From a stream's request to the first token that is passed on.", firstBuckets),
@@ -67,12 +71,13 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		step:  m.timer("whence.step.duration", "One step of the engine; a step with a prompt in it is a prefill.", stepBuckets),
 		batch: m.counts("whence.batch.size", streams, "Streams in one step of the engine.", batchBuckets),
 
-		running: m.gauge("whence.streams.running", streams, "Streams that have their place: in the engine's batch, or with a worker."),
-		queued:  m.gauge("whence.streams.queued", streams, "Streams that wait for their place."),
-		kvUsed:  m.gauge("whence.kv.used", tokens, "Token positions of KV cache that are reserved."),
-		kvLimit: m.gauge("whence.kv.limit", tokens, "Token positions of KV cache that there are."),
-		healthy: m.gauge("whence.workers.healthy", workers, "Workers that take streams."),
-		known:   m.gauge("whence.workers.known", workers, "Workers that are listed or were found, healthy or not."),
+		running:  m.gauge("whence.streams.running", streams, "Streams that have their place: in the engine's batch, or with a worker."),
+		queued:   m.gauge("whence.streams.queued", streams, "Streams that wait for their place."),
+		kvUsed:   m.gauge("whence.kv.used", tokens, "Token positions of KV cache that are reserved."),
+		kvLimit:  m.gauge("whence.kv.limit", tokens, "Token positions of KV cache that there are."),
+		kvCached: m.gauge("whence.kv.cached", tokens, "Token positions of KV cache that hold prefixes which later prompts can find."),
+		healthy:  m.gauge("whence.workers.healthy", workers, "Workers that take streams."),
+		known:    m.gauge("whence.workers.known", workers, "Workers that are listed or were found, healthy or not."),
 
 		unanswered: m.gauge("whence.discovery.unanswered", sources, "Sources of addresses that do not answer; what they said last holds."),
 

@@ -113,6 +113,13 @@ func (s *Stream) Stopped(after time.Duration) {
 	}
 }
 
+// Cached notes how many tokens of the prompt the engine found in its KV cache.
+func (s *Stream) Cached(tokens uint32) {
+	if s != nil && tokens > 0 {
+		s.hop.cached.Add(context.Background(), int64(tokens), s.hop.add...)
+	}
+}
+
 // End notes the ending. The first time counts.
 func (s *Stream) End(reason streamerr.Reason, origin string) {
 	if s == nil || s.ended.Swap(true) {

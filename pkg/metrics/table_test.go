@@ -29,6 +29,7 @@ func everything(t *testing.T) string {
 	if _, err := h.Load(func() metrics.Load { return metrics.Load{} }); err != nil {
 		t.Fatal(err)
 	}
+	h.Router("kv").Chose(1)
 	h.Engine().Admitted(1)
 	h.Engine().Stepped(1, 1, true)
 	for _, reason := range []streamerr.Reason{streamerr.Completed, streamerr.ClientGone} {
@@ -38,6 +39,7 @@ func everything(t *testing.T) string {
 		s.Out(1)
 		s.Out(1)
 		s.Stopped(1)
+		s.Cached(1)
 		s.End(reason, "client")
 	}
 	return scrape(t, m)

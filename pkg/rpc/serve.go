@@ -156,6 +156,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		end := m.End(out)
 		if end != nil {
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
+			record.Used(end.GetUsage())
 		}
 		switch err := send(out); {
 		case err == nil:

@@ -1,0 +1,94 @@
+package route
+
+import (
+	"context"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/kvindex"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// follow keeps the index true to one worker, until ctx is done. The worker has a number in the index while it is healthy: one that
+// was away has another cache than before.
+func (k *KV) follow(ctx context.Context, w *Worker) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	defer k.leave(w)
+	for {
+		info := w.info.Load()
+		switch number, ok := k.join(w, info != nil); {
+		case ok && info.GetKvEvents():
+			err := k.listen(ctx, w, number)
+			if ctx.Err() != nil {
+				return
+			}
+			w.log.Warn("worker tells its blocks no more", "worker", w.Name(), "err", err)
+			k.tells(w, false)
+			k.index.Clear(number)
+		case info == nil:
+			k.leave(w)
+		}
+		k.guessed.Expire(time.Now())
+		k.awaited.Expire(time.Now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// join returns a worker's number in the index, which it gets if it is healthy. ok is false if it has none.
+func (k *KV) join(w *Worker, healthy bool) (number kvindex.Worker, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if at, known := k.places[w]; known || !healthy {
+		return at.number, known
+	}
+	if number, ok = k.index.Join(); ok {
+		k.places[w] = place{number: number}
+	}
+	return number, ok
+}
+
+func (k *KV) leave(w *Worker) {
+	k.mu.Lock()
+	at, known := k.places[w]
+	delete(k.places, w)
+	k.mu.Unlock()
+	if known {
+		k.index.Leave(at.number)
+	}
+}
+
+// tells notes whether a worker tells what it holds.
+func (k *KV) tells(w *Worker, tells bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if at, known := k.places[w]; known {
+		at.tells = tells
+		k.places[w] = at
+	}
+}
+
+// listen takes in what a worker tells, until the call ends, and returns why it did.
+func (k *KV) listen(ctx context.Context, w *Worker, number kvindex.Worker) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events, err := w.client.KVEvents(ctx, &workerv1.KVEventsRequest{})
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := events.Recv()
+		if err != nil {
+			return err
+		}
+		if batch.GetReset_() {
+			k.index.Clear(number)
+			k.tells(w, true)
+		}
+		k.index.Remove(number, batch.GetRemoved())
+		k.index.Store(number, batch.GetStored())
+	}
+}
