@@ -44,13 +44,13 @@ func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c")
 	k.index.Store(k.places[p.members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 320).GetPrompt(), 16))
 	for i := range 5 {
-		a := p.take(&workerv1.TokenRequest{Prompt: slices.Concat(prompt(1, 320).GetPrompt(), prompt(10+i, 80).GetPrompt())}, nil)
+		a := p.take(&workerv1.TokenRequest{Prompt: slices.Concat(prompt(1, 320).GetPrompt(), prompt(10+i, 80).GetPrompt())}, 0, nil)
 		if a.peer != "b" || a.expected != 320 {
 			t.Errorf("it went to %s, which is expected to have %d tokens of it", a.peer, a.expected)
 		}
 		a.abandon()
 	}
-	if a := p.take(prompt(1, 320), nil); a.peer != "b" || a.expected != 319 { // the last token is always read
+	if a := p.take(prompt(1, 320), 0, nil); a.peer != "b" || a.expected != 319 { // the last token is always read
 		t.Error(a.peer, a.expected)
 	}
 }
@@ -59,7 +59,7 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b")
 	k.index.Store(k.places[p.members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
 	p.members()[1].unread.Store(10000)
-	if a := p.take(prompt(1, 176), nil); a.peer != "a" || a.expected != 0 {
+	if a := p.take(prompt(1, 176), 0, nil); a.peer != "a" || a.expected != 0 {
 		t.Error(a.peer, a.expected)
 	}
 	ignoring, k := cachingPool(t, KVOptions{Overlap: 0}, "a", "b")
@@ -73,10 +73,10 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := cachingPool(t, KVOptions{Overlap: 1, TTL: time.Minute}, "a", "b", "c", "d")
-		first := p.take(prompt(1, 160), nil)
+		first := p.take(prompt(1, 160), 0, nil)
 		first.abandon()
 		for range 8 {
-			if a := p.take(prompt(1, 170), nil); a.worker != first.worker || a.expected != 160 {
+			if a := p.take(prompt(1, 170), 0, nil); a.worker != first.worker || a.expected != 160 {
 				t.Error(a.peer, a.expected)
 			} else {
 				a.abandon()
@@ -84,7 +84,7 @@ func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		k.guessed.Expire(time.Now())
-		if a := p.take(prompt(1, 170), nil); a.expected != 0 {
+		if a := p.take(prompt(1, 170), 0, nil); a.expected != 0 {
 			t.Error(a.expected)
 		}
 	})
@@ -94,7 +94,7 @@ func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
 	p, _ := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c", "d")
 	counts := map[string]int{}
 	for i := range 40 {
-		a := p.take(prompt(i, 170), nil)
+		a := p.take(prompt(i, 170), 0, nil)
 		counts[a.peer]++
 		a.abandon()
 	}
@@ -274,6 +274,6 @@ func BenchmarkTakeByKV(b *testing.B) {
 	req := prompt(1, 8192)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.take(req, nil).abandon()
+		p.take(req, 0, nil).abandon()
 	}
 }

@@ -143,6 +143,9 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 	opts.KVTokens = c.KVTokens
 	model := sim.New(sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer), opts, held)
 	loop := batch.New(model, c.batch(hop, name, log))
+	if opts.Quiet {
+		held = nil
+	}
 	return &engine{
 		generate: loop.Generate,
 		info: func() *workerv1.InfoResponse {

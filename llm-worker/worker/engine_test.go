@@ -18,7 +18,9 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
+	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
+	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -193,14 +195,17 @@ func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 
 func TestEngineThatDoesNotExistIsRefused(t *testing.T) {
 	for want, c := range map[string]worker.Config{
-		"--engine is":       {Engine: "magic"},
-		"--upstream is":     {Engine: worker.OpenAI},
-		"--upstream is \"h": {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:50051"}}},
-		"--upstream is \"":  {Engine: worker.SGLang},
-		"--upstream is S":   {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:30000"}}},
-		"--upstream-model":  {Engine: worker.VLLM, Upstream: openai.Options{Model: "m"}},
-		"--upstream-key":    {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000"}, Key: "k"}},
-		"--upstream is o":   {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
+		"--engine is":             {Engine: "magic"},
+		"--upstream is":           {Engine: worker.OpenAI},
+		"--upstream is \"h":       {Engine: worker.VLLM, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:50051"}}},
+		"--upstream is \"":        {Engine: worker.SGLang},
+		"--upstream is S":         {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:30000"}}},
+		"--upstream-model":        {Engine: worker.VLLM, Upstream: openai.Options{Model: "m"}},
+		"--upstream-key":          {Engine: worker.SGLang, Upstream: openai.Options{Options: beside.Options{Upstream: "127.0.0.1:30000"}, Key: "k"}},
+		"--upstream is o":         {Upstream: openai.Options{Options: beside.Options{Upstream: "http://127.0.0.1:8000"}}},
+		"--upstream-kv-events is": {Engine: worker.Sim, Events: upstream.Options{Events: "tcp://127.0.0.1:5557"}},
+		"--upstream-kv-events: ":  {Engine: worker.OpenAI, Events: upstream.Options{Events: "127.0.0.1:5557"}},
+		"--sim-fail":              {Engine: worker.Sim, Sim: sim.Options{Fail: 2}},
 	} {
 		c.MaxRunning = 1
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {

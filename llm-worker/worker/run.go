@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
+	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -28,12 +29,13 @@ type Config struct {
 	ModelName  string // what requests call it; "" is the directory's name
 	MaxRunning int
 	MaxQueued  int
-	Pace       float64        // tokens per second per stream; 0 is as fast as the engine goes
-	KVTokens   int            // size of the KV cache, in tokens; 0 is the engine's default
-	Threads    int            // of the engine; 0 is the engine's default
-	Engine     string         // Embedded, OpenAI, VLLM, SGLang or Sim; "" is Embedded
-	Upstream   openai.Options // the other two take of it what they know
-	Sim        sim.Options    // of the engine Sim; KVTokens above is its, too
+	Pace       float64          // tokens per second per stream; 0 is as fast as the engine goes
+	KVTokens   int              // size of the KV cache, in tokens; 0 is the engine's default
+	Threads    int              // of the engine; 0 is the engine's default
+	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" is Embedded
+	Upstream   openai.Options   // the other two take of it what they know
+	Events     upstream.Options // of the server beside the worker; zero for none
+	Sim        sim.Options      // of the engine Sim; KVTokens above is its, too
 	Timers     rpc.Timers
 	Registered discover.Registration // for chat-services to find this one
 	Metrics    *metrics.Metrics      // nil for none

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"iter"
 	"log/slog"
+	"sync"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -15,6 +16,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
+	"github.com/whence-dev/whence/llm-worker/kvevents"
+	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
 )
 
 // The engines that a worker can have. With all but the first and the last a server beside it generates.
@@ -32,15 +35,24 @@ func (c *Config) kindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "what that server calls the model, for openai; empty for the first one that it lists")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts, for openai: ids, text, or auto for ids if it takes them")
+	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`tcp://host:port` where vLLM or SGLang publishes what its KV cache holds; empty for nowhere")
+	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where it replays batches that were missed; empty for nowhere")
+	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "what the `topic` of its batches begins with")
 	c.Sim.Flags(fs)
 }
 
 func (c *Config) validateEngine() error {
 	up := &c.Upstream
+	if err := c.Events.Validate(); err != nil {
+		return err
+	}
 	switch c.Engine {
 	case "", Embedded, Sim:
 		if up.Upstream != "" {
 			return fmt.Errorf("--upstream is of use only with --engine %s, %s or %s", OpenAI, VLLM, SGLang)
+		}
+		if c.Events != (upstream.Options{}) {
+			return fmt.Errorf("--upstream-kv-events is of use only with --engine %s, %s or %s", OpenAI, VLLM, SGLang)
 		}
 		return c.Sim.Validate()
 	case OpenAI:
@@ -74,7 +86,7 @@ func overOpenAI(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, e
 	}
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
-	return upstreamed(OpenAI, openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}), nil
+	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, log), nil
 }
 
 // overIDs lets a server that takes and gives token ids run the model, of which nothing is here, or, with dir, what config.json
@@ -93,13 +105,13 @@ func overIDs(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, erro
 		if err != nil {
 			return nil, err
 		}
-		return upstreamed(VLLM, e, config), nil
+		return c.upstreamed(e, config, log), nil
 	}
 	e, err := sglang.New(sglang.Options{Options: opts, Key: c.Upstream.Key}, config)
 	if err != nil {
 		return nil, err
 	}
-	return upstreamed(SGLang, e, config), nil
+	return c.upstreamed(e, config, log), nil
 }
 
 // An upstreamEngine is what all of them are.
@@ -110,21 +122,41 @@ type upstreamEngine interface {
 	Load() *workerv1.Load
 }
 
-// upstreamed returns the engine of that kind. config describes the model while the server does not.
-func upstreamed(kind string, e upstreamEngine, config *beside.Config) *engine {
+// guessedBlock is the size of the blocks of a server that does not tell of them: vLLM's. It matters only for guesses.
+const guessedBlock = 16
+
+// upstreamed returns the engine of c, which is e. config describes the model while the server does not.
+func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, log *slog.Logger) *engine {
 	if config == nil {
 		config = new(beside.Config)
+	}
+	block, held := func() int { return guessedBlock }, (*kvevents.Hub)(nil)
+	run := e.Watch
+	if c.Events.Events != "" {
+		held = &kvevents.Hub{}
+		listener := upstream.New(c.Events, held, log)
+		block = listener.Block
+		run = func(ctx context.Context, healthy func(bool)) {
+			var wg sync.WaitGroup
+			wg.Go(func() { listener.Run(ctx) })
+			e.Watch(ctx, healthy)
+			wg.Wait()
+		}
 	}
 	return &engine{
 		generate: e.Generate,
 		info: func() *workerv1.InfoResponse {
-			info := &workerv1.InfoResponse{Engine: kind, Load: e.Load(), ContextLength: uint32(config.Context), VocabSize: uint32(config.Vocab), EosTokenIds: config.EOS}
+			info := &workerv1.InfoResponse{
+				Engine: c.Engine, Load: e.Load(), KvBlockSize: uint32(block()),
+				ContextLength: uint32(config.Context), VocabSize: uint32(config.Vocab), EosTokenIds: config.EOS,
+			}
 			if up := e.Upstream(); up != nil {
 				info.Model, info.ContextLength, info.VocabSize, info.EosTokenIds = up.Name, uint32(up.Context), uint32(up.Vocab), up.EOS
 				info.Capabilities, info.Resumes = up.Capabilities, up.Resumes
 			}
 			return info
 		},
-		run: e.Watch,
+		run:  run,
+		held: held,
 	}
 }

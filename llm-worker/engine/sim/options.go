@@ -21,6 +21,8 @@ type Options struct {
 	ContextLength int
 	// KVTokens is the size of the KV cache, rounded up to whole blocks, and Block the size of a block, both in tokens.
 	KVTokens, Block int
+	// Quiet has nobody told what the KV cache holds.
+	Quiet bool
 	// Answer is how many tokens an answer has on average that nothing else ends.
 	Answer int
 	// Fail and Stall are how many of all streams fail or fall silent, from 0 to 1; 0 is none. StallFor is how long they are silent;
@@ -52,6 +54,7 @@ func (o *Options) Flags(fs *flag.FlagSet) {
 	fs.Float64Var(&o.Speed, "sim-speed", DefaultSpeed, "by what all times of the simulator are divided")
 	fs.IntVar(&o.ContextLength, "sim-context", 0, "`tokens` of a prompt and its answer together, of the simulator; 0 for the model's")
 	fs.IntVar(&o.Block, "sim-block", DefaultBlock, "`tokens` in a block of the simulator's KV cache")
+	fs.BoolVar(&o.Quiet, "sim-quiet", false, "tell nobody what the simulator's KV cache holds")
 	fs.IntVar(&o.Answer, "sim-answer", DefaultAnswer, "`tokens` of the simulator's answers on average, where nothing else ends them")
 	fs.Float64Var(&o.Fail, "sim-fail", 0, "share of the simulator's streams that fail, from 0 to 1")
 	fs.Float64Var(&o.Stall, "sim-stall", 0, "share of the simulator's streams that fall silent, from 0 to 1")

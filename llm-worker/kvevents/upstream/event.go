@@ -1,0 +1,220 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
+)
+
+// An event is what an engine says of its cache.
+type event struct {
+	kind    string   // one of the following
+	hashes  []uint64 // the engine's, of blocks
+	parent  *uint64  // of the first block; nil for the beginning of a prompt
+	tokens  []uint32
+	size    int  // tokens of a block
+	foreign bool // no plain text in the GPU's memory: another medium, an adapter, images, a salt
+}
+
+const (
+	blockStored  = "BlockStored"
+	blockRemoved = "BlockRemoved"
+	allCleared   = "AllBlocksCleared"
+)
+
+// fields are those of events that are arrays, in order. Later versions append to them.
+var fields = map[string][]string{
+	blockStored:  {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"},
+	blockRemoved: {"block_hashes", "medium", "group_idx"},
+}
+
+// parse reads a batch: an array of a time, events, and what else there may be. An event is an array that begins with its kind, or a
+// map that has it as type.
+func parse(payload []byte) (events []event, err error) {
+	d := decoder{msgpack.NewDecoder(bytes.NewReader(payload))}
+	n, err := d.DecodeArrayLen()
+	if err != nil {
+		return nil, err
+	}
+	if n < 2 {
+		return nil, fmt.Errorf("a batch of %d parts has no events", n)
+	}
+	if err := d.skip(); err != nil {
+		return nil, err
+	}
+	if n, err = d.DecodeArrayLen(); err != nil {
+		return nil, err
+	}
+	for range n {
+		e, err := d.event()
+		if err != nil {
+			return nil, fmt.Errorf("event %d: %w", len(events), err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+type decoder struct{ *msgpack.Decoder }
+
+func (d decoder) event() (e event, err error) {
+	code, err := d.PeekCode()
+	if err != nil {
+		return e, err
+	}
+	if msgpcode.IsFixedMap(code) || code == msgpcode.Map16 || code == msgpcode.Map32 {
+		n, err := d.DecodeMapLen()
+		for range n {
+			name, err := d.DecodeString()
+			if err == nil {
+				err = d.field(&e, name)
+			}
+			if err != nil {
+				return e, err
+			}
+		}
+		return e, err
+	}
+	n, err := d.DecodeArrayLen()
+	if err == nil && n < 1 {
+		err = errors.New("it has no kind")
+	}
+	if err != nil {
+		return e, err
+	}
+	if e.kind, err = d.DecodeString(); err != nil {
+		return e, err
+	}
+	for i := range n - 1 {
+		name := ""
+		if known := fields[e.kind]; i < len(known) {
+			name = known[i]
+		}
+		if err := d.field(&e, name); err != nil {
+			return e, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return e, nil
+}
+
+// field reads the value of a field; those that are not known are skipped.
+func (d decoder) field(e *event, name string) (err error) {
+	switch name {
+	case "type":
+		e.kind, err = d.DecodeString()
+	case "block_hashes":
+		return d.each(func() error {
+			h, err := d.hash()
+			if err == nil && h == nil {
+				err = errors.New("a block has no hash")
+			}
+			if err == nil {
+				e.hashes = append(e.hashes, *h)
+			}
+			return err
+		})
+	case "parent_block_hash":
+		e.parent, err = d.hash()
+	case "token_ids":
+		return d.each(func() error { return d.token(e) })
+	case "block_size":
+		e.size, err = d.DecodeInt()
+	case "medium":
+		var medium string // "" for nil
+		medium, err = d.DecodeString()
+		e.foreign = e.foreign || medium != "" && !strings.EqualFold(medium, "GPU")
+	case "group_idx":
+		var group int // 0 for nil
+		group, err = d.DecodeInt()
+		e.foreign = e.foreign || group != 0
+	case "extra_keys":
+		return d.each(func() error { return d.stranger(e) })
+	case "lora_id", "lora_name":
+		return d.stranger(e)
+	default:
+		return d.skip()
+	}
+	return err
+}
+
+// stranger reads a value that makes an event foreign unless it is nil.
+func (d decoder) stranger(e *event) error {
+	code, err := d.PeekCode()
+	if err != nil {
+		return err
+	}
+	e.foreign = e.foreign || code != msgpcode.Nil
+	return d.skip()
+}
+
+// token reads a token id. Some engines with speculation send pairs, which are not ours to name.
+func (d decoder) token(e *event) error {
+	code, err := d.PeekCode()
+	if err != nil {
+		return err
+	}
+	if msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32 {
+		e.foreign = true
+		return d.skip()
+	}
+	id, err := d.DecodeUint32()
+	e.tokens = append(e.tokens, id)
+	return err
+}
+
+// hash reads an engine's name of a block: a number or, of some, bytes; nil for nil.
+func (d decoder) hash() (*uint64, error) {
+	code, err := d.PeekCode()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case code == msgpcode.Nil:
+		return nil, d.DecodeNil()
+	case msgpcode.IsBin(code) || msgpcode.IsString(code):
+		b, err := d.DecodeBytes()
+		return new(xxhash.Sum64(b)), err
+	default:
+		h, err := d.DecodeUint64() // a negative one as its two's complement
+		return &h, err
+	}
+}
+
+// each calls f for each element of an array, or not at all for nil.
+func (d decoder) each(f func() error) error {
+	n, err := d.DecodeArrayLen()
+	for ; err == nil && n > 0; n-- {
+		err = f()
+	}
+	return err
+}
+
+// skip reads a value, however deep, without going deep itself.
+func (d decoder) skip() error {
+	for values := 1; values > 0; values-- {
+		code, err := d.PeekCode()
+		if err != nil {
+			return err
+		}
+		var n int
+		switch {
+		case msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32:
+			n, err = d.DecodeArrayLen()
+			values += n
+		case msgpcode.IsFixedMap(code) || code == msgpcode.Map16 || code == msgpcode.Map32:
+			n, err = d.DecodeMapLen()
+			values += 2 * n
+		default:
+			err = d.Skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

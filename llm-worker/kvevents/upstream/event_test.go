@@ -1,0 +1,132 @@
+package upstream
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/vmihailenco/msgpack/v5"
+	"go.uber.org/goleak"
+
+	"github.com/whence-dev/whence/llm-worker/kvevents"
+	"github.com/whence-dev/whence/pkg/kvblock"
+)
+
+// The publisher of the tests leaves a goroutine behind.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/go-zeromq/zmq4.(*pubMWriter).run"))
+}
+
+func pack(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := msgpack.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+type (
+	list = []any
+	dict = map[string]any
+)
+
+func TestBothFormsOfEventsAreRead(t *testing.T) {
+	stored := event{kind: blockStored, hashes: []uint64{7, 1<<64 - 5}, parent: new(uint64(3)), tokens: []uint32{1, 2, 3, 4}, size: 2}
+	foreign := stored
+	foreign.foreign = true
+	for name, c := range map[string]struct {
+		sent any
+		want event
+	}{
+		"array":           {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil}, stored},
+		"newer array":     {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{nil, nil}, 0, "what comes next"}, stored},
+		"map":             {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "lora_id": nil, "medium": nil, "new": list{dict{"a": 1}}}, stored},
+		"an adapter":      {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1}, foreign},
+		"a named adapter": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", "lora"}, foreign},
+		"another medium":  {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "CPU"}, foreign},
+		"a salt":          {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{"salt"}, nil}}, foreign},
+		"a group":         {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, nil, 1}, foreign},
+		"pairs":           {list{blockStored, list{7}, nil, list{list{1, 2}}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, size: 1, foreign: true}},
+		"first block":     {list{blockStored, list{7}, nil, list{1}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, tokens: []uint32{1}, size: 1}},
+		"hashes of bytes": {list{blockRemoved, list{[]byte("a hash")}}, event{kind: blockRemoved, hashes: []uint64{xxhash.Sum64String("a hash")}}},
+		"removed":         {list{blockRemoved, list{7}, "GPU"}, event{kind: blockRemoved, hashes: []uint64{7}}},
+		"removed, map":    {dict{"type": blockRemoved, "block_hashes": list{7}}, event{kind: blockRemoved, hashes: []uint64{7}}},
+		"cleared":         {list{allCleared}, event{kind: allCleared}},
+		"cleared, map":    {dict{"type": allCleared}, event{kind: allCleared}},
+		"unknown":         {list{"Rumour", dict{"a": list{1}}}, event{kind: "Rumour"}},
+	} {
+		events, err := parse(pack(t, list{1.5, list{c.sent}, nil}))
+		if err != nil || len(events) != 1 || !reflect.DeepEqual(events[0], c.want) {
+			t.Errorf("%s: %+v, %v; want %+v", name, events, err, c.want)
+		}
+	}
+}
+
+func TestBatchesThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, v := range []any{nil, 1, list{}, list{1.5}, list{1.5, 7}, list{1.5, list{list{}}}, list{1.5, list{7}}, list{1.5, list{list{blockStored, list{nil}}}}, list{1.5, list{list{blockStored, "x"}}}} {
+		if events, err := parse(pack(t, v)); err == nil {
+			t.Errorf("%v: %+v", v, events)
+		}
+	}
+	deep := append([]byte{0x93, 0xc0, 0x90}, bytes.Repeat([]byte{0x91}, 1<<20)...) // arrays of one array, a million deep, where nobody looks
+	if _, err := parse(deep); err != nil {
+		t.Error(err)
+	}
+	deep = append([]byte{0x92}, bytes.Repeat([]byte{0x91}, 1<<20)...)
+	if _, err := parse(deep); err == nil {
+		t.Error("a batch without an end")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(pack(f, list{1.5, list{list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{nil, nil}, 0}, list{allCleared}}, 0}))
+	f.Add(pack(f, list{1.5, list{dict{"type": blockRemoved, "block_hashes": list{[]byte("x")}}}}))
+	f.Add([]byte{0x92, 0xc0, 0xdd, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		events, err := parse(b)
+		if err != nil {
+			return
+		}
+		n := names{held: &kvevents.Hub{}, known: map[uint64]uint64{}, most: 100}
+		for i := range events {
+			n.apply(&events[i])
+		}
+		if len(n.known) > 100 {
+			t.Errorf("%d blocks are known", len(n.known))
+		}
+	})
+}
+
+func TestBlocksAreNamedByTheirTokens(t *testing.T) {
+	held := &kvevents.Hub{}
+	n := names{held: held, known: map[uint64]uint64{}, most: 6}
+	ids := []uint32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	want := kvblock.Chain(nil, 0, ids, 2)
+	n.apply(&event{kind: blockStored, hashes: []uint64{11, 12}, tokens: ids[:4], size: 2})
+	n.apply(&event{kind: blockStored, hashes: []uint64{13}, parent: new(uint64(12)), tokens: ids[4:6], size: 2})
+	n.apply(&event{kind: blockStored, hashes: []uint64{15}, parent: new(uint64(14)), tokens: ids[8:], size: 2})                 // its parent was missed
+	n.apply(&event{kind: blockStored, hashes: []uint64{14}, parent: new(uint64(13)), tokens: ids[6:8], size: 2, foreign: true}) // not ours to name
+	n.apply(&event{kind: blockStored, hashes: []uint64{14}, parent: new(uint64(13)), tokens: ids[6:7], size: 2})                // half a block
+	for i, h := range []uint64{11, 12, 13} {
+		if n.known[h] != want[i] {
+			t.Errorf("block %d is %x, want %x", h, n.known[h], want[i])
+		}
+	}
+	if len(n.known) != 3 || held.Held() != 3 {
+		t.Error(n.known, held.Held())
+	}
+	n.apply(&event{kind: blockRemoved, hashes: []uint64{13, 99}})
+	if len(n.known) != 2 || held.Held() != 2 {
+		t.Error(n.known, held.Held())
+	}
+	n.apply(&event{kind: blockStored, hashes: []uint64{1, 2, 3, 4, 5}, tokens: ids, size: 2}) // more than may be known
+	if len(n.known) != 5 || held.Held() != 5 {
+		t.Error(n.known, held.Held())
+	}
+	n.apply(&event{kind: allCleared})
+	if len(n.known) != 0 || held.Held() != 0 {
+		t.Error(n.known, held.Held())
+	}
+}

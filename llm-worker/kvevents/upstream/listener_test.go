@@ -1,0 +1,238 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+
+	"github.com/whence-dev/whence/llm-worker/kvevents"
+)
+
+// patience bounds every wait.
+const patience = 10 * time.Second
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begun := time.Now(); !ok(); <-tick.C {
+		if time.Since(begun) > patience {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// An engine publishes as vLLM does, with another implementation of ZeroMQ.
+type engine struct {
+	pub, router zmq4.Socket
+	addr        string
+	replay      string
+
+	mu    sync.Mutex // guards the following field
+	batch [][]byte   // those that are replayed
+}
+
+// publish starts an engine; an empty addr is any. Its replay socket sends batches from the oldest that is kept on.
+func publish(t *testing.T, addr string) *engine {
+	t.Helper()
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	quiet := zmq4.WithLogger(log.New(io.Discard, "", 0))
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &engine{pub: zmq4.NewPub(ctx, quiet), router: zmq4.NewRouter(ctx, quiet)}
+	eventually(t, "the address is free", func() bool { return e.pub.Listen("tcp://"+addr) == nil })
+	if err := e.router.Listen("tcp://127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	e.addr, e.replay = e.pub.Addr().String(), e.router.Addr().String()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			asked, err := e.router.Recv()
+			if err != nil {
+				return
+			}
+			from := binary.BigEndian.Uint64(asked.Frames[2])
+			e.mu.Lock()
+			for i, b := range e.batch {
+				if uint64(i) >= from && b != nil {
+					_ = e.router.SendMulti(zmq4.NewMsgFrom(asked.Frames[0], nil, binary.BigEndian.AppendUint64(nil, uint64(i)), b))
+				}
+			}
+			e.mu.Unlock()
+			_ = e.router.SendMulti(zmq4.NewMsgFrom(asked.Frames[0], nil, bytes.Repeat([]byte{0xff}, 8), nil))
+		}
+	})
+	t.Cleanup(func() {
+		_ = e.pub.Close()
+		_ = e.router.Close()
+		cancel()
+		wg.Wait()
+	})
+	return e
+}
+
+// say publishes a batch, or only keeps it for replay.
+func (e *engine) say(t *testing.T, lost bool, events ...any) {
+	t.Helper()
+	e.mu.Lock()
+	number, b := uint64(len(e.batch)), pack(t, list{1.5, events})
+	e.batch = append(e.batch, b)
+	e.mu.Unlock()
+	if lost {
+		return
+	}
+	if err := e.pub.SendMulti(zmq4.NewMsgFrom([]byte("kv"), binary.BigEndian.AppendUint64(nil, number), b)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stored is an event of one block that begins a prompt.
+func stored(hash int) any { return list{blockStored, list{hash}, nil, list{hash, hash}, 2, nil} }
+
+// follow runs a listener for the length of the test.
+func follow(t *testing.T, o Options) (l *Listener, held *kvevents.Hub) {
+	t.Helper()
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	held = &kvevents.Hub{}
+	l = New(o, held, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { l.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return l, held
+}
+
+func (e *engine) awaitSubscriber(t *testing.T) {
+	t.Helper()
+	eventually(t, "the listener has subscribed", func() bool { return len(e.pub.(zmq4.Topics).Topics()) == 1 })
+}
+
+func TestListenerFollowsAnEngine(t *testing.T) {
+	e := publish(t, "")
+	e.say(t, true, stored(1), stored(2)) // before anybody listened
+	l, held := follow(t, Options{Events: "tcp://" + e.addr, Replay: "tcp://" + e.replay, Topic: "kv"})
+	e.awaitSubscriber(t)
+	eventually(t, "what was held is known", func() bool { return held.Held() == 2 })
+	e.say(t, false, stored(3), list{blockRemoved, list{1}})
+	eventually(t, "changes are known", func() bool { return held.Held() == 2 && l.Block() == 2 })
+	e.say(t, true, stored(4)) // lost on the way
+	e.say(t, true, stored(5))
+	e.say(t, false, stored(6))
+	eventually(t, "what was lost is replayed", func() bool { return held.Held() == 5 })
+	e.say(t, false, list{allCleared}, stored(7))
+	eventually(t, "what was cleared is gone", func() bool { return held.Held() == 1 })
+}
+
+func TestWhatCannotBeReplayedIsForgotten(t *testing.T) {
+	e := publish(t, "")
+	_, held := follow(t, Options{Events: "tcp://" + e.addr})
+	e.awaitSubscriber(t)
+	e.say(t, false, stored(1), stored(2))
+	eventually(t, "two are known", func() bool { return held.Held() == 2 })
+	e.say(t, true, list{blockRemoved, list{1}})
+	e.say(t, false, stored(3))
+	eventually(t, "one alone is certain", func() bool { return held.Held() == 1 })
+}
+
+func TestListenerReturnsToAnEngineThatReturns(t *testing.T) {
+	e := publish(t, "")
+	_, held := follow(t, Options{Events: "tcp://" + e.addr})
+	e.awaitSubscriber(t)
+	e.say(t, false, stored(1), stored(2))
+	eventually(t, "two are known", func() bool { return held.Held() == 2 })
+	_ = e.pub.Close()
+	eventually(t, "nothing is known of an engine that is gone", func() bool { return held.Held() == 0 })
+	again := publish(t, e.addr)
+	again.awaitSubscriber(t)
+	again.say(t, false, stored(1))
+	eventually(t, "it is followed again", func() bool { return held.Held() == 1 })
+}
+
+// TestPeersThatSpeakNoZeroMQAreLeft sends what could be taken for a handshake or a message.
+func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
+	greeting := make([]byte, 64)
+	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3
+	copy(greeting[12:], "NULL")
+	secure := bytes.Clone(greeting)
+	copy(secure[12:], "CURVE")
+	ready := append(bytes.Clone(greeting), "\x04\x06\x05READY"...)
+	for want, sent := range map[string][]byte{
+		"no ZMTP 3":            []byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 3)),
+		"the security":         secure,
+		"not ready":            append(bytes.Clone(greeting), "\x00\x06\x05READY"...),
+		"more than 16777216":   append(bytes.Clone(ready), 2, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),
+		"more than 8 frames":   append(bytes.Clone(ready), bytes.Repeat([]byte{1, 0}, 10)...),
+		"a message of 1 frame": append(bytes.Clone(ready), 0, 1, 'x'),
+		"batch 0: EOF":         append(bytes.Clone(ready), "\x01\x00\x01\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"...),
+		"EOF":                  ready,
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(sent)
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		})
+		l := New(Options{Events: "tcp://" + ln.Addr().String()}, &kvevents.Hub{}, slog.New(slog.DiscardHandler))
+		if err := l.listen(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+		_ = ln.Close()
+		wg.Wait()
+	}
+}
+
+func TestAddressesThatAreNoneAreRefused(t *testing.T) {
+	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}} {
+		if o.Validate() == nil {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+func FuzzReceive(f *testing.F) {
+	f.Add([]byte{1, 0, 0, 1, 7})
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, 1, 7})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		ours, theirs := net.Pipe()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _ = theirs.Write(sent)
+			_ = theirs.Close()
+		})
+		c := &conn{Conn: ours}
+		for {
+			frames, err := c.receive()
+			if err != nil {
+				break
+			}
+			if len(frames) == 0 || len(frames) > maxFrames {
+				t.Error(len(frames))
+			}
+		}
+		_ = ours.Close()
+		wg.Wait()
+	})
+}

@@ -1,0 +1,141 @@
+package upstream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// A conn is one end of a ZMTP 3.0 connection without security: as much of ZeroMQ as SUB and DEALER sockets of one peer need. It
+// takes messages of a bounded size, and knows when its peer is gone. https://rfc.zeromq.org/spec/23
+type conn struct {
+	net.Conn
+	left int // bytes that the message being read may still have
+}
+
+const (
+	flagMore, flagLong, flagCommand = 1, 2, 4
+	// maxMessage bounds a message: a batch of events has five bytes a token, and a step reads some thousands.
+	maxMessage = 16 << 20
+	maxFrames  = 8
+	// handshakeTimeout bounds what a peer that is no ZeroMQ can hold up.
+	handshakeTimeout = 5 * time.Second
+)
+
+// dial connects as a socket of a type, such as SUB. The connection ends with ctx.
+func dial(ctx context.Context, addr, socket string) (*conn, error) {
+	d := net.Dialer{Timeout: handshakeTimeout}
+	nc, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: nc}
+	if err := c.handshake(socket); err != nil {
+		_ = nc.Close()
+		return nil, fmt.Errorf("ZMTP handshake: %w", err)
+	}
+	return c, nil
+}
+
+func (c *conn) handshake(socket string) error {
+	if err := c.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return err
+	}
+	var greeting [64]byte
+	greeting[0], greeting[9], greeting[10] = 0xff, 0x7f, 3 // signature and version
+	copy(greeting[12:], "NULL")
+	if _, err := c.Write(greeting[:]); err != nil {
+		return err
+	}
+	var theirs [64]byte
+	if _, err := io.ReadFull(c, theirs[:]); err != nil {
+		return err
+	}
+	if theirs[0] != 0xff || theirs[9]&1 == 0 || theirs[10] < 3 {
+		return errors.New("the peer speaks no ZMTP 3")
+	}
+	if string(theirs[12:17]) != "NULL\x00" {
+		return fmt.Errorf("the peer wants the security %.20q", theirs[12:32])
+	}
+	ready := append([]byte("\x05READY\x0bSocket-Type\x00\x00\x00"), byte(len(socket)))
+	if err := c.frame(flagCommand, append(ready, socket...)); err != nil {
+		return err
+	}
+	c.left = maxMessage
+	flags, body, err := c.next()
+	if err != nil {
+		return err
+	}
+	if flags&flagCommand == 0 || len(body) < 6 || string(body[:6]) != "\x05READY" {
+		return errors.New("the peer is not ready")
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// send sends a message.
+func (c *conn) send(frames ...[]byte) error {
+	for i, f := range frames {
+		flags := byte(0)
+		if i < len(frames)-1 {
+			flags = flagMore
+		}
+		if err := c.frame(flags, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frame sends one frame, which is short.
+func (c *conn) frame(flags byte, body []byte) error {
+	if len(body) > 255 {
+		return fmt.Errorf("a frame of %d bytes is too long", len(body))
+	}
+	_, err := c.Write(append([]byte{flags, byte(len(body))}, body...))
+	return err
+}
+
+// receive returns the frames of the next message.
+func (c *conn) receive() (frames [][]byte, err error) {
+	c.left = maxMessage
+	for {
+		flags, body, err := c.next()
+		switch {
+		case err != nil:
+			return nil, err
+		case flags&flagCommand != 0: // none that matters to us
+			continue
+		case len(frames) == maxFrames:
+			return nil, fmt.Errorf("a message has more than %d frames", maxFrames)
+		}
+		if frames = append(frames, body); flags&flagMore == 0 {
+			return frames, nil
+		}
+	}
+}
+
+// next reads a frame.
+func (c *conn) next() (flags byte, body []byte, err error) {
+	var head [9]byte
+	if _, err := io.ReadFull(c, head[:2]); err != nil {
+		return 0, nil, err
+	}
+	size := uint64(head[1])
+	if head[0]&flagLong != 0 {
+		if _, err := io.ReadFull(c, head[2:]); err != nil {
+			return 0, nil, err
+		}
+		size = binary.BigEndian.Uint64(head[1:])
+	}
+	if size > uint64(c.left) {
+		return 0, nil, fmt.Errorf("a message has more than %d bytes", maxMessage)
+	}
+	c.left -= int(size)
+	body = make([]byte, size)
+	_, err = io.ReadFull(c, body)
+	return head[0], body, err
+}
