@@ -92,3 +92,15 @@ func (k *KV) listen(ctx context.Context, w *Worker, number kvindex.Worker) error
 		k.index.Store(number, batch.GetStored())
 	}
 }
+
+// Telling returns how many workers tell what they hold.
+func (k *KV) Telling() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, at := range k.places {
+		if at.tells {
+			n++
+		}
+	}
+	return n
+}

@@ -63,9 +63,9 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 		t.Error(a.peer, a.expected)
 	}
 	ignoring, k := cachingPool(t, KVOptions{Overlap: 0}, "a", "b")
-	k.index.Store(k.places[ignoring.workers[1]].number, kvblock.Chain(nil, 0, prompt(1, 16).GetPrompt(), 16))
-	ignoring.workers[1].tokens.Store(32)
-	if a := ignoring.take(prompt(1, 176), nil); a.peer != "a" {
+	k.index.Store(k.places[ignoring.members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 16).GetPrompt(), 16))
+	ignoring.members()[1].tokens.Store(32)
+	if a := ignoring.take(prompt(1, 176), 0, nil); a.peer != "a" {
 		t.Error(a.peer)
 	}
 }
@@ -112,7 +112,7 @@ func TestTemperatureSpreadsChoices(t *testing.T) {
 		w := k.choose(prompt(1, 160), candidates)
 		w.ours.Add(-1) // shares counts it, and it is to cost nothing
 		return w
-	}, p.workers)
+	}, p.members())
 	// Two workers cost the most, so that their weight is exp(-1/0.5): 787, 106 and 106 of 1,000.
 	for i, want := range []int{787, 106, 106} {
 		if counts[i] < want-60 || counts[i] > want+60 {

@@ -1,0 +1,44 @@
+// Command fleet compares ways to choose a worker, on a fleet of simulated ones over loopback, and prints tables.
+//
+//	fleet routing [FLAGS]
+//
+// All policies get the same load, one after another in one run, each on workers whose caches are empty. What is not simulated is real:
+// chat-service's pool, gRPC, the workers. Times are those of the simulated machines.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 || args[0] != "routing" {
+		return errors.New("usage: fleet routing [FLAGS]")
+	}
+	fs := flag.NewFlagSet("fleet routing", flag.ExitOnError)
+	c := routing{out: os.Stdout}
+	fs.IntVar(&c.workers, "workers", 8, "simulated workers")
+	fs.IntVar(&c.kvTokens, "kv-tokens", 64<<10, "size of each worker's KV cache")
+	fs.Float64Var(&c.slow, "slow", 2, "how many times as long as simulated everything takes, so that this machine is not what is measured")
+	fs.IntVar(&c.requests, "requests", 600, "requests of each load")
+	fs.Float64Var(&c.rate, "rate", 28, "requests a second, in simulated time")
+	fs.Uint64Var(&c.seed, "seed", 1, "what the loads depend on")
+	if err := fs.Parse(args[1:]); err != nil {
+		return err
+	}
+	return c.run(ctx)
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/route"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// A routing is what is asked for on the command line.
+type routing struct {
+	workers, kvTokens, requests int
+	together                    int // conversations at a time, whenever they were to begin; 0 is all of them, each at its time
+	slow, rate                  float64
+	seed                        uint64
+	out                         io.Writer
+}
+
+// A policy is one that is compared.
+type policy struct {
+	name, called string
+	quiet        bool // workers tell nothing
+}
+
+var policies = []policy{
+	{name: route.RoundRobinPolicy, called: "round-robin"},
+	{name: route.LeastLoadedPolicy, called: "least-loaded"},
+	{name: route.PowerOfTwoPolicy, called: "power-of-two"},
+	{name: route.SessionPolicy, called: "session"},
+	{name: route.KVPolicy, called: "kv, approximate", quiet: true},
+	{name: route.KVPolicy, called: "kv, events"},
+}
+
+func (c *routing) run(ctx context.Context) error {
+	for _, l := range []load{sharedPrefix(c.requests, c.rate, c.seed), trace(c.requests, c.rate, c.seed)} {
+		if err := c.compare(ctx, l); err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// compare prints the table of one load, row by row.
+func (c *routing) compare(ctx context.Context, l load) error {
+	_, err := fmt.Fprintf(c.out, `
+**%s**: %s.
+%d workers with %d tokens of KV cache each. The first third of the requests is not counted. Everything takes %g times as long as simulated.
+
+| policy | TTFT p50 | p99 | p50 against round-robin | prompt tokens found in cache | expected there | failed |
+|---|---|---|---|---|---|---|
+`, l.name, l.says, c.workers, c.kvTokens, c.slow)
+	first := 0.0
+	for _, p := range policies {
+		if err != nil {
+			return err
+		}
+		var r *result
+		if r, err = c.measure(ctx, p, l); err != nil {
+			return fmt.Errorf("%s: %w", p.called, err)
+		}
+		p50 := r.percentile(50)
+		if first == 0 {
+			first = p50
+		}
+		expected := "-"
+		if p.name == route.KVPolicy {
+			expected = fmt.Sprintf("%.1f %%", 100*r.ratio(r.expected))
+		}
+		_, err = fmt.Fprintf(c.out, "| %s | %.0f ms | %.0f ms | %.1fx | %.1f %% | %s | %d |\n",
+			p.called, p50, r.percentile(99), first/p50, 100*r.ratio(r.cached), expected, r.failed)
+	}
+	return err
+}
+
+// A result is what came of a load.
+type result struct {
+	slow float64
+
+	mu                       sync.Mutex // guards the following fields
+	warming                  int        // requests that are not counted, until the caches are warm
+	first                    []float64  // times to first tokens, in milliseconds of simulated time
+	prompt, cached, expected int        // tokens
+	failed                   int
+	err                      error // of one that failed
+}
+
+// percentile returns the time to first token that p of a hundred streams stay below.
+func (r *result) percentile(p float64) float64 {
+	slices.Sort(r.first)
+	if len(r.first) == 0 {
+		return math.NaN()
+	}
+	return r.first[min(len(r.first)-1, int(float64(len(r.first))*p/100))]
+}
+
+// ratio returns tokens as a part of those of all prompts.
+func (r *result) ratio(tokens int) float64 { return float64(tokens) / float64(max(1, r.prompt)) }
+
+// measure runs a load by a policy, on a fleet of its own.
+func (c *routing) measure(ctx context.Context, p policy, l load) (r *result, err error) {
+	f, err := start(ctx, c, p)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.end()) }()
+	r = &result{slow: c.slow, warming: c.requests / 3}
+	begun := time.Now()
+	var all sync.WaitGroup
+	places := make(chan struct{}, max(c.together, 1))
+	for _, conv := range l.conversations {
+		if c.together > 0 {
+			places <- struct{}{}
+		} else if !sleep(ctx, r.real(conv.at)-time.Since(begun)) {
+			break
+		}
+		all.Go(func() {
+			r.talk(ctx, f.pool, conv)
+			if c.together > 0 {
+				<-places
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return r, nil
+}
+
+// real is how long a simulated time takes here.
+func (r *result) real(simulated time.Duration) time.Duration {
+	return time.Duration(float64(simulated) * r.slow)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// talk has one conversation.
+func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
+	said := slices.Clone(c.prefix)
+	for _, t := range c.turns {
+		if said = append(said, t.ask...); len(said)+t.answer >= contextLength {
+			return
+		}
+		answer, ok := r.ask(ctx, pool, &workerv1.TokenRequest{
+			Prompt: said, Session: c.id,
+			Sampling: &streamv1.Sampling{MaxTokens: new(uint32(t.answer)), IgnoreEos: true},
+		})
+		if !ok {
+			return
+		}
+		said = append(slices.Clip(said), answer...)
+		if !sleep(ctx, r.real(t.think)) {
+			return
+		}
+	}
+}
+
+// ask notes what came of one request.
+func (r *result) ask(ctx context.Context, pool *route.Pool, req *workerv1.TokenRequest) (answer []uint32, ok bool) {
+	begun := time.Now()
+	var first time.Duration
+	var usage *streamv1.Usage
+	var failed error
+	for out, err := range pool.Generate(ctx, req) {
+		if err != nil {
+			failed = err
+			break
+		}
+		if answer = append(answer, out.GetTokens().GetIds()...); first == 0 && len(answer) > 0 {
+			first = time.Since(begun)
+		}
+		usage = out.GetEnd().GetUsage()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if failed != nil || usage == nil {
+		r.failed++
+		r.err = failed
+		return nil, false
+	}
+	if r.warming--; r.warming >= 0 {
+		return answer, true
+	}
+	r.first = append(r.first, first.Seconds()*1000/r.slow)
+	r.prompt += int(usage.GetPromptTokens())
+	r.cached += int(usage.GetCachedTokens())
+	r.expected += int(usage.GetExpectedCachedTokens())
+	return answer, true
+}

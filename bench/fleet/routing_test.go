@@ -1,0 +1,51 @@
+package main
+
+import (
+	"io"
+	"reflect"
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// TestPromptsGoWhereTheirPrefixIs looks at caches alone, for times depend on the machine.
+func TestPromptsGoWhereTheirPrefixIs(t *testing.T) {
+	c := &routing{workers: 4, kvTokens: 96 << 10, requests: 240, together: 3, rate: 28, slow: 0.1, seed: 1, out: io.Discard}
+	l := sharedPrefix(c.requests, c.rate, c.seed)
+	found := map[string]float64{}
+	for _, p := range []policy{policies[0], policies[4], policies[5]} {
+		r, err := c.measure(t.Context(), p, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.failed > 0 || len(r.first) != 160 {
+			t.Errorf("%s: %d failed, the last with %v; %d are counted", p.called, r.failed, r.err, len(r.first))
+		}
+		found[p.called] = r.ratio(r.cached)
+		if off := r.ratio(r.expected) - r.ratio(r.cached); p.called == "kv, events" && (off > 0.1 || off < -0.1) {
+			t.Errorf("%s: %.2f of the tokens were expected in caches, %.2f were there", p.called, r.ratio(r.expected), r.ratio(r.cached))
+		}
+	}
+	t.Log(found)
+	if found["kv, events"] < 0.6 || found["kv, events"] < 2*found["round-robin"] || found["kv, events"] < found["kv, approximate"]-0.05 {
+		t.Errorf("of all prompts was found in caches: %v", found)
+	}
+}
+
+func TestLoadsDependOnTheirSeedAlone(t *testing.T) {
+	for _, make := range []func(int, float64, uint64) load{sharedPrefix, trace} {
+		a, b, c := make(50, 10, 1), make(50, 10, 1), make(50, 10, 2)
+		if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a, c) {
+			t.Errorf("%s: the seed does not decide", a.name)
+		}
+		n := 0
+		for _, conv := range a.conversations {
+			n += len(conv.turns)
+		}
+		if n != 50 {
+			t.Errorf("%s: %d requests, want 50", a.name, n)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/route"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/worker"
+)
+
+// context of the simulated model, in tokens.
+const contextLength = 32 << 10
+
+// A fleet is workers of this process, and the pool that chooses among them.
+type fleet struct {
+	pool *route.Pool
+	end  func() error
+}
+
+// start starts workers and waits until all of them are healthy and tell what they are to tell.
+func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	var targets []string
+	failed := make(chan error, c.workers+1)
+	for i := range c.workers {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		targets = append(targets, ln.Addr().String())
+		w := worker.Config{Name: fmt.Sprintf("llm-worker/%d", i), Engine: worker.Sim, MaxRunning: 64, MaxQueued: 10000, KVTokens: c.kvTokens}
+		w.Sim.Speed, w.Sim.ContextLength, w.Sim.Quiet = 1/c.slow, contextLength, p.quiet
+		all.Go(func() {
+			if err := worker.Run(running, w, ln, slog.New(slog.DiscardHandler)); err != nil {
+				failed <- fmt.Errorf("%s: %w", w.Name, err)
+			}
+		})
+	}
+	opts := route.Options{
+		Self: "chat-service", Migrations: 3, Check: func(*workerv1.InfoResponse) error { return nil }, Log: slog.New(slog.DiscardHandler),
+	}
+	telling := 0
+	if p.name == route.KVPolicy {
+		opts.KV = route.NewKV(route.KVOptions{Overlap: route.DefaultKVOverlap, TTL: time.Duration(float64(route.DefaultKVTTL) * c.slow)})
+		if !p.quiet {
+			telling = c.workers
+		}
+	} else {
+		var err error
+		if opts.Policy, err = route.NewPolicy(p.name); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	pool, err := route.Dial(opts, targets...)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	all.Go(func() { pool.Watch(running, func(bool) {}) })
+	f := &fleet{pool: pool, end: func() error {
+		stop()
+		err := pool.Close()
+		all.Wait()
+		close(failed)
+		for e := range failed {
+			err = errors.Join(err, e)
+		}
+		return err
+	}}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		healthy, known := pool.Count()
+		if healthy == known && (telling == 0 || opts.KV.Telling() == telling) {
+			return f, nil
+		}
+		select {
+		case <-tick.C:
+		case err := <-failed:
+			return nil, errors.Join(err, f.end())
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.end())
+		}
+	}
+}
