@@ -74,7 +74,7 @@ func TestWorkersAreTold(t *testing.T) {
 			Info: &workerv1.InfoResponse{
 				Instance: "llm-worker/0", Model: "m", Engine: "openai", ContextLength: 512, Continues: true,
 				Capabilities: &workerv1.Capabilities{Upstream: "vllm"},
-				Load:         &workerv1.Load{Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KvUsedTokens: 90, KvTotalTokens: 4096},
+				Load:         &workerv1.Load{Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KvUsedTokens: 90, KvTotalTokens: 4096, KvCachedTokens: 64},
 			},
 		},
 		{Target: "h:2", State: chatv1.WorkerState_WORKER_STATE_DOWN, Message: "nobody listens"},
@@ -85,7 +85,7 @@ func TestWorkersAreTold(t *testing.T) {
 	}
 	if want := (story.Worker{
 		Name: "llm-worker/0", Target: "h:1", State: "healthy", Model: "m", Engine: "openai", Upstream: "vllm", ContextLength: 512, Continues: true,
-		Streams: 3, Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KVUsedTokens: 90, KVTotalTokens: 4096, Said: "2026-01-02T03:04:05Z",
+		Streams: 3, Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KVUsedTokens: 90, KVTotalTokens: 4096, KVCachedTokens: 64, Said: "2026-01-02T03:04:05Z",
 	}); got.Workers[0] != want {
 		t.Errorf("%+v", got.Workers[0])
 	}

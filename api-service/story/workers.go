@@ -9,24 +9,25 @@ import (
 
 // A Worker is one entry of GET /v1/workers. What it said of itself is as old as Said; it is zero before it has said anything.
 type Worker struct {
-	Name          string `json:"name"`
-	Target        string `json:"target"`
-	State         string `json:"state"` // "healthy", "suspect" or "down"
-	Message       string `json:"message,omitempty"`
-	Model         string `json:"model"`
-	Leaving       bool   `json:"leaving,omitempty"` // it is no longer listed, and finishes its streams
-	Engine        string `json:"engine"`
-	Upstream      string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
-	ContextLength uint32 `json:"context_length"`
-	Continues     bool   `json:"continues"` // answers that were begun elsewhere
-	Streams       uint32 `json:"streams"`   // of the chat-service that was asked, now
-	Running       uint32 `json:"running"`   // of everybody, when Said, like what follows
-	Queued        uint32 `json:"queued"`
-	MaxRunning    uint32 `json:"max_running"`
-	MaxQueued     uint32 `json:"max_queued"`
-	KVUsedTokens  uint64 `json:"kv_used_tokens"`
-	KVTotalTokens uint64 `json:"kv_total_tokens"`
-	Said          string `json:"said,omitempty"` // RFC 3339, UTC
+	Name           string `json:"name"`
+	Target         string `json:"target"`
+	State          string `json:"state"` // "healthy", "suspect" or "down"
+	Message        string `json:"message,omitempty"`
+	Model          string `json:"model"`
+	Leaving        bool   `json:"leaving,omitempty"` // it is no longer listed, and finishes its streams
+	Engine         string `json:"engine"`
+	Upstream       string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
+	ContextLength  uint32 `json:"context_length"`
+	Continues      bool   `json:"continues"` // answers that were begun elsewhere
+	Streams        uint32 `json:"streams"`   // of the chat-service that was asked, now
+	Running        uint32 `json:"running"`   // of everybody, when Said, like what follows
+	Queued         uint32 `json:"queued"`
+	MaxRunning     uint32 `json:"max_running"`
+	MaxQueued      uint32 `json:"max_queued"`
+	KVUsedTokens   uint64 `json:"kv_used_tokens"`
+	KVTotalTokens  uint64 `json:"kv_total_tokens"`
+	KVCachedTokens uint64 `json:"kv_cached_tokens"` // of these, prefixes that later prompts can find
+	Said           string `json:"said,omitempty"`   // RFC 3339, UTC
 }
 
 // Workers returns the body of GET /v1/workers.
@@ -56,6 +57,6 @@ func worker(w *chatv1.Worker) Worker {
 		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Upstream: info.GetCapabilities().GetUpstream(),
 		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
-		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), Said: said,
+		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,
 	}
 }

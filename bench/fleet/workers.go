@@ -60,16 +60,17 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 			return nil, err
 		}
 	}
-	pool, err := route.Dial(opts, targets...)
-	if err != nil {
+	pool := route.New(opts)
+	if err := pool.Set(targets...); err != nil {
 		stop()
 		return nil, err
 	}
 	all.Go(func() { pool.Watch(running, func(bool) {}) })
 	f := &fleet{pool: pool, end: func() error {
 		stop()
-		err := pool.Close()
+		pool.Close()
 		all.Wait()
+		var err error
 		close(failed)
 		for e := range failed {
 			err = errors.Join(err, e)

@@ -22,8 +22,9 @@ func (k *KV) follow(ctx context.Context, w *Worker) {
 			if ctx.Err() != nil {
 				return
 			}
-			w.log.Warn("worker tells its blocks no more", "worker", w.Name(), "err", err)
-			k.tells(w, false)
+			if k.tells(w, false) {
+				w.log.Warn("worker tells its blocks no more", "worker", w.Name(), "err", err)
+			}
 			k.index.Clear(number)
 		case info == nil:
 			k.leave(w)
@@ -61,14 +62,15 @@ func (k *KV) leave(w *Worker) {
 	}
 }
 
-// tells notes whether a worker tells what it holds.
-func (k *KV) tells(w *Worker, tells bool) {
+// tells notes whether a worker tells what it holds, and returns whether it did before.
+func (k *KV) tells(w *Worker, tells bool) (did bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if at, known := k.places[w]; known {
-		at.tells = tells
+		did, at.tells = at.tells, tells
 		k.places[w] = at
 	}
+	return did
 }
 
 // listen takes in what a worker tells, until the call ends, and returns why it did.

@@ -38,6 +38,7 @@ function card(worker) {
     worker.name && [
       meter('Running', worker.running, worker.max_running), meter('Queued', worker.queued, worker.max_queued),
       meter('KV cache, tokens', worker.kv_used_tokens, worker.kv_total_tokens),
+      worker.kv_cached_tokens > 0 && meter('Prefixes kept, tokens', worker.kv_cached_tokens, worker.kv_total_tokens),
     ],
     node('dl', { class: 'facts' }, facts.filter(([, value]) => value).map(([name, value]) => node('div', {}, node('dt', {}, name), node('dd', {}, value)))));
 }
