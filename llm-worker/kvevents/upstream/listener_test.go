@@ -204,6 +204,23 @@ func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
 	}
 }
 
+func TestPingsAreAnswered(t *testing.T) {
+	ours, theirs := net.Pipe()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = theirs.Write([]byte("\x04\x08\x04PING\x00\x07x"))
+		pong := make([]byte, 8)
+		if _, err := io.ReadFull(theirs, pong); err != nil || string(pong) != "\x04\x06\x04PONGx" {
+			t.Errorf("%q, %v", pong, err)
+		}
+		_, _ = theirs.Write([]byte("\x04\x03\x02HI\x00\x01m"))
+	})
+	if frames, err := (&conn{Conn: ours}).receive(); err != nil || len(frames) != 1 || string(frames[0]) != "m" {
+		t.Errorf("%q, %v", frames, err)
+	}
+	wg.Wait()
+}
+
 func TestAddressesThatAreNoneAreRefused(t *testing.T) {
 	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}} {
 		if o.Validate() == nil {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -107,7 +108,10 @@ func (c *conn) receive() (frames [][]byte, err error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case flags&flagCommand != 0: // none that matters to us
+		case flags&flagCommand != 0:
+			if err := c.pong(body); err != nil {
+				return nil, err
+			}
 			continue
 		case len(frames) == maxFrames:
 			return nil, fmt.Errorf("a message has more than %d frames", maxFrames)
@@ -116,6 +120,15 @@ func (c *conn) receive() (frames [][]byte, err error) {
 			return frames, nil
 		}
 	}
+}
+
+// pong answers a command if it is a PING: a peer that sends them closes connections that do not. Others do not matter here.
+func (c *conn) pong(command []byte) error {
+	asked, ok := bytes.CutPrefix(command, []byte("\x04PING"))
+	if !ok || len(asked) < 2 {
+		return nil
+	}
+	return c.frame(flagCommand, append([]byte("\x04PONG"), asked[2:]...)) // behind a time to live, what it wants to see again
 }
 
 // next reads a frame.
