@@ -219,7 +219,7 @@ func (x *Index) forget(w Worker, forecast bool) {
 		return
 	}
 	x.hidden |= w.bit()
-	for end := len(x.table.slots); end > 0; end -= sweep {
+	for end := len(x.table.slots); end > 0 && (x.told[w] > 0 || forecast && x.hoped[w] > 0); end -= sweep {
 		for at := end - 1; at >= max(0, end-sweep); at-- {
 			if s := &x.table.slots[at]; s.workers()&w.bit() != 0 {
 				x.drop(uint32(at), w, true, forecast)
