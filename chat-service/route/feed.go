@@ -33,6 +33,7 @@ func (k *KV) follow(ctx context.Context, w *Worker) {
 		k.awaited.Expire(time.Now())
 		select {
 		case <-tick.C:
+		case <-w.turned:
 		case <-ctx.Done():
 			return
 		}

@@ -111,6 +111,10 @@ func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
 				if w.info.Load() == nil {
 					delete(p.names, w)
 				}
+				select {
+				case w.turned <- struct{}{}:
+				default:
+				}
 				p.tell()
 			})
 		})

@@ -47,6 +47,7 @@ type Worker struct {
 	log     *slog.Logger
 	doubt   chan struct{} // capacity 1: a stream's ending says that the worker should be asked now
 	closed  func()        // called once, when the connection is closed
+	turned  chan struct{} // capacity 1: its health has changed
 
 	unwatch context.CancelFunc // nil while nobody asks the worker; guarded by the pool's mu
 	leaving atomic.Bool        // it is no member any more, and is closed when it has no stream
@@ -82,7 +83,7 @@ func dial(self, target string, check func(*Worker, *workerv1.InfoResponse) error
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
 		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, rpc.Worker) },
-		check:  check, log: log, doubt: make(chan struct{}, 1),
+		check:  check, log: log, doubt: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 	}, nil
 }
 

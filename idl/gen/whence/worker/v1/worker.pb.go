@@ -94,8 +94,6 @@ type TokenRequest struct {
 	Generated uint32 `protobuf:"varint,5,opt,name=generated,proto3" json:"generated,omitempty"`
 	// What the stream may ask for where there is not room for all.
 	Claim *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
-	// Whose conversation this is, as far as the caller says; at most 256 bytes. Requests of one session have prefixes in common,
-	// and may be sent to one worker for that. It means nothing to the worker.
 	// Whose conversation this is, as far as the caller says. Requests of one session have prefixes in common, and may be sent to
 	// one worker for that. It means nothing to the worker.
 	Session       string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`

@@ -1,0 +1,43 @@
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// TestConversationsGoWhereTheyAreCached talks with a fleet of simulators, each a process, and looks at what they found.
+func TestConversationsGoWhereTheyAreCached(t *testing.T) {
+	t.Parallel()
+	w := runFleet(t, 3, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}, chat: []string{"--policy", "kv"}})
+	// say asks with all that was said before, and returns the answer and how much of the prompt was cached.
+	say := func(messages ...any) (answer string, prompt, cached int) {
+		t.Helper()
+		r := w.post(t, ask{"model": model, "temperature": 0, "max_tokens": 20, "messages": messages})
+		var body struct {
+			Choices []struct{ Message struct{ Content string } }
+			Usage   struct {
+				Prompt  int `json:"prompt_tokens"`
+				Details struct {
+					Cached int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			}
+		}
+		if err := json.Unmarshal(r.body, &body); err != nil || len(body.Choices) != 1 {
+			t.Fatalf("status %d with %q: %v", r.status, r.body, err)
+		}
+		return body.Choices[0].Message.Content, body.Usage.Prompt, body.Usage.Details.Cached
+	}
+	turn := func(role, content string) any { return map[string]any{"role": role, "content": content} }
+	for _, topic := range []string{"harbors", "foxes", "bridges", "lamps"} {
+		said, before := []any{}, 0
+		for _, question := range []string{"Tell me all that you know about " + topic + ", and do not leave out what others say of them.", "And then?", "Why?", "Is that so?"} {
+			said = append(said, turn("user", question))
+			answer, prompt, cached := say(said...)
+			// What the last prompt had but its end, in blocks of 16, was read by the same worker.
+			if least := before - 32; cached < least || cached > prompt {
+				t.Errorf("%s: %d of %d tokens were cached, and %d had been read", question, cached, prompt, before)
+			}
+			said, before = append(said, turn("assistant", answer)), prompt
+		}
+	}
+}
