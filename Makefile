@@ -1,5 +1,5 @@
 # Thin names for the scripts.
-.PHONY: run test gen lint bench fidelity whodunit
+.PHONY: run test gen lint bench fidelity fleet whodunit
 run:
 	go run .
 test:
@@ -12,5 +12,7 @@ bench:
 	./scripts/bench
 fidelity:
 	./scripts/fidelity
+fleet:
+	./scripts/fleet
 whodunit:
 	./scripts/whodunit
