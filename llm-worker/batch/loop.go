@@ -343,7 +343,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 			s.due = now.Add(l.gap)
 		}
 	}
-	if !out.Hidden && !s.box.put(out.Token) {
+	if !out.Hidden && !s.box.put(out) {
 		s.box.close(nil, streamerr.New(streamerr.SlowReader, "more than %d tokens were left unread", l.opts.MaxUnread))
 		l.drop(s)
 		l.publish()
@@ -352,14 +352,18 @@ func (l *Loop) deliver(out Output, now time.Time) {
 	if out.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
 		return
 	}
-	s.box.close(&streamv1.End{
+	end := &streamv1.End{
 		Reason: streamv1.Reason_REASON_COMPLETED,
 		Path:   []string{engineHop},
 		Finish: out.Finish,
 		Usage: &streamv1.Usage{
 			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated, CachedTokens: min(out.Cached, s.promptTokens()),
 		},
-	}, nil)
+	}
+	if out.Hidden {
+		end.MatchedToken = new(out.Token)
+	}
+	s.box.close(end, nil)
 	l.drop(s)
 	l.publish()
 }

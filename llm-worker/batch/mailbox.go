@@ -15,6 +15,7 @@ type mailbox struct {
 
 	mu     sync.Mutex // guards the following fields
 	unread []uint32
+	likely likely // of unread, if the request asks for it
 	end    *streamv1.End
 	err    error
 }
@@ -24,11 +25,14 @@ func newMailbox(limit int) *mailbox {
 }
 
 // put adds a token; it reports false when the mailbox is full.
-func (b *mailbox) put(token uint32) bool {
+func (b *mailbox) put(out Output) bool {
 	b.mu.Lock()
 	full := len(b.unread) >= b.limit
 	if !full {
-		b.unread = append(b.unread, token)
+		b.unread = append(b.unread, out.Token)
+		if out.Logprobs != nil {
+			b.likely.add(out.Logprobs)
+		}
 	}
 	b.mu.Unlock()
 	b.poke()
@@ -56,9 +60,20 @@ func (b *mailbox) poke() {
 func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *streamv1.End, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.unread) > 0 {
+	switch {
+	case len(b.unread) == 0:
+	case len(b.likely.logprobs) == 0:
 		tokens = newTokens(b.unread)
 		b.unread = b.unread[:0]
+	default:
+		n := b.likely.fit(len(b.unread))
+		tokens = newTokens(b.unread[:n])
+		b.likely.take(tokens.GetTokens(), n)
+		b.unread = b.unread[:copy(b.unread, b.unread[n:])]
+		if len(b.unread) > 0 { // the ending comes behind the rest
+			b.poke()
+			return tokens, nil, nil
+		}
 	}
 	return tokens, b.end, b.err
 }

@@ -41,4 +41,13 @@ type Output struct {
 	Cached uint32
 	// Err ends this sequence alone, without a token.
 	Err error
+	// Logprobs are what the request asks to be told of the token, or nil. They are good until the next Step.
+	Logprobs *Logprobs
+}
+
+// Logprobs are the log-probability of a token, and those of the likeliest in its place, as many each time.
+type Logprobs struct {
+	Token float32
+	IDs   []uint32
+	Top   []float32
 }

@@ -4,7 +4,8 @@
 // repetition, frequency and presence penalties, logit_bias, the mask of min_tokens, temperature, min_p, top_k, top_p, and
 // a draw from the softmax of what is left; temperature 0 takes the largest logit instead of drawing, the lowest id where
 // several are equal. Each filter looks at the distribution that the one before it left, rescaled to 1, and none ever
-// drops the most likely token. A field that is not set has the default that the proto names.
+// drops the most likely token. A field that is not set has the default that the proto names. Log-probabilities are those of
+// the logits as they came.
 //
 // Same seed, request and logits, same tokens: the generator is a PCG of our own seeding, and nothing here depends on
 // other sequences, on time, or on the order of a map. The n-th token of an answer takes the n-th number of the generator,
@@ -41,6 +42,8 @@ type Choice struct {
 	Hidden bool
 	// Finish is FINISH_UNSPECIFIED while the answer goes on.
 	Finish streamv1.Finish
+	// Logprobs are what the request asks for, or nil. They are good until the next call of Next.
+	Logprobs *Logprobs
 }
 
 // A Sampler chooses the tokens of one sequence. It is not safe for concurrent use.
@@ -57,6 +60,7 @@ type Sampler struct {
 	tokens  int
 	penalty *penalty // nil when the request asks for none
 	random  *rand.PCG
+	likely  *likely // nil when the request asks for none
 }
 
 type bias struct {
@@ -73,6 +77,7 @@ func New(p *streamv1.Sampling, seq Sequence) *Sampler {
 		maxTokens:   seq.Room,
 		tokens:      len(seq.Answer),
 		penalty:     newPenalty(p, seq.Prompt, seq.Vocab),
+		likely:      newLikely(p, seq.Vocab),
 	}
 	if p != nil && p.Temperature != nil {
 		s.temperature = *p.Temperature
@@ -121,6 +126,9 @@ func newRandom(p *streamv1.Sampling) *rand.PCG {
 // Next chooses a token. logits has one number for each token id; Next writes over them, which saves a copy. The error is
 // ErrLogits. After a Choice that finishes, the Sampler is spent.
 func (s *Sampler) Next(logits []float32) (Choice, error) {
+	if s.likely != nil && !s.likely.look(logits) {
+		return Choice{}, ErrLogits
+	}
 	s.adjust(logits)
 	best, ok := argmax(logits)
 	if !ok {
@@ -137,7 +145,11 @@ func (s *Sampler) Next(logits []float32) (Choice, error) {
 			token = s.filter.draw(logits, best, u)
 		}
 	}
-	return s.finish(uint32(token)), nil
+	c := s.finish(uint32(token))
+	if s.likely != nil {
+		c.Logprobs = s.likely.finish(c.Token)
+	}
+	return c, nil
 }
 
 // adjust does what comes before the temperature.

@@ -42,6 +42,9 @@ func Validate(p *streamv1.Sampling, vocab int) error {
 			return invalid("stop_token_ids", "stop_token_ids holds %d, but the vocabulary has %d tokens", id, vocab)
 		}
 	}
+	if p.GetLogprobs() > MaxLogprobs {
+		return invalid("logprobs", "logprobs is %d; it must be at most %d", p.GetLogprobs(), MaxLogprobs)
+	}
 	if p.MaxTokens != nil && *p.MaxTokens == 0 {
 		return invalid("max_tokens", "max_tokens must be 1 or more")
 	}

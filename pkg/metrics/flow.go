@@ -14,7 +14,7 @@ var gapBuckets = [...]time.Duration{
 	1 * time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 }
 
-// A flow is one direction of one stream. One goroutine at a time writes, others may read. It holds as little as tells all:
+// A flow is one direction of one stream. Those who write need not know of each other, and others may read. It holds as little as tells all:
 // each atomic costs every message. A message with tokens is counted by its gap, and the gaps add up to the time from the
 // first such message to the last.
 type flow struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // A Stream is what a hop measures of one stream. A nil Stream takes everything. All methods are safe for concurrent use,
-// but for the ones of one direction among themselves; what comes after End is not counted.
+// though gaps are those between messages, whoever of several receives them; what comes after End is not counted.
 type Stream struct {
 	hop   *Hop
 	began time.Time
@@ -25,9 +25,8 @@ type Stream struct {
 	model   atomic.Pointer[modelOptions] // nil until Started
 	ended   atomic.Bool
 
-	// Owned by the goroutine that receives.
-	sized uint64 // messages with tokens, from below
-	size  uint64 // of the last of them that was looked at
+	sized atomic.Uint64 // messages with tokens, from below
+	size  atomic.Uint64 // of the last of them that was looked at
 }
 
 // Started notes what was admitted. The model's name must come from who serves it.
@@ -70,11 +69,10 @@ func (s *Stream) InMessage(tokens int, m any) {
 		s.in.bytes.Add(size(m))
 		return
 	}
-	if s.sized%sizedEach == 0 {
-		s.size = size(m)
+	if s.sized.Add(1)%sizedEach == 1 {
+		s.size.Store(size(m))
 	}
-	s.sized++
-	s.in.bytes.Add(s.size)
+	s.in.bytes.Add(s.size.Load())
 }
 
 // OutMessage notes the size of a protobuf message to the caller. It has been sent, so that its size is known.

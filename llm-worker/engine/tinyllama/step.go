@@ -58,7 +58,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		s.read += j.tokens
 		if j.chosen {
 			s.last, s.finished = j.choice.Token, j.choice.Finish != streamv1.Finish_FINISH_UNSPECIFIED
-			out = append(out, batch.Output{ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish})
+			out = append(out, batch.Output{ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish, Logprobs: (*batch.Logprobs)(j.choice.Logprobs)})
 		}
 	}
 	return out, nil

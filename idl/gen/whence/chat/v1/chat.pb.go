@@ -147,28 +147,170 @@ func (x *Message) GetName() string {
 	return ""
 }
 
-// ChatRequest asks a model to continue a conversation.
+// Prompt is what a model is to continue, as it stands: no chat template is applied.
+type Prompt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Content:
+	//
+	//	*Prompt_Text
+	//	*Prompt_Ids
+	Content       isPrompt_Content `protobuf_oneof:"content"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prompt) Reset() {
+	*x = Prompt{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prompt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prompt) ProtoMessage() {}
+
+func (x *Prompt) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prompt.ProtoReflect.Descriptor instead.
+func (*Prompt) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Prompt) GetContent() isPrompt_Content {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *Prompt) GetText() string {
+	if x != nil {
+		if x, ok := x.Content.(*Prompt_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *Prompt) GetIds() *TokenIDs {
+	if x != nil {
+		if x, ok := x.Content.(*Prompt_Ids); ok {
+			return x.Ids
+		}
+	}
+	return nil
+}
+
+type isPrompt_Content interface {
+	isPrompt_Content()
+}
+
+type Prompt_Text struct {
+	// A text; the tokenizer's post-processor adds its tokens, such as the one that begins every text.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
+}
+
+type Prompt_Ids struct {
+	// Token ids, to which nothing is added.
+	Ids *TokenIDs `protobuf:"bytes,2,opt,name=ids,proto3,oneof"`
+}
+
+func (*Prompt_Text) isPrompt_Content() {}
+
+func (*Prompt_Ids) isPrompt_Content() {}
+
+// TokenIDs are tokens of a model.
+type TokenIDs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each below vocab_size.
+	Ids           []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenIDs) Reset() {
+	*x = TokenIDs{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenIDs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenIDs) ProtoMessage() {}
+
+func (x *TokenIDs) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenIDs.ProtoReflect.Descriptor instead.
+func (*TokenIDs) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TokenIDs) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+// ChatRequest asks a model to continue a conversation, or prompts.
 type ChatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// A model of Models.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// The conversation, oldest turn first; at least one.
+	// The conversation, oldest turn first; at least one, unless there are prompts.
 	Messages []*Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
 	// How to choose tokens, and how many.
 	Sampling *v1.Sampling `protobuf:"bytes,4,opt,name=sampling,proto3" json:"sampling,omitempty"`
-	// Strings that end the answer; at most 16, none empty. They are not part of the answer.
+	// Strings that end the answer; at most 16, none empty. They are not part of the answer, unless include_stop says so.
 	Stop []string `protobuf:"bytes,5,rep,name=stop,proto3" json:"stop,omitempty"`
 	// What the stream may ask for where there is not room for all.
-	Claim         *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	Claim *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	// How many answers there are to be to the conversation, or to each prompt; 0 is 1, and 16 the most. With a seed the
+	// answers take it, the next one, and so on. Each answer is a choice: those to the first prompt come first, from 0 on.
+	N uint32 `protobuf:"varint,6,opt,name=n,proto3" json:"n,omitempty"`
+	// What is to be continued, instead of messages. Prompts and n may make 64 choices at most.
+	Prompts []*Prompt `protobuf:"bytes,7,rep,name=prompts,proto3" json:"prompts,omitempty"`
+	// Whether the stop string that matched is the end of the answer.
+	IncludeStop bool `protobuf:"varint,8,opt,name=include_stop,json=includeStop,proto3" json:"include_stop,omitempty"`
+	// Whether special tokens in the answer are part of its text.
+	KeepSpecial bool `protobuf:"varint,9,opt,name=keep_special,json=keepSpecial,proto3" json:"keep_special,omitempty"`
+	// Whether each answer begins with the text of its prompt. Not with sampling.logprobs.
+	Echo          bool `protobuf:"varint,10,opt,name=echo,proto3" json:"echo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChatRequest) Reset() {
 	*x = ChatRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +322,7 @@ func (x *ChatRequest) String() string {
 func (*ChatRequest) ProtoMessage() {}
 
 func (x *ChatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +335,7 @@ func (x *ChatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatRequest.ProtoReflect.Descriptor instead.
 func (*ChatRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ChatRequest) GetStreamId() string {
@@ -238,6 +380,41 @@ func (x *ChatRequest) GetClaim() *v1.Claim {
 	return nil
 }
 
+func (x *ChatRequest) GetN() uint32 {
+	if x != nil {
+		return x.N
+	}
+	return 0
+}
+
+func (x *ChatRequest) GetPrompts() []*Prompt {
+	if x != nil {
+		return x.Prompts
+	}
+	return nil
+}
+
+func (x *ChatRequest) GetIncludeStop() bool {
+	if x != nil {
+		return x.IncludeStop
+	}
+	return false
+}
+
+func (x *ChatRequest) GetKeepSpecial() bool {
+	if x != nil {
+		return x.KeepSpecial
+	}
+	return false
+}
+
+func (x *ChatRequest) GetEcho() bool {
+	if x != nil {
+		return x.Echo
+	}
+	return false
+}
+
 // GenerateRequest is the request, or control.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -252,7 +429,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -264,7 +441,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -277,7 +454,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{2}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GenerateRequest) GetMessage() isGenerateRequest_Message {
@@ -326,17 +503,21 @@ func (*GenerateRequest_Stop) isGenerateRequest_Message() {}
 // Delta is a piece of the answer.
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UTF-8, never half a character; may be several tokens' text. Not empty.
+	// UTF-8, never half a character; may be several tokens' text. Empty only where there are logprobs.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// Tokens generated for this piece.
-	Tokens        uint32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens uint32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Which choice it is a piece of.
+	Choice uint32 `protobuf:"varint,3,opt,name=choice,proto3" json:"choice,omitempty"`
+	// If sampling.logprobs is set, the tokens whose text begins in this piece, and those before them that have none.
+	Logprobs      []*TokenLogprob `protobuf:"bytes,4,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +529,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +542,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{3}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Delta) GetText() string {
@@ -378,6 +559,184 @@ func (x *Delta) GetTokens() uint32 {
 	return 0
 }
 
+func (x *Delta) GetChoice() uint32 {
+	if x != nil {
+		return x.Choice
+	}
+	return 0
+}
+
+func (x *Delta) GetLogprobs() []*TokenLogprob {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+// TokenLogprob is a token, and how likely it was.
+type TokenLogprob struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id.
+	Id uint32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What it spells; U+FFFD stands for bytes that are no whole character by themselves.
+	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	// What it adds to the text, which may be part of a character; empty for a special token that is left out of it.
+	Bytes []byte `protobuf:"bytes,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// The natural logarithm of its probability.
+	Logprob float32 `protobuf:"fixed32,4,opt,name=logprob,proto3" json:"logprob,omitempty"`
+	// The likeliest tokens in its place, likeliest first; they have none themselves.
+	Top           []*TokenLogprob `protobuf:"bytes,5,rep,name=top,proto3" json:"top,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenLogprob) Reset() {
+	*x = TokenLogprob{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenLogprob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenLogprob) ProtoMessage() {}
+
+func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
+func (*TokenLogprob) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *TokenLogprob) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TokenLogprob) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *TokenLogprob) GetBytes() []byte {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
+func (x *TokenLogprob) GetLogprob() float32 {
+	if x != nil {
+		return x.Logprob
+	}
+	return 0
+}
+
+func (x *TokenLogprob) GetTop() []*TokenLogprob {
+	if x != nil {
+		return x.Top
+	}
+	return nil
+}
+
+// ChoiceEnd says that one of several choices is complete. A stream with one has only its End.
+type ChoiceEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	Choice uint32 `protobuf:"varint,1,opt,name=choice,proto3" json:"choice,omitempty"`
+	// Why it is complete.
+	Finish v1.Finish `protobuf:"varint,2,opt,name=finish,proto3,enum=whence.stream.v1.Finish" json:"finish,omitempty"`
+	// The stop string that matched, if one did.
+	MatchedStop string `protobuf:"bytes,3,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
+	// The token that ended it, if one did.
+	MatchedToken *uint32 `protobuf:"varint,4,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
+	// What it used, its prompt included.
+	Usage         *v1.Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChoiceEnd) Reset() {
+	*x = ChoiceEnd{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChoiceEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChoiceEnd) ProtoMessage() {}
+
+func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChoiceEnd.ProtoReflect.Descriptor instead.
+func (*ChoiceEnd) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ChoiceEnd) GetChoice() uint32 {
+	if x != nil {
+		return x.Choice
+	}
+	return 0
+}
+
+func (x *ChoiceEnd) GetFinish() v1.Finish {
+	if x != nil {
+		return x.Finish
+	}
+	return v1.Finish(0)
+}
+
+func (x *ChoiceEnd) GetMatchedStop() string {
+	if x != nil {
+		return x.MatchedStop
+	}
+	return ""
+}
+
+func (x *ChoiceEnd) GetMatchedToken() uint32 {
+	if x != nil && x.MatchedToken != nil {
+		return *x.MatchedToken
+	}
+	return 0
+}
+
+func (x *ChoiceEnd) GetUsage() *v1.Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // GenerateResponse is one event of a stream.
 type GenerateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -386,6 +745,7 @@ type GenerateResponse struct {
 	//	*GenerateResponse_Started
 	//	*GenerateResponse_Delta
 	//	*GenerateResponse_End
+	//	*GenerateResponse_ChoiceEnd
 	Message       isGenerateResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -393,7 +753,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +765,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +778,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{4}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -455,6 +815,15 @@ func (x *GenerateResponse) GetEnd() *v1.End {
 	return nil
 }
 
+func (x *GenerateResponse) GetChoiceEnd() *ChoiceEnd {
+	if x != nil {
+		if x, ok := x.Message.(*GenerateResponse_ChoiceEnd); ok {
+			return x.ChoiceEnd
+		}
+	}
+	return nil
+}
+
 type isGenerateResponse_Message interface {
 	isGenerateResponse_Message()
 }
@@ -474,11 +843,18 @@ type GenerateResponse_End struct {
 	End *v1.End `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
+type GenerateResponse_ChoiceEnd struct {
+	// The last message of a choice, where there are several.
+	ChoiceEnd *ChoiceEnd `protobuf:"bytes,4,opt,name=choice_end,json=choiceEnd,proto3,oneof"`
+}
+
 func (*GenerateResponse_Started) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_Delta) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_End) isGenerateResponse_Message() {}
+
+func (*GenerateResponse_ChoiceEnd) isGenerateResponse_Message() {}
 
 // CompleteRequest asks for a whole answer.
 type CompleteRequest struct {
@@ -491,7 +867,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +879,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +892,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{5}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CompleteRequest) GetChat() *ChatRequest {
@@ -531,17 +907,21 @@ type CompleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How the stream began.
 	Started *v1.Started `protobuf:"bytes,1,opt,name=started,proto3" json:"started,omitempty"`
-	// The answer.
+	// The answer; that of the first choice, if there are several.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// How it ended.
-	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	End *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	// All choices in their order, if there are several.
+	Choices []*Choice `protobuf:"bytes,4,rep,name=choices,proto3" json:"choices,omitempty"`
+	// If sampling.logprobs is set, the tokens of text.
+	Logprobs      []*TokenLogprob `protobuf:"bytes,5,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +933,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +946,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{6}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CompleteResponse) GetStarted() *v1.Started {
@@ -590,6 +970,340 @@ func (x *CompleteResponse) GetEnd() *v1.End {
 	return nil
 }
 
+func (x *CompleteResponse) GetChoices() []*Choice {
+	if x != nil {
+		return x.Choices
+	}
+	return nil
+}
+
+func (x *CompleteResponse) GetLogprobs() []*TokenLogprob {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+// Choice is one of several answers.
+type Choice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answer.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// How it ended.
+	End *ChoiceEnd `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	// If sampling.logprobs is set, the tokens of text.
+	Logprobs      []*TokenLogprob `protobuf:"bytes,3,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Choice) Reset() {
+	*x = Choice{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Choice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Choice) ProtoMessage() {}
+
+func (x *Choice) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Choice.ProtoReflect.Descriptor instead.
+func (*Choice) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Choice) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Choice) GetEnd() *ChoiceEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+func (x *Choice) GetLogprobs() []*TokenLogprob {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+// TokenizeRequest asks for token ids.
+type TokenizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A model of Models; empty for the only one.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// What is to become ids, if there are no messages.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// Have the tokenizer's post-processor add its tokens.
+	AddSpecial bool `protobuf:"varint,3,opt,name=add_special,json=addSpecial,proto3" json:"add_special,omitempty"`
+	// A conversation, which the model's chat template makes a text of.
+	Messages []*Message `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Open the assistant's turn behind it.
+	AddGenerationPrompt bool `protobuf:"varint,5,opt,name=add_generation_prompt,json=addGenerationPrompt,proto3" json:"add_generation_prompt,omitempty"`
+	// Tell what each id spells, too.
+	Strings       bool `protobuf:"varint,6,opt,name=strings,proto3" json:"strings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenizeRequest) Reset() {
+	*x = TokenizeRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenizeRequest) ProtoMessage() {}
+
+func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
+func (*TokenizeRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *TokenizeRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TokenizeRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *TokenizeRequest) GetAddSpecial() bool {
+	if x != nil {
+		return x.AddSpecial
+	}
+	return false
+}
+
+func (x *TokenizeRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *TokenizeRequest) GetAddGenerationPrompt() bool {
+	if x != nil {
+		return x.AddGenerationPrompt
+	}
+	return false
+}
+
+func (x *TokenizeRequest) GetStrings() bool {
+	if x != nil {
+		return x.Strings
+	}
+	return false
+}
+
+// TokenizeResponse is token ids.
+type TokenizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ids.
+	Ids []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// What each spells, if that was asked for.
+	Strings []string `protobuf:"bytes,2,rep,name=strings,proto3" json:"strings,omitempty"`
+	// Tokens of prompt and answer together that the model takes.
+	ContextLength uint32 `protobuf:"varint,3,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenizeResponse) Reset() {
+	*x = TokenizeResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenizeResponse) ProtoMessage() {}
+
+func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
+func (*TokenizeResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TokenizeResponse) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *TokenizeResponse) GetStrings() []string {
+	if x != nil {
+		return x.Strings
+	}
+	return nil
+}
+
+func (x *TokenizeResponse) GetContextLength() uint32 {
+	if x != nil {
+		return x.ContextLength
+	}
+	return 0
+}
+
+// DetokenizeRequest asks for a text.
+type DetokenizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A model of Models; empty for the only one.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Token ids, each below the size of the vocabulary.
+	Ids           []uint32 `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetokenizeRequest) Reset() {
+	*x = DetokenizeRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetokenizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetokenizeRequest) ProtoMessage() {}
+
+func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetokenizeRequest.ProtoReflect.Descriptor instead.
+func (*DetokenizeRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DetokenizeRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *DetokenizeRequest) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+// DetokenizeResponse is a text.
+type DetokenizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the ids spell, special tokens included.
+	Text          string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetokenizeResponse) Reset() {
+	*x = DetokenizeResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetokenizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetokenizeResponse) ProtoMessage() {}
+
+func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetokenizeResponse.ProtoReflect.Descriptor instead.
+func (*DetokenizeResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DetokenizeResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 // ModelsRequest asks for all models.
 type ModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -599,7 +1313,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +1325,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +1338,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
 }
 
 // Model is something that answers.
@@ -654,7 +1368,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +1380,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +1393,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Model) GetId() string {
@@ -756,7 +1470,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +1482,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +1495,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -802,7 +1516,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1528,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1541,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -848,7 +1562,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +1574,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +1587,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -892,7 +1606,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1618,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1631,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
 }
 
 // Worker is one of those that generate.
@@ -947,7 +1661,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1673,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1686,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Worker) GetTarget() string {
@@ -1049,7 +1763,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1775,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1788,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -1092,32 +1806,84 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\aMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\xf0\x01\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"W\n" +
+	"\x06Prompt\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12,\n" +
+	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
+	"\acontent\"\x1c\n" +
+	"\bTokenIDs\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x8a\x03\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
 	"\bmessages\x18\x03 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x126\n" +
 	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x12\n" +
 	"\x04stop\x18\x05 \x03(\tR\x04stop\x12-\n" +
-	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\"}\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\f\n" +
+	"\x01n\x18\x06 \x01(\rR\x01n\x120\n" +
+	"\aprompts\x18\a \x03(\v2\x16.whence.chat.v1.PromptR\aprompts\x12!\n" +
+	"\finclude_stop\x18\b \x01(\bR\vincludeStop\x12!\n" +
+	"\fkeep_special\x18\t \x01(\bR\vkeepSpecial\x12\x12\n" +
+	"\x04echo\x18\n" +
+	" \x01(\bR\x04echo\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"3\n" +
+	"\amessage\"\x85\x01\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
-	"\x06tokens\x18\x02 \x01(\rR\x06tokens\"\xae\x01\n" +
+	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x16\n" +
+	"\x06choice\x18\x03 \x01(\rR\x06choice\x128\n" +
+	"\blogprobs\x18\x04 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\"\x94\x01\n" +
+	"\fTokenLogprob\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\fR\x05bytes\x12\x18\n" +
+	"\alogprob\x18\x04 \x01(\x02R\alogprob\x12.\n" +
+	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\"\xe3\x01\n" +
+	"\tChoiceEnd\x12\x16\n" +
+	"\x06choice\x18\x01 \x01(\rR\x06choice\x120\n" +
+	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
+	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12(\n" +
+	"\rmatched_token\x18\x04 \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12-\n" +
+	"\x05usage\x18\x05 \x01(\v2\x17.whence.stream.v1.UsageR\x05usageB\x10\n" +
+	"\x0e_matched_token\"\xea\x01\n" +
 	"\x10GenerateResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x12-\n" +
 	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x12)\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03end\x12:\n" +
+	"\n" +
+	"choice_end\x18\x04 \x01(\v2\x19.whence.chat.v1.ChoiceEndH\x00R\tchoiceEndB\t\n" +
 	"\amessage\"B\n" +
 	"\x0fCompleteRequest\x12/\n" +
-	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestR\x04chat\"\x84\x01\n" +
+	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestR\x04chat\"\xf0\x01\n" +
 	"\x10CompleteResponse\x123\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedR\astarted\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\x120\n" +
+	"\achoices\x18\x04 \x03(\v2\x16.whence.chat.v1.ChoiceR\achoices\x128\n" +
+	"\blogprobs\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\"\x83\x01\n" +
+	"\x06Choice\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12+\n" +
+	"\x03end\x18\x02 \x01(\v2\x19.whence.chat.v1.ChoiceEndR\x03end\x128\n" +
+	"\blogprobs\x18\x03 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\"\xdf\x01\n" +
+	"\x0fTokenizeRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1f\n" +
+	"\vadd_special\x18\x03 \x01(\bR\n" +
+	"addSpecial\x123\n" +
+	"\bmessages\x18\x04 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x122\n" +
+	"\x15add_generation_prompt\x18\x05 \x01(\bR\x13addGenerationPrompt\x12\x18\n" +
+	"\astrings\x18\x06 \x01(\bR\astrings\"e\n" +
+	"\x10TokenizeResponse\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x18\n" +
+	"\astrings\x18\x02 \x03(\tR\astrings\x12%\n" +
+	"\x0econtext_length\x18\x03 \x01(\rR\rcontextLength\";\n" +
+	"\x11DetokenizeRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x10\n" +
+	"\x03ids\x18\x02 \x03(\rR\x03ids\"(\n" +
+	"\x12DetokenizeResponse\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"\x0f\n" +
 	"\rModelsRequest\"\x9e\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -1152,13 +1918,16 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
 	"\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n" +
-	"\x11WORKER_STATE_DOWN\x10\x032\x80\x03\n" +
+	"\x11WORKER_STATE_DOWN\x10\x032\xa4\x04\n" +
 	"\x04Chat\x12Q\n" +
 	"\bGenerate\x12\x1f.whence.chat.v1.GenerateRequest\x1a .whence.chat.v1.GenerateResponse(\x010\x01\x12M\n" +
 	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12G\n" +
 	"\x06Models\x12\x1d.whence.chat.v1.ModelsRequest\x1a\x1e.whence.chat.v1.ModelsResponse\x12A\n" +
 	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponse\x12J\n" +
-	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponseB<Z:github.com/whence-dev/whence/idl/gen/whence/chat/v1;chatv1b\x06proto3"
+	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponse\x12M\n" +
+	"\bTokenize\x12\x1f.whence.chat.v1.TokenizeRequest\x1a .whence.chat.v1.TokenizeResponse\x12S\n" +
+	"\n" +
+	"Detokenize\x12!.whence.chat.v1.DetokenizeRequest\x1a\".whence.chat.v1.DetokenizeResponseB<Z:github.com/whence-dev/whence/idl/gen/whence/chat/v1;chatv1b\x06proto3"
 
 var (
 	file_whence_chat_v1_chat_proto_rawDescOnce sync.Once
@@ -1173,68 +1942,95 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(WorkerState)(0),              // 0: whence.chat.v1.WorkerState
 	(*Message)(nil),               // 1: whence.chat.v1.Message
-	(*ChatRequest)(nil),           // 2: whence.chat.v1.ChatRequest
-	(*GenerateRequest)(nil),       // 3: whence.chat.v1.GenerateRequest
-	(*Delta)(nil),                 // 4: whence.chat.v1.Delta
-	(*GenerateResponse)(nil),      // 5: whence.chat.v1.GenerateResponse
-	(*CompleteRequest)(nil),       // 6: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 7: whence.chat.v1.CompleteResponse
-	(*ModelsRequest)(nil),         // 8: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 9: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 10: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 11: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 12: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 13: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 14: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 15: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 16: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 17: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 18: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 19: whence.stream.v1.Started
-	(*v1.End)(nil),                // 20: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 21: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 22: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 23: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*Prompt)(nil),                // 2: whence.chat.v1.Prompt
+	(*TokenIDs)(nil),              // 3: whence.chat.v1.TokenIDs
+	(*ChatRequest)(nil),           // 4: whence.chat.v1.ChatRequest
+	(*GenerateRequest)(nil),       // 5: whence.chat.v1.GenerateRequest
+	(*Delta)(nil),                 // 6: whence.chat.v1.Delta
+	(*TokenLogprob)(nil),          // 7: whence.chat.v1.TokenLogprob
+	(*ChoiceEnd)(nil),             // 8: whence.chat.v1.ChoiceEnd
+	(*GenerateResponse)(nil),      // 9: whence.chat.v1.GenerateResponse
+	(*CompleteRequest)(nil),       // 10: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),      // 11: whence.chat.v1.CompleteResponse
+	(*Choice)(nil),                // 12: whence.chat.v1.Choice
+	(*TokenizeRequest)(nil),       // 13: whence.chat.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),      // 14: whence.chat.v1.TokenizeResponse
+	(*DetokenizeRequest)(nil),     // 15: whence.chat.v1.DetokenizeRequest
+	(*DetokenizeResponse)(nil),    // 16: whence.chat.v1.DetokenizeResponse
+	(*ModelsRequest)(nil),         // 17: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 18: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 19: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 20: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 21: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 22: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 23: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 24: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 25: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 26: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 27: whence.stream.v1.Stop
+	(v1.Finish)(0),                // 28: whence.stream.v1.Finish
+	(*v1.Usage)(nil),              // 29: whence.stream.v1.Usage
+	(*v1.Started)(nil),            // 30: whence.stream.v1.Started
+	(*v1.End)(nil),                // 31: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 32: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 33: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 34: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
-	1,  // 0: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	16, // 1: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
-	17, // 2: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
-	2,  // 3: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	18, // 4: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	19, // 5: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	4,  // 6: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	20, // 7: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	2,  // 8: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	19, // 9: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	20, // 10: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
-	9,  // 11: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	21, // 12: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	22, // 13: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	0,  // 14: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	23, // 15: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	24, // 16: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	14, // 17: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	3,  // 18: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	6,  // 19: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	8,  // 20: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	11, // 21: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	13, // 22: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	5,  // 23: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	7,  // 24: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	10, // 25: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	12, // 26: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	15, // 27: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	3,  // 0: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
+	1,  // 1: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
+	25, // 2: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	26, // 3: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	2,  // 4: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
+	4,  // 5: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	27, // 6: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	7,  // 7: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	7,  // 8: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
+	28, // 9: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	29, // 10: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	30, // 11: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	6,  // 12: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	31, // 13: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	8,  // 14: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
+	4,  // 15: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	30, // 16: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	31, // 17: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	12, // 18: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
+	7,  // 19: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	8,  // 20: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
+	7,  // 21: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	1,  // 22: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
+	18, // 23: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	32, // 24: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	33, // 25: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	0,  // 26: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	34, // 27: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	35, // 28: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	23, // 29: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	5,  // 30: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	10, // 31: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	17, // 32: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	20, // 33: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	22, // 34: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	13, // 35: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	15, // 36: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	9,  // 37: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	11, // 38: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	19, // 39: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	21, // 40: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	24, // 41: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	14, // 42: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	16, // 43: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	37, // [37:44] is the sub-list for method output_type
+	30, // [30:37] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -1242,14 +2038,20 @@ func file_whence_chat_v1_chat_proto_init() {
 	if File_whence_chat_v1_chat_proto != nil {
 		return
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[2].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[1].OneofWrappers = []any{
+		(*Prompt_Text)(nil),
+		(*Prompt_Ids)(nil),
+	}
+	file_whence_chat_v1_chat_proto_msgTypes[4].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[4].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[7].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[8].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_End)(nil),
+		(*GenerateResponse_ChoiceEnd)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1257,7 +2059,7 @@ func file_whence_chat_v1_chat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

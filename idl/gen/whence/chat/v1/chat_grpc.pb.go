@@ -21,11 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Chat_Generate_FullMethodName = "/whence.chat.v1.Chat/Generate"
-	Chat_Complete_FullMethodName = "/whence.chat.v1.Chat/Complete"
-	Chat_Models_FullMethodName   = "/whence.chat.v1.Chat/Models"
-	Chat_Stop_FullMethodName     = "/whence.chat.v1.Chat/Stop"
-	Chat_Workers_FullMethodName  = "/whence.chat.v1.Chat/Workers"
+	Chat_Generate_FullMethodName   = "/whence.chat.v1.Chat/Generate"
+	Chat_Complete_FullMethodName   = "/whence.chat.v1.Chat/Complete"
+	Chat_Models_FullMethodName     = "/whence.chat.v1.Chat/Models"
+	Chat_Stop_FullMethodName       = "/whence.chat.v1.Chat/Stop"
+	Chat_Workers_FullMethodName    = "/whence.chat.v1.Chat/Workers"
+	Chat_Tokenize_FullMethodName   = "/whence.chat.v1.Chat/Tokenize"
+	Chat_Detokenize_FullMethodName = "/whence.chat.v1.Chat/Detokenize"
 )
 
 // ChatClient is the client API for Chat service.
@@ -46,6 +48,10 @@ type ChatClient interface {
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
 	// Workers tells how the workers are, as they said when they were last asked. It asks none of them.
 	Workers(ctx context.Context, in *WorkersRequest, opts ...grpc.CallOption) (*WorkersResponse, error)
+	// Tokenize tells which token ids a text or a conversation becomes.
+	Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error)
+	// Detokenize tells which text token ids become.
+	Detokenize(ctx context.Context, in *DetokenizeRequest, opts ...grpc.CallOption) (*DetokenizeResponse, error)
 }
 
 type chatClient struct {
@@ -109,6 +115,26 @@ func (c *chatClient) Workers(ctx context.Context, in *WorkersRequest, opts ...gr
 	return out, nil
 }
 
+func (c *chatClient) Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TokenizeResponse)
+	err := c.cc.Invoke(ctx, Chat_Tokenize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *chatClient) Detokenize(ctx context.Context, in *DetokenizeRequest, opts ...grpc.CallOption) (*DetokenizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DetokenizeResponse)
+	err := c.cc.Invoke(ctx, Chat_Detokenize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ChatServer is the server API for Chat service.
 // All implementations must embed UnimplementedChatServer
 // for forward compatibility.
@@ -127,6 +153,10 @@ type ChatServer interface {
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 	// Workers tells how the workers are, as they said when they were last asked. It asks none of them.
 	Workers(context.Context, *WorkersRequest) (*WorkersResponse, error)
+	// Tokenize tells which token ids a text or a conversation becomes.
+	Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error)
+	// Detokenize tells which text token ids become.
+	Detokenize(context.Context, *DetokenizeRequest) (*DetokenizeResponse, error)
 	mustEmbedUnimplementedChatServer()
 }
 
@@ -151,6 +181,12 @@ func (UnimplementedChatServer) Stop(context.Context, *StopRequest) (*StopRespons
 }
 func (UnimplementedChatServer) Workers(context.Context, *WorkersRequest) (*WorkersResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Workers not implemented")
+}
+func (UnimplementedChatServer) Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Tokenize not implemented")
+}
+func (UnimplementedChatServer) Detokenize(context.Context, *DetokenizeRequest) (*DetokenizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Detokenize not implemented")
 }
 func (UnimplementedChatServer) mustEmbedUnimplementedChatServer() {}
 func (UnimplementedChatServer) testEmbeddedByValue()              {}
@@ -252,6 +288,42 @@ func _Chat_Workers_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Chat_Tokenize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TokenizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChatServer).Tokenize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chat_Tokenize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChatServer).Tokenize(ctx, req.(*TokenizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Chat_Detokenize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DetokenizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChatServer).Detokenize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chat_Detokenize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChatServer).Detokenize(ctx, req.(*DetokenizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Chat_ServiceDesc is the grpc.ServiceDesc for Chat service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -274,6 +346,14 @@ var Chat_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Workers",
 			Handler:    _Chat_Workers_Handler,
+		},
+		{
+			MethodName: "Tokenize",
+			Handler:    _Chat_Tokenize_Handler,
+		},
+		{
+			MethodName: "Detokenize",
+			Handler:    _Chat_Detokenize_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1269,12 +1269,14 @@ type End struct {
 	Path []string `protobuf:"bytes,2,rep,name=path,proto3" json:"path,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Why the answer is complete.
+	// Why the answer is complete. Not set where the stream had several choices, each of which has said so by itself.
 	Finish Finish `protobuf:"varint,4,opt,name=finish,proto3,enum=whence.stream.v1.Finish" json:"finish,omitempty"`
 	// The stop string that matched, if one did.
 	MatchedStop string `protobuf:"bytes,5,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
-	// What was used.
-	Usage         *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	// What was used; with several choices by all of them, but each prompt counts once.
+	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	// The token that ended the answer, if one did: end-of-sequence, or one of stop_token_ids.
+	MatchedToken  *uint32 `protobuf:"varint,7,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1351,6 +1353,13 @@ func (x *End) GetUsage() *Usage {
 	return nil
 }
 
+func (x *End) GetMatchedToken() uint32 {
+	if x != nil && x.MatchedToken != nil {
+		return *x.MatchedToken
+	}
+	return 0
+}
+
 // Sampling says how the next token is chosen. A field that is not set has the engine's default, which for the embedded
 // engine is the value given in brackets.
 type Sampling struct {
@@ -1380,7 +1389,11 @@ type Sampling struct {
 	// Do not stop at the model's end-of-sequence tokens.
 	IgnoreEos bool `protobuf:"varint,12,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
 	// Further token ids that end the answer.
-	StopTokenIds  []uint32 `protobuf:"varint,13,rep,packed,name=stop_token_ids,json=stopTokenIds,proto3" json:"stop_token_ids,omitempty"`
+	StopTokenIds []uint32 `protobuf:"varint,13,rep,packed,name=stop_token_ids,json=stopTokenIds,proto3" json:"stop_token_ids,omitempty"`
+	// Tell for each token of the answer how likely it was, and which so many were the likeliest, [0, 20]. Logarithms are
+	// natural, and of what the model itself says: before temperature, penalties and all else that is asked for here.
+	// Not set: tell nothing.
+	Logprobs      *uint32 `protobuf:"varint,14,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1504,6 +1517,13 @@ func (x *Sampling) GetStopTokenIds() []uint32 {
 		return x.StopTokenIds
 	}
 	return nil
+}
+
+func (x *Sampling) GetLogprobs() uint32 {
+	if x != nil && x.Logprobs != nil {
+		return *x.Logprobs
+	}
+	return 0
 }
 
 // Claim is what a stream may ask for where there is not room for all.
@@ -1739,14 +1759,16 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x04Stop\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xe9\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xa5\x02\n" +
 	"\x03End\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
 	"\x06finish\x18\x04 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x05 \x01(\tR\vmatchedStop\x12-\n" +
-	"\x05usage\x18\x06 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\xda\x05\n" +
+	"\x05usage\x18\x06 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12(\n" +
+	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01B\x10\n" +
+	"\x0e_matched_token\"\x88\x06\n" +
 	"\bSampling\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
 	"\x05top_p\x18\x02 \x01(\x02H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
@@ -1765,7 +1787,9 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"max_tokens\x18\v \x01(\rH\tR\tmaxTokens\x88\x01\x01\x12\x1d\n" +
 	"\n" +
 	"ignore_eos\x18\f \x01(\bR\tignoreEos\x12$\n" +
-	"\x0estop_token_ids\x18\r \x03(\rR\fstopTokenIds\x1a<\n" +
+	"\x0estop_token_ids\x18\r \x03(\rR\fstopTokenIds\x12\x1f\n" +
+	"\blogprobs\x18\x0e \x01(\rH\n" +
+	"R\blogprobs\x88\x01\x01\x1a<\n" +
 	"\x0eLogitBiasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\x0e\n" +
@@ -1778,7 +1802,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x11_presence_penaltyB\a\n" +
 	"\x05_seedB\r\n" +
 	"\v_min_tokensB\r\n" +
-	"\v_max_tokens\"c\n" +
+	"\v_max_tokensB\v\n" +
+	"\t_logprobs\"c\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
@@ -1925,6 +1950,7 @@ func file_whence_stream_v1_stream_proto_init() {
 		return
 	}
 	file_whence_stream_v1_stream_proto_msgTypes[7].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
 	file_whence_stream_v1_stream_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -269,7 +269,13 @@ func (*GenerateRequest_Stop) isGenerateRequest_Message() {}
 type Tokens struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least one. Several when the reader was slower than the engine: unread tokens are merged, never dropped.
-	Ids           []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Ids []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// If sampling.logprobs is set, the log-probability of each id; at least -9999, which stands for impossible.
+	Logprobs []float32 `protobuf:"fixed32,2,rep,packed,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// The likeliest tokens in each id's place, likeliest first: as many for each as sampling.logprobs says, or as there are.
+	TopIds []uint32 `protobuf:"varint,3,rep,packed,name=top_ids,json=topIds,proto3" json:"top_ids,omitempty"`
+	// Their log-probabilities.
+	TopLogprobs   []float32 `protobuf:"fixed32,4,rep,packed,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -307,6 +313,27 @@ func (*Tokens) Descriptor() ([]byte, []int) {
 func (x *Tokens) GetIds() []uint32 {
 	if x != nil {
 		return x.Ids
+	}
+	return nil
+}
+
+func (x *Tokens) GetLogprobs() []float32 {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+func (x *Tokens) GetTopIds() []uint32 {
+	if x != nil {
+		return x.TopIds
+	}
+	return nil
+}
+
+func (x *Tokens) GetTopLogprobs() []float32 {
+	if x != nil {
+		return x.TopLogprobs
 	}
 	return nil
 }
@@ -1026,9 +1053,12 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\x1a\n" +
+	"\amessage\"r\n" +
 	"\x06Tokens\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xb3\x01\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x1a\n" +
+	"\blogprobs\x18\x02 \x03(\x02R\blogprobs\x12\x17\n" +
+	"\atop_ids\x18\x03 \x03(\rR\x06topIds\x12!\n" +
+	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\"\xb3\x01\n" +
 	"\x10GenerateResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +

@@ -1,0 +1,61 @@
+package batch_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+)
+
+// A telling model says of each number how likely it was: less by one each time, with two others in its place.
+type telling struct{ *counting }
+
+func (m telling) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	out, err := m.counting.Step(ids, out)
+	for i := range out {
+		n := out[i].Token
+		out[i].Logprobs = &batch.Logprobs{Token: -float32(n), IDs: []uint32{n, n + 1}, Top: []float32{-float32(n), -float32(n) - 0.5}}
+	}
+	return out, err
+}
+
+func TestLogprobsStayWithTheirTokensHoweverSlowTheReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const goal = 20000
+		loop, _ := run(t, telling{newCounting()}, batch.Options{})
+		var sizes []int
+		next := uint32(1)
+		var end *streamv1.End
+		for out, err := range loop.Generate(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{goal}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.GetStarted() != nil {
+				time.Sleep(time.Minute) // everything is unread by then
+			}
+			got := out.GetTokens()
+			if n := len(got.GetIds()); len(got.GetLogprobs()) != n || len(got.GetTopIds()) != 2*n || len(got.GetTopLogprobs()) != 2*n {
+				t.Fatalf("%d tokens, %d, %d and %d numbers", n, len(got.GetLogprobs()), len(got.GetTopIds()), len(got.GetTopLogprobs()))
+			}
+			for i, id := range got.GetIds() {
+				if id != next || got.GetLogprobs()[i] != -float32(id) || got.GetTopIds()[2*i+1] != id+1 || got.GetTopLogprobs()[2*i+1] != -float32(id)-0.5 {
+					t.Fatalf("token %d, after %d: %v", id, next, got.GetLogprobs()[i])
+				}
+				next++
+			}
+			if got != nil {
+				sizes = append(sizes, len(got.GetIds()))
+			}
+			end = out.GetEnd()
+		}
+		if next != goal+1 || end == nil || len(sizes) != 4 || sizes[0] != 5461 {
+			t.Errorf("%d tokens in items of %v, then %v", next-1, sizes, end)
+		}
+		if end.MatchedToken == nil {
+			t.Error("nothing says which token has ended the answer")
+		}
+	})
+}
