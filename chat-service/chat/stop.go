@@ -19,10 +19,10 @@ func stopStrings(next Engine) Engine {
 			return next(ctx, req)
 		}
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
-			s := stopper{match: stopstring.New(req.GetStop()), minTokens: req.GetSampling().GetMinTokens()}
+			s := stopper{match: stopstring.New(req.GetStop()), include: req.GetIncludeStop(), minTokens: req.GetSampling().GetMinTokens()}
 			for out, err := range next(ctx, req) {
 				if err != nil {
-					if rest := s.match.Flush(); rest != "" && !yield(detoken.Delta(rest, s.held), nil) {
+					if !s.flush(yield) {
 						return
 					}
 					yield(nil, err)
@@ -39,9 +39,11 @@ func stopStrings(next Engine) Engine {
 // A stopper looks for stop strings in one stream.
 type stopper struct {
 	match     *stopstring.Matcher
+	include   bool // the stop string is part of the answer
 	minTokens uint32
 	usage     streamv1.Usage
 	held      uint32 // tokens since the last delta
+	likely    likely
 }
 
 // pass yields what out makes certain. It reports false when the loop is to be left.
@@ -52,16 +54,16 @@ func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.Generate
 	case *chatv1.GenerateResponse_Delta:
 		s.usage.CompletionTokens += m.Delta.GetTokens()
 		s.held += m.Delta.GetTokens()
+		s.likely.read(m.Delta)
 		if s.usage.CompletionTokens < s.minTokens {
-			s.held = 0
-			return yield(out, nil) // too early to stop: this text is not looked at
+			return s.show(m.Delta.GetText(), yield) // too early to stop: this text is not looked at
 		}
 		text, matched, done := s.match.Next(m.Delta.GetText())
-		if text != "" {
-			if !yield(detoken.Delta(text, s.held), nil) {
-				return false
-			}
-			s.held = 0
+		if done && s.include {
+			text += matched
+		}
+		if !s.show(text, yield) {
+			return false
 		}
 		if done {
 			yield(detoken.End(&streamv1.End{
@@ -70,11 +72,30 @@ func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.Generate
 		}
 		return !done
 	case *chatv1.GenerateResponse_End:
-		if rest := s.match.Flush(); rest != "" && !yield(detoken.Delta(rest, s.held), nil) {
+		if !s.flush(yield) {
 			return false
 		}
 	}
 	return yield(out, nil)
+}
+
+// show yields text that is certain, with the tokens that begin in it.
+func (s *stopper) show(text string, yield func(*chatv1.GenerateResponse, error) bool) bool {
+	if text == "" {
+		return true
+	}
+	tokens := s.held
+	s.held = 0
+	return yield(detoken.Delta(text, tokens, s.likely.shown(text)...), nil)
+}
+
+// flush yields what was held back: there will be no stop string.
+func (s *stopper) flush(yield func(*chatv1.GenerateResponse, error) bool) bool {
+	rest := s.match.Flush()
+	if rest == "" && len(s.likely.waiting) == 0 {
+		return true
+	}
+	return yield(detoken.Delta(rest, s.held, s.likely.rest()...), nil)
 }
 
 // oneByOne splits tokens that were merged, for requests with stop strings: the answer's usage ends with the token that
@@ -86,15 +107,12 @@ func oneByOne(next stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse
 		}
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for out, err := range next(ctx, req) {
-				merged := out.GetTokens().GetIds()
-				for ; len(merged) > 1; merged = merged[1:] {
-					one := &workerv1.Tokens{Ids: merged[:1]}
+				merged := out.GetTokens()
+				for len(merged.GetIds()) > 1 {
+					one := split(merged)
 					if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: one}}, nil) {
 						return
 					}
-				}
-				if len(merged) == 1 {
-					out.GetTokens().Ids = merged
 				}
 				if !yield(out, err) {
 					return
@@ -102,4 +120,17 @@ func oneByOne(next stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse
 			}
 		}
 	}
+}
+
+// split takes the first of several tokens, with what is told of it.
+func split(merged *workerv1.Tokens) *workerv1.Tokens {
+	one := &workerv1.Tokens{Ids: merged.Ids[:1]}
+	if n := len(merged.Ids); len(merged.Logprobs) == n {
+		each := len(merged.TopIds) / n
+		one.Logprobs, merged.Logprobs = merged.Logprobs[:1], merged.Logprobs[1:]
+		one.TopIds, merged.TopIds = merged.TopIds[:each], merged.TopIds[each:]
+		one.TopLogprobs, merged.TopLogprobs = merged.TopLogprobs[:each], merged.TopLogprobs[each:]
+	}
+	merged.Ids = merged.Ids[1:]
+	return one
 }

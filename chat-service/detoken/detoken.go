@@ -15,11 +15,12 @@ import (
 // New returns an engine over next whose deltas, joined, are the tokens of next decoded at once, special tokens left out.
 // A delta counts all tokens since the one before: those whose text was held back because a character was incomplete, and
 // those that have no text. What is held back when the answer completes is delivered before its End; when it fails, half a
-// character is dropped.
-func New[Req any](tok *tokenizer.Tokenizer, next stream.Engine[Req, *workerv1.GenerateResponse]) stream.Engine[Req, *chatv1.GenerateResponse] {
+// character is dropped. A request of which keep is true keeps special tokens. Log-probabilities go with their tokens.
+func New[Req any](tok *tokenizer.Tokenizer, keep func(Req) bool, next stream.Engine[Req, *workerv1.GenerateResponse]) stream.Engine[Req, *chatv1.GenerateResponse] {
 	return func(ctx context.Context, req Req) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
-			dec := tok.NewDecoder(true)
+			dec := tok.NewDecoder(!keep(req))
+			told := teller{tok: tok, keep: keep(req)}
 			var held uint32 // tokens since the last delta
 			for out, err := range next(ctx, req) {
 				if err != nil {
@@ -33,16 +34,18 @@ func New[Req any](tok *tokenizer.Tokenizer, next stream.Engine[Req, *workerv1.Ge
 					}
 				case *workerv1.GenerateResponse_Tokens:
 					held += uint32(len(m.Tokens.GetIds()))
+					told.add(m.Tokens)
 					text := dec.Next(m.Tokens.GetIds()...)
 					if text == "" {
 						continue
 					}
-					if !yield(Delta(text, held), nil) {
+					if !yield(Delta(text, held, told.take()...), nil) {
 						return
 					}
 					held = 0
 				case *workerv1.GenerateResponse_End:
-					if text := dec.Flush(); text != "" && !yield(Delta(text, held), nil) {
+					text, likely := dec.Flush(), told.take()
+					if (text != "" || len(likely) > 0) && !yield(Delta(text, held, likely...), nil) {
 						return
 					}
 					yield(End(m.End), nil)
@@ -54,13 +57,13 @@ func New[Req any](tok *tokenizer.Tokenizer, next stream.Engine[Req, *workerv1.Ge
 }
 
 // Delta makes a message, in one allocation: this runs once per token.
-func Delta(text string, tokens uint32) *chatv1.GenerateResponse {
+func Delta(text string, tokens uint32, likely ...*chatv1.TokenLogprob) *chatv1.GenerateResponse {
 	m := new(struct {
 		resp  chatv1.GenerateResponse
 		oneof chatv1.GenerateResponse_Delta
 		delta chatv1.Delta
 	})
-	m.delta.Text, m.delta.Tokens = text, tokens
+	m.delta.Text, m.delta.Tokens, m.delta.Logprobs = text, tokens, likely
 	m.oneof.Delta = &m.delta
 	m.resp.Message = &m.oneof
 	return &m.resp

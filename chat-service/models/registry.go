@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -190,9 +191,32 @@ func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.S
 func (r *Registry) enter(name string) (*model, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	m, err := r.named(name)
+	if err != nil {
+		return nil, err
+	}
+	m.streams.Add(1)
+	return m, nil
+}
+
+// Model finds what requests that are no streams ask about. An empty name is that of the only model.
+func (r *Registry) Model(name string) (*chat.Model, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	m, err := r.named(name)
+	if err != nil {
+		return nil, err
+	}
+	return m.model, nil
+}
+
+// named finds the model that a request names. The registry's mu is held.
+func (r *Registry) named(name string) (*model, error) {
 	if m := r.byName[name]; m != nil {
-		m.streams.Add(1)
 		return m, nil
+	}
+	if name == "" && len(r.served) == 1 {
+		return r.served[0].model, nil
 	}
 	if name == "" {
 		return nil, streamerr.InvalidParam("model", "model is missing; there is %s", r.names())

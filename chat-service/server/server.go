@@ -4,7 +4,9 @@ package server
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/chat-service/models"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -46,13 +49,21 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("chat", "chat is missing"))
 	}
 	resp := &chatv1.CompleteResponse{}
-	var text strings.Builder
+	texts := make([]strings.Builder, min(choices.Count(req.GetChat()), choices.Max)) // a request for more is refused
+	all := make([]*chatv1.Choice, len(texts))
+	for i := range all {
+		all[i] = &chatv1.Choice{}
+	}
 	err := rpc.ServeUnary(ctx, s.hop, rpc.Chat, s.answer, req.GetChat(), func(out *chatv1.GenerateResponse) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			resp.Started = m.Started
 		case *chatv1.GenerateResponse_Delta:
-			text.WriteString(m.Delta.GetText())
+			i := m.Delta.GetChoice()
+			texts[i].WriteString(m.Delta.GetText())
+			all[i].Logprobs = append(all[i].Logprobs, m.Delta.GetLogprobs()...)
+		case *chatv1.GenerateResponse_ChoiceEnd:
+			all[m.ChoiceEnd.GetChoice()].End = m.ChoiceEnd
 		case *chatv1.GenerateResponse_End:
 			resp.End = m.End
 		}
@@ -60,7 +71,13 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	if err != nil {
 		return nil, err
 	}
-	resp.Text = text.String()
+	for i := range all {
+		all[i].Text = texts[i].String()
+	}
+	resp.Text, resp.Logprobs = all[0].GetText(), all[0].GetLogprobs()
+	if len(all) > 1 {
+		resp.Choices = all
+	}
 	return resp, nil
 }
 
@@ -74,9 +91,20 @@ func (s *Server) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.Worke
 	return &chatv1.WorkersResponse{Workers: s.models.Workers()}, nil
 }
 
-// below tells what the workers know of a stream.
+// below tells what the workers know of a stream, or of its choices, in their order.
 func (s *Server) below(ctx context.Context, id string) []*streamv1.Record {
-	return s.models.Why(ctx, id, s.hop.Ledger.Get(id))
+	n := s.hop.Ledger.Parts(id)
+	if n == 0 {
+		return s.models.Why(ctx, id, s.hop.Ledger.Get(id))
+	}
+	told := make([][]*streamv1.Record, n)
+	var asked sync.WaitGroup
+	for i := range told {
+		// Which of them has moved is not known here, so all workers are asked.
+		asked.Go(func() { told[i] = s.models.Why(ctx, choices.ID(id, i), nil) })
+	}
+	asked.Wait()
+	return slices.Concat(told...)
 }
 
 // Stop implements chatv1.ChatServer.

@@ -69,6 +69,19 @@ func (l *Ledger) Get(id string) *streamv1.Record {
 	return r.Told()
 }
 
+// Parts returns how many streams a stream is on the hop below; 0 if it is one, of the same id, or is not known.
+func (l *Ledger) Parts(id string) int {
+	l.mu.Lock()
+	r := l.byID[id]
+	l.mu.Unlock()
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.parts
+}
+
 // Live returns the streams that run, oldest first.
 func (l *Ledger) Live() []*streamv1.Record {
 	l.mu.Lock()

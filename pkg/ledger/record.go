@@ -38,6 +38,7 @@ type Record struct {
 	path      streamerr.Path
 	message   string
 	moves     []*streamv1.Move // few: whoever moves streams bounds how often
+	parts     int              // streams that it is on the hop below; 0 is one, of the same id
 }
 
 type recordKey struct{}
@@ -173,6 +174,16 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Tokens: uint32(tokens)})
+}
+
+// Split notes that the stream is several on the hop below.
+func (r *Record) Split(parts int) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parts = parts
 }
 
 // Stopping notes that the stream is to stop, and why. The first time counts.

@@ -150,3 +150,23 @@ func (t *Tokenizer) TokenID(content string) (uint32, bool) {
 func (t *Tokenizer) IsSpecial(id uint32) bool {
 	return int64(id) < int64(len(t.spelling.tokens)) && t.spelling.tokens[id].is(special)
 }
+
+// Bytes returns what a token adds to a text, which may be part of a character; first says that the text begins with it. An id
+// that no token has adds nothing.
+func (t *Tokenizer) Bytes(id uint32, first bool) []byte {
+	if int64(id) >= int64(len(t.spelling.tokens)) {
+		return nil
+	}
+	switch token := &t.spelling.tokens[id]; {
+	case !token.is(known):
+		return nil
+	case token.is(byteOnly):
+		return []byte{token.value}
+	case !token.is(whole):
+		return []byte(token.text)
+	case first: // decoders treat the beginning of a text in many ways
+		return []byte(t.Decode([]uint32{id}, false))
+	default:
+		return []byte(t.spelling.gap + token.text)
+	}
+}

@@ -283,7 +283,7 @@ type ChatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// A model of Models.
+	// A model of Models; empty for the only one.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// The conversation, oldest turn first; at least one, unless there are prompts.
 	Messages []*Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`

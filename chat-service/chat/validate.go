@@ -1,0 +1,76 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/whence-dev/whence/chat-service/choices"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	maxStops    = 16
+	maxStopSize = 1024 // bytes
+)
+
+// validate refuses what no later stage could make sense of. The template's stage checks the conversation, the worker the
+// sampling.
+func validate(next Engine) Engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+		for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check} {
+			if err := check(req); err != nil {
+				return stream.Fail[*chatv1.GenerateResponse](err)
+			}
+		}
+		return next(ctx, req)
+	}
+}
+
+func checkStops(req *chatv1.ChatRequest) error {
+	if len(req.GetStop()) > maxStops {
+		return streamerr.InvalidParam("stop", "stop has %d strings; at most %d are allowed", len(req.GetStop()), maxStops)
+	}
+	for i, s := range req.GetStop() {
+		if s == "" || len(s) > maxStopSize || !utf8.ValidString(s) {
+			at := fmt.Sprintf("stop[%d]", i)
+			return streamerr.InvalidParam(at, "%s must be UTF-8 of 1 to %d bytes", at, maxStopSize)
+		}
+	}
+	return nil
+}
+
+func checkPrompts(req *chatv1.ChatRequest) error {
+	if len(req.GetPrompts()) > 0 && len(req.GetMessages()) > 0 {
+		return streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out")
+	}
+	if s := req.GetSampling(); req.GetEcho() && s != nil && s.Logprobs != nil {
+		return streamerr.InvalidParam("echo", "echo and logprobs cannot be had together: prompts have no logprobs here")
+	}
+	if req.GetEcho() && len(req.GetPrompts()) == 0 {
+		return streamerr.InvalidParam("echo", "there is no prompt to echo")
+	}
+	for i, p := range req.GetPrompts() {
+		at := "prompt"
+		if len(req.GetPrompts()) > 1 {
+			at = fmt.Sprintf("prompt[%d]", i)
+		}
+		switch c := p.GetContent().(type) {
+		case *chatv1.Prompt_Text:
+			if !utf8.ValidString(c.Text) || strings.ContainsRune(c.Text, 0) {
+				return streamerr.InvalidParam(at, "%s must be UTF-8 without the character NUL", at)
+			}
+		case *chatv1.Prompt_Ids:
+			if len(c.Ids.GetIds()) == 0 {
+				return streamerr.InvalidParam(at, "%s has no tokens", at)
+			}
+		default:
+			return streamerr.InvalidParam(at, "%s is neither text nor token ids", at)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package choices
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A merge makes one stream of several. All but the goroutines of begin belongs to the stream's own.
+type merge struct {
+	each int           // choices of one prompt
+	came chan item     // not buffered: whoever has an item waits for the reader
+	left chan struct{} // closed when nobody reads any more
+
+	controls []*stream.Control
+	running  sync.WaitGroup
+
+	started *streamv1.Started // of all that have started so far
+	waiting int               // choices that have not
+	open    int               // choices that have not ended
+	told    bool              // Started was yielded
+	usage   streamv1.Usage
+	path    []string
+	cause   error // why the choices that still run are left
+	gone    bool  // they were
+}
+
+// An item is what a choice yields.
+type item struct {
+	choice   int
+	out      *chatv1.GenerateResponse
+	err      error
+	panicked any // what the choice panicked with, for the stream's goroutine
+}
+
+func newMerge(n, each int) *merge {
+	return &merge{
+		each: each, came: make(chan item), left: make(chan struct{}), waiting: n, open: n, started: &streamv1.Started{},
+		cause: streamerr.New(streamerr.Internal, "the reader panicked"), // unless run says otherwise
+	}
+}
+
+// begin runs a choice. Its stop has the cause of ctx's stream, unless it is told another one before.
+func (m *merge) begin(ctx context.Context, choice int, next Engine, req *chatv1.ChatRequest) {
+	own, ctl := stream.WithControl(stream.WithID(ctx, req.GetStreamId()), rpc.DefaultGrace)
+	undo := stream.AfterStop(ctx, ctl.Stop)
+	m.controls = append(m.controls, ctl)
+	m.running.Go(func() {
+		defer ctl.Release()
+		defer undo()
+		defer func() {
+			if v := recover(); v != nil {
+				m.put(item{choice: choice, panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
+			}
+		}()
+		for out, err := range next(own, req) {
+			if !m.put(item{choice: choice, out: out, err: err}) {
+				return
+			}
+		}
+	})
+}
+
+// put reports false when nobody reads any more.
+func (m *merge) put(it item) bool {
+	select {
+	case m.came <- it:
+		return true
+	case <-m.left:
+		return false
+	}
+}
+
+// leave ends what still runs, and waits for it.
+func (m *merge) leave() {
+	if m.gone {
+		return
+	}
+	m.gone = true
+	if m.open > 0 {
+		for _, ctl := range m.controls {
+			ctl.Stop(m.cause)
+		}
+	}
+	close(m.left)
+	m.running.Wait()
+}
+
+// run yields what comes, until every choice has ended, or one has failed.
+func (m *merge) run(ctx context.Context, yield func(*chatv1.GenerateResponse, error) bool) {
+	for m.open > 0 {
+		it := <-m.came
+		switch {
+		case it.panicked != nil:
+			m.cause = streamerr.New(streamerr.Internal, "another choice panicked")
+			panic(it.panicked)
+		case it.err != nil:
+			m.cause = m.why(ctx, it)
+			m.leave() // before the reader hears of it
+			yield(nil, m.cause)
+			return
+		case !m.pass(ctx, it, yield):
+			m.cause = streamerr.New(streamerr.Completed, "the reader has what it needs")
+			if cause := stream.Cause(ctx); cause != nil {
+				m.cause = cause // it has gone because of that
+			}
+			return
+		}
+	}
+	m.leave()
+	yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
+	}}}, nil)
+}
+
+// why says why the stream ends with a choice that has failed.
+func (m *merge) why(ctx context.Context, it item) error {
+	if cause := stream.Cause(ctx); cause != nil {
+		return cause
+	}
+	if len(m.controls) > m.each { // there are several prompts
+		return named(it.err, it.choice/m.each)
+	}
+	return it.err
+}
+
+// pass yields an item of a choice as one of the whole. It reports false when the reader has left.
+func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateResponse, error) bool) bool {
+	choice := uint32(it.choice)
+	switch message := it.out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		m.waiting--
+		m.starts(ctx, message.Started, it.choice%m.each == 0)
+		return m.waiting > 0 || m.tell(yield)
+	case *chatv1.GenerateResponse_Delta:
+		message.Delta.Choice = choice
+	case *chatv1.GenerateResponse_End:
+		m.open--
+		end := message.End
+		m.path = end.GetPath()
+		m.usage.CompletionTokens += end.GetUsage().GetCompletionTokens()
+		if it.choice%m.each == 0 {
+			m.usage.PromptTokens += end.GetUsage().GetPromptTokens()
+			m.usage.CachedTokens += end.GetUsage().GetCachedTokens()
+		}
+		it.out = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{
+			Choice: choice, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(),
+		}}}
+	}
+	// Started waits for all choices, so that a request of which one is refused is refused as a whole; but not longer than it
+	// takes until one of them speaks, because others may be waiting for its place.
+	return m.tell(yield) && yield(it.out, nil)
+}
+
+// starts notes that a choice has started.
+func (m *merge) starts(ctx context.Context, s *streamv1.Started, first bool) {
+	m.started.StreamId, m.started.Model = stream.ID(ctx), s.GetModel()
+	m.started.QueuedBehind = max(m.started.QueuedBehind, s.GetQueuedBehind())
+	if first {
+		m.started.PromptTokens += s.GetPromptTokens()
+	}
+}
+
+// tell yields Started, once.
+func (m *merge) tell(yield func(*chatv1.GenerateResponse, error) bool) bool {
+	if m.told {
+		return true
+	}
+	m.told = true
+	return yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}}, nil)
+}

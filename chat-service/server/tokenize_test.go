@@ -1,0 +1,72 @@
+package server
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/chat-service/models"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+func tiny(t *testing.T) *Server {
+	t.Helper()
+	registry := models.New("chat-service", slog.New(slog.DiscardHandler), func(bool) {})
+	t.Cleanup(registry.Close)
+	if err := registry.Set([]models.Card{{Workers: "127.0.0.1:1"}}); err != nil {
+		t.Fatal(err)
+	}
+	return New(&rpc.Hop{Name: "chat-service"}, registry, nil, nil)
+}
+
+func TestTextsBecomeIDsAndTextsAgain(t *testing.T) {
+	s := tiny(t)
+	for _, text := range []string{"", "The quick brown fox.", "안녕 👩‍💻", "<|im_start|>user"} {
+		ids, err := s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Text: text, Strings: true})
+		if err != nil || len(ids.GetStrings()) != len(ids.GetIds()) || ids.GetContextLength() != 1024 {
+			t.Fatal(ids, err)
+		}
+		if back, err := s.Detokenize(t.Context(), &chatv1.DetokenizeRequest{Model: whencetiny.Name, Ids: ids.GetIds()}); err != nil || back.GetText() != text {
+			t.Errorf("%q became %q, %v", text, back.GetText(), err)
+		}
+		if !strings.ContainsRune(strings.Join(ids.GetStrings(), ""), '\uFFFD') && strings.Join(ids.GetStrings(), "") != text {
+			t.Errorf("%q is spelled %q", text, ids.GetStrings())
+		}
+	}
+}
+
+func TestConversationsBecomeTheIDsThatTheModelGets(t *testing.T) {
+	s := tiny(t)
+	messages := []*chatv1.Message{{Role: "user", Content: "hi"}}
+	got, err := s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Messages: messages, AddGenerationPrompt: true})
+	if want := s.model.Tokenizer.Encode("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n", false); err != nil || !slices.Equal(got.GetIds(), want) {
+		t.Error(got, err)
+	}
+}
+
+func TestWhatCannotBeTokenizedIsRefusedByName(t *testing.T) {
+	s := tiny(t)
+	for _, c := range []struct {
+		req    *chatv1.TokenizeRequest
+		reason streamerr.Reason
+		param  string
+	}{
+		{&chatv1.TokenizeRequest{Model: "no"}, streamerr.NotFound, "model"},
+		{&chatv1.TokenizeRequest{Text: "x", Messages: []*chatv1.Message{{Role: "user"}}}, streamerr.Invalid, "prompt"},
+		{&chatv1.TokenizeRequest{Messages: []*chatv1.Message{{Role: "robot"}}}, streamerr.Invalid, "messages[0].role"},
+		{&chatv1.TokenizeRequest{Text: "\xff"}, streamerr.Invalid, "prompt"},
+	} {
+		_, err := s.Tokenize(t.Context(), c.req)
+		if e := streamerr.As(err); err == nil || e.Reason != c.reason || e.Param != c.param || e.Path.String() != "chat-service" {
+			t.Errorf("%v: %v", c.req, err)
+		}
+	}
+	_, err := s.Detokenize(t.Context(), &chatv1.DetokenizeRequest{Ids: []uint32{1, 1 << 31}})
+	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "tokens[1]" {
+		t.Error(err)
+	}
+}
