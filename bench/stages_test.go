@@ -77,9 +77,10 @@ func BenchmarkStage(b *testing.B) {
 	})
 	b.Run("5 chunk", func(b *testing.B) {
 		chunks := openai.NewChunks(&streamv1.Started{StreamId: "str-0123456789", Model: whencetiny.Name}, false)
+		delta := &chatv1.Delta{Text: " token"}
 		b.ReportAllocs()
 		for b.Loop() {
-			_ = chunks.Delta(" token")
+			_ = chunks.Delta(delta)
 		}
 	})
 }

@@ -8,24 +8,47 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// chatCompletions is POST /v1/chat/completions. conn is done when the client closes its connection.
-func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
+// A parser reads a body that asks for a stream.
+type parser func(body []byte) (*call.Call, error)
+
+// openAI is the parser of a body of OpenAI's.
+func openAI(parse func(body []byte) (*openai.Chat, error)) parser {
+	return func(body []byte) (*call.Call, error) {
+		in, err := parse(body)
+		if err != nil {
+			return nil, err
+		}
+		return in.Call(), nil
+	}
+}
+
+// answer is the handler of requests whose answer is their own response, such as POST /v1/chat/completions.
+func (e *Edge) answer(parse parser) app.HandlerFunc {
+	return func(conn context.Context, c *app.RequestContext) { e.answerCall(conn, c, parse) }
+}
+
+// answerCall answers a request. conn is done when the client closes its connection.
+func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse parser) {
 	id := exchange.ID(c)
-	in, policy, _, err := e.readChat(c, openai.ParseChat, e.config.Leave)
+	in, policy, _, err := e.readCall(c, parse, e.config.Leave)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
+	}
+	if in.ID != "" {
+		id = in.ID
+		c.Header(exchange.IDHeader, id)
 	}
 	in.Request.StreamId = id
 	var kept *replay.Head
@@ -58,8 +81,8 @@ func (e *Edge) chatCompletions(conn context.Context, c *app.RequestContext) {
 	}
 }
 
-// readChat reads a request for a stream, and how it may be left: by its header, or as its key or otherwise says. It returns the body, too.
-func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat, error), otherwise leave.Policy) (*openai.Chat, leave.Policy, []byte, error) {
+// readCall reads a request for a stream, and how it may be left: by its header, or as its key or otherwise says. It returns the body, too.
+func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
 	body, err := e.desk.Body(c)
 	if err != nil {
 		return nil, otherwise, nil, err
@@ -86,21 +109,15 @@ func (e *Edge) readChat(c *app.RequestContext, parse func([]byte) (*openai.Chat,
 }
 
 // complete answers with one body. Where the client has left, nobody sees the status.
-func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.Chat, r *run) {
-	var started *streamv1.Started
-	var text strings.Builder // bounded by the model's context
+func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Call, r *run) {
 	var body []byte
+	write := in.Whole()
 	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
-		switch m := out.GetMessage().(type) {
-		case *chatv1.GenerateResponse_Started:
-			started = m.Started
-		case *chatv1.GenerateResponse_Delta:
-			text.WriteString(m.Delta.GetText())
-		case *chatv1.GenerateResponse_End:
-			body = openai.Completion(started, text.String(), m.End)
+		return write(out, func(whole []byte) error {
+			body = whole
 			ledger.Of(ctx).OutBytes(len(body))
-		}
-		return nil
+			return nil
+		})
 	})
 	if o.Err != nil {
 		answerError(ctx, c, in, o)
@@ -112,12 +129,12 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *openai.C
 }
 
 // outward is an error as the client reads it: its field has the name that the client gave it.
-func outward(in *openai.Chat, err *streamerr.Error) *streamerr.Error {
+func outward(in *call.Call, err *streamerr.Error) *streamerr.Error {
 	if err.Param == "" {
 		return err
 	}
 	out := *err
-	if out.Param = in.Param(err.Param); err.Param == "stream_id" {
+	if out.Param = in.Param(err.Param); out.Param == "stream_id" {
 		out.Param = exchange.IDHeader
 	}
 	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too

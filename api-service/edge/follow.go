@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
@@ -65,7 +66,7 @@ func (e *Edge) made(h replay.Head) follow.Made {
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
-	in, policy, body, err := e.readChat(c, openai.ParseStream, e.config.LeaveEvents)
+	in, policy, body, err := e.readCall(c, openAI(openai.ParseStream), e.config.LeaveEvents)
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -109,7 +110,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 
 // background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it has started. It returns the
 // error of one that is refused instead, if that is known in time.
-func (e *Edge) background(ctx context.Context, in *openai.Chat, r *run) *streamerr.Error {
+func (e *Edge) background(ctx context.Context, in *call.Call, r *run) *streamerr.Error {
 	r.admitted = make(chan struct{})
 	r.absent.Store(true)
 	refused := make(chan *streamerr.Error, 1)

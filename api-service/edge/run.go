@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
-	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -24,6 +24,7 @@ type run struct {
 	edge  *Edge
 	id    string
 	kept  bool // what it says goes into the log
+	apart bool // in pieces that say whose they are
 	watch *leave.Watch
 	end   func()
 
@@ -60,7 +61,7 @@ func (r *runs) find(id string) *run {
 
 // begin takes a stream in. Its context has the values of the request's, but not its end. With a head, which replay.Begin has
 // returned, what the stream says is kept. The caller calls close.
-func (e *Edge) begin(conn context.Context, in *openai.Chat, p leave.Policy, peer string, head *replay.Head) (context.Context, *run, error) {
+func (e *Edge) begin(conn context.Context, in *call.Call, p leave.Policy, peer string, head *replay.Head) (context.Context, *run, error) {
 	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, peer, gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
@@ -68,7 +69,7 @@ func (e *Edge) begin(conn context.Context, in *openai.Chat, p leave.Policy, peer
 		}
 		return nil, nil, err
 	}
-	r := &run{edge: e, id: in.Request.GetStreamId(), kept: head != nil, end: end}
+	r := &run{edge: e, id: in.Request.GetStreamId(), kept: head != nil, apart: in.Apart(), end: end}
 	control := stream.ControlOf(ctx)
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
 	if r.kept {
@@ -97,7 +98,7 @@ func (r *run) close() {
 }
 
 // drive runs the stream. write passes an item to whoever asked for the stream, while it is there.
-func (r *run) drive(ctx context.Context, in *openai.Chat, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
+func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
 	o := rpc.Drive(ctx, r.edge.hop, rpc.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
 		if out.GetStarted() != nil && !r.started {
 			r.started = true
@@ -141,7 +142,7 @@ func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write f
 }
 
 func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
-	events := follow.Events(out)
+	events := follow.Events(out, r.apart)
 	if !r.kept || len(events) == 0 {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -13,7 +14,7 @@ import (
 )
 
 // stream answers with server-sent events.
-func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *openai.Chat, r *run) {
+func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run) {
 	record := ledger.Of(ctx)
 	opened := func() { toldStatus(record, http.StatusOK) }
 	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
@@ -21,26 +22,8 @@ func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *openai.Cha
 		record.OutBytes(len("data: ") + len(data) + len("\n\n"))
 		return w.Send(data)
 	}
-	var chunks *openai.Chunks
-	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
-		switch m := out.GetMessage().(type) {
-		case *chatv1.GenerateResponse_Started:
-			chunks = openai.NewChunks(m.Started, in.IncludeUsage)
-			return send(chunks.Role())
-		case *chatv1.GenerateResponse_Delta:
-			return send(chunks.Delta(m.Delta.GetText()))
-		case *chatv1.GenerateResponse_End:
-			err := send(chunks.Finish(m.End))
-			if usage := chunks.Usage(m.End); err == nil && usage != nil {
-				err = send(usage)
-			}
-			if err == nil {
-				err = send([]byte(openai.Done))
-			}
-			return err
-		}
-		return nil
-	})
+	write := in.Events()
+	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error { return write(out, send) })
 	begun := w.Close()
 	if o.Err == nil {
 		o.Told(ctx, openai.Done)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -28,7 +28,7 @@ func toldStatus(record *ledger.Record, status int) {
 }
 
 // answerError answers a stream that has failed before anything was sent. Where the client has left, nobody sees it.
-func answerError(ctx context.Context, c *app.RequestContext, in *openai.Chat, o rpc.Outcome) {
+func answerError(ctx context.Context, c *app.RequestContext, in *call.Call, o rpc.Outcome) {
 	status := o.Err.Reason.HTTPStatus()
 	exchange.Error(c, status, outward(in, o.Err))
 	if status != streamerr.StatusClientClosed {

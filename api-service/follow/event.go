@@ -7,20 +7,28 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Events returns what the log keeps of an item.
-func Events(out *chatv1.GenerateResponse) []replay.Event {
+// Events returns what the log keeps of an item. Of a stream that says more than one text, apart, it keeps pieces.
+func Events(out *chatv1.GenerateResponse, apart bool) []replay.Event {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Delta:
+		if apart {
+			return []replay.Event{pieceOf(m.Delta)}
+		}
 		return []replay.Event{{Kind: replay.Delta, Data: m.Delta.GetText()}}
+	case *chatv1.GenerateResponse_ChoiceEnd:
+		return []replay.Event{{Kind: replay.Delta, Data: piece{Index: m.ChoiceEnd.GetChoice(), Finish: openai.Finish(m.ChoiceEnd.GetFinish())}.kept()}}
 	case *chatv1.GenerateResponse_End:
+		end := ended{Reason: streamerr.Reason(m.End.GetReason()).String(), Path: m.End.GetPath()}
+		if m.End.GetFinish() != streamv1.Finish_FINISH_UNSPECIFIED { // else each choice has said its own
+			end.Finish = openai.Finish(m.End.GetFinish())
+		}
 		return []replay.Event{
 			{Kind: replay.Usage, Data: string(openai.Usage(m.End.GetUsage()))},
-			{Kind: replay.End, Data: string(marshal(ended{
-				Reason: streamerr.Reason(m.End.GetReason()).String(), Finish: openai.Finish(m.End), Path: m.End.GetPath(),
-			}))},
+			{Kind: replay.End, Data: string(marshal(end))},
 		}
 	}
 	return nil
@@ -33,7 +41,7 @@ func Failed(err *streamerr.Error) replay.Event {
 
 type ended struct {
 	Reason string   `json:"reason"`
-	Finish string   `json:"finish"`
+	Finish string   `json:"finish,omitempty"`
 	Path   []string `json:"path"`
 }
 
@@ -41,6 +49,11 @@ type ended struct {
 func data(e replay.Event) []byte {
 	if e.Kind != replay.Delta {
 		return []byte(e.Data)
+	}
+	if pieces, ok := piecesOf(e.Data); ok {
+		return marshal(struct {
+			Choices []*piece `json:"choices"`
+		}{pieces})
 	}
 	return marshal(struct {
 		Text string `json:"text"`

@@ -110,13 +110,13 @@ func TestDigestsDoNotRunTogether(t *testing.T) {
 }
 
 func TestItemsBecomeEvents(t *testing.T) {
-	if got := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}); got != nil {
+	if got := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, false); got != nil {
 		t.Error(got)
 	}
 	end := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{
 		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w", "a"}, Finish: streamv1.Finish_FINISH_LENGTH,
 		Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 4},
-	}}})
+	}}}, false)
 	if len(end) != 2 || end[0].Kind != replay.Usage || !strings.Contains(end[0].Data, `"total_tokens":7`) ||
 		end[1] != (replay.Event{Kind: replay.End, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) {
 		t.Errorf("%+v", end)
@@ -234,4 +234,46 @@ func TestMadeIsJSON(t *testing.T) {
 	if want := `{"id":"s","events":"/e","expires_at":"2026-01-02T02:04:05Z","read_token":"t","resumable":true}`; got != want {
 		t.Error(got)
 	}
+}
+
+func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := replay.NewMemory(replay.Limits{})
+		defer l.Close()
+		if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
+			t.Fatal(err)
+		}
+		said := func(out *chatv1.GenerateResponse) {
+			if err := l.Append("s", follow.Events(out, true)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		delta := func(choice uint32, text string, likely ...*chatv1.TokenLogprob) *chatv1.GenerateResponse {
+			return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Choice: choice, Text: text, Logprobs: likely}}}
+		}
+		said(delta(1, "a\xc3\xbf"))
+		said(delta(0, "b", &chatv1.TokenLogprob{Token: "b", Logprob: -1}))
+		said(delta(1, "c"))
+		said(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_LENGTH}}})
+		said(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w"}}}})
+		var got []string
+		read := func(after uint64) {
+			if _, err := follow.Follow(t.Context(), open(t, l, "s"), after, func(id, kind string, data []byte) error {
+				got = append(got, id+" "+kind+" "+string(data))
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read(0)
+		if len(got) != 3 || got[0] != `e.4 delta {"choices":[{"index":1,"text":"aÿc","finish":"length"},{"index":0,"text":"b","logprobs":[{"token":"b","logprob":-1,"bytes":null,"top_logprobs":[]}]}]}` ||
+			got[2] != `e.6 end {"reason":"completed","path":["w"]}` {
+			t.Errorf("%q", got)
+		}
+		got = nil
+		read(2)
+		if got[0] != `e.4 delta {"choices":[{"index":1,"text":"c","finish":"length"}]}` {
+			t.Errorf("%q", got)
+		}
+	})
 }

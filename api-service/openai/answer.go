@@ -2,8 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"strconv"
-	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -20,8 +18,8 @@ var finishes = map[streamv1.Finish]string{
 }
 
 // Finish returns the word for why an answer is complete.
-func Finish(end *streamv1.End) string {
-	if word, ok := finishes[end.GetFinish()]; ok {
+func Finish(finish streamv1.Finish) string {
+	if word, ok := finishes[finish]; ok {
 		return word
 	}
 	return "stop"
@@ -66,7 +64,7 @@ type completion struct {
 type choice struct {
 	Index        int           `json:"index"`
 	Message      answerMessage `json:"message"`
-	LogProbs     *struct{}     `json:"logprobs"`
+	LogProbs     *Logprobs     `json:"logprobs"`
 	FinishReason string        `json:"finish_reason"`
 }
 
@@ -74,15 +72,6 @@ type answerMessage struct {
 	Role    string  `json:"role"`
 	Content string  `json:"content"`
 	Refusal *string `json:"refusal"`
-}
-
-// Completion returns the body of an answer that is not streamed.
-func Completion(started *streamv1.Started, text string, end *streamv1.End) []byte {
-	return marshal(completion{
-		ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
-		Choices: []choice{{Message: answerMessage{Role: "assistant", Content: text}, FinishReason: Finish(end)}},
-		Usage:   usageOf(end.GetUsage()),
-	})
 }
 
 type model struct {
@@ -131,75 +120,4 @@ func marshal(v any) []byte {
 		panic(err) // plain structs of strings and numbers
 	}
 	return b
-}
-
-// Chunks makes the data of a stream's events, in the order that SDKs expect: Role, then Delta for each piece of text, then
-// Finish, then, if the request asked for it, Usage. What it returns is valid until the next call. It is made for one
-// stream and one goroutine.
-type Chunks struct {
-	head  []byte // up to the choices
-	tail  []byte // after them
-	buf   []byte
-	usage bool
-}
-
-// NewChunks returns the chunks of one stream. With usage, each chunk says that its usage is null.
-func NewChunks(started *streamv1.Started, usage bool) *Chunks {
-	c := &Chunks{usage: usage, tail: []byte("}")}
-	c.head = append(c.head, `{"id":`...)
-	c.head = appendString(c.head, completionID(started.GetStreamId()))
-	c.head = append(c.head, `,"object":"chat.completion.chunk","created":`...)
-	c.head = strconv.AppendInt(c.head, time.Now().Unix(), 10)
-	c.head = append(c.head, `,"model":`...)
-	c.head = appendString(c.head, started.GetModel())
-	c.head = append(c.head, `,"choices":[`...)
-	if usage {
-		c.tail = []byte(`,"usage":null}`)
-	}
-	return c
-}
-
-// Role is the first chunk.
-func (c *Chunks) Role() []byte {
-	return c.choice(func(b []byte) []byte { return append(b, `{"role":"assistant","content":"","refusal":null}`...) }, "")
-}
-
-// Delta is a piece of text.
-func (c *Chunks) Delta(text string) []byte {
-	return c.choice(func(b []byte) []byte {
-		b = append(b, `{"content":`...)
-		return append(appendString(b, text), '}')
-	}, "")
-}
-
-// Finish is the last chunk with a choice.
-func (c *Chunks) Finish(end *streamv1.End) []byte {
-	return c.choice(func(b []byte) []byte { return append(b, `{}`...) }, Finish(end))
-}
-
-// Usage is the chunk without choices, or nil if nobody asked for it.
-func (c *Chunks) Usage(end *streamv1.End) []byte {
-	if !c.usage {
-		return nil
-	}
-	c.buf = append(c.buf[:0], c.head...)
-	c.buf = append(c.buf, `],"usage":`...)
-	c.buf = append(c.buf, Usage(end.GetUsage())...)
-	c.buf = append(c.buf, '}')
-	return c.buf
-}
-
-func (c *Chunks) choice(delta func([]byte) []byte, finish string) []byte {
-	b := append(c.buf[:0], c.head...)
-	b = append(b, `{"index":0,"delta":`...)
-	b = delta(b)
-	b = append(b, `,"logprobs":null,"finish_reason":`...)
-	if finish == "" {
-		b = append(b, "null"...)
-	} else {
-		b = appendString(b, finish)
-	}
-	b = append(b, '}', ']')
-	c.buf = append(b, c.tail...)
-	return c.buf
 }

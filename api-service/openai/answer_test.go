@@ -48,9 +48,9 @@ func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
 			data          []byte
 			delta, finish string
 		}{
-			{append([]byte(nil), c.Role()...), `{"role":"assistant","content":"","refusal":null}`, ""},
-			{append([]byte(nil), c.Delta("a\"\n😀")...), `{"content":"a\"\n😀"}`, ""},
-			{append([]byte(nil), c.Finish(ended)...), `{}`, "length"},
+			{append([]byte(nil), c.Role(0)...), `{"role":"assistant","content":"","refusal":null}`, ""},
+			{append([]byte(nil), c.Delta(&chatv1.Delta{Text: "a\"\n😀"})...), `{"content":"a\"\n😀"}`, ""},
+			{append([]byte(nil), c.Finish(0, ended.GetFinish())...), `{}`, "length"},
 		} {
 			got := parse(t, step.data)
 			if len(got.Choices) != 1 || string(got.Choices[0].Delta) != step.delta || *got.Choices[0].Index != 0 {
@@ -79,7 +79,7 @@ func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
 
 func TestCompletionHasTheRequiredFields(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal(openai.Completion(started, "text", ended), &got); err != nil {
+	if err := json.Unmarshal(whole(t, `{"model":"m","messages":[{"role":"user","content":"x"}]}`, openai.ParseChat, items(started, &chatv1.Delta{Text: "te"}, &chatv1.Delta{Text: "xt"}, ended)...), &got); err != nil {
 		t.Fatal(err)
 	}
 	choice, _ := got["choices"].([]any)[0].(map[string]any)
@@ -112,7 +112,7 @@ func FuzzDeltaIsJSON(f *testing.F) {
 		var got struct {
 			Choices []struct{ Delta struct{ Content string } }
 		}
-		data := openai.NewChunks(started, false).Delta(s)
+		data := openai.NewChunks(started, false).Delta(&chatv1.Delta{Text: s})
 		if err := json.Unmarshal(data, &got); err != nil {
 			t.Fatalf("%q: %s: %v", s, data, err)
 		}
@@ -131,9 +131,9 @@ func FuzzDeltaIsJSON(f *testing.F) {
 }
 
 func BenchmarkDelta(b *testing.B) {
-	c := openai.NewChunks(started, true)
+	c, delta := openai.NewChunks(started, true), &chatv1.Delta{Text: " token"}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = c.Delta(" token")
+		_ = c.Delta(delta)
 	}
 }

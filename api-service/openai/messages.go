@@ -11,18 +11,24 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func setMessages(c *Chat, param string, raw json.RawMessage) error {
+func setMessages(c *Chat, param string, raw json.RawMessage) (err error) {
+	c.Request.Messages, err = Messages(param, raw)
+	return err
+}
+
+// Messages reads a conversation.
+func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, error) {
 	items, err := array(param, raw)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Request.Messages = make([]*chatv1.Message, len(items))
+	messages := make([]*chatv1.Message, len(items))
 	for i, raw := range items {
-		if c.Request.Messages[i], err = message(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
-			return err
+		if messages[i], err = message(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return messages, nil
 }
 
 var roles = []string{"system", "developer", "user", "assistant", "tool"}

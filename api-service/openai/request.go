@@ -8,52 +8,57 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/whence-dev/whence/api-service/keys"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Chat is a body of POST /v1/chat/completions.
+// A Chat is a body of POST /v1/chat/completions, or of /v1/completions.
 type Chat struct {
 	Request      *chatv1.ChatRequest
 	Stream       bool
 	IncludeUsage bool
 	Timeout      time.Duration // how long the answer may take; 0 is no limit
+	completion   bool          // it has a prompt
 	maxTokens    string        // the field that said so
+	bestOf       int64         // 0 if it was not said
+	logprobs     bool          // of chats
+	topLogprobs  *uint32       // of chats
 }
 
 // MaxTimeout is the longest timeout that a request may ask for.
 const MaxTimeout = 24 * time.Hour
 
 // A setter reads one field; raw is not null.
-type setter func(c *Chat, param string, raw json.RawMessage) error
+type setter = func(c *Chat, param string, raw json.RawMessage) error
 
-var setters = map[string]setter{
+// shared are the fields of both kinds of bodies.
+var shared = map[string]setter{
 	"model": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Request.Model, err = text(param, raw)
 		return err
 	},
-	"messages": setMessages,
 	"stream": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Stream, err = boolean(param, raw)
 		return err
 	},
-	"stream_options":        setStreamOptions,
-	"max_tokens":            setMaxTokens,
-	"max_completion_tokens": setMaxTokens,
-	"stop":                  setStop,
-	"logit_bias":            setLogitBias,
-	"temperature":           float(0, 2, func(s *streamv1.Sampling, v float32) { s.Temperature = &v }),
+	"stream_options": setStreamOptions,
+	"max_tokens":     setMaxTokens,
+	"stop": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Stop, err = strict.Strings(param, raw)
+		return err
+	},
+	"logit_bias":  setLogitBias,
+	"temperature": float(0, 2, func(s *streamv1.Sampling, v float32) { s.Temperature = &v }),
 	"top_p": float(0, 1, func(s *streamv1.Sampling, v float32) {
 		if v == 0 {
 			v = math.SmallestNonzeroFloat32 // "keep nothing" can only mean the most likely token
@@ -93,7 +98,6 @@ var setters = map[string]setter{
 		c.Request.Sampling.IgnoreEos, err = boolean(param, raw)
 		return err
 	},
-	"stop_token_ids": setStopTokenIDs,
 	"service_tier": func(c *Chat, param string, raw json.RawMessage) error {
 		word, err := text(param, raw)
 		if err != nil {
@@ -106,6 +110,20 @@ var setters = map[string]setter{
 		c.Request.Claim = &streamv1.Claim{Tier: tier}
 		return nil
 	},
+	"stop_token_ids": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Sampling.StopTokenIds, err = strict.IDs(param, raw)
+		return err
+	},
+	"include_stop_str_in_output": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.IncludeStop, err = boolean(param, raw)
+		return err
+	},
+	"skip_special_tokens": func(c *Chat, param string, raw json.RawMessage) error {
+		skip, err := boolean(param, raw)
+		c.Request.KeepSpecial = err == nil && !skip
+		return err
+	},
+	"spaces_between_special_tokens": onlyTrue,
 
 	// Not OpenAI's either, but what several gateways call it: seconds.
 	"timeout": func(c *Chat, param string, raw json.RawMessage) error {
@@ -117,28 +135,31 @@ var setters = map[string]setter{
 		return err
 	},
 
-	// Honoured only as far as they ask for what happens anyway.
-	"n": func(_ *Chat, param string, raw json.RawMessage) error {
+	"n": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, 1, 128)
-		if err == nil && v != 1 {
-			return unsupported(param, "n is %d; only one choice can be generated", v)
-		}
+		c.Request.N = uint32(v)
 		return err
 	},
-	"logprobs": func(_ *Chat, param string, raw json.RawMessage) error {
-		v, err := boolean(param, raw)
-		if err == nil && v {
-			return unsupported(param, "logprobs are not supported by this model")
-		}
+
+	// Without effect on an answer here.
+	"user": accept,
+}
+
+// setters are the fields of chats, beside those shared.
+var setters = map[string]setter{
+	"messages":              setMessages,
+	"max_completion_tokens": setMaxTokens,
+	"logprobs": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.logprobs, err = boolean(param, raw)
 		return err
 	},
-	"top_logprobs": func(_ *Chat, param string, raw json.RawMessage) error {
-		v, err := integer(param, raw, 0, 20)
-		if err == nil && v != 0 {
-			return unsupported(param, "top_logprobs are not supported by this model")
-		}
+	"top_logprobs": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := integer(param, raw, 0, maxLogprobs)
+		c.topLogprobs = new(uint32(v))
 		return err
 	},
+
+	// Honoured only as far as they ask for what happens anyway.
 	"response_format": func(_ *Chat, param string, raw json.RawMessage) error {
 		return onlyKind(param, raw, "text")
 	},
@@ -150,57 +171,72 @@ var setters = map[string]setter{
 	"audio":         never, "prediction": never, "web_search_options": never, "moderation": never,
 
 	// Without effect on an answer here.
-	"user": accept, "metadata": accept, "store": accept, "safety_identifier": accept,
+	"metadata": accept, "store": accept, "safety_identifier": accept,
 	"prompt_cache_key": accept, "prompt_cache_retention": accept, "prompt_cache_options": accept,
 	"parallel_tool_calls": accept, "reasoning_effort": accept, "verbosity": accept,
 }
 
-// ParseChat reads a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at fault.
-func ParseChat(body []byte) (*Chat, error) { return parse(body, false) }
+// ParseChat reads a body of chat completions. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at
+// fault.
+func ParseChat(body []byte) (*Chat, error) {
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return nil, err
+	}
+	return parseChat(fields, false)
+}
 
-// ParseStream reads a body whose answer is streamed, whether it says so or not.
+// ParseStream reads a body of either kind, whose answer is streamed, whether it says so or not. One with a prompt asks for a
+// completion.
 func ParseStream(body []byte) (*Chat, error) {
-	c, err := parse(body, true)
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return nil, err
+	}
+	parse := parseChat
+	if prompt, ok := fields["prompt"]; ok && !strict.Null(prompt) {
+		parse = parseCompletion
+	}
+	c, err := parse(fields, true)
 	if err == nil && !c.Stream {
 		return nil, streamerr.InvalidParam("stream", "stream is false, but the answer is always streamed here; leave it out")
 	}
 	return c, err
 }
 
-func parse(body []byte, stream bool) (*Chat, error) {
-	if !utf8.Valid(body) {
-		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
-	}
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
-		return nil, syntax(body, err)
-	}
+func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
 	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}, Stream: stream}
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
+	if err := c.set(fields, setters); err != nil {
+		return nil, err
 	}
-	slices.Sort(names) // the same body always gets the same error
-	for _, name := range names {
-		set, ok := setters[name]
-		if !ok {
-			return nil, streamerr.InvalidParam(printable(name), "unknown field \"%s\"", printable(name))
-		}
-		if raw := fields[name]; !bytes.Equal(raw, []byte("null")) {
-			if err := set(c, name, raw); err != nil {
-				return nil, err
-			}
-		}
+	switch {
+	case len(c.Request.GetMessages()) == 0:
+		return nil, streamerr.InvalidParam("messages", "messages is missing or empty")
+	case c.topLogprobs != nil && *c.topLogprobs > 0 && !c.logprobs:
+		return nil, streamerr.InvalidParam("top_logprobs", "top_logprobs is only allowed when logprobs is true")
+	case c.logprobs && c.topLogprobs == nil:
+		c.topLogprobs = new(uint32)
+	}
+	if c.logprobs {
+		c.Request.Sampling.Logprobs = c.topLogprobs
+	}
+	return c, nil
+}
+
+// set reads the fields, those of this kind of body and those shared, and checks what both have.
+func (c *Chat) set(fields map[string]json.RawMessage, own map[string]setter) error {
+	all := maps.Clone(shared)
+	maps.Copy(all, own)
+	if err := strict.Each(fields, c, all); err != nil {
+		return err
 	}
 	switch {
 	case c.Request.GetModel() == "":
-		return nil, streamerr.InvalidParam("model", "model is missing")
-	case len(c.Request.GetMessages()) == 0:
-		return nil, streamerr.InvalidParam("messages", "messages is missing or empty")
+		return streamerr.InvalidParam("model", "model is missing")
 	case c.IncludeUsage && !c.Stream:
-		return nil, streamerr.InvalidParam("stream_options", "stream_options is only allowed when stream is true")
+		return streamerr.InvalidParam("stream_options", "stream_options is only allowed when stream is true")
 	}
-	return c, nil
+	return nil
 }
 
 // Param names a field as the body did that an inner hop calls by its name in the IDL.
@@ -212,26 +248,15 @@ func (c *Chat) Param(inner string) string {
 			return c.maxTokens
 		}
 	case "prompt":
-		return "messages"
+		if !c.completion {
+			return "messages"
+		}
+	case "logprobs":
+		if !c.completion && c.Request.GetSampling().GetLogprobs() > 0 {
+			return "top_logprobs"
+		}
 	}
 	return name
-}
-
-func syntax(body []byte, err error) error {
-	if bytes.TrimSpace(body) == nil || len(bytes.TrimSpace(body)) == 0 {
-		return streamerr.New(streamerr.Invalid, "the body is empty; it must be a JSON object")
-	}
-	var at *json.SyntaxError
-	if errors.As(err, &at) {
-		return streamerr.New(streamerr.Invalid, "the body is not valid JSON: %v at byte %d", at, at.Offset)
-	}
-	return streamerr.New(streamerr.Invalid, "the body must be a JSON object")
-}
-
-// printable bounds a name that a stranger chose.
-func printable(name string) string {
-	q := strconv.QuoteToASCII(name[:min(len(name), 64)])
-	return q[1 : len(q)-1]
 }
 
 func accept(*Chat, string, json.RawMessage) error { return nil }
@@ -242,6 +267,15 @@ func unsupported(param, format string, args ...any) error {
 
 func never(_ *Chat, param string, _ json.RawMessage) error {
 	return unsupported(param, "%s is not supported by this model", param)
+}
+
+// onlyTrue is for what happens anyway.
+func onlyTrue(_ *Chat, param string, raw json.RawMessage) error {
+	v, err := boolean(param, raw)
+	if err == nil && !v {
+		return unsupported(param, "%s must be true, which is how answers become text here", param)
+	}
+	return err
 }
 
 func onlyEmpty(_ *Chat, param string, raw json.RawMessage) error {
@@ -329,38 +363,6 @@ func setMaxTokens(c *Chat, param string, raw json.RawMessage) error {
 	c.maxTokens = param
 	c.Request.Sampling.MaxTokens = n
 	return nil
-}
-
-func setStop(c *Chat, param string, raw json.RawMessage) error {
-	if raw[0] == '"' {
-		s, err := text(param, raw)
-		c.Request.Stop = []string{s}
-		return err
-	}
-	items, err := array(param, raw)
-	if err != nil {
-		return mismatch(param, "a string or an array of strings", raw)
-	}
-	for i, raw := range items {
-		s, err := text(fmt.Sprintf("%s[%d]", param, i), raw)
-		if err != nil {
-			return err
-		}
-		c.Request.Stop = append(c.Request.Stop, s)
-	}
-	return nil
-}
-
-func setStopTokenIDs(c *Chat, param string, raw json.RawMessage) error {
-	items, err := array(param, raw)
-	for i, raw := range items {
-		id, err := integer(fmt.Sprintf("%s[%d]", param, i), raw, 0, math.MaxInt32)
-		if err != nil {
-			return err
-		}
-		c.Request.Sampling.StopTokenIds = append(c.Request.Sampling.StopTokenIds, uint32(id))
-	}
-	return err
 }
 
 func setLogitBias(c *Chat, param string, raw json.RawMessage) error {

@@ -33,7 +33,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &chatv1.ChatRequest{
-		Model: "m",
+		Model: "m", N: 1,
 		Messages: []*chatv1.Message{
 			{Role: "system", Content: "ab"}, {Role: "user", Content: "u", Name: "n"}, {Role: "assistant"}, {Role: "user"},
 		},
@@ -105,10 +105,17 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{` + hello + `,"frequency_penalty":2.5}`:                                                             {"frequency_penalty", "is 2.5"},
 		`{` + hello + `,"presence_penalty":[]}`:                                                               {"presence_penalty", "got an array"},
 		`{` + hello + `,"seed":1.5}`:                                                                          {"seed", "must be an integer"},
-		`{` + hello + `,"n":2}`:                                                                               {"n", "only one choice"},
 		`{` + hello + `,"n":0}`:                                                                               {"n", "from 1 to 128"},
-		`{` + hello + `,"logprobs":true}`:                                                                     {"logprobs", "not supported"},
-		`{` + hello + `,"top_logprobs":3}`:                                                                    {"top_logprobs", "not supported"},
+		`{` + hello + `,"logprobs":2}`:                                                                        {"logprobs", "must be a boolean"},
+		`{` + hello + `,"logprobs":true,"top_logprobs":21}`:                                                   {"top_logprobs", "from 0 to 20"},
+		`{` + hello + `,"n":null,"n":1.5}`:                                                                    {"n", "must be an integer"},
+		`{` + hello + `,"include_stop_str_in_output":1}`:                                                      {"include_stop_str_in_output", "must be a boolean"},
+		`{` + hello + `,"skip_special_tokens":"no"}`:                                                          {"skip_special_tokens", "must be a boolean"},
+		`{` + hello + `,"spaces_between_special_tokens":false}`:                                               {"spaces_between_special_tokens", "must be true"},
+		`{` + hello + `,"stop_token_ids":[1,null]}`:                                                           {"stop_token_ids[1]", "got null"},
+		`{` + hello + `,"prompt":"x"}`:                                                                        {"prompt", "unknown field"},
+		`{` + hello + `,"echo":true}`:                                                                         {"echo", "unknown field"},
+		`{` + hello + `,"top_logprobs":3}`:                                                                    {"top_logprobs", "only allowed when logprobs is true"},
 		`{` + hello + `,"stream":"yes"}`:                                                                      {"stream", "must be a boolean; got a string"},
 		`{` + hello + `,"stream":true,"stream_options":5}`:                                                    {"stream_options", "must be an object"},
 		`{` + hello + `,"stream":true,"stream_options":{"x":1}}`:                                              {"stream_options.x", "unknown field"},
@@ -172,7 +179,7 @@ func TestStreamIsImplied(t *testing.T) {
 	const head = `{"model":"m","messages":[{"role":"user","content":"x"}]`
 	for body, param := range map[string]string{
 		head + `}`: "-", head + `,"stream":true}`: "-", head + `,"stream":null}`: "-", head + `,"stream_options":{"include_usage":true}}`: "-",
-		head + `,"stream":false}`: "stream", head + `,"n":2}`: "n",
+		head + `,"stream":false}`: "stream", head + `,"n":0}`: "n", `{"model":"m","prompt":"x"}`: "-", head + `,"prompt":"x"}`: "messages",
 	} {
 		c, err := openai.ParseStream([]byte(body))
 		if err == nil && (param != "-" || !c.Stream) || err != nil && streamerr.As(err).Param != param {

@@ -40,6 +40,7 @@ type Tokens struct {
 // A Hop is one hop's part. Times are the hop's own clock's.
 type Hop struct {
 	Hop     string   `json:"hop"`
+	Stream  string   `json:"stream,omitempty"` // its id there, where it is one of several that the stream is
 	State   string   `json:"state"`
 	Peer    string   `json:"peer,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
@@ -78,11 +79,18 @@ func New(records []*streamv1.Record) *Story {
 		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(),
 		Tokens: Tokens{Prompt: last.GetPromptTokens(), Generated: generated(records), Delivered: first.GetTokensOut()},
 	}
+	if last.GetStreamId() != s.ID { // a part of it
+		s.Tokens.Prompt = first.GetPromptTokens()
+	}
 	if s.Tokens.Generated > s.Tokens.Delivered {
 		s.Tokens.Wasted = s.Tokens.Generated - s.Tokens.Delivered
 	}
 	for _, r := range records {
-		s.Hops = append(s.Hops, hop(r))
+		h := hop(r)
+		if r.GetStreamId() != s.ID {
+			h.Stream = r.GetStreamId()
+		}
+		s.Hops = append(s.Hops, h)
 	}
 	return s
 }
@@ -97,6 +105,14 @@ func generated(records []*streamv1.Record) (tokens uint32) {
 			tokens += below.GetTokensIn()
 		}
 		return max(tokens, r.GetTokensIn())
+	}
+	for _, r := range records {
+		if r.GetStreamId() != records[0].GetStreamId() { // the stream is several below
+			tokens += r.GetTokensIn()
+		}
+	}
+	if tokens > 0 {
+		return tokens
 	}
 	return records[len(records)-1].GetTokensIn()
 }
@@ -154,7 +170,7 @@ func (s *Story) Print(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "\n%d prompt tokens; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
 	for _, h := range s.Hops {
-		fmt.Fprintf(&b, "\n  %-14s %-8s %8.1f ms  in %d, out %d%s\n", h.Hop, h.State, h.TookMS, h.TokensIn, h.TokensOut, h.leaves())
+		fmt.Fprintf(&b, "\n  %-14s %-8s %8.1f ms  in %d, out %d%s\n", h.Hop, h.State, h.TookMS, h.TokensIn, h.TokensOut, h.notes())
 		if len(h.Path) > 0 {
 			fmt.Fprintf(&b, "  %-14s %s: %s\n", "", h.Reason, strings.Join(h.Path, " > "))
 		}
@@ -174,11 +190,14 @@ func (s *Story) Print(w io.Writer) error {
 	return err
 }
 
-func (h *Hop) leaves() string {
-	if h.Leave == "" {
-		return ""
+func (h *Hop) notes() (notes string) {
+	if h.Stream != "" {
+		notes += ", as " + h.Stream
 	}
-	return ", unread: " + h.Leave
+	if h.Leave != "" {
+		notes += ", unread: " + h.Leave
+	}
+	return notes
 }
 
 func hop(r *streamv1.Record) Hop {

@@ -99,3 +99,17 @@ func TestListIsNeverNull(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestStoryOfAStreamOfSeveralAddsThemUp(t *testing.T) {
+	record := func(id, hop string, in, out uint32) *streamv1.Record {
+		return &streamv1.Record{StreamId: id, Hop: hop, Began: timestamppb.Now(), Ended: timestamppb.Now(), PromptTokens: in, TokensIn: in, TokensOut: out}
+	}
+	s := story.New([]*streamv1.Record{record("s", "api-service", 9, 9), record("s", "chat-service", 9, 9), record("s.0", "llm-worker/0", 5, 4), record("s.1", "llm-worker/1", 6, 5)})
+	if s.Tokens != (story.Tokens{Prompt: 9, Generated: 11, Delivered: 9, Wasted: 2}) || s.Hops[1].Stream != "" || s.Hops[3].Stream != "s.1" {
+		t.Errorf("%+v", s)
+	}
+	var b strings.Builder
+	if err := s.Print(&b); err != nil || !strings.Contains(b.String(), "in 6, out 5, as s.1\n") {
+		t.Error(b.String(), err)
+	}
+}

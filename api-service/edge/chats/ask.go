@@ -63,6 +63,41 @@ func first[T any](ctx context.Context, peers []*peer, ask func(context.Context, 
 	return value, err
 }
 
+// one asks the chat-service with the fewest streams, and another one if it cannot answer.
+func one[T any](ctx context.Context, f *Fleet, ask func(context.Context, *peer) (T, error)) (value T, err error) {
+	err = errNobody
+	var tried []*peer
+	for len(tried) < maxTries {
+		p := f.choose(tried)
+		if p == nil {
+			break
+		}
+		tried = append(tried, p)
+		value, err = ask(ctx, p)
+		p.done()
+		if err == nil {
+			return value, nil
+		}
+		e := streamerr.FromGRPC(Hop, err)
+		if err = e; !away(e) {
+			break
+		}
+	}
+	return value, err
+}
+
+// Tokenize makes token ids of a text or a conversation.
+func (f *Fleet) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*chatv1.TokenizeResponse, error) {
+	return one(ctx, f, func(ctx context.Context, p *peer) (*chatv1.TokenizeResponse, error) { return p.chat.Tokenize(ctx, req) })
+}
+
+// Detokenize makes text of token ids.
+func (f *Fleet) Detokenize(ctx context.Context, req *chatv1.DetokenizeRequest) (*chatv1.DetokenizeResponse, error) {
+	return one(ctx, f, func(ctx context.Context, p *peer) (*chatv1.DetokenizeResponse, error) {
+		return p.chat.Detokenize(ctx, req)
+	})
+}
+
 // Stop ends a stream, wherever it is.
 func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })

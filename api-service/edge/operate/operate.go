@@ -24,6 +24,8 @@ func (o *Operator) Routes(h *server.Hertz) {
 	h.DELETE("/v1/streams/:id", o.stopStream)
 	h.POST("/abort_request", o.abortRequest)
 	h.GET("/v1/workers", o.workers)
+	h.POST("/tokenize", o.tokenize)
+	h.POST("/detokenize", o.detokenize)
 	h.GET("/v1/models", o.models)
 	h.GET("/v1/models/*id", o.model)
 	h.GET("/healthz", o.healthz)

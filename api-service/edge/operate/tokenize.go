@@ -1,0 +1,58 @@
+package operate
+
+import (
+	"context"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/tokens"
+)
+
+// tokenize is POST /tokenize.
+func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
+	o.convert(c, func(body []byte) ([]byte, error) {
+		req, err := tokens.ParseTokenize(body)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		resp, err := o.Chats.Tokenize(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return tokens.Tokenized(resp), nil
+	})
+}
+
+// detokenize is POST /detokenize.
+func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
+	o.convert(c, func(body []byte) ([]byte, error) {
+		req, err := tokens.ParseDetokenize(body)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		resp, err := o.Chats.Detokenize(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return tokens.Detokenized(resp), nil
+	})
+}
+
+// convert answers a body with what to makes of it.
+func (o *Operator) convert(c *app.RequestContext, to func(body []byte) ([]byte, error)) {
+	exchange.ID(c)
+	body, err := o.Body(c)
+	if err == nil {
+		body, err = to(body)
+	}
+	if err != nil {
+		o.Refuse(c, err)
+		return
+	}
+	exchange.JSON(c, body)
+}

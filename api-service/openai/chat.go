@@ -1,0 +1,105 @@
+package openai
+
+import (
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// Call returns what the edge needs to know of the body.
+func (c *Chat) Call() *call.Call {
+	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Param: c.Param, Events: c.events, Whole: c.whole}
+	if c.completion {
+		l.Events, l.Whole = c.textEvents, c.wholeText
+	}
+	return l
+}
+
+// events writes the chunks of a chat.
+func (c *Chat) events() call.Writer {
+	var chunks *Chunks
+	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			chunks = NewChunks(m.Started, c.IncludeUsage)
+			for choice := range call.Choices(c.Request) {
+				if err := send(chunks.Role(uint32(choice))); err != nil {
+					return err
+				}
+			}
+		case *chatv1.GenerateResponse_Delta:
+			return send(chunks.Delta(m.Delta))
+		case *chatv1.GenerateResponse_ChoiceEnd:
+			return send(chunks.Finish(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetFinish()))
+		case *chatv1.GenerateResponse_End:
+			if call.Choices(c.Request) == 1 {
+				if err := send(chunks.Finish(0, m.End.GetFinish())); err != nil {
+					return err
+				}
+			}
+			return done(chunks, m.End, send)
+		}
+		return nil
+	}
+}
+
+// done sends what comes behind all choices.
+func done(chunks *Chunks, end *streamv1.End, send func([]byte) error) error {
+	if usage := chunks.Usage(end); usage != nil {
+		if err := send(usage); err != nil {
+			return err
+		}
+	}
+	return send([]byte(Done))
+}
+
+// A gathered choice is all that has come of it.
+type gathered struct {
+	text   strings.Builder // bounded by the model's context
+	tokens []*chatv1.TokenLogprob
+	finish streamv1.Finish
+}
+
+// gather puts choices together, and hands them over with the End.
+func gather(req *chatv1.ChatRequest, whole func(*streamv1.Started, []gathered, *streamv1.End) []byte) call.Writer {
+	var started *streamv1.Started
+	var all []gathered
+	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			started, all = m.Started, make([]gathered, call.Choices(req))
+		case *chatv1.GenerateResponse_Delta:
+			g := &all[m.Delta.GetChoice()]
+			g.text.WriteString(m.Delta.GetText())
+			g.tokens = append(g.tokens, m.Delta.GetLogprobs()...)
+		case *chatv1.GenerateResponse_ChoiceEnd:
+			all[m.ChoiceEnd.GetChoice()].finish = m.ChoiceEnd.GetFinish()
+		case *chatv1.GenerateResponse_End:
+			if len(all) == 1 {
+				all[0].finish = m.End.GetFinish()
+			}
+			return send(whole(started, all, m.End))
+		}
+		return nil
+	}
+}
+
+// whole writes a chat's answer as one body.
+func (c *Chat) whole() call.Writer {
+	return gather(c.Request, func(started *streamv1.Started, all []gathered, end *streamv1.End) []byte {
+		body := completion{
+			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
+			Usage: usageOf(end.GetUsage()),
+		}
+		for i := range all {
+			g := &all[i]
+			body.Choices = append(body.Choices, choice{
+				Index: i, Message: answerMessage{Role: "assistant", Content: g.text.String()}, LogProbs: NewLogprobs(g.tokens), FinishReason: Finish(g.finish),
+			})
+		}
+		return marshal(body)
+	})
+}

@@ -1,0 +1,115 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	maxLogprobs = 20
+	// defaultMaxTokens is OpenAI's, of completions alone.
+	defaultMaxTokens = 16
+)
+
+// completionSetters are the fields of completions, beside those shared.
+var completionSetters = map[string]setter{
+	"prompt": setPrompt,
+	"logprobs": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := integer(param, raw, 0, maxLogprobs)
+		c.Request.Sampling.Logprobs = new(uint32(v))
+		return err
+	},
+	"echo": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Echo, err = boolean(param, raw)
+		return err
+	},
+	"best_of": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.bestOf, err = integer(param, raw, 1, 128)
+		return err
+	},
+	"suffix": func(_ *Chat, param string, raw json.RawMessage) error {
+		v, err := text(param, raw)
+		if err == nil && v != "" {
+			return unsupported(param, "%s is not supported by this model", param)
+		}
+		return err
+	},
+}
+
+// ParseCompletion reads a body of completions. Its errors are those of ParseChat.
+func ParseCompletion(body []byte) (*Chat, error) {
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return nil, err
+	}
+	return parseCompletion(fields, false)
+}
+
+func parseCompletion(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}, Stream: stream, completion: true}
+	if err := c.set(fields, completionSetters); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(c.Request.GetPrompts()) == 0:
+		return nil, streamerr.InvalidParam("prompt", "prompt is missing or empty")
+	case c.bestOf != 0 && c.bestOf != max(1, int64(c.Request.GetN())):
+		return nil, streamerr.InvalidParam("best_of", "best_of is %d, and n %d: all answers are returned, so best_of must be n, or left out", c.bestOf, max(1, c.Request.GetN()))
+	}
+	if c.Request.GetSampling().MaxTokens == nil {
+		c.Request.Sampling.MaxTokens = new(uint32(defaultMaxTokens))
+	}
+	return c, nil
+}
+
+// setPrompt reads a string, an array of strings, an array of token ids, or an array of such.
+func setPrompt(c *Chat, param string, raw json.RawMessage) error {
+	if raw[0] == '"' {
+		s, err := text(param, raw)
+		c.Request.Prompts = []*chatv1.Prompt{textPrompt(s)}
+		return err
+	}
+	items, err := array(param, raw)
+	if err != nil {
+		return mismatch(param, "a string, an array of strings, an array of token ids, or an array of such arrays", raw)
+	}
+	if len(items) == 0 {
+		return nil // it is missing
+	}
+	if first := items[0][0]; first != '"' && first != '[' {
+		p, err := idsPrompt(param, raw)
+		c.Request.Prompts = []*chatv1.Prompt{p}
+		return err
+	}
+	for i, item := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		var p *chatv1.Prompt
+		if bytes.HasPrefix(items[0], []byte{'['}) {
+			p, err = idsPrompt(at, item)
+		} else {
+			var s string
+			s, err = text(at, item)
+			p = textPrompt(s)
+		}
+		if err != nil {
+			return err
+		}
+		c.Request.Prompts = append(c.Request.Prompts, p)
+	}
+	return nil
+}
+
+func textPrompt(s string) *chatv1.Prompt {
+	return &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: s}}
+}
+
+func idsPrompt(param string, raw json.RawMessage) (*chatv1.Prompt, error) {
+	ids, err := strict.IDs(param, raw)
+	return &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: ids}}}, err
+}

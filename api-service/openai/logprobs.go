@@ -1,0 +1,91 @@
+package openai
+
+import (
+	"unicode/utf8"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// Logprobs are the log-probabilities of a chat's choice, or of a piece of it.
+type Logprobs struct {
+	Content []TokenLogprob `json:"content"`
+	Refusal *struct{}      `json:"refusal"`
+}
+
+// A TokenLogprob is a token and how likely it was.
+type TokenLogprob struct {
+	likely
+	Top []likely `json:"top_logprobs"`
+}
+
+type likely struct {
+	Token   string  `json:"token"`
+	Logprob float32 `json:"logprob"`
+	Bytes   []int   `json:"bytes"` // null for a token that adds nothing to the text
+}
+
+// NewLogprobs returns the log-probabilities of some tokens, or nil if there are none.
+func NewLogprobs(tokens []*chatv1.TokenLogprob) *Logprobs {
+	if len(tokens) == 0 {
+		return nil
+	}
+	p := &Logprobs{Content: make([]TokenLogprob, len(tokens))}
+	for i, t := range tokens {
+		one := TokenLogprob{likely: likelyOf(t), Top: make([]likely, len(t.GetTop()))}
+		for j, top := range t.GetTop() {
+			one.Top[j] = likelyOf(top)
+		}
+		p.Content[i] = one
+	}
+	return p
+}
+
+func likelyOf(t *chatv1.TokenLogprob) likely {
+	l := likely{Token: t.GetToken(), Logprob: t.GetLogprob()}
+	for _, b := range t.GetBytes() {
+		l.Bytes = append(l.Bytes, int(b))
+	}
+	return l
+}
+
+// textLogprobs are those of a text completion's choice, or of a piece of it: lists of the same length.
+type textLogprobs struct {
+	Tokens  []string             `json:"tokens"`
+	Likely  []float32            `json:"token_logprobs"`
+	Top     []map[string]float32 `json:"top_logprobs"` // the token itself is in it, likely or not
+	Offsets []int                `json:"text_offset"`  // in characters, from the beginning of the choice
+}
+
+// An offset is where in a choice's text the next token begins.
+type offset int
+
+// take returns the log-probabilities of the next tokens, or nil if there are none.
+func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
+	if len(tokens) == 0 {
+		return nil
+	}
+	p := &textLogprobs{Top: []map[string]float32{}}
+	for _, t := range tokens {
+		p.Tokens, p.Likely = append(p.Tokens, t.GetToken()), append(p.Likely, t.GetLogprob())
+		if top {
+			likeliest := map[string]float32{t.GetToken(): t.GetLogprob()}
+			for _, l := range t.GetTop() {
+				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known { // parts of characters look alike
+					likeliest[l.GetToken()] = l.GetLogprob()
+				}
+			}
+			p.Top = append(p.Top, likeliest)
+		}
+		at := int(*o)
+		if b := t.GetBytes(); len(b) > 0 && !utf8.RuneStart(b[0]) && at > 0 {
+			at-- // in the character that the token before has begun
+		}
+		p.Offsets = append(p.Offsets, at)
+		for _, b := range t.GetBytes() {
+			if utf8.RuneStart(b) {
+				*o++
+			}
+		}
+	}
+	return p
+}

@@ -1,0 +1,91 @@
+package openai
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// textObject is what text completions are called, whole or in pieces.
+const textObject = "text_completion"
+
+func textID(stream string) string { return "cmpl-" + stream }
+
+// textChunk is a piece of a choice.
+func (c *Chunks) textChunk(choice uint32, text string, likely *textLogprobs, finish string) []byte {
+	b := append(c.buf[:0], c.head...)
+	b = append(b, `{"text":`...)
+	b = appendString(b, text)
+	b = append(b, `,"index":`...)
+	b = strconv.AppendUint(b, uint64(choice), 10)
+	b = append(b, `,"logprobs":`...)
+	if likely == nil {
+		b = append(b, "null"...)
+	} else {
+		b = append(b, marshal(likely)...)
+	}
+	return c.finish(b, finish)
+}
+
+// textEvents writes the chunks of a text completion.
+func (c *Chat) textEvents() call.Writer {
+	var chunks *Chunks
+	var offsets []offset
+	top := c.Request.GetSampling().GetLogprobs() > 0
+	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			chunks = newChunks(textID(m.Started.GetStreamId()), textObject, m.Started.GetModel(), c.IncludeUsage)
+			offsets = make([]offset, call.Choices(c.Request))
+		case *chatv1.GenerateResponse_Delta:
+			d := m.Delta
+			return send(chunks.textChunk(d.GetChoice(), d.GetText(), offsets[d.GetChoice()].take(d.GetLogprobs(), top), ""))
+		case *chatv1.GenerateResponse_ChoiceEnd:
+			return send(chunks.textChunk(m.ChoiceEnd.GetChoice(), "", nil, Finish(m.ChoiceEnd.GetFinish())))
+		case *chatv1.GenerateResponse_End:
+			if len(offsets) == 1 {
+				if err := send(chunks.textChunk(0, "", nil, Finish(m.End.GetFinish()))); err != nil {
+					return err
+				}
+			}
+			return done(chunks, m.End, send)
+		}
+		return nil
+	}
+}
+
+type textCompletion struct {
+	ID      string       `json:"id"`
+	Object  string       `json:"object"`
+	Created int64        `json:"created"`
+	Model   string       `json:"model"`
+	Choices []textChoice `json:"choices"`
+	Usage   *usage       `json:"usage"`
+}
+
+type textChoice struct {
+	Text         string        `json:"text"`
+	Index        int           `json:"index"`
+	Logprobs     *textLogprobs `json:"logprobs"`
+	FinishReason string        `json:"finish_reason"`
+}
+
+// wholeText writes a text completion as one body.
+func (c *Chat) wholeText() call.Writer {
+	top := c.Request.GetSampling().GetLogprobs() > 0
+	return gather(c.Request, func(started *streamv1.Started, all []gathered, end *streamv1.End) []byte {
+		body := textCompletion{
+			ID: textID(started.GetStreamId()), Object: textObject, Created: time.Now().Unix(), Model: started.GetModel(), Usage: usageOf(end.GetUsage()),
+		}
+		for i := range all {
+			g := &all[i]
+			body.Choices = append(body.Choices, textChoice{
+				Text: g.text.String(), Index: i, Logprobs: new(offset).take(g.tokens, top), FinishReason: Finish(g.finish),
+			})
+		}
+		return marshal(body)
+	})
+}

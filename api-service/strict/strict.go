@@ -1,0 +1,209 @@
+// Package strict reads the fields of JSON bodies: a field has the type and the range that it must have, or is refused by its name.
+//
+// Its errors are *streamerr.Error with reason INVALID, whose Param is the name that the caller gave.
+package strict
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Mismatch says that a field has the wrong type.
+func Mismatch(param, want string, raw json.RawMessage) error {
+	return streamerr.InvalidParam(param, "%s must be %s; got %s", param, want, kindOf(raw))
+}
+
+func kindOf(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return "nothing"
+	}
+	switch raw[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	default:
+		return fmt.Sprintf("the number %.40s", raw)
+	}
+}
+
+// Object reads an object.
+func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, error) {
+	var v map[string]json.RawMessage
+	if json.Unmarshal(raw, &v) != nil || v == nil {
+		return nil, Mismatch(param, "an object", raw)
+	}
+	return v, nil
+}
+
+// Array reads an array.
+func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
+	var v []json.RawMessage
+	if json.Unmarshal(raw, &v) != nil || v == nil {
+		return nil, Mismatch(param, "an array", raw)
+	}
+	return v, nil
+}
+
+// String reads a string.
+func String(param string, raw json.RawMessage) (string, error) {
+	var v string
+	if raw[0] != '"' || json.Unmarshal(raw, &v) != nil {
+		return "", Mismatch(param, "a string", raw)
+	}
+	return v, nil
+}
+
+// Member reads a string that an object must have.
+func Member(param, name string, fields map[string]json.RawMessage) (string, error) {
+	raw, ok := fields[name]
+	if !ok {
+		return "", streamerr.InvalidParam(param+"."+name, "%s.%s is missing", param, name)
+	}
+	return String(param+"."+name, raw)
+}
+
+// Boolean reads true or false.
+func Boolean(param string, raw json.RawMessage) (bool, error) {
+	var v bool
+	if json.Unmarshal(raw, &v) != nil || Null(raw) {
+		return false, Mismatch(param, "a boolean", raw)
+	}
+	return v, nil
+}
+
+// Number reads a number of [low, high].
+func Number(param string, raw json.RawMessage, low, high float64) (float32, error) {
+	var v float64
+	if json.Unmarshal(raw, &v) != nil || Null(raw) {
+		return 0, Mismatch(param, "a number", raw)
+	}
+	if v < low || v > high {
+		return 0, streamerr.InvalidParam(param, "%s is %v; it must be from %v to %v", param, v, low, high)
+	}
+	return float32(v), nil
+}
+
+// Integer reads an integer of [low, high].
+func Integer(param string, raw json.RawMessage, low, high int64) (int64, error) {
+	var v int64
+	if json.Unmarshal(raw, &v) != nil || Null(raw) {
+		return 0, Mismatch(param, "an integer", raw)
+	}
+	if v < low || v > high {
+		return 0, streamerr.InvalidParam(param, "%s is %d; it must be from %d to %d", param, v, low, high)
+	}
+	return v, nil
+}
+
+// Count reads an integer that is at least low, and has 31 bits.
+func Count(param string, raw json.RawMessage, low int64) (*uint32, error) {
+	v, err := Integer(param, raw, low, math.MaxInt32)
+	if err != nil {
+		return nil, err
+	}
+	n := uint32(v)
+	return &n, nil
+}
+
+// Null reports whether a field says nothing.
+func Null(raw json.RawMessage) bool { return string(raw) == "null" }
+
+// Fields reads the object that a body must be.
+func Fields(body []byte) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(body) {
+		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
+	}
+	var fields map[string]json.RawMessage
+	err := json.Unmarshal(body, &fields)
+	if err == nil && fields != nil {
+		return fields, nil
+	}
+	var at *json.SyntaxError
+	switch {
+	case len(bytes.TrimSpace(body)) == 0:
+		return nil, streamerr.New(streamerr.Invalid, "the body is empty; it must be a JSON object")
+	case errors.As(err, &at):
+		return nil, streamerr.New(streamerr.Invalid, "the body is not valid JSON: %v at byte %d", at, at.Offset)
+	default:
+		return nil, streamerr.New(streamerr.Invalid, "the body must be a JSON object")
+	}
+}
+
+// Each hands every field that says something to the setter of its name, in the order of the names, so that the same body always
+// gets the same error. A field without a setter is unknown.
+func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]func(to T, param string, raw json.RawMessage) error) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		set, ok := setters[name]
+		if !ok {
+			return streamerr.InvalidParam(Printable(name), "unknown field \"%s\"", Printable(name))
+		}
+		if raw := fields[name]; !Null(raw) {
+			if err := set(to, name, raw); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// IDs reads an array of token ids.
+func IDs(param string, raw json.RawMessage) ([]uint32, error) {
+	var ids []uint32 // all at once where nothing is wrong: a prompt may have many
+	if json.Unmarshal(raw, &ids) == nil && ids != nil && !slices.ContainsFunc(ids, func(id uint32) bool { return id > math.MaxInt32 }) && !bytes.Contains(raw, []byte("null")) {
+		return ids, nil
+	}
+	items, err := Array(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	ids = make([]uint32, len(items))
+	for i, raw := range items {
+		id, err := Integer(fmt.Sprintf("%s[%d]", param, i), raw, 0, math.MaxInt32)
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = uint32(id)
+	}
+	return ids, nil
+}
+
+// Strings reads a string, or an array of strings.
+func Strings(param string, raw json.RawMessage) ([]string, error) {
+	if raw[0] == '"' {
+		s, err := String(param, raw)
+		return []string{s}, err
+	}
+	items, err := Array(param, raw)
+	if err != nil {
+		return nil, Mismatch(param, "a string or an array of strings", raw)
+	}
+	all := make([]string, len(items))
+	for i, raw := range items {
+		if all[i], err = String(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Printable bounds a name that a stranger chose.
+func Printable(name string) string {
+	q := strconv.QuoteToASCII(name[:min(len(name), 64)])
+	return q[1 : len(q)-1]
+}

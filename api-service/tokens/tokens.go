@@ -1,0 +1,141 @@
+// Package tokens is the JSON of POST /tokenize and /detokenize, as vLLM has them.
+package tokens
+
+import (
+	"encoding/json"
+
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A body is what both requests are read into.
+type body struct {
+	request    *chatv1.TokenizeRequest
+	prompt     bool     // there is one
+	special    *bool    // nil if it was not said
+	generation bool     // a conversation is to be answered
+	tokens     []uint32 // to be text; nil if there are none
+}
+
+type setter = func(b *body, param string, raw json.RawMessage) error
+
+func setModel(b *body, param string, raw json.RawMessage) (err error) {
+	b.request.Model, err = strict.String(param, raw)
+	return err
+}
+
+// flag reads a boolean into what at returns.
+func flag(at func(*body) *bool) setter {
+	return func(b *body, param string, raw json.RawMessage) (err error) {
+		*at(b), err = strict.Boolean(param, raw)
+		return err
+	}
+}
+
+// only takes a boolean that says what happens anyway.
+func only(want bool) setter {
+	return func(_ *body, param string, raw json.RawMessage) error {
+		v, err := strict.Boolean(param, raw)
+		if err == nil && v != want {
+			return streamerr.InvalidParam(param, "%s must be %t, or left out", param, want)
+		}
+		return err
+	}
+}
+
+var tokenize = map[string]setter{
+	"model": setModel,
+	"prompt": func(b *body, param string, raw json.RawMessage) (err error) {
+		b.prompt = true
+		b.request.Text, err = strict.String(param, raw)
+		return err
+	},
+	"messages": func(b *body, param string, raw json.RawMessage) (err error) {
+		b.request.Messages, err = openai.Messages(param, raw)
+		return err
+	},
+	"add_special_tokens": func(b *body, param string, raw json.RawMessage) error {
+		add, err := strict.Boolean(param, raw)
+		b.special = &add
+		return err
+	},
+	"add_generation_prompt":  flag(func(b *body) *bool { return &b.generation }),
+	"return_token_strs":      flag(func(b *body) *bool { return &b.request.Strings }),
+	"continue_final_message": only(false),
+}
+
+var detokenize = map[string]setter{
+	"model": setModel,
+	"tokens": func(b *body, param string, raw json.RawMessage) (err error) {
+		b.tokens, err = strict.IDs(param, raw)
+		return err
+	},
+}
+
+// ParseTokenize reads the body of POST /tokenize: a prompt, to which special tokens are added unless it says otherwise, or
+// messages, to which the chat template adds what it adds. Its errors are *streamerr.Error with reason INVALID, whose Param is the
+// field at fault.
+func ParseTokenize(data []byte) (*chatv1.TokenizeRequest, error) {
+	b := &body{request: &chatv1.TokenizeRequest{}, generation: true}
+	fields, err := strict.Fields(data)
+	if err == nil {
+		err = strict.Each(fields, b, tokenize)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case b.prompt && len(b.request.GetMessages()) > 0:
+		return nil, streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out")
+	case !b.prompt && len(b.request.GetMessages()) == 0:
+		return nil, streamerr.InvalidParam("prompt", "there is neither a prompt nor a message")
+	}
+	b.request.AddSpecial = b.prompt
+	if b.special != nil {
+		b.request.AddSpecial = *b.special
+	}
+	b.request.AddGenerationPrompt = b.generation && !b.prompt
+	return b.request, nil
+}
+
+// Tokenized returns the answer.
+func Tokenized(resp *chatv1.TokenizeResponse) []byte {
+	return marshal(struct {
+		Count     int      `json:"count"`
+		MaxLength uint32   `json:"max_model_len"`
+		Tokens    []uint32 `json:"tokens"`
+		Strings   []string `json:"token_strs"`
+	}{len(resp.GetIds()), resp.GetContextLength(), append([]uint32{}, resp.GetIds()...), resp.GetStrings()})
+}
+
+// ParseDetokenize reads the body of POST /detokenize. Its errors are those of ParseTokenize.
+func ParseDetokenize(data []byte) (*chatv1.DetokenizeRequest, error) {
+	b := &body{request: &chatv1.TokenizeRequest{}}
+	fields, err := strict.Fields(data)
+	if err == nil {
+		err = strict.Each(fields, b, detokenize)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case b.tokens == nil:
+		return nil, streamerr.InvalidParam("tokens", "tokens is missing")
+	}
+	return &chatv1.DetokenizeRequest{Model: b.request.GetModel(), Ids: b.tokens}, nil
+}
+
+// Detokenized returns the answer.
+func Detokenized(resp *chatv1.DetokenizeResponse) []byte {
+	return marshal(struct {
+		Prompt string `json:"prompt"`
+	}{resp.GetText()})
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs of strings and numbers
+	}
+	return b
+}
