@@ -137,6 +137,7 @@ var openAIJSON = regexp.MustCompile(`chat\.completion|finish_reason|tool_calls`)
 func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 	homes := []string{
 		"api-service/openai",
+		"api-service/sglang",                                              // whose own API has some of the names
 		"llm-worker/engine/openai",                                        // asks servers that speak it
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // whose own API has some of its words
 		"e2e/fidelity", // chat templates read messages under these names

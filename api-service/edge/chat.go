@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -138,7 +139,8 @@ func outward(in *call.Call, err *streamerr.Error) *streamerr.Error {
 		out.Param = exchange.IDHeader
 	}
 	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too
-		out.Message = strings.ReplaceAll(out.Message, inner, out.Param)
+		word := regexp.MustCompile(`\b` + regexp.QuoteMeta(inner) + `\b`)
+		out.Message = word.ReplaceAllLiteralString(out.Message, out.Param)
 	}
 	return &out
 }

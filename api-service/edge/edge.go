@@ -29,6 +29,7 @@ import (
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/api-service/web"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -161,6 +162,7 @@ func (e *Edge) accepted(conn net.Conn) context.Context {
 func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
+	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.followStream)
 	o := operate.Operator{Desk: e.desk, Hop: e.hop, Chats: e.chats}

@@ -1,0 +1,190 @@
+package sglang
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// done is the data of the last event.
+const done = "[DONE]"
+
+// An answer is all that has come of one choice.
+type answer struct {
+	Text string `json:"text"`
+	Meta meta   `json:"meta_info"`
+	// Index says which of several it is, in events.
+	Index *int `json:"index,omitempty"`
+
+	text strings.Builder // bounded by the model's context
+}
+
+type meta struct {
+	ID               string     `json:"id"`
+	Finish           *finish    `json:"finish_reason"`
+	PromptTokens     uint32     `json:"prompt_tokens"` // of several prompts each is told with its end
+	CompletionTokens uint32     `json:"completion_tokens"`
+	CachedTokens     uint32     `json:"cached_tokens"`
+	Likely           []likely   `json:"output_token_logprobs,omitempty"`
+	Top              [][]likely `json:"output_top_logprobs,omitempty"`
+	Latency          float64    `json:"e2e_latency,omitempty"` // seconds, once it is complete
+}
+
+// finish says why an answer is complete.
+type finish struct {
+	Type    string `json:"type"`              // "stop" or "length"
+	Matched any    `json:"matched,omitempty"` // the stop string, or the id of the token
+	Length  uint32 `json:"length,omitempty"`
+}
+
+// likely is [log-probability, token id, text or null].
+type likely [3]any
+
+// answers are the choices of one stream.
+type answers struct {
+	g     *generate
+	begun time.Time
+	all   []answer
+}
+
+func (g *generate) newAnswers() *answers { return &answers{g: g, begun: time.Now()} }
+
+// start makes the answers of a stream that has started.
+func (a *answers) start(s *streamv1.Started) {
+	a.all = make([]answer, call.Choices(a.g.request))
+	for i := range a.all {
+		one := &a.all[i]
+		switch {
+		case a.g.ridList:
+			one.Meta.ID = a.g.rids[i]
+		case len(a.all) > 1:
+			one.Meta.ID = s.GetStreamId() + "." + strconv.Itoa(i)
+		default:
+			one.Meta.ID = s.GetStreamId()
+		}
+		if len(a.g.request.GetPrompts()) == 1 {
+			one.Meta.PromptTokens = s.GetPromptTokens()
+		}
+	}
+}
+
+// add takes in a piece.
+func (a *answers) add(d *chatv1.Delta) *answer {
+	one := &a.all[d.GetChoice()]
+	one.text.WriteString(d.GetText())
+	one.Text = one.text.String()
+	one.Meta.CompletionTokens += d.GetTokens()
+	for _, token := range d.GetLogprobs() {
+		one.Meta.Likely = append(one.Meta.Likely, a.likely(token))
+		if a.g.top > 0 {
+			top := make([]likely, len(token.GetTop()))
+			for i, t := range token.GetTop() {
+				top[i] = a.likely(t)
+			}
+			one.Meta.Top = append(one.Meta.Top, top)
+		}
+	}
+	return one
+}
+
+func (a *answers) likely(t *chatv1.TokenLogprob) likely {
+	l := likely{t.GetLogprob(), t.GetId(), nil}
+	if a.g.withText {
+		l[2] = t.GetToken()
+	}
+	return l
+}
+
+// end completes an answer.
+func (a *answers) end(end *chatv1.ChoiceEnd) *answer {
+	one := &a.all[end.GetChoice()]
+	m := &one.Meta
+	m.PromptTokens, m.CompletionTokens, m.CachedTokens = end.GetUsage().GetPromptTokens(), end.GetUsage().GetCompletionTokens(), end.GetUsage().GetCachedTokens()
+	m.Latency = time.Since(a.begun).Seconds()
+	switch {
+	case end.GetFinish() == streamv1.Finish_FINISH_LENGTH:
+		m.Finish = &finish{Type: "length", Length: m.CompletionTokens}
+	case end.GetMatchedStop() != "":
+		m.Finish = &finish{Type: "stop", Matched: end.GetMatchedStop()}
+	case end.MatchedToken != nil:
+		m.Finish = &finish{Type: "stop", Matched: end.GetMatchedToken()}
+	default:
+		m.Finish = &finish{Type: "stop"}
+	}
+	return one
+}
+
+// lone is the end of a stream with one choice.
+func lone(end *streamv1.End) *chatv1.ChoiceEnd {
+	return &chatv1.ChoiceEnd{Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage()}
+}
+
+// events writes each piece as all that has come of its choice.
+func (g *generate) events() call.Writer {
+	a := g.newAnswers()
+	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+		write := func(choice uint32, one *answer) error {
+			if g.batch {
+				one.Index = new(int(choice))
+			}
+			return send(marshal(one))
+		}
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			a.start(m.Started)
+		case *chatv1.GenerateResponse_Delta:
+			return write(m.Delta.GetChoice(), a.add(m.Delta))
+		case *chatv1.GenerateResponse_ChoiceEnd:
+			return write(m.ChoiceEnd.GetChoice(), a.end(m.ChoiceEnd))
+		case *chatv1.GenerateResponse_End:
+			if len(a.all) == 1 {
+				if err := write(0, a.end(lone(m.End))); err != nil {
+					return err
+				}
+			}
+			return send([]byte(done))
+		}
+		return nil
+	}
+}
+
+// whole writes an answer, or the list of all in the order of their prompts.
+func (g *generate) whole() call.Writer {
+	a := g.newAnswers()
+	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			a.start(m.Started)
+		case *chatv1.GenerateResponse_Delta:
+			a.add(m.Delta)
+		case *chatv1.GenerateResponse_ChoiceEnd:
+			a.end(m.ChoiceEnd)
+		case *chatv1.GenerateResponse_End:
+			if len(a.all) == 1 {
+				a.end(lone(m.End))
+			}
+			if g.batch {
+				all := make([]*answer, len(a.all)) // they must not be copied
+				for i := range a.all {
+					all[i] = &a.all[i]
+				}
+				return send(marshal(all))
+			}
+			return send(marshal(&a.all[0]))
+		}
+		return nil
+	}
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs of strings and numbers
+	}
+	return b
+}

@@ -1,0 +1,194 @@
+// Package sglang is the JSON of SGLang's native POST /generate.
+//
+// Bodies are read as strictly as those of package openai. A text in an answer is all that has come so far, in every event, as
+// SGLang has it: a reader keeps the last one, and a long answer costs the square of its length.
+package sglang
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	defaultMaxTokens = 128
+	maxLogprobs      = 20
+)
+
+// A generate is a body of POST /generate.
+type generate struct {
+	request    *chatv1.ChatRequest
+	stream     bool
+	batch      bool     // the answer is a list
+	rids       []string // of each prompt, or of the stream
+	ridList    bool     // rids are of prompts
+	logprobs   bool
+	top        uint32
+	withText   bool   // logprobs say what tokens spell
+	promptName string // the field that the prompts are in
+}
+
+type setter = func(g *generate, param string, raw json.RawMessage) error
+
+var setters = map[string]setter{
+	"model": func(g *generate, param string, raw json.RawMessage) (err error) { // not SGLang's, which serves one
+		g.request.Model, err = strict.String(param, raw)
+		return err
+	},
+	"text":      setText,
+	"input_ids": setIDs,
+	"rid":       setRID,
+	"sampling_params": func(g *generate, param string, raw json.RawMessage) error {
+		fields, err := strict.Object(param, raw)
+		if err != nil {
+			return err
+		}
+		return strict.Each(prefixed(param, fields), g.request, sampling)
+	},
+	"stream": func(g *generate, param string, raw json.RawMessage) (err error) {
+		g.stream, err = strict.Boolean(param, raw)
+		return err
+	},
+	"return_logprob": func(g *generate, param string, raw json.RawMessage) (err error) {
+		g.logprobs, err = strict.Boolean(param, raw)
+		return err
+	},
+	"top_logprobs_num": func(g *generate, param string, raw json.RawMessage) error {
+		n, err := strict.Integer(param, raw, 0, maxLogprobs)
+		g.top = uint32(n)
+		return err
+	},
+	"logprob_start_len": func(_ *generate, param string, raw json.RawMessage) error {
+		_, err := strict.Integer(param, raw, -1, -1) // prompts have none
+		return err
+	},
+	"return_text_in_logprobs": func(g *generate, param string, raw json.RawMessage) (err error) {
+		g.withText, err = strict.Boolean(param, raw)
+		return err
+	},
+	"log_metrics": func(*generate, string, json.RawMessage) error { return nil }, // without effect on an answer
+}
+
+// prefixed names the fields of an object by their paths.
+func prefixed(param string, fields map[string]json.RawMessage) map[string]json.RawMessage {
+	named := make(map[string]json.RawMessage, len(fields))
+	for name, raw := range fields {
+		named[param+"."+name] = raw
+	}
+	return named
+}
+
+// Parse reads a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at fault.
+func Parse(body []byte) (*call.Call, error) {
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return nil, err
+	}
+	g := &generate{request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{MaxTokens: new(uint32(defaultMaxTokens))}}}
+	if err := strict.Each(fields, g, setters); err != nil {
+		return nil, err
+	}
+	if len(g.request.GetPrompts()) == 0 {
+		return nil, streamerr.InvalidParam("text", "there is neither text nor input_ids")
+	}
+	if err := g.checkRIDs(); err != nil {
+		return nil, err
+	}
+	if g.logprobs {
+		g.request.Sampling.Logprobs = &g.top
+	}
+	g.batch = g.batch || g.request.GetN() > 1
+	c := &call.Call{Request: g.request, Stream: g.stream, Param: g.param, Events: g.events, Whole: g.whole}
+	if len(g.rids) > 0 && !g.ridList {
+		c.ID = g.rids[0]
+	}
+	return c, nil
+}
+
+// checkRIDs refuses ids that streams cannot have, and lists that do not fit.
+func (g *generate) checkRIDs() error {
+	for i, rid := range g.rids {
+		at := "rid"
+		if g.ridList {
+			at = fmt.Sprintf("rid[%d]", i)
+		}
+		if !stream.ValidID(rid) || slices.Contains(g.rids[:i], rid) {
+			return streamerr.InvalidParam(at, "%s must be 1 to 128 of A-Z a-z 0-9 . _ : -, and there but once", at)
+		}
+	}
+	if n := call.Choices(g.request); g.ridList && len(g.rids) != n {
+		return streamerr.InvalidParam("rid", "rid has %d ids, for %d answers", len(g.rids), n)
+	}
+	return nil
+}
+
+func setText(g *generate, param string, raw json.RawMessage) error {
+	texts, err := strict.Strings(param, raw)
+	for _, text := range texts {
+		g.request.Prompts = append(g.request.Prompts, &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: text}})
+	}
+	return g.prompts(param, raw[0] == '[', err)
+}
+
+// setIDs reads an array of token ids, or an array of such.
+func setIDs(g *generate, param string, raw json.RawMessage) error {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return err
+	}
+	several := len(items) > 0 && items[0][0] == '['
+	if !several {
+		items = []json.RawMessage{raw}
+	}
+	for i, item := range items {
+		at := param
+		if several {
+			at = fmt.Sprintf("%s[%d]", param, i)
+		}
+		ids, err := strict.IDs(at, item)
+		if err != nil {
+			return err
+		}
+		g.request.Prompts = append(g.request.Prompts, &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: ids}}})
+	}
+	return g.prompts(param, several, nil)
+}
+
+// prompts notes where the prompts came from.
+func (g *generate) prompts(param string, batch bool, err error) error {
+	if err == nil && g.promptName != "" {
+		return streamerr.InvalidParam(param, "there are both %s and %s; one of them must be left out", g.promptName, param)
+	}
+	g.promptName, g.batch = param, batch
+	return err
+}
+
+func setRID(g *generate, param string, raw json.RawMessage) (err error) {
+	g.ridList = raw[0] == '['
+	g.rids, err = strict.Strings(param, raw)
+	return err
+}
+
+// param names a field as the body did that an inner hop calls by its name in the IDL.
+func (g *generate) param(inner string) string {
+	if name, ok := outer[inner]; ok {
+		return name
+	}
+	switch {
+	case inner == "stream_id" && len(g.rids) > 0:
+		return "rid"
+	case strings.HasPrefix(inner, "stop["):
+		return "sampling_params." + inner
+	case strings.HasPrefix(inner, "prompt"):
+		return g.promptName + strings.TrimPrefix(inner, "prompt")
+	}
+	return inner
+}

@@ -1,0 +1,121 @@
+package sglang
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// samplingSetter reads one of the sampling_params.
+type samplingSetter = func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error
+
+// sampling are the sampling_params. Those that constrain what is generated, such as regex, are not among them, and so are refused.
+var sampling = map[string]samplingSetter{
+	"sampling_params.max_new_tokens":     count(1, func(s *streamv1.Sampling, n uint32) { s.MaxTokens = &n }),
+	"sampling_params.min_new_tokens":     count(0, func(s *streamv1.Sampling, n uint32) { s.MinTokens = &n }),
+	"sampling_params.temperature":        float(0, math.MaxFloat32, func(s *streamv1.Sampling, v float32) { s.Temperature = &v }),
+	"sampling_params.min_p":              float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
+	"sampling_params.frequency_penalty":  float(-2, 2, func(s *streamv1.Sampling, v float32) { s.FrequencyPenalty = &v }),
+	"sampling_params.presence_penalty":   float(-2, 2, func(s *streamv1.Sampling, v float32) { s.PresencePenalty = &v }),
+	"sampling_params.top_p":              float(math.SmallestNonzeroFloat32, 1, func(s *streamv1.Sampling, v float32) { s.TopP = &v }),
+	"sampling_params.repetition_penalty": float(math.SmallestNonzeroFloat32, 2, func(s *streamv1.Sampling, v float32) { s.RepetitionPenalty = &v }),
+	"sampling_params.top_k": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		v, err := strict.Integer(param, raw, -1, math.MaxInt32)
+		r.Sampling.TopK = new(uint32(max(v, 0))) // both -1 and 0 keep all
+		return err
+	},
+	"sampling_params.sampling_seed": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		v, err := strict.Integer(param, raw, math.MinInt64, math.MaxInt64)
+		r.Sampling.Seed = new(uint64(v))
+		return err
+	},
+	"sampling_params.n": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		v, err := strict.Integer(param, raw, 1, math.MaxInt32)
+		r.N = uint32(v)
+		return err
+	},
+	"sampling_params.stop": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {
+		r.Stop, err = strict.Strings(param, raw)
+		return err
+	},
+	"sampling_params.stop_token_ids": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {
+		r.Sampling.StopTokenIds, err = strict.IDs(param, raw)
+		return err
+	},
+	"sampling_params.ignore_eos": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {
+		r.Sampling.IgnoreEos, err = strict.Boolean(param, raw)
+		return err
+	},
+	"sampling_params.no_stop_trim": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) (err error) {
+		r.IncludeStop, err = strict.Boolean(param, raw)
+		return err
+	},
+	"sampling_params.skip_special_tokens": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		skip, err := strict.Boolean(param, raw)
+		r.KeepSpecial = err == nil && !skip
+		return err
+	},
+	"sampling_params.spaces_between_special_tokens": func(_ *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		v, err := strict.Boolean(param, raw)
+		if err == nil && !v {
+			return streamerr.InvalidParam(param, "%s must be true, which is how answers become text here", param)
+		}
+		return err
+	},
+	"sampling_params.logit_bias": setLogitBias,
+}
+
+// outer has the names of sampling_params, by those of the IDL.
+var outer = map[string]string{
+	"sampling.max_tokens": "sampling_params.max_new_tokens", "sampling.min_tokens": "sampling_params.min_new_tokens",
+	"sampling.temperature": "sampling_params.temperature", "sampling.top_p": "sampling_params.top_p", "sampling.top_k": "sampling_params.top_k",
+	"sampling.min_p": "sampling_params.min_p", "sampling.repetition_penalty": "sampling_params.repetition_penalty",
+	"sampling.frequency_penalty": "sampling_params.frequency_penalty", "sampling.presence_penalty": "sampling_params.presence_penalty",
+	"sampling.logit_bias": "sampling_params.logit_bias", "sampling.seed": "sampling_params.sampling_seed", "sampling.ignore_eos": "sampling_params.ignore_eos",
+	"sampling.stop_token_ids": "sampling_params.stop_token_ids", "sampling.logprobs": "return_logprob",
+	"n": "sampling_params.n", "stop": "sampling_params.stop",
+}
+
+func count(low int64, set func(*streamv1.Sampling, uint32)) samplingSetter {
+	return func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		n, err := strict.Count(param, raw, low)
+		if err == nil {
+			set(r.GetSampling(), *n)
+		}
+		return err
+	}
+}
+
+func float(low, high float64, set func(*streamv1.Sampling, float32)) samplingSetter {
+	return func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+		v, err := strict.Number(param, raw, low, high)
+		if err == nil {
+			set(r.GetSampling(), v)
+		}
+		return err
+	}
+}
+
+func setLogitBias(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
+	items, err := strict.Object(param, raw)
+	if err != nil {
+		return err
+	}
+	r.Sampling.LogitBias = make(map[uint32]float32, len(items))
+	for key, raw := range items {
+		id, err := strconv.ParseUint(key, 10, 31)
+		if err != nil {
+			return streamerr.InvalidParam(param, "%s has the key %q; keys must be token ids", param, strict.Printable(key))
+		}
+		if r.Sampling.LogitBias[uint32(id)], err = strict.Number(strings.Join([]string{param, key}, "."), raw, -100, 100); err != nil {
+			return err
+		}
+	}
+	return nil
+}

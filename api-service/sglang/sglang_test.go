@@ -1,0 +1,173 @@
+package sglang_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/api-service/sglang"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func text(s string) *chatv1.Prompt {
+	return &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: s}}
+}
+
+func ids(ids ...uint32) *chatv1.Prompt {
+	return &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: ids}}}
+}
+
+func TestEveryFieldReachesTheRequest(t *testing.T) {
+	c, err := sglang.Parse([]byte(`{"text":"a","rid":"r1","model":"m","stream":true,"return_logprob":true,"top_logprobs_num":2,"logprob_start_len":-1,
+		"return_text_in_logprobs":true,"log_metrics":true,"sampling_params":{"max_new_tokens":7,"min_new_tokens":2,"temperature":0.5,"top_p":0.25,"top_k":-1,
+		"min_p":0.125,"frequency_penalty":1,"presence_penalty":-1,"repetition_penalty":1.5,"stop":["x","y"],"stop_token_ids":[3],"ignore_eos":true,"no_stop_trim":true,
+		"skip_special_tokens":false,"spaces_between_special_tokens":true,"n":2,"sampling_seed":5,"logit_bias":{"4":-5}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &chatv1.ChatRequest{
+		Model: "m", Prompts: []*chatv1.Prompt{text("a")}, N: 2, Stop: []string{"x", "y"}, IncludeStop: true, KeepSpecial: true,
+		Sampling: &streamv1.Sampling{
+			MaxTokens: new(uint32(7)), MinTokens: new(uint32(2)), Temperature: new(float32(0.5)), TopP: new(float32(0.25)), TopK: new(uint32(0)), MinP: new(float32(0.125)),
+			FrequencyPenalty: new(float32(1)), PresencePenalty: new(float32(-1)), RepetitionPenalty: new(float32(1.5)), StopTokenIds: []uint32{3}, IgnoreEos: true,
+			Seed: new(uint64(5)), LogitBias: map[uint32]float32{4: -5}, Logprobs: new(uint32(2)),
+		},
+	}
+	if !proto.Equal(c.Request, want) || !c.Stream || c.ID != "r1" {
+		t.Errorf("got  %v\nwant %v", c.Request, want)
+	}
+	for inner, outer := range map[string]string{
+		"sampling.max_tokens": "sampling_params.max_new_tokens", "prompt[1][2]": "text[1][2]", "stop[1]": "sampling_params.stop[1]", "n": "sampling_params.n", "stream_id": "rid", "model": "model",
+	} {
+		if got := c.Param(inner); got != outer {
+			t.Errorf("%s is called %s, want %s", inner, got, outer)
+		}
+	}
+}
+
+func TestPromptsInAllForms(t *testing.T) {
+	for form, want := range map[string][]*chatv1.Prompt{
+		`"text":"a"`: {text("a")}, `"text":["a","b"]`: {text("a"), text("b")}, `"input_ids":[1,2]`: {ids(1, 2)}, `"input_ids":[[1],[2,3]]`: {ids(1), ids(2, 3)},
+	} {
+		c, err := sglang.Parse([]byte(`{` + form + `}`))
+		if err != nil || !proto.Equal(c.Request, &chatv1.ChatRequest{Prompts: want, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(128))}}) {
+			t.Errorf("%s: %v, %v", form, c, err)
+		}
+	}
+}
+
+func TestBadBodiesAreRefusedByName(t *testing.T) {
+	for body, param := range map[string]string{
+		`{}`: "text", `{"text":[]}`: "text", `{"text":5}`: "text", `{"text":["a",5]}`: "text[1]", `{"input_ids":["a"]}`: "input_ids[0]", `{"input_ids":[[1],[-1]]}`: "input_ids[1][0]",
+		`{"text":"a","input_ids":[1]}`: "text", `{"text":"a","rid":"with space"}`: "rid", `{"text":"a","rid":"a\nb"}`: "rid", `{"text":"a","rid":""}`: "rid",
+		`{"text":["a","b"],"rid":["x"]}`: "rid", `{"text":["a","b"],"rid":["x","x"]}`: "rid[1]", `{"text":["a","b"],"rid":["x",5]}`: "rid[1]",
+		`{"text":"a","sampling_params":[]}`: "sampling_params", `{"text":"a","sampling_params":{"regex":"a*"}}`: "sampling_params.regex", `{"text":"a","sampling_params":{"max_new_tokens":0}}`: "sampling_params.max_new_tokens",
+		`{"text":"a","sampling_params":{"top_p":0}}`: "sampling_params.top_p", `{"text":"a","sampling_params":{"temperature":"x"}}`: "sampling_params.temperature",
+		`{"text":"a","sampling_params":{"n":0}}`: "sampling_params.n", `{"text":"a","sampling_params":{"spaces_between_special_tokens":false}}`: "sampling_params.spaces_between_special_tokens",
+		`{"text":"a","sampling_params":{"logit_bias":{"x":1}}}`: "sampling_params.logit_bias", `{"text":"a","logprob_start_len":0}`: "logprob_start_len", `{"text":"a","top_logprobs_num":21}`: "top_logprobs_num",
+		`{"text":"a","image_data":"x"}`: "image_data", `{"text":"a","stream":1}`: "stream", `{"text":"a","return_logprob":1}`: "return_logprob",
+	} {
+		_, err := sglang.Parse([]byte(body))
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param {
+			t.Errorf("%s: %v (param %q)", body, err, e.Param)
+		}
+	}
+}
+
+var started = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{StreamId: "s", PromptTokens: 3}}}
+
+func delta(choice uint32, text string, likely ...*chatv1.TokenLogprob) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Choice: choice, Text: text, Tokens: 1, Logprobs: likely}}}
+}
+
+func choiceEnd(e *chatv1.ChoiceEnd) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: e}}
+}
+
+func end(e *streamv1.End) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: e}}
+}
+
+var latency = regexp.MustCompile(`,"e2e_latency":[0-9.e-]+`)
+
+func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all []string) {
+	t.Helper()
+	c, err := sglang.Parse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := c.Whole()
+	if c.Stream {
+		write = c.Events()
+	}
+	for _, out := range items {
+		if err := write(out, func(data []byte) error {
+			if string(data) != "[DONE]" && !json.Valid(data) {
+				t.Errorf("%s is no JSON", data)
+			}
+			all = append(all, latency.ReplaceAllString(string(data), ""))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestEventsHoldAllTheTextSoFar(t *testing.T) {
+	usage := &streamv1.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: 1}
+	got := written(t, `{"text":"a","rid":"s","stream":true,"return_logprob":true,"top_logprobs_num":1}`, started,
+		delta(0, "x", &chatv1.TokenLogprob{Id: 5, Token: "x", Logprob: -1, Top: []*chatv1.TokenLogprob{{Id: 6, Logprob: -0.5}}}), delta(0, "y"),
+		end(&streamv1.End{Finish: streamv1.Finish_FINISH_STOP, MatchedToken: new(uint32(0)), Usage: usage}))
+	const likely = `,"output_token_logprobs":[[-1,5,null]],"output_top_logprobs":[[[-0.5,6,null]]]`
+	want := []string{
+		`{"text":"x","meta_info":{"id":"s","finish_reason":null,"prompt_tokens":3,"completion_tokens":1,"cached_tokens":0` + likely + `}}`,
+		`{"text":"xy","meta_info":{"id":"s","finish_reason":null,"prompt_tokens":3,"completion_tokens":2,"cached_tokens":0` + likely + `}}`,
+		`{"text":"xy","meta_info":{"id":"s","finish_reason":{"type":"stop","matched":0},"prompt_tokens":3,"completion_tokens":3,"cached_tokens":1` + likely + `}}`,
+		`[DONE]`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestBatchIsAListInTheOrderOfItsPrompts(t *testing.T) {
+	items := []*chatv1.GenerateResponse{started, delta(1, "b"), delta(0, "a"),
+		choiceEnd(&chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: "!", Usage: &streamv1.Usage{PromptTokens: 2, CompletionTokens: 9}}),
+		choiceEnd(&chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_LENGTH, Usage: &streamv1.Usage{PromptTokens: 1, CompletionTokens: 8}}), end(&streamv1.End{})}
+	got := written(t, `{"text":["x","y"],"rid":["r1","r2"]}`, items...)
+	want := `[{"text":"a","meta_info":{"id":"r1","finish_reason":{"type":"length","length":8},"prompt_tokens":1,"completion_tokens":8,"cached_tokens":0}},` +
+		`{"text":"b","meta_info":{"id":"r2","finish_reason":{"type":"stop","matched":"!"},"prompt_tokens":2,"completion_tokens":9,"cached_tokens":0}}]`
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	events := written(t, `{"text":["x","y"],"stream":true}`, items...)
+	if len(events) != 5 || !strings.Contains(events[0], `"id":"s.1"`) || !strings.HasSuffix(events[0], `,"index":1}`) || !strings.HasSuffix(events[3], `"index":0}`) {
+		t.Errorf("%q", events)
+	}
+	if got := written(t, `{"text":["x"]}`, started, delta(0, "a"), end(&streamv1.End{Finish: streamv1.Finish_FINISH_LENGTH})); !strings.HasPrefix(got[0], `[{"text":"a"`) {
+		t.Error(got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"text":["a"],"rid":["b"],"sampling_params":{"stop":"x","logit_bias":{"1":2}}}`))
+	f.Add([]byte(`{"input_ids":[[1],[2]]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, err := sglang.Parse(body)
+		if err != nil {
+			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
+				t.Error(err)
+			}
+			return
+		}
+		if _, err := proto.Marshal(c.Request); err != nil || len(c.Request.GetPrompts()) == 0 {
+			t.Error(c.Request, err)
+		}
+	})
+}
