@@ -28,13 +28,26 @@ func greedy(prompt string, more ...any) ask {
 	return a
 }
 
+// texted returns a request for the most likely continuation of a prompt, in a few tokens.
+func texted(prompt any, more ...any) ask {
+	a := ask{"model": model, "temperature": 0, "max_tokens": 8, "prompt": prompt}
+	for i := 0; i < len(more); i += 2 {
+		a[more[i].(string)] = more[i+1]
+	}
+	return a
+}
+
 // send sends a request. An empty id leaves it to the service. The test closes the body.
 func (w *whence) send(t *testing.T, a ask, id string) (*http.Response, error) {
+	return w.sendTo(t, "/v1/chat/completions", a, id)
+}
+
+func (w *whence) sendTo(t *testing.T, path string, a ask, id string) (*http.Response, error) {
 	body, err := json.Marshal(a)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url("/v1/chat/completions"), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url(path), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +69,15 @@ type reply struct {
 func (w *whence) post(t *testing.T, a ask) reply {
 	t.Helper()
 	resp, err := w.send(t, a, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return readAll(t, resp)
+}
+
+func (w *whence) postTo(t *testing.T, path string, a ask) reply {
+	t.Helper()
+	resp, err := w.sendTo(t, path, a, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -164,7 +164,7 @@ func TestOpenAIGoUnderstandsRefusals(t *testing.T) {
 			{func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-4o" }, http.StatusNotFound, "invalid_request_error", "not_found", "model"},
 			{func(p *openai.ChatCompletionNewParams) { p.Temperature = param.NewOpt(3.0) }, http.StatusBadRequest, "invalid_request_error", "invalid", "temperature"},
 			{func(p *openai.ChatCompletionNewParams) { p.MaxTokens = param.NewOpt[int64](5000) }, http.StatusBadRequest, "invalid_request_error", "invalid", "max_tokens"},
-			{func(p *openai.ChatCompletionNewParams) { p.N = param.NewOpt[int64](2) }, http.StatusBadRequest, "invalid_request_error", "invalid", "n"},
+			{func(p *openai.ChatCompletionNewParams) { p.N = param.NewOpt[int64](17) }, http.StatusBadRequest, "invalid_request_error", "invalid", "n"},
 		} {
 			p := asked(short, 0)
 			test.change(&p)

@@ -1,150 +1,132 @@
 package e2e
 
 import (
-	"encoding/json"
+	"bytes"
 	"maps"
 	"net/http"
-	"slices"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A shape is what OpenAI's description of its API says of an object: the fields that must be there, those that may be
-// there, and what is allowed in each.
-type shape struct{ required, optional map[string]check }
+// A shape is an object of OpenAI's, as testdata/openai describes it, or of our own words.
+type shape struct{ schema *jsonschema.Schema }
 
-// A check says what is wrong with a value of JSON, or "".
-type check func(v any) string
-
-func isString(v any) string {
-	if _, ok := v.(string); !ok {
-		return "not a string"
-	}
-	return ""
+// ours are the fields of our own that objects of OpenAI's have here.
+var ours = map[string]map[string]any{
+	"Error": {"path": map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}}},
+	"Model": {
+		"context_length": map[string]any{"type": "integer", "minimum": 1},
+		"aliases":        map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
+		"sampling":       map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
+		"workers": map[string]any{"type": "object", "required": []any{"healthy", "known"}, "properties": map[string]any{
+			"healthy": map[string]any{"type": "integer", "minimum": 0}, "known": map[string]any{"type": "integer", "minimum": 0},
+		}},
+	},
 }
 
-func isCount(v any) string {
-	if n, ok := v.(float64); !ok || n < 0 || n != float64(int64(n)) {
-		return "not a count"
-	}
-	return ""
-}
-
-func isNull(v any) string {
-	if v != nil {
-		return "not null"
-	}
-	return ""
-}
-
-// is allows these values.
-func is(allowed ...any) check {
-	return func(v any) string {
-		for _, a := range allowed {
-			if v == a {
-				return ""
+// texts is what the reference says of text completions. A streamed one has no finish_reason until its end, which it does not say.
+const texts = `{
+	"type": "object", "required": ["id", "object", "created", "model", "choices"],
+	"properties": {
+		"id": {"type": "string"}, "created": {"type": "integer"}, "model": {"type": "string"}, "object": {"const": "text_completion"},
+		"usage": {"$ref": "#/components/schemas/CompletionUsage", "nullable": true},
+		"choices": {"type": "array", "items": {
+			"type": "object", "required": ["finish_reason", "index", "logprobs", "text"],
+			"properties": {
+				"index": {"type": "integer"}, "text": {"type": "string"}, "finish_reason": {"type": "string", "enum": ["stop", "length", "content_filter"], "nullable": true},
+				"logprobs": {"type": "object", "nullable": true, "required": ["tokens", "token_logprobs", "top_logprobs", "text_offset"], "properties": {
+					"tokens": {"type": "array", "items": {"type": "string"}}, "token_logprobs": {"type": "array", "items": {"type": "number", "maximum": 0}},
+					"top_logprobs": {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "number", "maximum": 0}}},
+					"text_offset": {"type": "array", "items": {"type": "integer", "minimum": 0}}
+				}}
 			}
-		}
-		return "not one of those allowed"
+		}}
 	}
+}`
+
+// compiled holds the shapes by the names that OpenAI has for them.
+var compiled = sync.OnceValues(func() (map[string]shape, error) {
+	f, err := os.Open("testdata/openai/openapi.json")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	doc, err := jsonschema.UnmarshalJSON(f)
+	if err != nil {
+		return nil, err
+	}
+	text, err := jsonschema.UnmarshalJSON(strings.NewReader(texts))
+	if err != nil {
+		return nil, err
+	}
+	schemas, _ := doc.(map[string]any)["components"].(map[string]any)["schemas"].(map[string]any)
+	schemas["CreateCompletionResponse"] = text
+	for name, fields := range ours {
+		properties, _ := schemas[name].(map[string]any)["properties"].(map[string]any)
+		maps.Copy(properties, fields)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("openapi.json", strict(doc)); err != nil {
+		return nil, err
+	}
+	shapes := map[string]shape{}
+	for _, name := range []string{"CreateChatCompletionResponse", "CreateChatCompletionStreamResponse", "CreateCompletionResponse", "ErrorResponse", "ListModelsResponse", "Model"} {
+		s, err := compiler.Compile("openapi.json#/components/schemas/" + name)
+		if err != nil {
+			return nil, err
+		}
+		shapes[name] = shape{s}
+	}
+	return shapes, nil
+})
+
+// strict makes a JSON schema of what OpenAPI says: null where it is allowed, and no fields that are not described.
+func strict(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = strict(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = strict(v[name])
+		}
+		if v["type"] == "object" && v["properties"] != nil && v["additionalProperties"] == nil {
+			v["additionalProperties"] = false
+		}
+		if v["nullable"] == true {
+			delete(v, "nullable")
+			return map[string]any{"anyOf": []any{v, map[string]any{"type": "null"}}}
+		}
+	}
+	return v
 }
 
-// either allows what one of checks does.
-func either(checks ...check) check {
-	return func(v any) string {
-		var found string
-		for _, c := range checks {
-			if found = c(v); found == "" {
-				return ""
-			}
-		}
-		return found
+// shapeOf returns a shape by OpenAI's name for it.
+func shapeOf(t *testing.T, name string) shape {
+	t.Helper()
+	all, err := compiled()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if all[name].schema == nil {
+		t.Fatal("nobody describes", name)
+	}
+	return all[name]
 }
-
-// list allows arrays of at least some items.
-func list(least int, item check) check {
-	return func(v any) string {
-		items, ok := v.([]any)
-		if !ok || len(items) < least {
-			return "not an array, or too short"
-		}
-		for _, v := range items {
-			if found := item(v); found != "" {
-				return "[]: " + found
-			}
-		}
-		return ""
-	}
-}
-
-func (s shape) check(v any) string {
-	fields, ok := v.(map[string]any)
-	if !ok {
-		return "not an object"
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.required)) {
-		v, ok := fields[name]
-		if !ok {
-			return name + " is missing"
-		}
-		if found := s.required[name](v); found != "" {
-			return name + ": " + found
-		}
-	}
-	for name, v := range fields {
-		if s.required[name] != nil {
-			continue
-		}
-		c := s.optional[name]
-		if c == nil {
-			return name + " is unknown"
-		}
-		if found := c(v); found != "" {
-			return name + ": " + found
-		}
-	}
-	return ""
-}
-
-// The objects that clients get. What is not OpenAI's is said so.
-var (
-	usageShape = shape{
-		map[string]check{"prompt_tokens": isCount, "completion_tokens": isCount, "total_tokens": isCount},
-		map[string]check{"prompt_tokens_details": shape{nil, map[string]check{"cached_tokens": isCount}}.check},
-	}
-	completionShape = shape{map[string]check{
-		"id": isString, "object": is("chat.completion"), "created": isCount, "model": isString,
-		"choices": list(1, shape{map[string]check{
-			"index": isCount, "logprobs": isNull, "finish_reason": is("stop", "length"),
-			"message": shape{map[string]check{"role": is("assistant"), "content": isString, "refusal": isNull}, nil}.check,
-		}, nil}.check),
-	}, map[string]check{"usage": usageShape.check}}
-	chunkShape = shape{map[string]check{
-		"id": isString, "object": is("chat.completion.chunk"), "created": isCount, "model": isString,
-		"choices": list(0, shape{map[string]check{
-			"index": isCount, "finish_reason": is(nil, "stop", "length"),
-			"delta": shape{nil, map[string]check{"role": is("assistant"), "content": isString, "refusal": isNull}}.check,
-		}, map[string]check{"logprobs": isNull}}.check),
-	}, map[string]check{"usage": either(isNull, usageShape.check)}}
-	errorShape = shape{map[string]check{"error": shape{
-		map[string]check{"message": isString, "type": isString, "param": either(isNull, isString), "code": either(isNull, isString)},
-		map[string]check{"path": list(1, isString)}, // not OpenAI's
-	}.check}, nil}
-	modelShape = shape{
-		map[string]check{"id": isString, "object": is("model"), "created": isCount, "owned_by": isString},
-		map[string]check{"context_length": isCount, "sampling": list(1, isString), "workers": shape{map[string]check{"healthy": isCount, "known": isCount}, nil}.check}, // not OpenAI's
-	}
-	modelsShape = shape{map[string]check{"object": is("list"), "data": list(1, modelShape.check)}, nil}
-)
 
 func (s shape) want(t *testing.T, what string, body []byte) {
 	t.Helper()
-	var v any
-	if err := json.Unmarshal(body, &v); err != nil {
-		t.Errorf("%s: %q: %v", what, body, err)
-	} else if found := s.check(v); found != "" {
-		t.Errorf("%s: %s, in %s", what, found, body)
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err == nil {
+		err = s.schema.Validate(v)
+	}
+	if err != nil {
+		t.Errorf("%s: %v, in %s", what, err, body)
 	}
 }
 
@@ -162,21 +144,42 @@ func (w *whence) get(t *testing.T, path string) reply {
 }
 
 func TestBodiesHaveTheShapeThatOpenAIDescribes(t *testing.T) {
+	completionShape, chunkShape := shapeOf(t, "CreateChatCompletionResponse"), shapeOf(t, "CreateChatCompletionStreamResponse")
+	textShape, errorShape := shapeOf(t, "CreateCompletionResponse"), shapeOf(t, "ErrorResponse")
 	eachTopology(t, flags{worker: []string{"--pace", "400"}, all: []string{"--drain", "1ms"}}, func(t *testing.T, w *whence) {
-		completionShape.want(t, "completion", w.post(t, greedy(short)).body)
-		completionShape.want(t, "cut completion", w.post(t, greedy(short, "max_tokens", 1)).body)
-		for _, options := range []any{nil, map[string]any{"include_usage": true}} {
-			for _, data := range events(t, w.stream(t, greedy(short, "stream_options", options), "").body) {
-				if data != "[DONE]" {
-					chunkShape.want(t, "chunk", []byte(data))
+		usage := map[string]any{"include_usage": true}
+		for what, a := range map[string]ask{
+			"chat": greedy(short), "cut chat": greedy(short, "max_tokens", 1), "choices": greedy(short, "n", 3, "max_tokens", 3),
+			"logprobs": greedy(short, "n", 2, "logprobs", true, "top_logprobs", 3), "tokens alone": greedy("", "logprobs", true, "stop", "What"),
+		} {
+			completionShape.want(t, what, w.post(t, a).body)
+			for _, options := range []any{nil, usage} {
+				a["stream_options"] = options
+				for _, data := range events(t, w.stream(t, a, "").body) {
+					if data != "[DONE]" {
+						chunkShape.want(t, what+" in pieces", []byte(data))
+					}
 				}
 			}
 		}
-		errorShape.want(t, "refusal by the edge", w.post(t, greedy(short, "n", 2)).body)
+		for what, a := range map[string]ask{
+			"completion": texted("Once upon a time"), "several": texted([]string{"The", "A"}, "n", 2), "ids": texted([]int{1, 2, 3}, "logprobs", 0),
+			"likeliest": texted([][]int{{1}, {2}}, "logprobs", 3, "temperature", 1), "echo": texted("Once upon a time", "echo", true),
+		} {
+			textShape.want(t, what, w.postTo(t, "/v1/completions", a).body)
+			a["stream"], a["stream_options"] = true, usage
+			for _, data := range events(t, w.postTo(t, "/v1/completions", a).body) {
+				if data != "[DONE]" {
+					textShape.want(t, what+" in pieces", []byte(data))
+				}
+			}
+		}
+		errorShape.want(t, "refusal by the edge", w.post(t, greedy(short, "n", 0)).body)
 		errorShape.want(t, "refusal further in", w.post(t, greedy(short, "model", "none")).body)
+		errorShape.want(t, "refusal of a prompt", w.postTo(t, "/v1/completions", texted([][]int{{1}, {99999}})).body)
 		errorShape.want(t, "no such path", w.get(t, "/nowhere").body)
-		modelsShape.want(t, "models", w.get(t, "/v1/models").body)
-		modelShape.want(t, "model", w.get(t, "/v1/models/"+model).body)
+		shapeOf(t, "ListModelsResponse").want(t, "models", w.get(t, "/v1/models").body)
+		shapeOf(t, "Model").want(t, "model", w.get(t, "/v1/models/"+model).body)
 
 		running := w.open(t, greedy(long))
 		running.begun(t)

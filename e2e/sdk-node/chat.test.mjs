@@ -93,7 +93,7 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
       [{ model: 'gpt-4o' }, NotFoundError, 404, 'not_found', 'model'],
       [{ temperature: 3 }, BadRequestError, 400, 'invalid', 'temperature'],
       [{ max_tokens: 5000 }, BadRequestError, 400, 'invalid', 'max_tokens'],
-      [{ n: 2 }, BadRequestError, 400, 'invalid', 'n'],
+      [{ n: 17 }, BadRequestError, 400, 'invalid', 'n'],
     ]) {
       for (const stream of [false, true]) {
         await assert.rejects(client.chat.completions.create(ask(short, { ...body, stream })), (err) => {
@@ -105,6 +105,52 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
         });
       }
     }
+  });
+
+  // spelled puts the tokens of logprobs together.
+  const spelled = (tokens) => Buffer.from(tokens.flatMap(({ bytes }) => bytes ?? [])).toString();
+
+  test('several choices with logprobs are the same in pieces and at once', async () => {
+    const body = ask(long, { n: 3, seed: 5, temperature: 1, max_tokens: 20, logprobs: true, top_logprobs: 2 });
+    const { choices, usage } = await client.chat.completions.create(body);
+    const pieces = [0, 1, 2].map(() => ({ content: '', tokens: [], finish: null }));
+    let counted;
+    for await (const chunk of await client.chat.completions.create({ ...body, stream: true, stream_options: { include_usage: true } })) {
+      for (const { index, delta, logprobs, finish_reason: finish } of chunk.choices) {
+        pieces[index].content += delta.content ?? '';
+        pieces[index].tokens.push(...(logprobs?.content ?? []));
+        pieces[index].finish = finish ?? pieces[index].finish;
+      }
+      counted = chunk.usage ?? counted;
+    }
+    assert.equal(new Set(choices.map(({ message }) => message.content)).size, 3, 'choices are alike');
+    assert.deepEqual(pieces, choices.map(({ message, logprobs, finish_reason: finish }) => ({ content: message.content, tokens: logprobs.content, finish })));
+    for (const { message, logprobs } of choices) {
+      assert.equal(spelled(logprobs.content), message.content);
+      assert.ok(logprobs.content.every(({ logprob, top_logprobs: top }) => top.length === 2 && logprob <= top[0].logprob && top[0].logprob <= 0));
+    }
+    assert.deepEqual(counted, usage);
+    assert.equal(usage.completion_tokens, 60);
+  });
+
+  test('prompts are continued as they stand', async () => {
+    const body = { model, prompt: ['The fox', 'Once upon'], n: 2, best_of: 2, seed: 7, max_tokens: 12, logprobs: 2 };
+    const { choices, usage, id } = await client.completions.create(body);
+    assert.match(id, /^cmpl-/);
+    assert.equal(choices.length, 4);
+    const texts = ['', '', '', ''], tokens = [[], [], [], []];
+    for await (const chunk of await client.completions.create({ ...body, stream: true })) {
+      for (const { index, text, logprobs } of chunk.choices) {
+        texts[index] += text;
+        tokens[index].push(...(logprobs?.tokens ?? []));
+      }
+    }
+    assert.deepEqual(texts, choices.map(({ text }) => text));
+    assert.deepEqual(tokens, choices.map(({ logprobs }) => logprobs.tokens));
+    const alone = await client.completions.create({ ...body, prompt: 'Once upon' });
+    assert.deepEqual(alone.choices.map(({ text }) => text), texts.slice(2));
+    assert.ok(usage.completion_tokens > 30);
+    await assert.rejects(client.completions.create({ ...body, suffix: 'end' }), ({ status, param }) => status === 400 && param === 'suffix');
   });
 
   test('an aborted stream ends at once, and the next request is answered', async () => {

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+)
+
+// bytesOf puts the tokens of logprobs together.
+func bytesOf(tokens []openai.ChatCompletionTokenLogprob) string {
+	var b []byte
+	for _, token := range tokens {
+		for _, n := range token.Bytes {
+			b = append(b, byte(n))
+		}
+	}
+	return string(b)
+}
+
+func TestOpenAIGoGetsSeveralChoicesAndTheirLogprobs(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		p := asked(long, 1)
+		p.N, p.Seed, p.MaxTokens, p.Logprobs, p.TopLogprobs = param.NewOpt[int64](3), param.NewOpt[int64](5), param.NewOpt[int64](20), param.NewOpt(true), param.NewOpt[int64](2)
+		want := whole(t, &c, p)
+		if len(want.Choices) != 3 || want.Choices[0].Message.Content == want.Choices[1].Message.Content || want.Usage.CompletionTokens != 60 {
+			t.Fatal(want.RawJSON())
+		}
+		p.StreamOptions.IncludeUsage = param.NewOpt(true)
+		got := streamed(t, &c, p)
+		for i, choice := range want.Choices {
+			if text := bytesOf(choice.Logprobs.Content); text != choice.Message.Content || len(choice.Logprobs.Content) != 20 {
+				t.Errorf("choice %d: %q, of tokens %q", i, choice.Message.Content, text)
+			}
+			if got.Choices[i].Message.Content != choice.Message.Content || got.Choices[i].FinishReason != "length" || len(got.Choices[i].Logprobs.Content) != 20 {
+				t.Errorf("choice %d: streamed %q, at once %q", i, got.Choices[i].Message.Content, choice.Message.Content)
+			}
+			for j, token := range choice.Logprobs.Content {
+				if streamed := got.Choices[i].Logprobs.Content[j]; token.Logprob != streamed.Logprob || len(token.TopLogprobs) != 2 || token.TopLogprobs[0].Logprob < token.Logprob {
+					t.Errorf("token %d of choice %d: %s, streamed %s", j, i, token.RawJSON(), streamed.RawJSON())
+				}
+			}
+		}
+		if got.Usage.CompletionTokens != want.Usage.CompletionTokens || got.Usage.PromptTokens != want.Usage.PromptTokens {
+			t.Errorf("usage streamed %+v, at once %+v", got.Usage, want.Usage)
+		}
+		// A seed means the same alone.
+		p.N, p.Seed, p.StreamOptions = param.NewOpt[int64](1), param.NewOpt[int64](6), openai.ChatCompletionStreamOptionsParam{}
+		if alone := whole(t, &c, p); alone.Choices[0].Message.Content != want.Choices[1].Message.Content {
+			t.Errorf("%q, as the second choice %q", alone.Choices[0].Message.Content, want.Choices[1].Message.Content)
+		}
+		w.idle(t)
+	})
+}
+
+func TestOpenAIGoContinuesPromptsAsTheyStand(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		p := openai.CompletionNewParams{
+			Model: model, Prompt: openai.CompletionNewParamsPromptUnion{OfArrayOfStrings: []string{"The fox", "Once upon"}},
+			N: param.NewOpt[int64](2), Seed: param.NewOpt[int64](7), Logprobs: param.NewOpt[int64](1), User: param.NewOpt("u"),
+		}
+		want, err := c.Completions.New(t.Context(), p)
+		if err != nil || len(want.Choices) != 4 || want.Usage.CompletionTokens < 30 || !strings.HasPrefix(want.ID, "cmpl-") {
+			t.Fatal(err, want)
+		}
+		texts, finishes := make([]string, 4), make([]string, 4)
+		stream := c.Completions.NewStreaming(t.Context(), p)
+		for stream.Next() {
+			for _, choice := range stream.Current().Choices {
+				texts[choice.Index] += choice.Text
+				finishes[choice.Index] += string(choice.FinishReason)
+			}
+		}
+		if err := stream.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for i, choice := range want.Choices {
+			if texts[i] != choice.Text || finishes[i] != string(choice.FinishReason) || len(choice.Logprobs.Tokens) < 5 || strings.Join(choice.Logprobs.Tokens, "") != choice.Text && !strings.Contains(strings.Join(choice.Logprobs.Tokens, ""), "\uFFFD") {
+				t.Errorf("choice %d: streamed %q (%s), at once %s", i, texts[i], finishes[i], choice.RawJSON())
+			}
+		}
+		// The same prompts as ids, which /tokenize gives.
+		var ids [][]int64
+		for _, prompt := range p.Prompt.OfArrayOfStrings {
+			var r struct{ Tokens []int64 }
+			if err := json.Unmarshal(w.postTo(t, "/tokenize", ask{"model": model, "prompt": prompt}).body, &r); err != nil || len(r.Tokens) == 0 {
+				t.Fatal(r, err)
+			}
+			ids = append(ids, r.Tokens)
+		}
+		p.Prompt = openai.CompletionNewParamsPromptUnion{OfArrayOfTokenArrays: ids}
+		same, err := c.Completions.New(t.Context(), p)
+		if err != nil || !slices.EqualFunc(same.Choices, want.Choices, func(a, b openai.CompletionChoice) bool { return a.Text == b.Text }) {
+			t.Error(err, same.RawJSON())
+		}
+		p.Suffix = param.NewOpt("end")
+		_, err = c.Completions.New(t.Context(), p)
+		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "invalid", "suffix")
+	})
+}
+
+func TestSGLangsRouteTellsTheTextSoFar(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		type answer struct {
+			Text  string
+			Index int
+			Meta  struct {
+				ID     string
+				Finish *struct {
+					Type    string
+					Matched any
+				} `json:"finish_reason"`
+				Completion int `json:"completion_tokens"`
+			} `json:"meta_info"`
+		}
+		params := map[string]any{"temperature": 0, "max_new_tokens": 20, "stop": []string{"never"}}
+		var whole []answer
+		body := ask{"text": []string{"The fox", "Once upon", "A"}, "rid": []string{"r1", "r2", "r3"}, "sampling_params": params}
+		if err := json.Unmarshal(w.postTo(t, "/generate", body).body, &whole); err != nil || len(whole) != 3 || whole[2].Meta.ID != "r3" {
+			t.Fatal(whole, err)
+		}
+		body["stream"] = true
+		last := make([]answer, 3)
+		for _, data := range events(t, w.postTo(t, "/generate", body).body) {
+			if data == "[DONE]" {
+				continue
+			}
+			var a answer
+			if err := json.Unmarshal([]byte(data), &a); err != nil || !strings.HasPrefix(a.Text, last[a.Index].Text) {
+				t.Fatalf("%s after %q: %v", data, last[a.Index].Text, err)
+			}
+			last[a.Index] = a
+		}
+		for i, a := range last {
+			if a.Text != whole[i].Text || a.Meta.Finish == nil || a.Meta.Finish.Type != whole[i].Meta.Finish.Type || a.Meta.ID != whole[i].Meta.ID || a.Meta.Completion != whole[i].Meta.Completion {
+				t.Errorf("streamed %+v, at once %+v", a, whole[i])
+			}
+		}
+		// One text is answered by itself, under its rid.
+		var one answer
+		r := w.postTo(t, "/generate", ask{"text": "The fox", "rid": "lone", "sampling_params": params})
+		if err := json.Unmarshal(r.body, &one); err != nil || one.Text != whole[0].Text || one.Meta.ID != "lone" || r.header.Get(idName) != "lone" {
+			t.Errorf("%s: %v", r.body, err)
+		}
+	})
+}
+
+// TestChoicesStopWithTheirClientOnAllWorkers: what has several choices is one stream above, and each has a story.
+func TestChoicesStopWithTheirClientOnAllWorkers(t *testing.T) {
+	eachTopology(t, flags{worker: []string{"--pace", "50"}}, func(t *testing.T, w *whence) {
+		l := w.open(t, greedy(long, "n", 4))
+		l.begun(t)
+		w.busy(t, 4, 0)
+		l.close()
+		w.idle(t)
+		eventually(t, "all choices have ended", func() bool {
+			var s struct {
+				State, Reason string
+				Hops          []struct{ Hop, Stream, State, Reason string }
+			}
+			if err := json.Unmarshal(w.get(t, "/v1/streams/"+l.id).body, &s); err != nil {
+				t.Fatal(err)
+			}
+			if s.State != "ended" || len(s.Hops) != 6 {
+				return false
+			}
+			for i, h := range s.Hops {
+				if h.Reason != "client_gone" || h.State != "ended" || i >= 2 && (serviceOf(h.Hop) != llmWorker || h.Stream != l.id+"."+string(rune('0'+i-2))) {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
