@@ -13,8 +13,8 @@ type Message struct {
 	Content string `json:"content"`
 }
 
-// A Request asks for a stream: a body of chat completions, and how it may be left. The service refuses fields that it cannot
-// honour.
+// A Request asks for a stream: a body of chat completions, or, with a "prompt" among Extra instead of Messages, of completions;
+// and how it may be left. The service refuses fields that it cannot honour.
 type Request struct {
 	Model       string
 	Messages    []Message
@@ -28,7 +28,10 @@ type Request struct {
 }
 
 func (r Request) body() ([]byte, error) {
-	fields := map[string]any{"model": r.Model, "messages": r.Messages}
+	fields := map[string]any{"model": r.Model}
+	if r.Messages != nil {
+		fields["messages"] = r.Messages
+	}
 	if r.MaxTokens != 0 {
 		fields["max_tokens"] = r.MaxTokens
 	}

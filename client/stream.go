@@ -28,11 +28,28 @@ const (
 
 // An Event is a part of a stream. Text that a reader was late for comes in one event.
 type Event struct {
-	Kind   Kind
-	ID     string // the cursor after it
-	Text   string
-	Usage  *Usage
-	Ending *Ending
+	Kind    Kind
+	ID      string // the cursor after it
+	Text    string // of the first choice, if there are several
+	Choices []Piece
+	Usage   *Usage
+	Ending  *Ending
+}
+
+// A Piece is what is new of one choice. Streams with several choices, or with logprobs, have them.
+type Piece struct {
+	Index    int            `json:"index"`
+	Text     string         `json:"text"`
+	Logprobs []TokenLogprob `json:"logprobs"` // of its tokens, if the request asks for them
+	Finish   string         `json:"finish"`   // why the choice is complete, in its last piece; "" for the only choice of a stream
+}
+
+// A TokenLogprob is a token, and how likely it was.
+type TokenLogprob struct {
+	Token   string         `json:"token"`
+	Logprob float64        `json:"logprob"`
+	Bytes   []int          `json:"bytes"` // what it adds to the text; nil for nothing
+	Top     []TokenLogprob `json:"top_logprobs"`
 }
 
 // Usage counts tokens.
@@ -46,7 +63,7 @@ type Usage struct {
 type Ending struct {
 	Reason streamerr.Reason
 	Path   streamerr.Path   // hops crossed, origin first
-	Finish string           // why the model stopped: "stop", "length"; "" unless the stream completed
+	Finish string           // why the model stopped: "stop", "length"; "" unless the stream completed, or if each choice has its own
 	Usage  *Usage           // nil if the reader had no such event
 	Err    *streamerr.Error // nil if the stream completed
 }
@@ -74,7 +91,7 @@ func (s *Stream) Ending() *Ending { return s.ending }
 // Stop ends the stream, for all of its readers. Each, this one too, gets the ending USER_STOP by reading on.
 func (s *Stream) Stop(ctx context.Context) error { return s.client.stop(ctx, s.id) }
 
-// Text reads to the end, and returns what it has read.
+// Text reads to the end, and returns what it has read; of several choices that of the first.
 func (s *Stream) Text(ctx context.Context) (string, error) {
 	var text strings.Builder // bounded by what the service keeps of a stream
 	for e, err := range s.Events(ctx) {
@@ -224,9 +241,23 @@ func (r *reading) parse(f frame) (e Event, err error) {
 	var bad error
 	switch f.event {
 	case string(Delta):
-		var d struct{ Text *string }
-		if bad = json.Unmarshal(f.data, &d); bad == nil && d.Text != nil {
+		var d struct {
+			Text    *string
+			Choices []Piece
+		}
+		bad = json.Unmarshal(f.data, &d)
+		switch {
+		case bad != nil:
+		case d.Text != nil:
 			e.Kind, e.Text = Delta, *d.Text
+			return e, nil
+		case len(d.Choices) > 0:
+			e.Kind, e.Choices = Delta, d.Choices
+			for _, p := range d.Choices {
+				if p.Index == 0 {
+					e.Text = p.Text
+				}
+			}
 			return e, nil
 		}
 	case string(Used):

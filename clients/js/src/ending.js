@@ -28,7 +28,7 @@ export function foreign(err) {
 
 export function completed({ reason, finish, path }, usage) {
   if (typeof reason !== 'string' || !strings(path)) throw new SyntaxError('an ending has a reason and a path');
-  return { reason, origin: path[0] ?? '', path, message: '', param: null, finish, usage };
+  return { reason, origin: path[0] ?? '', path, message: '', param: null, finish: finish ?? null, usage };
 }
 
 // errorObject reads {"error": {message, param, code, path}}; undefined for anything else.

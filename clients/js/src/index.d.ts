@@ -38,8 +38,8 @@ interface EndingOf<R extends Reason> {
 }
 
 export interface Completed extends EndingOf<'completed'> {
-  /** Why the model stopped. */
-  readonly finish: 'stop' | 'length' | 'tool_calls' | 'content_filter';
+  /** Why the model stopped; null where each of several choices has its own. */
+  readonly finish: 'stop' | 'length' | 'tool_calls' | 'content_filter' | null;
   /** null if the stream was resumed after its usage event. */
   readonly usage: Usage | null;
 }
@@ -51,9 +51,31 @@ export interface Failed extends EndingOf<Exclude<Reason, 'completed'>> {
 
 export type Ending = Completed | Failed;
 
-/** An event's id is the cursor after it. Text that a reader was late for comes in one event. */
+/** A token, and how likely it was. */
+export interface TokenLogprob {
+  readonly token: string;
+  readonly logprob: number;
+  /** What it adds to the text; null for nothing. */
+  readonly bytes: readonly number[] | null;
+  readonly top_logprobs: readonly Omit<TokenLogprob, 'top_logprobs'>[];
+}
+
+/** What is new of one choice. */
+export interface Piece {
+  readonly index: number;
+  readonly text: string;
+  /** Of its tokens, if the request asks for them. */
+  readonly logprobs?: readonly TokenLogprob[];
+  /** Why the choice is complete, in its last piece; never of the only choice of a stream. */
+  readonly finish?: NonNullable<Completed['finish']>;
+}
+
+/**
+ * An event's id is the cursor after it. Text that a reader was late for comes in one event. Streams with several choices, or with
+ * logprobs, have choices; the text is then that of the first.
+ */
 export type StreamEvent =
-  | { readonly type: 'delta'; readonly id: string; readonly text: string }
+  | { readonly type: 'delta'; readonly id: string; readonly text: string; readonly choices?: readonly Piece[] }
   | { readonly type: 'usage'; readonly id: string; readonly usage: Usage }
   | { readonly type: 'end'; readonly id: string; readonly ending: Completed };
 
@@ -75,10 +97,14 @@ export interface Message {
   [field: string]: unknown;
 }
 
-/** A body of chat completions, and how it may be left. The service refuses fields that it cannot honour. */
+/**
+ * A body of chat completions, or, with a prompt instead of messages, of completions; and how it may be left. The service refuses
+ * fields that it cannot honour.
+ */
 export interface Request {
   model: string;
-  messages: readonly Message[];
+  messages?: readonly Message[];
+  prompt?: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
   /** What becomes of the stream when nobody reads it. Left out, the service decides. */
   leave?: 'cancel' | 'detach' | 'drain' | `linger:${string}`;
   [field: string]: unknown;
@@ -123,7 +149,7 @@ export class Stream implements AsyncIterable<StreamEvent> {
   /** undefined until the reader has it. */
   readonly ending: Ending | undefined;
   [Symbol.asyncIterator](): AsyncGenerator<StreamEvent, void, undefined>;
-  /** Reads to the end, and returns all text that this reader has had. Throws as the loop does. */
+  /** Reads to the end, and returns all text that this reader has had, of several choices that of the first. Throws as the loop does. */
   text(): Promise<string>;
   /** Ends the stream, for all of its readers. Each, this one too, gets the ending user_stop by reading on. */
   stop(options?: { signal?: AbortSignal }): Promise<void>;

@@ -98,6 +98,13 @@ export class Stream {
     this.#ending = error.ending;
   }
 
+  // delta returns the event of text, or of pieces of choices, of which the first's text counts.
+  #delta(id, { text, choices }) {
+    text ??= choices.find(({ index }) => index === 0)?.text ?? '';
+    this.#text += text;
+    return choices ? { type: 'delta', id, text, choices } : { type: 'delta', id, text };
+  }
+
   // take returns the event of a frame, if it is one for the reader. Where text is skipped it has been read.
   #take({ id, event, data }, skip) {
     if (!known.has(event)) return undefined; // of a later version
@@ -106,8 +113,7 @@ export class Stream {
     switch (event) {
       case 'delta':
         if (skip) return undefined;
-        this.#text += value.text;
-        return { type: 'delta', id, text: value.text };
+        return this.#delta(id, value);
       case 'usage':
         this.#usage = value;
         return skip ? undefined : { type: 'usage', id, usage: value };
@@ -127,7 +133,9 @@ const known = new Set(['delta', 'usage', 'end', 'error']);
 function parse(event, data) {
   let value = JSON.parse(data);
   if (event === 'error') value = errorObject(value);
-  const good = event === 'delta' ? typeof value?.text === 'string' : typeof value === 'object' && value !== null;
+  const good = event === 'delta' ? typeof value?.text === 'string' || pieces(value?.choices) : typeof value === 'object' && value !== null;
   if (!good) throw new SyntaxError(`an event ${event} has other data`);
   return value;
 }
+
+const pieces = (choices) => Array.isArray(choices) && choices.every((piece) => Number.isInteger(piece?.index) && typeof piece.text === 'string');

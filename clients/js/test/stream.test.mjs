@@ -240,3 +240,19 @@ test('bad options are refused at once', async () => {
   await assert.rejects(whence.stream({ ...request, leave: 'a\nb' }), TypeError);
   await assert.rejects(whence.resume('x', { lastEventId: 'ü€' }).text(), TypeError);
 });
+
+test('choices come apart, and the text is that of the first', bound, async (t) => {
+  const choices = [{ index: 1, text: 'b', finish: 'length' }, { index: 0, text: 'é', logprobs: [{ token: 'é', logprob: -0.5, bytes: [195, 169], top_logprobs: [] }] }];
+  const data = (value) => `id: e.1\nevent: delta\ndata: ${JSON.stringify(value)}\n\n`;
+  const last = 'id: e.2\nevent: end\ndata: {"reason":"completed","path":["api-service"]}\n\n';
+  const service = await serve(t, json(201, made), say(data({ choices }) + last));
+  const stream = await new Whence({ baseURL: service.baseURL }).stream({ model: 'm', prompt: ['p', 'q'] });
+  assert.deepEqual((await all(stream))[0], { type: 'delta', id: 'e.1', text: 'é', choices });
+  assert.equal(await stream.text(), 'é');
+  assert.equal(stream.ending.finish, null);
+  assert.deepEqual(JSON.parse(service.requests[0].body), { model: 'm', prompt: ['p', 'q'] });
+  for (const bad of [{ choices: [null] }, { choices: [{ index: 0 }] }, { choices: 'x' }, {}]) {
+    const broken = await serve(t, say(data(bad) + last));
+    await assert.rejects(new Whence({ baseURL: broken.baseURL }).resume('str-1').text(), { reason: 'internal' });
+  }
+});
