@@ -75,9 +75,10 @@ func several() []*chatv1.GenerateResponse {
 
 func created(t *testing.T, data string) string {
 	t.Helper()
-	before, rest, ok := strings.Cut(data, `"created":`)
-	if _, rest, ok = strings.Cut(rest, ","); !ok {
-		return data
+	before, rest, _ := strings.Cut(data, `"created":`)
+	_, rest, ok := strings.Cut(rest, ",")
+	if !ok {
+		t.Errorf("%s says not when it was created", data)
 	}
 	return before + rest
 }
