@@ -1,9 +1,9 @@
 // Command fidelity compares the tokenizer and the chat templates with their references, over the files of published models:
 // the Rust library "tokenizers", and Jinja2 as transformers sets it up. It prints tables, and what differs.
 //
-//	fidelity [FLAGS] [tokenizer] [templates] [speed]
+//	fidelity [FLAGS] [tokenizer] [templates] [stream] [speed]
 //
-// compares all three unless told which. Its status is 1 if anything differs. The models and references are not in the
+// compares all of them unless told which; stream has no reference but Whence's own engine. Its status is 1 if anything differs. The models and references are not in the
 // repository: scripts/fidelity installs them and then runs this.
 package main
 
@@ -24,6 +24,7 @@ type comparison struct {
 	root, packages   string // directories: the repository, and what scripts/fidelity has installed
 	also             string // a directory of further templates; "" for none
 	strings, renders int    // for each family
+	requests         int
 	seed             uint64
 }
 
@@ -34,11 +35,12 @@ func main() {
 	flag.StringVar(&c.also, "also", "", "a `directory` whose *.jinja are compared, too")
 	flag.IntVar(&c.strings, "strings", 5000, "texts to encode and decode, for each family")
 	flag.IntVar(&c.renders, "renders", 500, "conversations to render, for each family")
+	flag.IntVar(&c.requests, "requests", 2000, "requests whose streams are compared")
 	flag.Uint64Var(&c.seed, "seed", 1, "what the texts and conversations depend on")
 	flag.Parse()
 	parts := flag.Args()
 	if len(parts) == 0 {
-		parts = []string{"tokenizer", "templates", "speed"}
+		parts = []string{"tokenizer", "templates", "stream", "speed"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := c.run(ctx, os.Stdout, parts)
@@ -52,11 +54,11 @@ func main() {
 // run prints the table of each part. A difference in any of them is an error.
 func (c *comparison) run(ctx context.Context, out io.Writer, parts []string) error {
 	known := map[string]func(context.Context) (table string, differs bool, err error){
-		"tokenizer": c.tokenizers, "templates": c.templates, "speed": c.speed,
+		"tokenizer": c.tokenizers, "templates": c.templates, "stream": c.streams, "speed": c.speed,
 	}
 	for _, part := range parts {
 		if known[part] == nil {
-			return fmt.Errorf("%q is none of tokenizer, templates and speed", part)
+			return fmt.Errorf("%q is none of tokenizer, templates, stream and speed", part)
 		}
 	}
 	differs := false
@@ -102,6 +104,14 @@ func (c *comparison) templates(ctx context.Context) (string, bool, error) {
 		rows = append(rows, row)
 	}
 	return templateTable(rows), differences(rows) != "", nil
+}
+
+func (c *comparison) streams(ctx context.Context) (string, bool, error) {
+	row, err := compareStreams(ctx, c.requests, c.seed)
+	if err != nil {
+		return "", false, err
+	}
+	return streamTable(row), len(row.first) > 0, nil
 }
 
 // timed are the families whose speed is measured: one of each kind of tokenizer.

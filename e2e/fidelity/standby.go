@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// compare asks a question in all three ways.
+func (b *bystander) compare(ctx context.Context, row *streamRow, q *question) error {
+	pieces, piecesUsage, err := b.hear(ctx, q, true)
+	if err != nil {
+		return err
+	}
+	whole, usage, err := b.hear(ctx, q, false)
+	if err != nil {
+		return err
+	}
+	used := [2]int{}
+	for i, got := range whole {
+		row.choices++
+		if !got.same(pieces[i]) {
+			row.pieces++
+			row.complain("choice %d of %+v\n in pieces %+v\n   at once %+v", i, q, pieces[i], got)
+		}
+		want, prompt, completion, err := b.engine(ctx, q, i)
+		if err != nil {
+			return err
+		}
+		if i%q.n == 0 {
+			used[0] += prompt
+		}
+		used[1] += completion
+		if len(q.stops) > 0 && want.finish == "stop" {
+			row.stopped++
+		}
+		if !got.same(want) {
+			row.engine++
+			row.complain("choice %d of %+v\n got %+v\nwant %+v", i, q, got, want)
+		}
+	}
+	// How many tokens the engine was ahead of a stop string is chance, but for its text.
+	if usage[0] != used[0] || usage != piecesUsage && len(q.stops) == 0 || usage[1] != used[1] && len(q.stops) == 0 {
+		row.usage++
+		row.complain("usage of %+v: %v, in pieces %v, by the engine %v", q, usage, piecesUsage, used)
+	}
+	return nil
+}
+
+func (h heard) same(o heard) bool {
+	return h.text == o.text && h.finish == o.finish && slices.Equal(h.likely, o.likely)
+}
+
+// engine is what a choice must be, by the engine's own tokens, decoded at once.
+func (b *bystander) engine(ctx context.Context, q *question, choice int) (want heard, prompt, completion int, err error) {
+	text := q.prompts[choice/q.n]
+	req := &workerv1.TokenRequest{Prompt: b.tok.Encode(text, true), Sampling: proto.CloneOf(q.sampling)}
+	if q.chat {
+		req.Prompt = b.tok.Encode("<|im_start|>user\n"+text+"<|im_end|>\n<|im_start|>assistant\n", false)
+	}
+	*req.Sampling.Seed += uint64(choice % q.n)
+	var ids []uint32
+	var likely []float32
+	for out, err := range b.loop.Generate(ctx, req) {
+		if err != nil {
+			return want, 0, 0, err
+		}
+		ids, likely = append(ids, out.GetTokens().GetIds()...), append(likely, out.GetTokens().GetLogprobs()...)
+		if end := out.GetEnd(); end != nil {
+			want.finish = map[streamv1.Finish]string{streamv1.Finish_FINISH_STOP: "stop", streamv1.Finish_FINISH_LENGTH: "length"}[end.GetFinish()]
+			completion = int(end.GetUsage().GetCompletionTokens())
+		}
+	}
+	want.text, want.likely = b.tok.Decode(ids, !q.special), likely
+	if end := q.cut(want.text); end >= 0 {
+		want.text, want.finish = want.text[:end], "stop"
+		want.likely = likely[:b.within(ids, likely, end, q.special)]
+	}
+	return want, len(req.GetPrompt()), completion, nil
+}
+
+// cut returns where the answer ends: at the stop string that ends first, the longest of those that end there; -1 if there is none.
+func (q *question) cut(text string) int {
+	for end := range len(text) + 1 {
+		longest := ""
+		for _, stop := range q.stops {
+			if strings.HasSuffix(text[:end], stop) && len(stop) > len(longest) {
+				longest = stop
+			}
+		}
+		switch {
+		case longest == "":
+		case q.include:
+			return end
+		default:
+			return end - len(longest)
+		}
+	}
+	return -1
+}
+
+// within returns how many tokens belong to the first bytes of their text: those whose text begins in it. The text of the first
+// tokens is that of all of them, up to a character that is cut; so a token begins where the text of those before it ends.
+func (b *bystander) within(ids []uint32, likely []float32, size int, special bool) (n int) {
+	if len(likely) == 0 || size == 0 {
+		return 0
+	}
+	d := b.tok.NewDecoder(!special)
+	text, last := 0, 0
+	for i, id := range ids {
+		if text >= size {
+			break
+		}
+		text += len(d.Next(id))
+		if text > 0 {
+			last = i + 1
+		}
+	}
+	return last
+}
