@@ -56,6 +56,12 @@ type Call interface {
 	Stop() (confirmed bool)
 }
 
+// A Teller is a Call that knows more of its tokens than their ids.
+type Teller interface {
+	// Tell completes an item with the ids that Next returned last.
+	Tell(tokens *workerv1.Tokens)
+}
+
 // An Engine lets a server generate. Generate works while Watch finds the server well.
 type Engine struct {
 	opts     Options
@@ -201,7 +207,11 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 		if n := len(ids); n > 0 {
 			given += n
 			r.record.In(n)
-			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: ids}}}) {
+			tokens := &workerv1.Tokens{Ids: ids}
+			if t, ok := r.call.(Teller); ok {
+				t.Tell(tokens)
+			}
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: tokens}}) {
 				return nil
 			}
 		}

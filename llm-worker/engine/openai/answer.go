@@ -7,6 +7,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
@@ -18,6 +19,7 @@ type answer struct {
 	form    workerv1.Form      // of what comes; FORM_UNSPECIFIED until something has
 	speller *tokenizer.Speller // of text
 	chars   characters         // of text
+	likely  *likely.Queue      // nil if nobody asks for logprobs
 
 	finish streamv1.Finish
 	usage  *usage // nil until the server has said it
@@ -28,7 +30,7 @@ func newAnswer(m *Model, req *workerv1.TokenRequest) (*answer, error) {
 	if err != nil {
 		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
 	}
-	return &answer{ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller}, nil
+	return &answer{ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
 }
 
 // next returns what one event says; [DONE] to a finished answer has the ending.
@@ -71,7 +73,12 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 			return nil, err
 		}
 	}
-	if a.form == workerv1.Form_FORM_TEXT {
+	switch {
+	case a.likely != nil && (a.form == workerv1.Form_FORM_TEXT || len(choice.TokenIDs) > 0):
+		if err := a.likely.Add(choice.Logprobs, choice.TokenIDs); err != nil || a.form == workerv1.Form_FORM_TEXT {
+			return nil, beside.Fail(streamerr.EngineFailed, err, "the server that generates does not say how likely its tokens were")
+		}
+	case a.form == workerv1.Form_FORM_TEXT:
 		return a.spell(a.chars.next(choice.Text))
 	}
 	return a.ids.Take(choice.TokenIDs)

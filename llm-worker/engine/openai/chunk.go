@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 )
 
 // A chunk is the data of one event of /v1/completions.
@@ -17,9 +18,10 @@ type chunk struct {
 }
 
 type choice struct {
-	Text     part     `json:"text"`
-	TokenIDs []uint32 `json:"token_ids"` // of vLLM and SGLang
-	Finish   *string  `json:"finish_reason"`
+	Text     part             `json:"text"`
+	TokenIDs []uint32         `json:"token_ids"` // of vLLM and SGLang
+	Logprobs *likely.Logprobs `json:"logprobs"`
+	Finish   *string          `json:"finish_reason"`
 }
 
 type usage struct {

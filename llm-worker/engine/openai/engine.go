@@ -99,6 +99,9 @@ func (c *call) Next() ([]uint32, *streamv1.End, error) {
 	return c.answer.next(data)
 }
 
+// Tell implements beside.Teller.
+func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.likely.Complete(tokens) }
+
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
 	c.stream.HangUp()

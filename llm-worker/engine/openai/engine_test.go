@@ -326,3 +326,37 @@ func BenchmarkTokens(b *testing.B) {
 		})
 	}
 }
+
+func TestServersThatSayHowLikelyTokensWereAreBelieved(t *testing.T) {
+	chunk := func(id int, finish string) string {
+		return fmt.Sprintf(`{"choices":[{"index":0,"text":"x","token_ids":[%d],"logprobs":{"tokens":["token_id:%d"],"token_logprobs":[-%d],"top_logprobs":[{"token_id:%d":-%d,"token_id:5":-0.5}]},"finish_reason":%s}]}`, id, id, id, id, id, finish)
+	}
+	told := func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+		say(w, chunk(100, "null"), chunk(101, "null"), chunk(1535, `"stop"`), "[DONE]") // the last ends the answer
+	}
+	f := newFake(t, told)
+	req := request(3)
+	req.Sampling.Logprobs = new(uint32(1))
+	var ids, top []uint32
+	var likely []float32
+	for out, err := range engineOn(t, f.URL).Generate(t.Context(), req) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, likely, top = append(ids, out.GetTokens().GetIds()...), append(likely, out.GetTokens().GetLogprobs()...), append(top, out.GetTokens().GetTopIds()...)
+	}
+	if !slices.Equal(ids, []uint32{100, 101}) || !slices.Equal(likely, []float32{-100, -101}) || !slices.Equal(top, []uint32{5, 5}) {
+		t.Error(ids, likely, top)
+	}
+	if asked := *f.asked.Load(); asked["logprobs"] != 1.0 || asked["return_tokens_as_token_ids"] != true {
+		t.Error(asked)
+	}
+	silent := newFake(t, counting)
+	if r := read(t.Context(), engineOn(t, silent.URL), req, nil); r.err == nil || streamerr.As(r.err).Reason != streamerr.EngineFailed {
+		t.Errorf("a server that says nothing of it: %v", r.err)
+	}
+	other := newFake(t, told, func(f *fake) { f.owner = "sglang" })
+	if r := read(t.Context(), engineOn(t, other.URL), req, nil); r.err == nil || streamerr.As(r.err).Param != "sampling.logprobs" {
+		t.Errorf("a server whose logprobs have no ids: %v", r.err)
+	}
+}

@@ -28,6 +28,8 @@ type completion struct {
 	MinTokens        uint32             `json:"min_tokens,omitempty"`
 	IgnoreEOS        bool               `json:"ignore_eos,omitempty"`
 	StopTokenIDs     []uint32           `json:"stop_token_ids,omitempty"`
+	Logprobs         *uint32            `json:"logprobs,omitempty"`
+	TokensAsIDs      bool               `json:"return_tokens_as_token_ids,omitempty"` // in logprobs
 
 	RepetitionPenalty *float32 `json:"repetition_penalty,omitempty"`
 	RepeatPenalty     *float32 `json:"repeat_penalty,omitempty"` // llama.cpp's name for it
@@ -77,6 +79,7 @@ func (c *completion) sample(k *kind, s *streamv1.Sampling) {
 	if k.has("min_p") {
 		c.MinP = s.MinP
 	}
+	c.Logprobs, c.TokensAsIDs = s.Logprobs, s.Logprobs != nil
 	switch {
 	case k == llamacpp:
 		c.RepeatPenalty = s.RepetitionPenalty

@@ -37,14 +37,14 @@ func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
 		kind    string
 		refuses []string // fields
 	}{
-		"vLLM":      {func(*fake) {}, openai.PromptAuto, asIDs, asIDs, "vllm", []string{"logprobs"}},
+		"vLLM":      {func(*fake) {}, openai.PromptAuto, asIDs, asIDs, "vllm", nil},
 		"SGLang":    {func(f *fake) { f.owner = "sglang" }, openai.PromptAuto, asIDs, asIDs, "sglang", []string{"logprobs"}},
 		"llama.cpp": {func(f *fake) { f.owner, f.texts = "llamacpp", true }, openai.PromptAuto, asIDs, inText, "llama.cpp", []string{"min_tokens", "stop_token_ids", "logprobs"}},
 		"Ollama": {func(f *fake) { f.owner, f.texts, f.plain = "library", true, true }, openai.PromptAuto, inText, inText, "ollama",
 			[]string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs"}},
 		"somebody": {func(f *fake) { f.owner = "acme" }, openai.PromptAuto, asIDs, asIDs, "unknown",
 			[]string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs"}},
-		"vLLM, in text": {func(*fake) {}, openai.PromptText, inText, asIDs, "vllm", []string{"logprobs"}},
+		"vLLM, in text": {func(*fake) {}, openai.PromptText, inText, asIDs, "vllm", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, counting, test.change)
