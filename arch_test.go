@@ -140,7 +140,8 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"api-service/sglang",                                              // whose own API has some of the names
 		"llm-worker/engine/openai",                                        // asks servers that speak it
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // whose own API has some of its words
-		"e2e/fidelity", // chat templates read messages under these names
+		"e2e/fidelity",         // chat templates read messages under these names
+		"e2e/fidelity/streams", // a client
 	}
 	for _, p := range packages(t) {
 		name := local(p.ImportPath)

@@ -71,31 +71,34 @@ func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
 		"seeded":    {Seed: new(uint64(3)), TopP: new(float32(0.95))},
 		"penalised": {Seed: new(uint64(3)), RepetitionPenalty: new(float32(1.2)), FrequencyPenalty: new(float32(0.6)), PresencePenalty: new(float32(0.2))},
 	} {
-		sampling.MaxTokens, sampling.IgnoreEos = new(uint32(tokens)), true
-		read := func(at int) (ids []uint32, end *streamv1.End) {
+		sampling.MaxTokens, sampling.IgnoreEos, sampling.Logprobs = new(uint32(tokens)), true, new(uint32(1))
+		read := func(at int) (ids []uint32, likely []float32, end *streamv1.End) {
 			loss.after.Store(int64(at))
 			for out, err := range pool.Generate(t.Context(), &workerv1.TokenRequest{Model: whencetiny.Name, Prompt: prompt, Sampling: sampling}) {
 				if err != nil {
 					t.Fatalf("%s, cut after %d tokens: %v", name, at, err)
 				}
 				ids = append(ids, out.GetTokens().GetIds()...)
+				likely = append(append(likely, out.GetTokens().GetLogprobs()...), out.GetTokens().GetTopLogprobs()...)
 				end = out.GetEnd()
 			}
-			return ids, end
+			slices.Sort(likely) // however items were cut
+			return ids, likely, end
 		}
-		want, _ := read(tokens + 1)
-		if len(want) != tokens {
-			t.Fatalf("%s: %d tokens", name, len(want))
+		want, wantLikely, _ := read(tokens + 1)
+		if len(want) != tokens || len(wantLikely) != 2*tokens {
+			t.Fatalf("%s: %d tokens, %d numbers", name, len(want), len(wantLikely))
 		}
 		for at := range tokens + 1 {
 			var ids []uint32
+			var likely []float32
 			var end *streamv1.End
 			before := loss.count.Load()
 			eventually(t, "the first worker is chosen, as it is once it has answered a probe", func() bool {
-				ids, end = read(at)
+				ids, likely, end = read(at)
 				return loss.count.Load() > before
 			})
-			if !slices.Equal(ids, want) || end.GetUsage().GetPromptTokens() != uint32(len(prompt)) || end.GetUsage().GetCompletionTokens() != tokens {
+			if !slices.Equal(ids, want) || !slices.Equal(likely, wantLikely) || end.GetUsage().GetPromptTokens() != uint32(len(prompt)) || end.GetUsage().GetCompletionTokens() != tokens {
 				t.Errorf("%s, cut after %d tokens: %v, %v; want %v", name, at, ids, end, want)
 			}
 		}
@@ -119,7 +122,8 @@ func (l *loss) of(next worker.Engine) worker.Engine {
 				if lost := len(keep) < len(ids) || out.GetEnd() != nil && left == 0; lost {
 					l.count.Add(1)
 					if len(keep) > 0 {
-						out.GetTokens().Ids = keep
+						m, each := out.GetTokens(), len(out.GetTokens().GetTopIds())/len(ids)
+						m.Ids, m.Logprobs, m.TopIds, m.TopLogprobs = keep, m.Logprobs[:len(keep)], m.TopIds[:each*len(keep)], m.TopLogprobs[:each*len(keep)]
 						if !yield(out, nil) {
 							return
 						}

@@ -6,7 +6,20 @@ import (
 	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+// MaxPrompts is how many prompts a body may have: what the chat-service takes, so that more are refused before they cost
+// anything.
+const MaxPrompts = 64
+
+// CheckPrompts refuses too many.
+func CheckPrompts(param string, n int) error {
+	if n > MaxPrompts {
+		return streamerr.InvalidParam(param, "%s has %d prompts; at most %d are allowed", param, n, MaxPrompts)
+	}
+	return nil
+}
 
 // A Call is a request for a stream.
 type Call struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -75,16 +76,23 @@ func setPrompt(c *Chat, param string, raw json.RawMessage) error {
 		c.Request.Prompts = []*chatv1.Prompt{textPrompt(s)}
 		return err
 	}
-	items, err := array(param, raw)
-	if err != nil {
+	if raw[0] != '[' {
 		return mismatch(param, "a string, an array of strings, an array of token ids, or an array of such arrays", raw)
 	}
-	if len(items) == 0 {
+	switch first := bytes.TrimLeft(raw[1:], " \t\r\n")[0]; first {
+	case ']':
 		return nil // it is missing
-	}
-	if first := items[0][0]; first != '"' && first != '[' {
+	case '"', '[':
+	default:
 		p, err := idsPrompt(param, raw)
 		c.Request.Prompts = []*chatv1.Prompt{p}
+		return err
+	}
+	items, err := array(param, raw)
+	if err == nil {
+		err = call.CheckPrompts(param, len(items))
+	}
+	if err != nil {
 		return err
 	}
 	for i, item := range items {

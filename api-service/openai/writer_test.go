@@ -162,7 +162,10 @@ func TestPromptsInAllForms(t *testing.T) {
 }
 
 func TestBadCompletionsAreRefusedByName(t *testing.T) {
+	many := strings.Repeat(`"",`, 64) + `""`
 	for more, want := range map[string]struct{ param, message string }{
+		`,"prompt":[` + many + `]`:                {"prompt", "has 65 prompts; at most 64"},
+		`,"prompt": [ 1 , true ]`:                 {"prompt[1]", "must be an integer"},
 		``:                                        {"prompt", "missing"},
 		`,"prompt":[]`:                            {"prompt", "missing or empty"},
 		`,"prompt":5`:                             {"prompt", "array of token ids"},

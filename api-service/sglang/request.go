@@ -5,6 +5,7 @@
 package sglang
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -132,21 +133,33 @@ func (g *generate) checkRIDs() error {
 
 func setText(g *generate, param string, raw json.RawMessage) error {
 	texts, err := strict.Strings(param, raw)
+	if err == nil {
+		err = call.CheckPrompts(param, len(texts))
+	}
+	if err != nil {
+		return err
+	}
 	for _, text := range texts {
 		g.request.Prompts = append(g.request.Prompts, &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: text}})
 	}
-	return g.prompts(param, raw[0] == '[', err)
+	return g.prompts(param, raw[0] == '[')
 }
 
 // setIDs reads an array of token ids, or an array of such.
 func setIDs(g *generate, param string, raw json.RawMessage) error {
-	items, err := strict.Array(param, raw)
-	if err != nil {
-		return err
+	if raw[0] != '[' {
+		return strict.Mismatch(param, "an array of token ids, or an array of such", raw)
 	}
-	several := len(items) > 0 && items[0][0] == '['
-	if !several {
-		items = []json.RawMessage{raw}
+	items := []json.RawMessage{raw}
+	several := bytes.TrimLeft(raw[1:], " \t\r\n")[0] == '['
+	if several {
+		var err error
+		if items, err = strict.Array(param, raw); err == nil {
+			err = call.CheckPrompts(param, len(items))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	for i, item := range items {
 		at := param
@@ -159,16 +172,16 @@ func setIDs(g *generate, param string, raw json.RawMessage) error {
 		}
 		g.request.Prompts = append(g.request.Prompts, &chatv1.Prompt{Content: &chatv1.Prompt_Ids{Ids: &chatv1.TokenIDs{Ids: ids}}})
 	}
-	return g.prompts(param, several, nil)
+	return g.prompts(param, several)
 }
 
 // prompts notes where the prompts came from.
-func (g *generate) prompts(param string, batch bool, err error) error {
-	if err == nil && g.promptName != "" {
+func (g *generate) prompts(param string, batch bool) error {
+	if g.promptName != "" {
 		return streamerr.InvalidParam(param, "there are both %s and %s; one of them must be left out", g.promptName, param)
 	}
 	g.promptName, g.batch = param, batch
-	return err
+	return nil
 }
 
 func setRID(g *generate, param string, raw json.RawMessage) (err error) {

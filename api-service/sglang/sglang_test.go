@@ -63,6 +63,7 @@ func TestPromptsInAllForms(t *testing.T) {
 
 func TestBadBodiesAreRefusedByName(t *testing.T) {
 	for body, param := range map[string]string{
+		`{"text":[` + strings.Repeat(`"",`, 64) + `""]}`: "text", `{"input_ids":[` + strings.Repeat(`[],`, 64) + `[]]}`: "input_ids", `{"input_ids":5}`: "input_ids",
 		`{}`: "text", `{"text":[]}`: "text", `{"text":5}`: "text", `{"text":["a",5]}`: "text[1]", `{"input_ids":["a"]}`: "input_ids[0]", `{"input_ids":[[1],[-1]]}`: "input_ids[1][0]",
 		`{"text":"a","input_ids":[1]}`: "text", `{"text":"a","rid":"with space"}`: "rid", `{"text":"a","rid":"a\nb"}`: "rid", `{"text":"a","rid":""}`: "rid",
 		`{"text":["a","b"],"rid":["x"]}`: "rid", `{"text":["a","b"],"rid":["x","x"]}`: "rid[1]", `{"text":["a","b"],"rid":["x",5]}`: "rid[1]",

@@ -88,14 +88,3 @@ func TestUnknownPartIsRefused(t *testing.T) {
 		t.Errorf("got %v, and printed %q", err, &out)
 	}
 }
-
-func TestStreamsAreTheAnswerAtOnceAndTheEnginesOwn(t *testing.T) {
-	row, err := compareStreams(t.Context(), 100, shortSeed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	report(t, row)
-	if row.choices < 200 || row.stopped < 40 {
-		t.Errorf("%d choices, of which %d were stopped: too few to tell", row.choices, row.stopped)
-	}
-}

@@ -17,6 +17,8 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+
+	"github.com/whence-dev/whence/e2e/fidelity/streams"
 )
 
 // A comparison is what is asked for on the command line.
@@ -107,11 +109,11 @@ func (c *comparison) templates(ctx context.Context) (string, bool, error) {
 }
 
 func (c *comparison) streams(ctx context.Context) (string, bool, error) {
-	row, err := compareStreams(ctx, c.requests, c.seed)
+	row, err := streams.Compare(ctx, c.requests, c.seed)
 	if err != nil {
 		return "", false, err
 	}
-	return streamTable(row), len(row.first) > 0, nil
+	return row.Table(), len(row.Differences()) > 0, nil
 }
 
 // timed are the families whose speed is measured: one of each kind of tokenizer.

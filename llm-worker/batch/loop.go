@@ -197,8 +197,9 @@ func (l *Loop) drop(s *sequence) {
 	}
 	delete(l.batch, s.id)
 	l.model.Leave(s.id)
+	used, _ := l.model.KV()
 	l.mu.Lock()
-	l.running = len(l.batch) // before anybody can know that the place is free
+	l.running, l.kvUsed = len(l.batch), used // together, and before anybody can know that the place is free
 	l.mu.Unlock()
 	l.turnover.Freed()
 	close(s.released)

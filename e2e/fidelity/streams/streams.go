@@ -1,4 +1,6 @@
-package main
+// Package streams compares what Whence says in three ways: an answer in pieces, the same one at once, and the engine's own tokens,
+// decoded at once.
+package streams
 
 import (
 	"bytes"
@@ -19,30 +21,35 @@ import (
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
-// A streamRow is what came of random requests, each of which was answered in three ways: in pieces, at once, and by the
-// engine itself, whose tokens were decoded at once.
-type streamRow struct {
-	requests, choices, stopped int
+// A Row is what came of random requests.
+type Row struct {
+	Requests, Choices, Stopped int
 	pieces                     int // choices that were another text, end or tokens in pieces than at once
 	engine                     int // choices that were another text, end or tokens than the engine's
 	usage                      int // requests whose usage differed
 	first                      []string
 }
 
-func (r *streamRow) differences() []string { return r.first }
+// Differences are the first of them.
+func (r *Row) Differences() []string { return r.first }
 
 // maxComplaints bounds what is printed of differences.
 const maxComplaints = 5
 
-func (r *streamRow) complain(format string, args ...any) {
+func (r *Row) complain(format string, args ...any) {
 	if len(r.first) < maxComplaints {
 		r.first = append(r.first, fmt.Sprintf(format, args...))
 	}
 }
 
-func streamTable(r *streamRow) string {
-	return fmt.Sprintf("| requests | choices | stopped by a string | in pieces not as at once | not the engine's | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n",
-		r.requests, r.choices, r.stopped, r.pieces, r.engine, r.usage) + differences([]*streamRow{r})
+// Table is the row, below its heads.
+func (r *Row) Table() string {
+	table := fmt.Sprintf("| requests | choices | stopped by a string | in pieces not as at once | not the engine's | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n",
+		r.Requests, r.Choices, r.Stopped, r.pieces, r.engine, r.usage)
+	for _, difference := range r.first {
+		table += "\n" + difference + "\n"
+	}
+	return table
 }
 
 // A bystander has the path's engine and tokenizer in hand.
@@ -53,8 +60,8 @@ type bystander struct {
 	http *http.Client
 }
 
-// compareStreams asks random requests on the whole path, with the embedded model.
-func compareStreams(ctx context.Context, requests int, seed uint64) (*streamRow, error) {
+// Compare asks random requests on the whole path, with the embedded model.
+func Compare(ctx context.Context, requests int, seed uint64) (*Row, error) {
 	data, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
 	if err != nil {
 		return nil, err
@@ -83,7 +90,7 @@ func compareStreams(ctx context.Context, requests int, seed uint64) (*streamRow,
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	b := &bystander{path, loop, tok, &http.Client{Transport: transport}}
-	row, r := &streamRow{requests: requests}, rand.New(rand.NewPCG(seed, 17))
+	row, r := &Row{Requests: requests}, rand.New(rand.NewPCG(seed, 17))
 	for range requests {
 		if err := b.compare(ctx, row, newQuestion(r)); err != nil {
 			return nil, err

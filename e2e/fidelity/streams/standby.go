@@ -1,4 +1,4 @@
-package main
+package streams
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 )
 
 // compare asks a question in all three ways.
-func (b *bystander) compare(ctx context.Context, row *streamRow, q *question) error {
+func (b *bystander) compare(ctx context.Context, row *Row, q *question) error {
 	pieces, piecesUsage, err := b.hear(ctx, q, true)
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (b *bystander) compare(ctx context.Context, row *streamRow, q *question) er
 	}
 	used := [2]int{}
 	for i, got := range whole {
-		row.choices++
+		row.Choices++
 		if !got.same(pieces[i]) {
 			row.pieces++
 			row.complain("choice %d of %+v\n in pieces %+v\n   at once %+v", i, q, pieces[i], got)
@@ -37,7 +37,7 @@ func (b *bystander) compare(ctx context.Context, row *streamRow, q *question) er
 		}
 		used[1] += completion
 		if len(q.stops) > 0 && want.finish == "stop" {
-			row.stopped++
+			row.Stopped++
 		}
 		if !got.same(want) {
 			row.engine++
