@@ -44,12 +44,8 @@ func (r *Row) complain(format string, args ...any) {
 
 // Table is the row, below its heads.
 func (r *Row) Table() string {
-	table := fmt.Sprintf("| requests | choices | stopped by a string | in pieces not as at once | not the engine's | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n",
-		r.Requests, r.Choices, r.Stopped, r.pieces, r.engine, r.usage)
-	for _, difference := range r.first {
-		table += "\n" + difference + "\n"
-	}
-	return table
+	return fmt.Sprintf("| requests | choices | stopped by a string | in pieces not as at once | not the engine's | usage differs |\n|--:|--:|--:|--:|--:|--:|\n| %d | %d | %d | %d | %d | %d |\n%s",
+		r.Requests, r.Choices, r.Stopped, r.pieces, r.engine, r.usage, strings.Join(r.first, "\n\n"))
 }
 
 // A bystander has the path's engine and tokenizer in hand.
