@@ -33,11 +33,44 @@ func check(messages []*chatv1.Message, limit int) error {
 		if err := checkText(at+".name", m.GetName()); err != nil {
 			return err
 		}
-		if size += len(m.GetContent()) + len(m.GetName()); size > limit {
+		if err := checkText(at+".reasoning", m.GetReasoning()); err != nil {
+			return err
+		}
+		called, err := checkCalls(at, m)
+		if err != nil {
+			return err
+		}
+		if size += len(m.GetContent()) + len(m.GetName()) + len(m.GetReasoning()) + called; size > limit {
 			return streamerr.InvalidParam("messages", "messages must not be longer than %d bytes together", limit)
 		}
 	}
 	return nil
+}
+
+// checkCalls refuses calls that no template can show, and returns how long they are.
+func checkCalls(at string, m *chatv1.Message) (size int, err error) {
+	if err := checkText(at+".tool_call_id", m.GetToolCallId()); err != nil {
+		return 0, err
+	}
+	if len(m.GetToolCalls()) > 0 && m.GetRole() != "assistant" {
+		return 0, streamerr.InvalidParam(at+".tool_calls", "%s.tool_calls is only for the role assistant", at)
+	}
+	for i, call := range m.GetToolCalls() {
+		at := fmt.Sprintf("%s.tool_calls[%d]", at, i)
+		if call.GetName() == "" {
+			return 0, streamerr.InvalidParam(at+".name", "%s.name is missing", at)
+		}
+		for name, text := range map[string]string{".id": call.GetId(), ".name": call.GetName(), ".arguments": call.GetArguments()} {
+			if err := checkText(at+name, text); err != nil {
+				return 0, err
+			}
+			size += len(text)
+		}
+		if _, err := readObject(call.GetArguments()); err != nil {
+			return 0, streamerr.InvalidParam(at+".arguments", "%s.arguments must be a JSON object: %v", at, err)
+		}
+	}
+	return size, nil
 }
 
 // checkText refuses what tokenizers disagree about.

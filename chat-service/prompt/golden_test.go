@@ -47,7 +47,7 @@ func goldens(t testing.TB) []golden {
 	readJSON(t, "testdata/conversations.json", &conversations)
 	inputs := map[string]Input{}
 	for _, c := range conversations {
-		inputs[c.Name] = Input{c.Messages, c.AddGenerationPrompt}
+		inputs[c.Name] = Input{Messages: c.Messages, AddGenerationPrompt: c.AddGenerationPrompt}
 	}
 	var all []golden
 	readJSON(t, "testdata/goldens.json", &all)
@@ -129,7 +129,7 @@ func FuzzContentsAreVerbatim(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, system, user string) {
-		got, err := template.Render(Input{[]*chatv1.Message{{Role: "system", Content: system}, {Role: "user", Content: user}}, true})
+		got, err := template.Render(Input{Messages: []*chatv1.Message{{Role: "system", Content: system}, {Role: "user", Content: user}}, AddGenerationPrompt: true})
 		if both := system + user; !utf8.ValidString(system) || !utf8.ValidString(user) || strings.Contains(both, "\x00") {
 			if !errors.Is(err, streamerr.Invalid) {
 				t.Errorf("got %q, %v, want it refused", got, err)

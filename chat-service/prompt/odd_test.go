@@ -52,7 +52,7 @@ func FuzzOddConversations(f *testing.F) {
 			messages = append(messages, &chatv1.Message{Role: role, Content: content, Name: name})
 		}
 		for name, template := range all {
-			got, err := template.Render(Input{messages, prompted})
+			got, err := template.Render(Input{Messages: messages, AddGenerationPrompt: prompted})
 			switch {
 			case err == nil && !utf8.ValidString(got):
 				t.Errorf("%s made %q of %q", name, got, text)

@@ -20,6 +20,10 @@ type Input struct {
 	Messages []*chatv1.Message
 	// AddGenerationPrompt opens the assistant's turn at the end, so that the model answers rather than continues.
 	AddGenerationPrompt bool
+	// Tools are what the model may call; a template that knows no tools is shown them as hermes has them.
+	Tools []*chatv1.Tool
+	// Variables is a JSON object of further variables; "" is none.
+	Variables string
 }
 
 // A Renderer turns a conversation into a prompt. It is safe for concurrent use; its errors are *streamerr.Error.

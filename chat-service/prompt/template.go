@@ -3,6 +3,7 @@ package prompt
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,10 +17,12 @@ import (
 // Template is a chat template, compiled once. It is safe for concurrent use.
 type Template struct {
 	compiled *hfjinja.Template
-	globals  map[string]jinja.Value // special tokens by name, and tools
+	globals  map[string]jinja.Value // special tokens by name, and what transformers always sets
 	// knowsDeveloper says that the source names the role "developer". Such a template gets the role as it is; any other
 	// would write a header that its model has never seen, so it gets "system", which developer messages stand in for.
 	knowsDeveloper bool
+	knowsTools     bool // likewise
+	source         string
 }
 
 // New compiles the source of a chat template. tokens are the model's special tokens by their names in templates, such as
@@ -31,7 +34,9 @@ func New(source string, tokens map[string]string) (*Template, error) {
 	}
 	t := &Template{
 		compiled:       compiled,
-		globals:        map[string]jinja.Value{"tools": jinja.None(), "documents": jinja.None()},
+		globals:        map[string]jinja.Value{"documents": jinja.None()},
+		source:         source,
+		knowsTools:     strings.Contains(source, "tools"),
 		knowsDeveloper: strings.Contains(source, "'developer'") || strings.Contains(source, `"developer"`),
 	}
 	for name, token := range tokens {
@@ -40,37 +45,76 @@ func New(source string, tokens map[string]string) (*Template, error) {
 	return t, nil
 }
 
+// Source returns what the template was compiled from.
+func (t *Template) Source() string { return t.source }
+
+// ShowsTools reports whether tools reach the model: by the template, or as hermes has them.
+func (t *Template) ShowsTools() bool { return t.knowsTools || t.chatML() }
+
 // Render checks the conversation and returns the prompt. Its errors are *streamerr.Error.
 func (t *Template) Render(in Input) (string, error) {
 	if err := check(in.Messages, hfjinja.MaxOutput); err != nil {
 		return "", err
 	}
-	vars := make(map[string]jinja.Value, len(t.globals)+2)
-	maps.Copy(vars, t.globals)
-	vars["messages"] = t.messages(in.Messages)
-	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
-	text, err := t.compiled.Render(vars)
-	if err == nil {
-		return text, nil
+	tools, err := readTools(in.Tools, hfjinja.MaxOutput)
+	if err != nil {
+		return "", err
 	}
+	if len(in.Tools) == 0 {
+		tools = jinja.None()
+	}
+	if !t.knowsTools && t.chatML() && (len(in.Tools) > 0 || called(in.Messages)) {
+		in, tools = hermes(in), jinja.None()
+	}
+	vars := make(map[string]jinja.Value, len(t.globals)+3)
+	maps.Copy(vars, t.globals)
+	if err := setVariables(vars, in.Variables); err != nil {
+		return "", err
+	}
+	vars["tools"] = tools
+	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
+	vars["messages"] = t.messages(in.Messages, false)
+	text, err := t.compiled.Render(vars)
+	if _, unusable := errors.AsType[*hfjinja.ValueError](err); unusable && called(in.Messages) {
+		vars["messages"] = t.messages(in.Messages, true) // such as DeepSeek's, which joins arguments to its text
+		text, err = t.compiled.Render(vars)
+	}
+	if err != nil {
+		return "", refusal(err)
+	}
+	return text, nil
+}
+
+// chatML reports whether turns are ChatML's, in which models were trained to call tools as Hermes does.
+func (t *Template) chatML() bool { return strings.Contains(t.source, "<|im_start|>") }
+
+// called reports whether a turn has calls.
+func called(messages []*chatv1.Message) bool {
+	return slices.ContainsFunc(messages, func(m *chatv1.Message) bool { return len(m.GetToolCalls()) > 0 })
+}
+
+// refusal says what a failure of the template means.
+func refusal(err error) *streamerr.Error {
 	if raised, ok := errors.AsType[*hfjinja.RaisedError](err); ok {
-		return "", &streamerr.Error{
+		return &streamerr.Error{
 			Reason: streamerr.Invalid, Param: "messages", Message: raised.Message, Cause: err,
 		}
 	}
 	if unusable, ok := errors.AsType[*hfjinja.ValueError](err); ok {
-		return "", &streamerr.Error{
+		return &streamerr.Error{
 			Reason: streamerr.Invalid, Param: "messages", Cause: err,
 			Message: "the model's chat template cannot write these messages: " + unusable.Message,
 		}
 	}
 	// The library quotes values in some errors, and values are prompts: keep what comes before them.
 	detail, _, _ := strings.Cut(err.Error(), " is not callable: ")
-	return "", &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}
+	return &streamerr.Error{Reason: streamerr.Internal, Message: "chat template: " + detail, Cause: err}
 }
 
-// messages returns the conversation as the template sees it: mappings with role, content, and name where there is one.
-func (t *Template) messages(messages []*chatv1.Message) jinja.Value {
+// messages returns the conversation as the template sees it: mappings with role, content, and whatever else there is. The
+// content of a turn that has calls and no text is none, as in what clients send back. With asText arguments of calls are
+// strings.
+func (t *Template) messages(messages []*chatv1.Message, asText bool) jinja.Value {
 	items := make([]jinja.Value, len(messages))
 	for i, m := range messages {
 		role := m.GetRole()
@@ -78,10 +122,24 @@ func (t *Template) messages(messages []*chatv1.Message) jinja.Value {
 			role = "system"
 		}
 		items[i] = jinja.NewDict()
-		items[i].AsDict().Set("role", jinja.NewString(role))
-		items[i].AsDict().Set("content", jinja.NewString(m.GetContent()))
-		if name := m.GetName(); name != "" {
-			items[i].AsDict().Set("name", jinja.NewString(name))
+		set := items[i].AsDict().Set
+		set("role", jinja.NewString(role))
+		if m.GetContent() == "" && len(m.GetToolCalls()) > 0 {
+			set("content", jinja.None())
+		} else {
+			set("content", jinja.NewString(m.GetContent()))
+		}
+		if m.GetName() != "" {
+			set("name", jinja.NewString(m.GetName()))
+		}
+		if m.GetReasoning() != "" {
+			set("reasoning_content", jinja.NewString(m.GetReasoning()))
+		}
+		if m.GetToolCallId() != "" {
+			set("tool_call_id", jinja.NewString(m.GetToolCallId()))
+		}
+		if len(m.GetToolCalls()) > 0 {
+			set("tool_calls", calls(m.GetToolCalls(), asText))
 		}
 	}
 	return jinja.NewList(items)

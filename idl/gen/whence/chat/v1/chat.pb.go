@@ -26,6 +26,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ToolMode is whether tools are called.
+type ToolMode int32
+
+const (
+	// As TOOL_MODE_AUTO.
+	ToolMode_TOOL_MODE_UNSPECIFIED ToolMode = 0
+	// The model decides.
+	ToolMode_TOOL_MODE_AUTO ToolMode = 1
+	// The model does not hear of the tools.
+	ToolMode_TOOL_MODE_NONE ToolMode = 2
+	// The answer is a call, with arguments that are valid under the tool's schema.
+	ToolMode_TOOL_MODE_REQUIRED ToolMode = 3
+)
+
+// Enum value maps for ToolMode.
+var (
+	ToolMode_name = map[int32]string{
+		0: "TOOL_MODE_UNSPECIFIED",
+		1: "TOOL_MODE_AUTO",
+		2: "TOOL_MODE_NONE",
+		3: "TOOL_MODE_REQUIRED",
+	}
+	ToolMode_value = map[string]int32{
+		"TOOL_MODE_UNSPECIFIED": 0,
+		"TOOL_MODE_AUTO":        1,
+		"TOOL_MODE_NONE":        2,
+		"TOOL_MODE_REQUIRED":    3,
+	}
+)
+
+func (x ToolMode) Enum() *ToolMode {
+	p := new(ToolMode)
+	*p = x
+	return p
+}
+
+func (x ToolMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ToolMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_chat_v1_chat_proto_enumTypes[0].Descriptor()
+}
+
+func (ToolMode) Type() protoreflect.EnumType {
+	return &file_whence_chat_v1_chat_proto_enumTypes[0]
+}
+
+func (x ToolMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ToolMode.Descriptor instead.
+func (ToolMode) EnumDescriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{0}
+}
+
 // WorkerState is whether a worker gets streams.
 type WorkerState int32
 
@@ -67,11 +124,11 @@ func (x WorkerState) String() string {
 }
 
 func (WorkerState) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_chat_v1_chat_proto_enumTypes[0].Descriptor()
+	return file_whence_chat_v1_chat_proto_enumTypes[1].Descriptor()
 }
 
 func (WorkerState) Type() protoreflect.EnumType {
-	return &file_whence_chat_v1_chat_proto_enumTypes[0]
+	return &file_whence_chat_v1_chat_proto_enumTypes[1]
 }
 
 func (x WorkerState) Number() protoreflect.EnumNumber {
@@ -80,7 +137,7 @@ func (x WorkerState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkerState.Descriptor instead.
 func (WorkerState) EnumDescriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{0}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
 }
 
 // Message is one turn of a conversation.
@@ -91,7 +148,13 @@ type Message struct {
 	// The text; empty is allowed.
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	// Who speaks, where several share a role.
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// What an assistant's turn called.
+	ToolCalls []*ToolCall `protobuf:"bytes,4,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// Of a tool's turn: which call it answers.
+	ToolCallId string `protobuf:"bytes,5,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	// What an assistant's turn thought before its answer. Most templates show it in some turns only, or not at all.
+	Reasoning     string `protobuf:"bytes,6,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -147,6 +210,210 @@ func (x *Message) GetName() string {
 	return ""
 }
 
+func (x *Message) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *Message) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *Message) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+// ToolCall is a call that a model has made.
+type ToolCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the call within its conversation.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Which tool.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// A JSON object.
+	Arguments     string `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolCall) Reset() {
+	*x = ToolCall{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolCall) ProtoMessage() {}
+
+func (x *ToolCall) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
+func (*ToolCall) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ToolCall) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ToolCall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ToolCall) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
+// Tool is a function that the model may call; the caller runs it, and says what came of it in a turn of the role "tool".
+type Tool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 64 of A-Z a-z 0-9 _ -, and unique.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What it is good for; for the model.
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// The JSON Schema of the arguments, as JSON; empty for none.
+	Parameters    string `protobuf:"bytes,3,opt,name=parameters,proto3" json:"parameters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tool) Reset() {
+	*x = Tool{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tool) ProtoMessage() {}
+
+func (x *Tool) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tool.ProtoReflect.Descriptor instead.
+func (*Tool) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Tool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Tool) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Tool) GetParameters() string {
+	if x != nil {
+		return x.Parameters
+	}
+	return ""
+}
+
+// ToolChoice is which tools are called, and whether.
+type ToolChoice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether.
+	Mode ToolMode `protobuf:"varint,1,opt,name=mode,proto3,enum=whence.chat.v1.ToolMode" json:"mode,omitempty"`
+	// With TOOL_MODE_REQUIRED: the one to call; empty for any.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolChoice) Reset() {
+	*x = ToolChoice{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolChoice) ProtoMessage() {}
+
+func (x *ToolChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
+func (*ToolChoice) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ToolChoice) GetMode() ToolMode {
+	if x != nil {
+		return x.Mode
+	}
+	return ToolMode_TOOL_MODE_UNSPECIFIED
+}
+
+func (x *ToolChoice) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // Prompt is what a model is to continue, as it stands: no chat template is applied.
 type Prompt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -161,7 +428,7 @@ type Prompt struct {
 
 func (x *Prompt) Reset() {
 	*x = Prompt{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +440,7 @@ func (x *Prompt) String() string {
 func (*Prompt) ProtoMessage() {}
 
 func (x *Prompt) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[1]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +453,7 @@ func (x *Prompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prompt.ProtoReflect.Descriptor instead.
 func (*Prompt) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{1}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Prompt) GetContent() isPrompt_Content {
@@ -243,7 +510,7 @@ type TokenIDs struct {
 
 func (x *TokenIDs) Reset() {
 	*x = TokenIDs{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +522,7 @@ func (x *TokenIDs) String() string {
 func (*TokenIDs) ProtoMessage() {}
 
 func (x *TokenIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[2]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +535,7 @@ func (x *TokenIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIDs.ProtoReflect.Descriptor instead.
 func (*TokenIDs) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{2}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TokenIDs) GetIds() []uint32 {
@@ -291,8 +558,6 @@ type ChatRequest struct {
 	Sampling *v1.Sampling `protobuf:"bytes,4,opt,name=sampling,proto3" json:"sampling,omitempty"`
 	// Strings that end the answer; at most 16, none empty. They are not part of the answer, unless include_stop says so.
 	Stop []string `protobuf:"bytes,5,rep,name=stop,proto3" json:"stop,omitempty"`
-	// What the stream may ask for where there is not room for all.
-	Claim *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
 	// How many answers there are to be to the conversation, or to each prompt; 0 is 1, and 16 the most. With a seed the
 	// answers take it, the next one, and so on. Each answer is a choice: those to the first prompt come first, from 0 on.
 	N uint32 `protobuf:"varint,6,opt,name=n,proto3" json:"n,omitempty"`
@@ -303,14 +568,26 @@ type ChatRequest struct {
 	// Whether special tokens in the answer are part of its text.
 	KeepSpecial bool `protobuf:"varint,9,opt,name=keep_special,json=keepSpecial,proto3" json:"keep_special,omitempty"`
 	// Whether each answer begins with the text of its prompt. Not with sampling.logprobs.
-	Echo          bool `protobuf:"varint,10,opt,name=echo,proto3" json:"echo,omitempty"`
+	Echo bool `protobuf:"varint,10,opt,name=echo,proto3" json:"echo,omitempty"`
+	// What the model may call; at most 128.
+	Tools []*Tool `protobuf:"bytes,13,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Whether it does.
+	ToolChoice *ToolChoice `protobuf:"bytes,14,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
+	// False: the answer ends with its first call. [true]
+	ParallelToolCalls *bool `protobuf:"varint,15,opt,name=parallel_tool_calls,json=parallelToolCalls,proto3,oneof" json:"parallel_tool_calls,omitempty"`
+	// A JSON object of further variables for the chat template, such as enable_thinking; empty for none.
+	TemplateVariables string `protobuf:"bytes,17,opt,name=template_variables,json=templateVariables,proto3" json:"template_variables,omitempty"`
+	// False: reasoning stays in the text, as the model wrote it. [true]
+	SeparateReasoning *bool `protobuf:"varint,18,opt,name=separate_reasoning,json=separateReasoning,proto3,oneof" json:"separate_reasoning,omitempty"`
+	// What the stream may ask for where there is not room for all.
+	Claim         *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChatRequest) Reset() {
 	*x = ChatRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -322,7 +599,7 @@ func (x *ChatRequest) String() string {
 func (*ChatRequest) ProtoMessage() {}
 
 func (x *ChatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[3]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -335,7 +612,7 @@ func (x *ChatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatRequest.ProtoReflect.Descriptor instead.
 func (*ChatRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{3}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ChatRequest) GetStreamId() string {
@@ -369,13 +646,6 @@ func (x *ChatRequest) GetSampling() *v1.Sampling {
 func (x *ChatRequest) GetStop() []string {
 	if x != nil {
 		return x.Stop
-	}
-	return nil
-}
-
-func (x *ChatRequest) GetClaim() *v1.Claim {
-	if x != nil {
-		return x.Claim
 	}
 	return nil
 }
@@ -415,6 +685,48 @@ func (x *ChatRequest) GetEcho() bool {
 	return false
 }
 
+func (x *ChatRequest) GetTools() []*Tool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *ChatRequest) GetToolChoice() *ToolChoice {
+	if x != nil {
+		return x.ToolChoice
+	}
+	return nil
+}
+
+func (x *ChatRequest) GetParallelToolCalls() bool {
+	if x != nil && x.ParallelToolCalls != nil {
+		return *x.ParallelToolCalls
+	}
+	return false
+}
+
+func (x *ChatRequest) GetTemplateVariables() string {
+	if x != nil {
+		return x.TemplateVariables
+	}
+	return ""
+}
+
+func (x *ChatRequest) GetSeparateReasoning() bool {
+	if x != nil && x.SeparateReasoning != nil {
+		return *x.SeparateReasoning
+	}
+	return false
+}
+
+func (x *ChatRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
 // GenerateRequest is the request, or control.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -429,7 +741,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +753,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[4]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +766,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{4}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GenerateRequest) GetMessage() isGenerateRequest_Message {
@@ -500,7 +812,7 @@ func (*GenerateRequest_Chat) isGenerateRequest_Message() {}
 
 func (*GenerateRequest_Stop) isGenerateRequest_Message() {}
 
-// Delta is a piece of the answer.
+// Delta is a piece of the answer: text, reasoning, or of a tool call; at least one of them.
 type Delta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UTF-8, never half a character; may be several tokens' text. Empty only where there are logprobs.
@@ -510,14 +822,18 @@ type Delta struct {
 	// Which choice it is a piece of.
 	Choice uint32 `protobuf:"varint,3,opt,name=choice,proto3" json:"choice,omitempty"`
 	// If sampling.logprobs is set, the tokens whose text begins in this piece, and those before them that have none.
-	Logprobs      []*TokenLogprob `protobuf:"bytes,4,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Logprobs []*TokenLogprob `protobuf:"bytes,4,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// What the model thinks before it answers. As text is.
+	Reasoning string `protobuf:"bytes,10,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	// Parts of tool calls. The first of a call has its id and name, those that follow have arguments.
+	ToolCalls     []*ToolCallDelta `protobuf:"bytes,11,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +845,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[5]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +858,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{5}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Delta) GetText() string {
@@ -573,6 +889,20 @@ func (x *Delta) GetLogprobs() []*TokenLogprob {
 	return nil
 }
 
+func (x *Delta) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+func (x *Delta) GetToolCalls() []*ToolCallDelta {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
 // TokenLogprob is a token, and how likely it was.
 type TokenLogprob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -592,7 +922,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +934,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[6]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +947,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{6}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TokenLogprob) GetId() uint32 {
@@ -674,7 +1004,7 @@ type ChoiceEnd struct {
 
 func (x *ChoiceEnd) Reset() {
 	*x = ChoiceEnd{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +1016,7 @@ func (x *ChoiceEnd) String() string {
 func (*ChoiceEnd) ProtoMessage() {}
 
 func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +1029,7 @@ func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceEnd.ProtoReflect.Descriptor instead.
 func (*ChoiceEnd) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ChoiceEnd) GetChoice() uint32 {
@@ -737,6 +1067,79 @@ func (x *ChoiceEnd) GetUsage() *v1.Usage {
 	return nil
 }
 
+// ToolCallDelta is a piece of a tool call.
+type ToolCallDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the call within the answer, from 0 on.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// In the first piece.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// In the first piece.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// A piece of the JSON that all pieces of the call, joined, are.
+	Arguments     string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolCallDelta) Reset() {
+	*x = ToolCallDelta{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolCallDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolCallDelta) ProtoMessage() {}
+
+func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolCallDelta.ProtoReflect.Descriptor instead.
+func (*ToolCallDelta) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ToolCallDelta) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ToolCallDelta) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ToolCallDelta) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ToolCallDelta) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
 // GenerateResponse is one event of a stream.
 type GenerateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -753,7 +1156,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +1168,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +1181,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -867,7 +1270,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1282,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1295,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CompleteRequest) GetChat() *ChatRequest {
@@ -914,14 +1317,18 @@ type CompleteResponse struct {
 	// All choices in their order, if there are several.
 	Choices []*Choice `protobuf:"bytes,4,rep,name=choices,proto3" json:"choices,omitempty"`
 	// If sampling.logprobs is set, the tokens of text.
-	Logprobs      []*TokenLogprob `protobuf:"bytes,5,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Logprobs []*TokenLogprob `protobuf:"bytes,5,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// What the model thought before it answered.
+	Reasoning string `protobuf:"bytes,10,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	// What the answer calls.
+	ToolCalls     []*ToolCall `protobuf:"bytes,11,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1340,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1353,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CompleteResponse) GetStarted() *v1.Started {
@@ -984,6 +1391,20 @@ func (x *CompleteResponse) GetLogprobs() []*TokenLogprob {
 	return nil
 }
 
+func (x *CompleteResponse) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+func (x *CompleteResponse) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
 // Choice is one of several answers.
 type Choice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -992,14 +1413,18 @@ type Choice struct {
 	// How it ended.
 	End *ChoiceEnd `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
 	// If sampling.logprobs is set, the tokens of text.
-	Logprobs      []*TokenLogprob `protobuf:"bytes,3,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	Logprobs []*TokenLogprob `protobuf:"bytes,3,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// What the model thought before it answered.
+	Reasoning string `protobuf:"bytes,10,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	// What the answer calls.
+	ToolCalls     []*ToolCall `protobuf:"bytes,11,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Choice) Reset() {
 	*x = Choice{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1436,7 @@ func (x *Choice) String() string {
 func (*Choice) ProtoMessage() {}
 
 func (x *Choice) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1449,7 @@ func (x *Choice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choice.ProtoReflect.Descriptor instead.
 func (*Choice) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Choice) GetText() string {
@@ -1044,6 +1469,20 @@ func (x *Choice) GetEnd() *ChoiceEnd {
 func (x *Choice) GetLogprobs() []*TokenLogprob {
 	if x != nil {
 		return x.Logprobs
+	}
+	return nil
+}
+
+func (x *Choice) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+func (x *Choice) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
 	}
 	return nil
 }
@@ -1069,7 +1508,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1520,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1533,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TokenizeRequest) GetModel() string {
@@ -1154,7 +1593,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1605,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1618,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TokenizeResponse) GetIds() []uint32 {
@@ -1216,7 +1655,7 @@ type DetokenizeRequest struct {
 
 func (x *DetokenizeRequest) Reset() {
 	*x = DetokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1667,7 @@ func (x *DetokenizeRequest) String() string {
 func (*DetokenizeRequest) ProtoMessage() {}
 
 func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1680,7 @@ func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeRequest.ProtoReflect.Descriptor instead.
 func (*DetokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DetokenizeRequest) GetModel() string {
@@ -1269,7 +1708,7 @@ type DetokenizeResponse struct {
 
 func (x *DetokenizeResponse) Reset() {
 	*x = DetokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1720,7 @@ func (x *DetokenizeResponse) String() string {
 func (*DetokenizeResponse) ProtoMessage() {}
 
 func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1733,7 @@ func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeResponse.ProtoReflect.Descriptor instead.
 func (*DetokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DetokenizeResponse) GetText() string {
@@ -1313,7 +1752,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1764,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1777,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
 }
 
 // Model is something that answers.
@@ -1368,7 +1807,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1819,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1832,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Model) GetId() string {
@@ -1470,7 +1909,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1921,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1934,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -1516,7 +1955,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1967,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1980,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -1562,7 +2001,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +2013,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +2026,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -1606,7 +2045,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +2057,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +2070,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
 }
 
 // Worker is one of those that generate.
@@ -1661,7 +2100,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +2112,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +2125,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Worker) GetTarget() string {
@@ -1763,7 +2202,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +2214,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +2227,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -1802,39 +2241,70 @@ var File_whence_chat_v1_chat_proto protoreflect.FileDescriptor
 
 const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
-	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dwhence/stream/v1/stream.proto\x1a\x1dwhence/worker/v1/worker.proto\"K\n" +
+	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dwhence/stream/v1/stream.proto\x1a\x1dwhence/worker/v1/worker.proto\"\xc4\x01\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"W\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x127\n" +
+	"\n" +
+	"tool_calls\x18\x04 \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCalls\x12 \n" +
+	"\ftool_call_id\x18\x05 \x01(\tR\n" +
+	"toolCallId\x12\x1c\n" +
+	"\treasoning\x18\x06 \x01(\tR\treasoning\"L\n" +
+	"\bToolCall\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
+	"\targuments\x18\x03 \x01(\tR\targuments\"\\\n" +
+	"\x04Tool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\x03 \x01(\tR\n" +
+	"parameters\"N\n" +
+	"\n" +
+	"ToolChoice\x12,\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x18.whence.chat.v1.ToolModeR\x04mode\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"W\n" +
 	"\x06Prompt\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12,\n" +
 	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x8a\x03\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xba\x05\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
 	"\bmessages\x18\x03 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x126\n" +
 	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x12\n" +
-	"\x04stop\x18\x05 \x03(\tR\x04stop\x12-\n" +
-	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\f\n" +
+	"\x04stop\x18\x05 \x03(\tR\x04stop\x12\f\n" +
 	"\x01n\x18\x06 \x01(\rR\x01n\x120\n" +
 	"\aprompts\x18\a \x03(\v2\x16.whence.chat.v1.PromptR\aprompts\x12!\n" +
 	"\finclude_stop\x18\b \x01(\bR\vincludeStop\x12!\n" +
 	"\fkeep_special\x18\t \x01(\bR\vkeepSpecial\x12\x12\n" +
 	"\x04echo\x18\n" +
-	" \x01(\bR\x04echo\"}\n" +
+	" \x01(\bR\x04echo\x12*\n" +
+	"\x05tools\x18\r \x03(\v2\x14.whence.chat.v1.ToolR\x05tools\x12;\n" +
+	"\vtool_choice\x18\x0e \x01(\v2\x1a.whence.chat.v1.ToolChoiceR\n" +
+	"toolChoice\x123\n" +
+	"\x13parallel_tool_calls\x18\x0f \x01(\bH\x00R\x11parallelToolCalls\x88\x01\x01\x12-\n" +
+	"\x12template_variables\x18\x11 \x01(\tR\x11templateVariables\x122\n" +
+	"\x12separate_reasoning\x18\x12 \x01(\bH\x01R\x11separateReasoning\x88\x01\x01\x12-\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claimB\x16\n" +
+	"\x14_parallel_tool_callsB\x15\n" +
+	"\x13_separate_reasoning\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\x85\x01\n" +
+	"\amessage\"\xe1\x01\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x16\n" +
 	"\x06choice\x18\x03 \x01(\rR\x06choice\x128\n" +
-	"\blogprobs\x18\x04 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\"\x94\x01\n" +
+	"\blogprobs\x18\x04 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
+	"\treasoning\x18\n" +
+	" \x01(\tR\treasoning\x12<\n" +
+	"\n" +
+	"tool_calls\x18\v \x03(\v2\x1d.whence.chat.v1.ToolCallDeltaR\ttoolCalls\"\x94\x01\n" +
 	"\fTokenLogprob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
@@ -1847,7 +2317,12 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12(\n" +
 	"\rmatched_token\x18\x04 \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12-\n" +
 	"\x05usage\x18\x05 \x01(\v2\x17.whence.stream.v1.UsageR\x05usageB\x10\n" +
-	"\x0e_matched_token\"\xea\x01\n" +
+	"\x0e_matched_token\"g\n" +
+	"\rToolCallDelta\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1c\n" +
+	"\targuments\x18\x04 \x01(\tR\targuments\"\xea\x01\n" +
 	"\x10GenerateResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x12-\n" +
 	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x12)\n" +
@@ -1856,17 +2331,25 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"choice_end\x18\x04 \x01(\v2\x19.whence.chat.v1.ChoiceEndH\x00R\tchoiceEndB\t\n" +
 	"\amessage\"B\n" +
 	"\x0fCompleteRequest\x12/\n" +
-	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestR\x04chat\"\xf0\x01\n" +
+	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestR\x04chat\"\xc7\x02\n" +
 	"\x10CompleteResponse\x123\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedR\astarted\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12'\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\x120\n" +
 	"\achoices\x18\x04 \x03(\v2\x16.whence.chat.v1.ChoiceR\achoices\x128\n" +
-	"\blogprobs\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\"\x83\x01\n" +
+	"\blogprobs\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
+	"\treasoning\x18\n" +
+	" \x01(\tR\treasoning\x127\n" +
+	"\n" +
+	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCalls\"\xda\x01\n" +
 	"\x06Choice\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12+\n" +
 	"\x03end\x18\x02 \x01(\v2\x19.whence.chat.v1.ChoiceEndR\x03end\x128\n" +
-	"\blogprobs\x18\x03 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\"\xdf\x01\n" +
+	"\blogprobs\x18\x03 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
+	"\treasoning\x18\n" +
+	" \x01(\tR\treasoning\x127\n" +
+	"\n" +
+	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCalls\"\xdf\x01\n" +
 	"\x0fTokenizeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1f\n" +
@@ -1913,7 +2396,12 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\aleaving\x18\b \x01(\bR\aleaving\x12\x12\n" +
 	"\x04slot\x18\t \x01(\rR\x04slot\"C\n" +
 	"\x0fWorkersResponse\x120\n" +
-	"\aworkers\x18\x01 \x03(\v2\x16.whence.chat.v1.WorkerR\aworkers*v\n" +
+	"\aworkers\x18\x01 \x03(\v2\x16.whence.chat.v1.WorkerR\aworkers*e\n" +
+	"\bToolMode\x12\x19\n" +
+	"\x15TOOL_MODE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eTOOL_MODE_AUTO\x10\x01\x12\x12\n" +
+	"\x0eTOOL_MODE_NONE\x10\x02\x12\x16\n" +
+	"\x12TOOL_MODE_REQUIRED\x10\x03*v\n" +
 	"\vWorkerState\x12\x1c\n" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
@@ -1941,96 +2429,108 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 	return file_whence_chat_v1_chat_proto_rawDescData
 }
 
-var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
-	(WorkerState)(0),              // 0: whence.chat.v1.WorkerState
-	(*Message)(nil),               // 1: whence.chat.v1.Message
-	(*Prompt)(nil),                // 2: whence.chat.v1.Prompt
-	(*TokenIDs)(nil),              // 3: whence.chat.v1.TokenIDs
-	(*ChatRequest)(nil),           // 4: whence.chat.v1.ChatRequest
-	(*GenerateRequest)(nil),       // 5: whence.chat.v1.GenerateRequest
-	(*Delta)(nil),                 // 6: whence.chat.v1.Delta
-	(*TokenLogprob)(nil),          // 7: whence.chat.v1.TokenLogprob
-	(*ChoiceEnd)(nil),             // 8: whence.chat.v1.ChoiceEnd
-	(*GenerateResponse)(nil),      // 9: whence.chat.v1.GenerateResponse
-	(*CompleteRequest)(nil),       // 10: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 11: whence.chat.v1.CompleteResponse
-	(*Choice)(nil),                // 12: whence.chat.v1.Choice
-	(*TokenizeRequest)(nil),       // 13: whence.chat.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),      // 14: whence.chat.v1.TokenizeResponse
-	(*DetokenizeRequest)(nil),     // 15: whence.chat.v1.DetokenizeRequest
-	(*DetokenizeResponse)(nil),    // 16: whence.chat.v1.DetokenizeResponse
-	(*ModelsRequest)(nil),         // 17: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 18: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 19: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 20: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 21: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 22: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 23: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 24: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 25: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 26: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 27: whence.stream.v1.Stop
-	(v1.Finish)(0),                // 28: whence.stream.v1.Finish
-	(*v1.Usage)(nil),              // 29: whence.stream.v1.Usage
-	(*v1.Started)(nil),            // 30: whence.stream.v1.Started
-	(*v1.End)(nil),                // 31: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 32: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 33: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 34: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(ToolMode)(0),                 // 0: whence.chat.v1.ToolMode
+	(WorkerState)(0),              // 1: whence.chat.v1.WorkerState
+	(*Message)(nil),               // 2: whence.chat.v1.Message
+	(*ToolCall)(nil),              // 3: whence.chat.v1.ToolCall
+	(*Tool)(nil),                  // 4: whence.chat.v1.Tool
+	(*ToolChoice)(nil),            // 5: whence.chat.v1.ToolChoice
+	(*Prompt)(nil),                // 6: whence.chat.v1.Prompt
+	(*TokenIDs)(nil),              // 7: whence.chat.v1.TokenIDs
+	(*ChatRequest)(nil),           // 8: whence.chat.v1.ChatRequest
+	(*GenerateRequest)(nil),       // 9: whence.chat.v1.GenerateRequest
+	(*Delta)(nil),                 // 10: whence.chat.v1.Delta
+	(*TokenLogprob)(nil),          // 11: whence.chat.v1.TokenLogprob
+	(*ChoiceEnd)(nil),             // 12: whence.chat.v1.ChoiceEnd
+	(*ToolCallDelta)(nil),         // 13: whence.chat.v1.ToolCallDelta
+	(*GenerateResponse)(nil),      // 14: whence.chat.v1.GenerateResponse
+	(*CompleteRequest)(nil),       // 15: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),      // 16: whence.chat.v1.CompleteResponse
+	(*Choice)(nil),                // 17: whence.chat.v1.Choice
+	(*TokenizeRequest)(nil),       // 18: whence.chat.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),      // 19: whence.chat.v1.TokenizeResponse
+	(*DetokenizeRequest)(nil),     // 20: whence.chat.v1.DetokenizeRequest
+	(*DetokenizeResponse)(nil),    // 21: whence.chat.v1.DetokenizeResponse
+	(*ModelsRequest)(nil),         // 22: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 23: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 24: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 25: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 26: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 27: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 28: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 29: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 30: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 31: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 32: whence.stream.v1.Stop
+	(v1.Finish)(0),                // 33: whence.stream.v1.Finish
+	(*v1.Usage)(nil),              // 34: whence.stream.v1.Usage
+	(*v1.Started)(nil),            // 35: whence.stream.v1.Started
+	(*v1.End)(nil),                // 36: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 37: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 38: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 39: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
-	3,  // 0: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
-	1,  // 1: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	25, // 2: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
-	26, // 3: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
-	2,  // 4: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
-	4,  // 5: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	27, // 6: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	7,  // 7: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	7,  // 8: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	28, // 9: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	29, // 10: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	30, // 11: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	6,  // 12: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	31, // 13: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	8,  // 14: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
-	4,  // 15: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	30, // 16: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	31, // 17: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
-	12, // 18: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
-	7,  // 19: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	8,  // 20: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
-	7,  // 21: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	1,  // 22: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	18, // 23: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	32, // 24: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	33, // 25: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	0,  // 26: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	34, // 27: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	35, // 28: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	23, // 29: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	5,  // 30: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	10, // 31: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	17, // 32: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	20, // 33: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	22, // 34: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	13, // 35: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	15, // 36: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	9,  // 37: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	11, // 38: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	19, // 39: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	21, // 40: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	24, // 41: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	14, // 42: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	16, // 43: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	37, // [37:44] is the sub-list for method output_type
-	30, // [30:37] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
+	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
+	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
+	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
+	30, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
+	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
+	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
+	31, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	8,  // 9: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	32, // 10: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	11, // 11: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	13, // 12: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
+	11, // 13: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
+	33, // 14: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	34, // 15: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	35, // 16: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	10, // 17: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	36, // 18: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	12, // 19: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
+	8,  // 20: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	35, // 21: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	36, // 22: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	17, // 23: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
+	11, // 24: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 25: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
+	12, // 26: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
+	11, // 27: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 28: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
+	2,  // 29: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
+	23, // 30: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	37, // 31: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	38, // 32: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 33: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	39, // 34: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	40, // 35: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	28, // 36: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	9,  // 37: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	15, // 38: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	22, // 39: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	25, // 40: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	27, // 41: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	18, // 42: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	20, // 43: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	14, // 44: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	16, // 45: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	24, // 46: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	26, // 47: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	29, // 48: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	19, // 49: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	21, // 50: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	44, // [44:51] is the sub-list for method output_type
+	37, // [37:44] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -2038,16 +2538,17 @@ func file_whence_chat_v1_chat_proto_init() {
 	if File_whence_chat_v1_chat_proto != nil {
 		return
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[1].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[4].OneofWrappers = []any{
 		(*Prompt_Text)(nil),
 		(*Prompt_Ids)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[4].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[6].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[7].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[7].OneofWrappers = []any{}
-	file_whence_chat_v1_chat_proto_msgTypes[8].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[10].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[12].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_End)(nil),
@@ -2058,8 +2559,8 @@ func file_whence_chat_v1_chat_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   24,
+			NumEnums:      2,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1059,8 +1059,10 @@ type Usage struct {
 	CachedTokens uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
 	// Of these, how many whoever chose the worker had expected; not set where nobody did.
 	ExpectedCachedTokens *uint32 `protobuf:"varint,4,opt,name=expected_cached_tokens,json=expectedCachedTokens,proto3,oneof" json:"expected_cached_tokens,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Those of completion_tokens that were reasoning; not set where they are not counted.
+	ReasoningTokens *uint32 `protobuf:"varint,10,opt,name=reasoning_tokens,json=reasoningTokens,proto3,oneof" json:"reasoning_tokens,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -1117,6 +1119,13 @@ func (x *Usage) GetCachedTokens() uint32 {
 func (x *Usage) GetExpectedCachedTokens() uint32 {
 	if x != nil && x.ExpectedCachedTokens != nil {
 		return *x.ExpectedCachedTokens
+	}
+	return 0
+}
+
+func (x *Usage) GetReasoningTokens() uint32 {
+	if x != nil && x.ReasoningTokens != nil {
+		return *x.ReasoningTokens
 	}
 	return 0
 }
@@ -1534,7 +1543,9 @@ type Claim struct {
 	// The tenant's share among tenants; 0 is read as 1.
 	Weight uint32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	// How urgent it is.
-	Tier          Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
+	Tier Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
+	// What the answer may be; any text if not set.
+	Guide         *Guide `protobuf:"bytes,15,opt,name=guide,proto3" json:"guide,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1590,6 +1601,125 @@ func (x *Claim) GetTier() Tier {
 	return Tier_TIER_UNSPECIFIED
 }
 
+func (x *Claim) GetGuide() *Guide {
+	if x != nil {
+		return x.Guide
+	}
+	return nil
+}
+
+// Guide says what an answer may be: exactly one of its forms. The engine then chooses among those tokens alone with which the
+// answer can still become one, and ends the answer where it is.
+type Guide struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least one.
+	Forms         []*GuideForm `protobuf:"bytes,1,rep,name=forms,proto3" json:"forms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Guide) Reset() {
+	*x = Guide{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Guide) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Guide) ProtoMessage() {}
+
+func (x *Guide) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Guide.ProtoReflect.Descriptor instead.
+func (*Guide) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Guide) GetForms() []*GuideForm {
+	if x != nil {
+		return x.Forms
+	}
+	return nil
+}
+
+// GuideForm is a JSON value with fixed text around it.
+type GuideForm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Text in front of the value.
+	Before string `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
+	// The JSON Schema of the value, as JSON; a guide that cannot be kept to is refused with the keyword that is why. Empty for no
+	// value at all.
+	Schema string `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
+	// Text behind the value.
+	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GuideForm) Reset() {
+	*x = GuideForm{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GuideForm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GuideForm) ProtoMessage() {}
+
+func (x *GuideForm) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GuideForm.ProtoReflect.Descriptor instead.
+func (*GuideForm) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GuideForm) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *GuideForm) GetSchema() string {
+	if x != nil {
+		return x.Schema
+	}
+	return ""
+}
+
+func (x *GuideForm) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 // StopStreamRequest names a stream from outside of it: for operators, and for hops that do not hold the stream.
 type StopStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1603,7 +1733,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1745,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1758,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -1656,7 +1786,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1798,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1811,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -1744,13 +1874,16 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"WhyRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\";\n" +
 	"\vWhyResponse\x12,\n" +
-	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"\xd4\x01\n" +
+	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"\x99\x02\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12#\n" +
 	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\x129\n" +
-	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x00R\x14expectedCachedTokens\x88\x01\x01B\x19\n" +
-	"\x17_expected_cached_tokens\"\x86\x01\n" +
+	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x00R\x14expectedCachedTokens\x88\x01\x01\x12.\n" +
+	"\x10reasoning_tokens\x18\n" +
+	" \x01(\rH\x01R\x0freasoningTokens\x88\x01\x01B\x19\n" +
+	"\x17_expected_cached_tokensB\x13\n" +
+	"\x11_reasoning_tokens\"\x86\x01\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
@@ -1803,11 +1936,18 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x05_seedB\r\n" +
 	"\v_min_tokensB\r\n" +
 	"\v_max_tokensB\v\n" +
-	"\t_logprobs\"c\n" +
+	"\t_logprobs\"\x92\x01\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
-	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\"\\\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\x12-\n" +
+	"\x05guide\x18\x0f \x01(\v2\x17.whence.stream.v1.GuideR\x05guide\":\n" +
+	"\x05Guide\x121\n" +
+	"\x05forms\x18\x01 \x03(\v2\x1b.whence.stream.v1.GuideFormR\x05forms\"Q\n" +
+	"\tGuideForm\x12\x16\n" +
+	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
+	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"\\\n" +
 	"\x11StopStreamRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12*\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\"A\n" +
@@ -1881,7 +2021,7 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
 	(EventKind)(0),                // 1: whence.stream.v1.EventKind
@@ -1902,46 +2042,50 @@ var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(*End)(nil),                   // 16: whence.stream.v1.End
 	(*Sampling)(nil),              // 17: whence.stream.v1.Sampling
 	(*Claim)(nil),                 // 18: whence.stream.v1.Claim
-	(*StopStreamRequest)(nil),     // 19: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 20: whence.stream.v1.StopStreamResponse
-	nil,                           // 21: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*Guide)(nil),                 // 19: whence.stream.v1.Guide
+	(*GuideForm)(nil),             // 20: whence.stream.v1.GuideForm
+	(*StopStreamRequest)(nil),     // 21: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 22: whence.stream.v1.StopStreamResponse
+	nil,                           // 23: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	22, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	22, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	22, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	22, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	24, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	24, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	24, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	24, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
 	3,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
 	8,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
 	7,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
-	23, // 8: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	25, // 8: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
 	1,  // 9: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
 	2,  // 10: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
 	3,  // 11: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
 	3,  // 12: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	22, // 13: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	24, // 13: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
 	6,  // 14: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
 	6,  // 15: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
 	3,  // 16: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
 	3,  // 17: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
 	4,  // 18: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
 	13, // 19: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	21, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	23, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
 	5,  // 21: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
-	15, // 22: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	23, // 23: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	9,  // 24: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	11, // 25: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	10, // 26: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	12, // 27: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	26, // [26:28] is the sub-list for method output_type
-	24, // [24:26] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	19, // 22: whence.stream.v1.Claim.guide:type_name -> whence.stream.v1.Guide
+	20, // 23: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
+	15, // 24: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	25, // 25: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	9,  // 26: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	11, // 27: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	10, // 28: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	12, // 29: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	28, // [28:30] is the sub-list for method output_type
+	26, // [26:28] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -1958,7 +2102,7 @@ func file_whence_stream_v1_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,88 @@
+package prompt
+
+import (
+	"encoding/json"
+	"strings"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// What tools look like for models whose template knows none: the form of Hermes, in which Qwen and others were trained, as
+// short as it can be said.
+const (
+	toolsBefore = "You may call functions. They are, one a line:\n<tools>\n"
+	toolsAfter  = "</tools>\nTo call one, answer:\n<tool_call>\n{\"name\": \"…\", \"arguments\": {…}}\n</tool_call>"
+)
+
+// hermes tells the conversation without tools: those that may be called are in the system's turn, calls are the text of the
+// assistant's, and what they returned is a user's.
+func hermes(in Input) Input {
+	var system strings.Builder
+	messages := make([]*chatv1.Message, 0, len(in.Messages)+1)
+	rest := in.Messages
+	if len(in.Tools) > 0 {
+		if r := rest[0].GetRole(); r == "system" || r == "developer" {
+			system.WriteString(rest[0].GetContent() + "\n\n")
+			rest = rest[1:]
+		}
+		system.WriteString(toolsBefore)
+		for _, tool := range in.Tools {
+			system.WriteString(signature(tool) + "\n")
+		}
+		system.WriteString(toolsAfter)
+		messages = append(messages, &chatv1.Message{Role: "system", Content: system.String()})
+	}
+	afterTool := false
+	for _, m := range rest {
+		switch {
+		case m.GetRole() == "tool":
+			content := "<tool_response>\n" + m.GetContent() + "\n</tool_response>"
+			if afterTool { // the answers to one turn are one turn
+				messages[len(messages)-1].Content += "\n" + content
+				continue
+			}
+			m = &chatv1.Message{Role: "user", Content: content}
+			afterTool = true
+		case len(m.GetToolCalls()) > 0:
+			m = &chatv1.Message{Role: m.GetRole(), Content: spell(m), Name: m.GetName()}
+			afterTool = false
+		default:
+			afterTool = false
+		}
+		messages = append(messages, m)
+	}
+	in.Messages, in.Tools = messages, nil
+	return in
+}
+
+// signature is a tool in one line.
+func signature(tool *chatv1.Tool) string {
+	s := `{"name": ` + quote(tool.GetName())
+	if tool.GetDescription() != "" {
+		s += `, "description": ` + quote(tool.GetDescription())
+	}
+	if tool.GetParameters() != "" {
+		s += `, "parameters": ` + tool.GetParameters()
+	}
+	return s + "}"
+}
+
+// spell is a turn with calls, as the model would have written it.
+func spell(m *chatv1.Message) string {
+	var parts []string
+	if m.GetContent() != "" {
+		parts = append(parts, m.GetContent())
+	}
+	for _, call := range m.GetToolCalls() {
+		parts = append(parts, "<tool_call>\n{\"name\": "+quote(call.GetName())+", \"arguments\": "+call.GetArguments()+"}\n</tool_call>")
+	}
+	return strings.Join(parts, "\n")
+}
+
+func quote(s string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string has JSON
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,114 @@
+package prompt
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/ardanlabs/jinja"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const maxTools = 128
+
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// readTools returns tools as transformers hands them to templates, in OpenAI's form. It refuses what it cannot read, and more
+// than limit bytes.
+func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
+	if len(tools) > maxTools {
+		return jinja.None(), streamerr.InvalidParam("tools", "there are %d tools; %d are the most", len(tools), maxTools)
+	}
+	items, size, seen := make([]jinja.Value, len(tools)), 0, map[string]bool{}
+	for i, tool := range tools {
+		at := fmt.Sprintf("tools[%d]", i)
+		name := tool.GetName()
+		switch {
+		case !toolName.MatchString(name):
+			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name must be 1 to 64 of A-Z a-z 0-9 _ -, not %.80q", at, name)
+		case seen[name]:
+			return jinja.None(), streamerr.InvalidParam(at+".name", "%s.name is %q, as another tool's is", at, name)
+		}
+		seen[name] = true
+		if err := checkText(at+".description", tool.GetDescription()); err != nil {
+			return jinja.None(), err
+		}
+		if size += len(tool.GetDescription()) + len(tool.GetParameters()); size > limit {
+			return jinja.None(), streamerr.InvalidParam("tools", "tools must not be longer than %d bytes together", limit)
+		}
+		function := jinja.NewDict()
+		function.AsDict().Set("name", jinja.NewString(name))
+		if tool.GetDescription() != "" {
+			function.AsDict().Set("description", jinja.NewString(tool.GetDescription()))
+		}
+		if tool.GetParameters() != "" {
+			if err := checkText(at+".parameters", tool.GetParameters()); err != nil {
+				return jinja.None(), err
+			}
+			parameters, err := readObject(tool.GetParameters())
+			if err != nil {
+				return jinja.None(), streamerr.InvalidParam(at+".parameters", "%s.parameters must be a JSON object: %v", at, err)
+			}
+			function.AsDict().Set("parameters", parameters)
+		}
+		items[i] = typed(function)
+	}
+	return jinja.NewList(items), nil
+}
+
+// typed is OpenAI's envelope of a function.
+func typed(function jinja.Value) jinja.Value {
+	v := jinja.NewDict()
+	v.AsDict().Set("type", jinja.NewString("function"))
+	v.AsDict().Set("function", function)
+	return v
+}
+
+// calls returns the calls of an assistant's turn. Most templates take their arguments as an object, as transformers
+// recommends; some can only join strings.
+func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
+	items := make([]jinja.Value, len(of))
+	for i, call := range of {
+		function := jinja.NewDict()
+		function.AsDict().Set("name", jinja.NewString(call.GetName()))
+		arguments := jinja.NewString(call.GetArguments())
+		if !asText {
+			if v, err := readObject(call.GetArguments()); err == nil {
+				arguments = v
+			}
+		}
+		function.AsDict().Set("arguments", arguments)
+		items[i] = typed(function)
+		items[i].AsDict().Set("id", jinja.NewString(call.GetId()))
+	}
+	return jinja.NewList(items)
+}
+
+// reserved are variables that a request must not set: they are made of its other parts.
+var reserved = map[string]bool{
+	"messages": true, "tools": true, "documents": true, "add_generation_prompt": true,
+	"bos_token": true, "eos_token": true, "unk_token": true, "pad_token": true,
+}
+
+// setVariables adds the variables of a request.
+func setVariables(vars map[string]jinja.Value, text string) error {
+	const param = "template_variables"
+	if text == "" {
+		return nil
+	}
+	if err := checkText(param, text); err != nil {
+		return err
+	}
+	object, err := readObject(text)
+	if err != nil {
+		return streamerr.InvalidParam(param, "%s must be a JSON object: %v", param, err)
+	}
+	for _, name := range object.AsDict().OrderedKeys() {
+		if reserved[name] {
+			return streamerr.InvalidParam(param, "%s must not set %q", param, name)
+		}
+		vars[name] = object.AsDict().Data[name]
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package prompt
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+var weather = &chatv1.Tool{
+	Name: "get_weather", Description: "What the sky does",
+	Parameters: `{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"integer","default":3.0}},"required":["z"]}`,
+}
+
+// asked is a conversation in which a tool was called.
+func asked() []*chatv1.Message {
+	return []*chatv1.Message{
+		{Role: "user", Content: "Rain?"},
+		{Role: "assistant", Reasoning: "Let me see.", ToolCalls: []*chatv1.ToolCall{{Id: "call_1", Name: "get_weather", Arguments: `{"z": "Oslo", "a": 1}`}}},
+		{Role: "tool", ToolCallId: "call_1", Content: "no"},
+	}
+}
+
+func render(t *testing.T, source string, in Input) string {
+	t.Helper()
+	template, err := New(source, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := template.Render(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestTemplateSeesToolsInTheirOrder(t *testing.T) {
+	got := render(t, "{% for t in tools %}{{ t | tojson }}{% endfor %}", Input{Messages: user("x"), Tools: []*chatv1.Tool{weather}})
+	want := `{"type": "function", "function": {"name": "get_weather", "description": "What the sky does", "parameters": ` +
+		`{"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "integer", "default": 3.0}}, "required": ["z"]}}}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := render(t, "{{ tools is none }}", Input{Messages: user("x")}); got != "True" {
+		t.Errorf("without tools, none is %s", got)
+	}
+}
+
+func TestTemplateSeesCallsAsTransformersHasThem(t *testing.T) {
+	const source = "{% for m in messages %}{{ m.role }} {{ m.content is none }} {{ m.reasoning_content }} {{ m.tool_call_id }} " +
+		"{% for c in m.tool_calls %}{{ c | tojson }}{% endfor %}|{% endfor %}"
+	want := "user False   |assistant True Let me see.  " +
+		`{"type": "function", "function": {"name": "get_weather", "arguments": {"z": "Oslo", "a": 1}}, "id": "call_1"}` +
+		"|tool False  call_1 |"
+	if got := render(t, source, Input{Messages: asked()}); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestTemplateThatJoinsArgumentsGetsThemAsText(t *testing.T) {
+	const source = "{% for m in messages %}{% for c in m.tool_calls %}{{ '>' + c.function.arguments }}{% endfor %}{% endfor %}"
+	if got := render(t, source, Input{Messages: asked()}); got != `>{"z": "Oslo", "a": 1}` {
+		t.Error(got)
+	}
+}
+
+func TestVariablesReachTheTemplate(t *testing.T) {
+	const source = "{{ enable_thinking is defined and not enable_thinking }}"
+	if got := render(t, source, Input{Messages: user("x"), Variables: `{"enable_thinking":false}`}); got != "True" {
+		t.Error(got)
+	}
+}
+
+func TestModelWithoutToolsInItsTemplateIsToldOfThem(t *testing.T) {
+	template, err := Load(whencetiny.FS())
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := append([]*chatv1.Message{{Role: "system", Content: "Be kind."}}, asked()...)
+	messages = append(messages, &chatv1.Message{Role: "tool", ToolCallId: "call_2", Content: "not yet"})
+	got, err := template.Render(Input{Messages: messages, Tools: []*chatv1.Tool{weather}, AddGenerationPrompt: true})
+	want := "<|im_start|>system\nBe kind.\n\n" + toolsBefore + `{"name": "get_weather", "description": "What the sky does", "parameters": ` +
+		weather.GetParameters() + "}\n" + toolsAfter + "<|im_end|>\n" +
+		"<|im_start|>user\nRain?<|im_end|>\n" +
+		"<|im_start|>assistant\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"z\": \"Oslo\", \"a\": 1}}\n</tool_call><|im_end|>\n" +
+		"<|im_start|>user\n<tool_response>\nno\n</tool_response>\n<tool_response>\nnot yet\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+	if err != nil || got != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+}
+
+func TestBadToolsAreRefusedByName(t *testing.T) {
+	template, err := New("{{ tools }}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(role string, c *chatv1.ToolCall) Input {
+		return Input{Messages: append(user("x"), &chatv1.Message{Role: role, ToolCalls: []*chatv1.ToolCall{c}})}
+	}
+	tools := func(tools ...*chatv1.Tool) Input { return Input{Messages: user("x"), Tools: tools} }
+	for param, in := range map[string]Input{
+		"tools":                               tools(make([]*chatv1.Tool, maxTools+1)...),
+		"tools[0].name":                       tools(&chatv1.Tool{Name: "no spaces"}),
+		"tools[1].name":                       tools(&chatv1.Tool{Name: "a"}, &chatv1.Tool{Name: "a"}),
+		"tools[0].description":                tools(&chatv1.Tool{Name: "a", Description: "\xff"}),
+		"tools[0].parameters":                 tools(&chatv1.Tool{Name: "a", Parameters: `{"a":`}),
+		"tools[1].parameters":                 tools(&chatv1.Tool{Name: "a"}, &chatv1.Tool{Name: "b", Parameters: strings.Repeat("[", 200)}),
+		"messages[1].tool_calls":              call("user", &chatv1.ToolCall{Name: "a"}),
+		"messages[1].tool_calls[0].name":      call("assistant", &chatv1.ToolCall{Arguments: "{}"}),
+		"messages[1].tool_calls[0].arguments": call("assistant", &chatv1.ToolCall{Name: "a", Arguments: "[]"}),
+		"messages[1].tool_calls[0].id":        call("assistant", &chatv1.ToolCall{Id: "\x00", Name: "a", Arguments: "{}"}),
+		"template_variables":                  {Messages: user("x"), Variables: `{"messages":[]}`},
+	} {
+		_, err := template.Render(in)
+		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.Invalid || e.Param != param {
+			t.Errorf("%s: got %v", param, err)
+		}
+	}
+}
