@@ -21,8 +21,8 @@ var everyKind = []string{"temperature", "top_p", "frequency_penalty", "presence_
 var (
 	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true}
 	// SGLang honours seed only if it is started with --enable-deterministic-inference, and has no ids in logprobs.
-	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids"}, true}
-	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos"}, false}
+	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true}
+	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false}
 	ollama   = &kind{"ollama", "library", nil, false}
 	// A server that nobody knows has what OpenAI's API has. It may be a proxy, so it is asked for token ids.
 	unknown = &kind{"unknown", "", []string{"logit_bias"}, true}

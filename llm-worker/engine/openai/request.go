@@ -6,6 +6,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/openai/guided"
 )
 
 // A completion is the body of POST /v1/completions. Stop strings are deliberately absent: chat-service looks for them.
@@ -34,6 +35,8 @@ type completion struct {
 	RepetitionPenalty *float32 `json:"repetition_penalty,omitempty"`
 	RepeatPenalty     *float32 `json:"repeat_penalty,omitempty"` // llama.cpp's name for it
 	RepeatLastN       *int     `json:"repeat_last_n,omitempty"`  // and how far its penalties look back; -1 is to the beginning
+
+	guided.Fields
 }
 
 type streamOptions struct {
@@ -59,6 +62,10 @@ func (e *Engine) body(up *upstream, req *workerv1.TokenRequest) ([]byte, error) 
 		c.Prompt = text
 	}
 	c.sample(up.kind, s)
+	var err error
+	if c.Fields, err = guided.By(up.kind.name, s.GetGuide()); err != nil {
+		return nil, err
+	}
 	return json.Marshal(c)
 }
 

@@ -41,9 +41,9 @@ func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
 		"SGLang":    {func(f *fake) { f.owner = "sglang" }, openai.PromptAuto, asIDs, asIDs, "sglang", []string{"logprobs"}},
 		"llama.cpp": {func(f *fake) { f.owner, f.texts = "llamacpp", true }, openai.PromptAuto, asIDs, inText, "llama.cpp", []string{"min_tokens", "stop_token_ids", "logprobs"}},
 		"Ollama": {func(f *fake) { f.owner, f.texts, f.plain = "library", true, true }, openai.PromptAuto, inText, inText, "ollama",
-			[]string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs"}},
+			[]string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "guide"}},
 		"somebody": {func(f *fake) { f.owner = "acme" }, openai.PromptAuto, asIDs, asIDs, "unknown",
-			[]string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs"}},
+			[]string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "guide"}},
 		"vLLM, in text": {func(*fake) {}, openai.PromptText, inText, asIDs, "vllm", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,8 +79,12 @@ func everything() *streamv1.Sampling {
 		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),
 		RepetitionPenalty: proto.Float32(1.1), FrequencyPenalty: proto.Float32(0.2), PresencePenalty: proto.Float32(0.3),
 		LogitBias: map[uint32]float32{7: -1.5}, Seed: proto.Uint64(1<<40 + 5), MinTokens: proto.Uint32(2), MaxTokens: proto.Uint32(9),
-		IgnoreEos: true, StopTokenIds: []uint32{8},
+		IgnoreEos: true, StopTokenIds: []uint32{8}, Guide: guided(`{"type":"object"}`),
 	}
+}
+
+func guided(schema string) *streamv1.Guide {
+	return &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: schema}}}
 }
 
 func TestServerIsAskedInItsWords(t *testing.T) {
@@ -92,14 +96,22 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 		"return_token_ids": true, "top_k": 40.0, "min_p": 0.05, "repetition_penalty": 1.1, "logit_bias": map[string]any{"7": -1.5}, "min_tokens": 2.0,
 		"ignore_eos": true, "stop_token_ids": []any{8.0},
 	}
+	with := func(name string, value any) map[string]any {
+		more := maps.Clone(all)
+		more[name] = value
+		return more
+	}
 	for owner, test := range map[string]struct {
 		drop func(*streamv1.Sampling)
 		want map[string]any
 	}{
-		"vllm":   {func(*streamv1.Sampling) {}, all},
-		"sglang": {func(*streamv1.Sampling) {}, all},
+		"vllm": {func(*streamv1.Sampling) {}, with("response_format", map[string]any{
+			"type": "json_schema", "json_schema": map[string]any{"name": "answer", "schema": map[string]any{"type": "object"}},
+		})},
+		"sglang": {func(*streamv1.Sampling) {}, with("json_schema", `{"type":"object"}`)},
 		"llamacpp": {func(s *streamv1.Sampling) { s.MinTokens, s.StopTokenIds = proto.Uint32(0), nil },
-			map[string]any{"top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0, "logit_bias": map[string]any{"7": -1.5}, "ignore_eos": true}},
+			map[string]any{"top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0, "logit_bias": map[string]any{"7": -1.5}, "ignore_eos": true,
+				"json_schema": map[string]any{"type": "object"}}},
 		"library": {func(s *streamv1.Sampling) {
 			*s = streamv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,
 				MaxTokens: s.MaxTokens, TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1)} // those ask for nothing
@@ -128,8 +140,8 @@ func TestWhatTheServerWouldIgnoreIsRefused(t *testing.T) {
 	for field, s := range map[string]*streamv1.Sampling{
 		"top_k": {TopK: proto.Uint32(1)}, "min_p": {MinP: proto.Float32(0.1)}, "repetition_penalty": {RepetitionPenalty: proto.Float32(1.2)},
 		"logit_bias": {LogitBias: map[uint32]float32{1: 1}}, "min_tokens": {MinTokens: proto.Uint32(1)}, "ignore_eos": {IgnoreEos: true},
-		"stop_token_ids": {StopTokenIds: []uint32{1}},
-		"temperature":    {Temperature: proto.Float32(-1)}, // which the embedded engine refuses, too
+		"stop_token_ids": {StopTokenIds: []uint32{1}}, "guide": {Guide: guided("{}")},
+		"temperature": {Temperature: proto.Float32(-1)}, // which the embedded engine refuses, too
 	} {
 		r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: s}, nil)
 		if err := streamerr.As(r.err); r.err == nil || err.Reason != streamerr.Invalid || err.Param != "sampling."+field || len(err.Path) != 0 {
@@ -302,6 +314,21 @@ func TestOptionsThatAreWrongAreRefused(t *testing.T) {
 		change(&o)
 		if err := o.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+func TestGuideThatTheServerHasNoWordsForIsRefused(t *testing.T) {
+	f := newFake(t, counting)
+	e := engineOn(t, f.URL)
+	two := guided("{}")
+	two.Forms = append(two.Forms, two.Forms[0])
+	around := guided("{}")
+	around.Forms[0].Before = "<tool_call>"
+	for name, g := range map[string]*streamv1.Guide{"two forms": two, "text before": around, "no form": {}, "no schema": guided(""), "no JSON": guided("{")} {
+		r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &streamv1.Sampling{Guide: g}}, nil)
+		if err := streamerr.As(r.err); r.err == nil || err.Reason != streamerr.Invalid || err.Param != "sampling.guide" {
+			t.Errorf("%s: %v", name, r.err)
 		}
 	}
 }

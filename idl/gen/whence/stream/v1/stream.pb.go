@@ -1402,7 +1402,9 @@ type Sampling struct {
 	// Tell for each token of the answer how likely it was, and which so many were the likeliest, [0, 20]. Logarithms are
 	// natural, and of what the model itself says: before temperature, penalties and all else that is asked for here.
 	// Not set: tell nothing.
-	Logprobs      *uint32 `protobuf:"varint,14,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
+	Logprobs *uint32 `protobuf:"varint,14,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
+	// What the answer may be; any text if not set.
+	Guide         *Guide `protobuf:"bytes,15,opt,name=guide,proto3" json:"guide,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1535,6 +1537,13 @@ func (x *Sampling) GetLogprobs() uint32 {
 	return 0
 }
 
+func (x *Sampling) GetGuide() *Guide {
+	if x != nil {
+		return x.Guide
+	}
+	return nil
+}
+
 // Claim is what a stream may ask for where there is not room for all.
 type Claim struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1543,9 +1552,7 @@ type Claim struct {
 	// The tenant's share among tenants; 0 is read as 1.
 	Weight uint32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	// How urgent it is.
-	Tier Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
-	// What the answer may be; any text if not set.
-	Guide         *Guide `protobuf:"bytes,15,opt,name=guide,proto3" json:"guide,omitempty"`
+	Tier          Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1599,13 +1606,6 @@ func (x *Claim) GetTier() Tier {
 		return x.Tier
 	}
 	return Tier_TIER_UNSPECIFIED
-}
-
-func (x *Claim) GetGuide() *Guide {
-	if x != nil {
-		return x.Guide
-	}
-	return nil
 }
 
 // Guide says what an answer may be: exactly one of its forms. The engine then chooses among those tokens alone with which the
@@ -1901,7 +1901,7 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\fmatched_stop\x18\x05 \x01(\tR\vmatchedStop\x12-\n" +
 	"\x05usage\x18\x06 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12(\n" +
 	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01B\x10\n" +
-	"\x0e_matched_token\"\x88\x06\n" +
+	"\x0e_matched_token\"\xb7\x06\n" +
 	"\bSampling\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
 	"\x05top_p\x18\x02 \x01(\x02H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
@@ -1922,7 +1922,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"ignore_eos\x18\f \x01(\bR\tignoreEos\x12$\n" +
 	"\x0estop_token_ids\x18\r \x03(\rR\fstopTokenIds\x12\x1f\n" +
 	"\blogprobs\x18\x0e \x01(\rH\n" +
-	"R\blogprobs\x88\x01\x01\x1a<\n" +
+	"R\blogprobs\x88\x01\x01\x12-\n" +
+	"\x05guide\x18\x0f \x01(\v2\x17.whence.stream.v1.GuideR\x05guide\x1a<\n" +
 	"\x0eLogitBiasEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\x0e\n" +
@@ -1936,12 +1937,11 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x05_seedB\r\n" +
 	"\v_min_tokensB\r\n" +
 	"\v_max_tokensB\v\n" +
-	"\t_logprobs\"\x92\x01\n" +
+	"\t_logprobs\"c\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
-	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\x12-\n" +
-	"\x05guide\x18\x0f \x01(\v2\x17.whence.stream.v1.GuideR\x05guide\":\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\":\n" +
 	"\x05Guide\x121\n" +
 	"\x05forms\x18\x01 \x03(\v2\x1b.whence.stream.v1.GuideFormR\x05forms\"Q\n" +
 	"\tGuideForm\x12\x16\n" +
@@ -2072,8 +2072,8 @@ var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	4,  // 18: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
 	13, // 19: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
 	23, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	5,  // 21: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
-	19, // 22: whence.stream.v1.Claim.guide:type_name -> whence.stream.v1.Guide
+	19, // 21: whence.stream.v1.Sampling.guide:type_name -> whence.stream.v1.Guide
+	5,  // 22: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
 	20, // 23: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
 	15, // 24: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
 	25, // 25: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
