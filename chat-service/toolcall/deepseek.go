@@ -1,0 +1,75 @@
+package toolcall
+
+import "strings"
+
+const (
+	deepOpen  = "<｜tool▁calls▁begin｜>"
+	deepClose = "<｜tool▁calls▁end｜>"
+	deepBegin = "<｜tool▁call▁begin｜>"
+	deepEnd   = "<｜tool▁call▁end｜>"
+	deepSep   = "<｜tool▁sep｜>"
+	deepFence = "```"
+)
+
+func deepText(p *Parser) bool {
+	if p.until(deepOpen) < 0 {
+		return false
+	}
+	p.state = deepNext
+	return true
+}
+
+// deepNext is where a call begins, or the calls end.
+func deepNext(p *Parser) bool {
+	p.skipSpace()
+	begin, end := p.prefix(deepBegin), p.prefix(deepClose)
+	switch {
+	case begin == there:
+		p.consume(len(deepBegin))
+		p.state = deepHead
+		return true
+	case end == there:
+		p.raw, p.buf = "", p.buf[len(deepClose):]
+	case begin == unsure || end == unsure:
+		return false
+	}
+	return p.no(deepText)
+}
+
+// deepHead is "function", the separator, a name and a fence; or, since V3.1, a name and the separator.
+func deepHead(p *Parser) bool {
+	head, w := p.head("{")
+	if w != there {
+		return w == differs && p.no(deepText)
+	}
+	name, rest, ok := strings.Cut(head, deepSep)
+	if name == "function" {
+		name, _ = strings.CutSuffix(strings.TrimSpace(rest), deepFence+"json")
+	}
+	if name = strings.TrimSpace(name); !ok || !p.known(name) {
+		return p.no(deepText)
+	}
+	p.begin(name)
+	p.buf, p.state = p.buf[len(head):], p.value(deepTail)
+	return true
+}
+
+// deepTail is behind arguments.
+func deepTail(p *Parser) bool {
+	p.skipSpace()
+	if w := p.prefix(deepFence); w == unsure {
+		return false
+	} else if w == there {
+		p.consume(len(deepFence))
+		p.skipSpace()
+	}
+	switch p.prefix(deepEnd) {
+	case unsure:
+		return false
+	case there:
+		p.raw, p.buf, p.state = "", p.buf[len(deepEnd):], deepNext
+		return true
+	default:
+		return p.no(deepText)
+	}
+}

@@ -1,0 +1,104 @@
+package toolcall
+
+import (
+	"strings"
+
+	"github.com/whence-dev/whence/chat-service/marker"
+)
+
+const (
+	harmonyStart     = "<|start|>"
+	harmonyChannel   = "<|channel|>"
+	harmonyConstrain = "<|constrain|>"
+	harmonyMessage   = "<|message|>"
+	harmonyTools     = "functions."
+)
+
+var (
+	harmonyMarkers = []string{harmonyStart, harmonyChannel, harmonyConstrain, harmonyMessage, "<|end|>", "<|call|>", "<|return|>"}
+	// A body ends at any marker, whether it is the one that should stand there or not.
+	harmonyEnds = []string{"<|end|>", "<|call|>", "<|return|>", harmonyStart, harmonyChannel}
+)
+
+// harmonyBegin is at the beginning of the answer, behind "<|start|>assistant" of the prompt: a header. An answer without one is
+// text.
+func harmonyBegin(p *Parser) bool {
+	channel, to := p.prefix(harmonyChannel), p.prefix(" to=")
+	switch {
+	case channel == there || to == there:
+		p.state = harmonyHeader
+		return true
+	case channel == unsure || to == unsure:
+		return false
+	}
+	p.state = harmonyBody(Text)
+	return true
+}
+
+// harmonyHeader is everything up to "<|message|>": who speaks, on which channel, and to whom.
+func harmonyHeader(p *Parser) bool {
+	header, w := p.head(harmonyMessage)
+	switch w {
+	case unsure:
+		return false
+	case there:
+		p.buf, p.state = p.buf[len(header)+len(harmonyMessage):], harmonyBody(p.address(header))
+	case differs:
+		p.state = harmonyBody(Text)
+		p.buf = strings.TrimPrefix(p.buf, harmonyChannel) // which a body would end at once
+	}
+	return true
+}
+
+// address says what the message behind a header is, and begins a call if it is one.
+func (p *Parser) address(header string) Kind {
+	if _, to, ok := strings.Cut(header, "to="+harmonyTools); ok {
+		name := to
+		if i := strings.IndexAny(to, " \n<"); i >= 0 {
+			name = to[:i]
+		}
+		if p.known(name) {
+			p.begin(name)
+			return Arguments
+		}
+	}
+	if _, channel, _ := strings.Cut(header, harmonyChannel); strings.HasPrefix(channel, "analysis") {
+		return Reasoning
+	}
+	return Text
+}
+
+// harmonyBody is a message. Between two there is a header again.
+func harmonyBody(kind Kind) state {
+	return func(p *Parser) bool {
+		at, which := marker.Find(p.buf, p.last, harmonyEnds...)
+		switch body := p.buf[:at]; {
+		case body == "":
+		case kind == Text:
+			p.text(body)
+		default:
+			p.out(Event{kind, body})
+		}
+		if p.buf = p.buf[at:]; which < 0 {
+			return false
+		}
+		p.buf = p.buf[len(harmonyEnds[which]):]
+		if harmonyEnds[which] == harmonyChannel { // part of the header that it begins
+			p.buf = harmonyChannel + p.buf
+		}
+		p.state = harmonyBetween
+		return true
+	}
+}
+
+// harmonyBetween is behind a message.
+func harmonyBetween(p *Parser) bool {
+	if p.prefix(harmonyStart) == there {
+		p.buf = p.buf[len(harmonyStart):]
+	}
+	if p.buf == "" || p.prefix(harmonyStart) == unsure {
+		return false
+	}
+	p.state = harmonyHeader
+	return true
+}

@@ -1,0 +1,65 @@
+package toolcall
+
+const (
+	hermesOpen  = "<tool_call>"
+	hermesClose = "</tool_call>"
+	xmlOpen     = "<function="
+	xmlClose    = "</function>"
+)
+
+func hermesText(p *Parser) bool {
+	if p.until(hermesOpen) < 0 {
+		return false
+	}
+	p.state = hermesHead
+	return true
+}
+
+// hermesHead is behind the tag that opens.
+func hermesHead(p *Parser) bool {
+	if !p.skipSpace() {
+		return false
+	}
+	if p.buf[0] == '{' {
+		p.state = p.object(hermesTail, hermesText)
+		return true
+	}
+	switch p.prefix(xmlOpen) {
+	case unsure:
+		return false
+	case there:
+		p.consume(len(xmlOpen))
+		p.state = xmlName
+		return true
+	default:
+		return p.no(hermesText)
+	}
+}
+
+// hermesTail looks for the tag that closes. A call without it is one all the same.
+func hermesTail(p *Parser) bool {
+	p.skipSpace()
+	switch p.prefix(hermesClose) {
+	case unsure:
+		return false
+	case there:
+		p.raw, p.buf = "", p.buf[len(hermesClose):]
+	case differs:
+	}
+	return p.no(hermesText)
+}
+
+// xmlName is behind "<function=".
+func xmlName(p *Parser) bool {
+	name, w := p.head(">")
+	switch {
+	case w == unsure:
+		return false
+	case w == differs || !p.known(name):
+		return p.no(hermesText)
+	}
+	p.begin(name)
+	p.buf = p.buf[len(name)+1:]
+	p.state = xmlParameters(new(xmlArguments))
+	return true
+}

@@ -1,0 +1,41 @@
+package toolcall
+
+import "strings"
+
+const llamaTag = "<|python_tag|>"
+
+// llamaBegin is at the beginning of the answer, where alone JSON is a call.
+func llamaBegin(p *Parser) bool {
+	if !p.skipSpace() {
+		return false
+	}
+	if p.buf[0] == '{' {
+		p.state = p.object(llamaTail, llamaText)
+		return true
+	}
+	if p.prefix(llamaTag) == unsure {
+		return false
+	}
+	return p.no(llamaText)
+}
+
+func llamaText(p *Parser) bool {
+	if p.until(llamaTag) < 0 {
+		return false
+	}
+	p.state = llamaBegin
+	return true
+}
+
+// llamaTail is behind a call. Some models write another one, behind a semicolon or a comma.
+func llamaTail(p *Parser) bool {
+	if !p.skipSpace() {
+		return false
+	}
+	if !strings.ContainsAny(p.buf[:1], ";,") {
+		return p.no(llamaText)
+	}
+	p.consume(1)
+	p.state = llamaBegin
+	return true
+}

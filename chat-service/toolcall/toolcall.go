@@ -1,0 +1,219 @@
+// Package toolcall finds the calls of tools in what a model writes, while it is written.
+//
+// A Parser takes an answer's text in pieces and gives out Events: text, what the model thinks, where its Format says that in the
+// same way, and calls. However the text is cut, the events joined are the same. A call is given out from the moment on at which
+// its tool and the beginning of its arguments are known, its arguments as they come: they are the model's, byte for byte, and
+// nobody has checked that they are valid; an answer that ends within them leaves them unfinished.
+//
+// What only looks like a call, because its form is broken or there is no such tool, is text, with nothing lost. White space
+// between calls, and between text and a call, belongs to neither.
+package toolcall
+
+import (
+	"strings"
+
+	"github.com/whence-dev/whence/chat-service/marker"
+)
+
+// A Kind is what an Event is a piece of.
+type Kind uint8
+
+// The kinds of events.
+const (
+	Text Kind = iota
+	Reasoning
+	Begin     // of a call; Event.Text is the tool's name
+	Arguments // of the call that has begun last
+)
+
+// An Event is a piece of an answer.
+type Event struct {
+	Kind Kind
+	Text string
+}
+
+// maxHead bounds what is held back until a call is known to be one, in bytes; longer heads are text.
+const maxHead = 4096
+
+// A Parser reads one answer. It is not safe for concurrent use.
+type Parser struct {
+	// Static.
+	known  func(tool string) bool
+	hidden *strings.Replacer // special tokens, which clients must not see
+	out    func(Event)
+
+	state state
+	buf   string // what state has not consumed
+	last  bool   // nothing follows buf
+	raw   string // of the call that is not known to be one yet
+	space string // white space behind text
+	wide  bool   // it was too much to be held back
+	json  object
+}
+
+// A state consumes from the front of p.buf, and reports whether it is worth calling the next one: false asks for more text.
+type state func(p *Parser) bool
+
+// New returns a Parser for answers in the format f. known says which tools there are; hidden are the model's special tokens that
+// f has a use for, and text has none; out gets the events.
+func New(f *Format, known func(tool string) bool, hidden []string, out func(Event)) *Parser {
+	var pairs []string
+	for _, token := range hidden {
+		pairs = append(pairs, token, "")
+	}
+	return &Parser{known: known, hidden: strings.NewReplacer(pairs...), out: out, state: f.begin}
+}
+
+// Next takes the next piece.
+func (p *Parser) Next(piece string) {
+	p.buf += piece
+	p.run()
+}
+
+// End is for when nothing follows.
+func (p *Parser) End() {
+	p.last = true
+	p.run()
+	p.text(p.raw + p.buf)
+	if p.raw, p.buf = "", ""; p.space != "" {
+		p.out(Event{Text, p.space})
+		p.space = ""
+	}
+}
+
+func (p *Parser) run() {
+	for more := true; more; {
+		more = p.state(p)
+	}
+}
+
+const space = " \t\r\n"
+
+// text gives out text, but for the white space behind it.
+func (p *Parser) text(s string) {
+	s = p.space + p.hidden.Replace(s)
+	trimmed := strings.TrimRight(s, space)
+	p.wide = len(s)-len(trimmed) > maxHead || p.wide && trimmed == ""
+	if p.wide { // nobody waits for a call behind that
+		trimmed = s
+	}
+	p.space = s[len(trimmed):]
+	if trimmed != "" {
+		p.out(Event{Text, trimmed})
+	}
+}
+
+// begin gives out that a call begins.
+func (p *Parser) begin(tool string) {
+	p.raw, p.space = "", ""
+	p.out(Event{Begin, tool})
+}
+
+// arguments gives out a piece of arguments.
+func (p *Parser) arguments(s string) {
+	if s != "" {
+		p.out(Event{Arguments, s})
+	}
+}
+
+// consume moves n bytes from buf to raw.
+func (p *Parser) consume(n int) {
+	p.raw += p.buf[:n]
+	p.buf = p.buf[n:]
+}
+
+// skipSpace consumes white space, and reports whether anything follows it.
+func (p *Parser) skipSpace() bool {
+	p.consume(len(p.buf) - len(strings.TrimLeft(p.buf, space)))
+	return p.buf != ""
+}
+
+// no is for what is no call after all: it is text, and so is what follows, until next finds another one.
+func (p *Parser) no(next state) bool {
+	raw := p.raw
+	p.raw, p.state = "", next
+	p.text(raw)
+	return true
+}
+
+// until gives out text up to a marker, consumes that, and returns which it is; -1 asks for more text.
+func (p *Parser) until(markers ...string) (which int) {
+	at, which := marker.Find(p.buf, p.last, markers...)
+	if at > 0 {
+		p.text(p.buf[:at])
+	}
+	p.buf = p.buf[at:]
+	if which >= 0 {
+		p.consume(len(markers[which]))
+	}
+	return which
+}
+
+// A word is what prefix says of a text that is still to come.
+type word uint8
+
+const (
+	differs word = iota
+	unsure       // more text is needed
+	there
+)
+
+// prefix says whether buf begins with m.
+func (p *Parser) prefix(m string) word {
+	switch {
+	case strings.HasPrefix(p.buf, m):
+		return there
+	case !p.last && strings.HasPrefix(m, p.buf):
+		return unsure
+	default:
+		return differs
+	}
+}
+
+// head returns what stands before sep, which is to come soon.
+func (p *Parser) head(sep string) (string, word) {
+	at := strings.Index(p.buf, sep)
+	switch {
+	case at < 0 && !p.last && len(p.buf) < maxHead+len(sep):
+		return "", unsure
+	case at < 0 || at > maxHead:
+		return "", differs
+	}
+	return p.buf[:at], there
+}
+
+// object consumes a JSON object that names a tool and its arguments. done is what follows one that is whole, text what follows one
+// that is no call.
+func (p *Parser) object(done, text state) state {
+	p.json = object{known: p.known}
+	return func(p *Parser) bool {
+		if p.buf == "" {
+			return p.last && !p.json.announced && p.no(text)
+		}
+		n, s := p.json.read(p.buf)
+		if !p.json.announced {
+			p.consume(n)
+			if s == bad {
+				return p.no(text)
+			}
+		} else {
+			p.buf = p.buf[n:]
+		}
+		if p.json.ready() {
+			p.json.announced = true
+			p.begin(p.json.name)
+		}
+		if p.json.announced {
+			p.arguments(p.json.take())
+		}
+		switch s {
+		case bad: // behind whole arguments: the rest is text
+			p.state = text
+		case whole:
+			p.state = done
+		case more:
+			return p.buf != ""
+		}
+		return true
+	}
+}

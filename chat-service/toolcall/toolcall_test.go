@@ -1,0 +1,232 @@
+package toolcall
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// An answer is what the events of one come to.
+type answer struct {
+	text, thought string
+	calls         []call
+}
+
+type call struct{ name, arguments string }
+
+func known(name string) bool { return name == "f" || name == "get_weather" }
+
+// read parses text in pieces of step bytes each.
+func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
+	t.Helper()
+	p := New(f, known, nil, func(e Event) {
+		switch e.Kind {
+		case Text:
+			a.text += e.Text
+		case Reasoning:
+			a.thought += e.Text
+		case Begin:
+			a.calls = append(a.calls, call{name: e.Text})
+		case Arguments:
+			if len(a.calls) == 0 {
+				t.Fatalf("arguments %q of no call", e.Text)
+			}
+			a.calls[len(a.calls)-1].arguments += e.Text
+		}
+		if e.Text == "" {
+			t.Errorf("an empty event of kind %d", e.Kind)
+		}
+	})
+	for text != "" {
+		n := min(step(), len(text))
+		p.Next(text[:n])
+		text = text[n:]
+	}
+	p.End()
+	return a
+}
+
+func (a answer) String() string {
+	s := "text " + a.text + "|thought " + a.thought
+	for _, c := range a.calls {
+		s += "|" + c.name + c.arguments
+	}
+	return s
+}
+
+func calls(of ...string) (list []call) {
+	for i := 0; i < len(of); i += 2 {
+		list = append(list, call{of[i], of[i+1]})
+	}
+	return list
+}
+
+var answers = []struct {
+	format *Format
+	text   string
+	want   answer
+}{
+	{Hermes, "no call at all\n", answer{text: "no call at all\n"}},
+	{Hermes, "", answer{}},
+	{Hermes, "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\\\"\"]}}\n</tool_call>", answer{"Let me see.", "", calls("f", `{"a": [1, "}\""]}`)}},
+	{Hermes, "<tool_call>{\"arguments\":{},\"name\":\"f\"}</tool_call>\n<tool_call>\n{\"name\":\"get_weather\",\"arguments\":{\"b\":\"\\u00e9한\"}}\n</tool_call>\nbye", answer{"\nbye", "", calls("f", "{}", "get_weather", `{"b":"\u00e9한"}`)}},
+	{Hermes, "<tool_call>\n{\"name\": \"f\"}\n</tool_call>", answer{"", "", calls("f", "{}")}},
+	{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1", answer{"", "", calls("f", `{"a": 1`)}},
+	{Hermes, "<tool_call>\n{\"name\": \"f\", \"argu", answer{text: "<tool_call>\n{\"name\": \"f\", \"argu"}},
+	{Hermes, "<tool_call>\n{\"name\": \"nobody\", \"arguments\": {}}\n</tool_call>", answer{text: "<tool_call>\n{\"name\": \"nobody\", \"arguments\": {}}\n</tool_call>"}},
+	{Hermes, "<tool_call>not JSON</tool_call> <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", answer{"<tool_call>not JSON</tool_call>", "", calls("f", "{}")}},
+	{Hermes, "a <tool_call", answer{text: "a <tool_call"}},
+	{Hermes, "{\"name\": \"f\", \"arguments\": {}}", answer{text: "{\"name\": \"f\", \"arguments\": {}}"}},
+	{Hermes, "<tool_call>\n<function=f>\n<parameter=city>\nNew\nYork\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>", answer{"", "", calls("f", `{"city": "New\nYork", "n": 3}`)}},
+	{Hermes, "<tool_call><function=f></function></tool_call>", answer{"", "", calls("f", "{}")}},
+	{Hermes, "<tool_call><function=g></function></tool_call>", answer{text: "<tool_call><function=g></function></tool_call>"}},
+
+	{Llama, "Hello {\"name\": \"f\", \"parameters\": {}}", answer{text: "Hello {\"name\": \"f\", \"parameters\": {}}"}},
+	{Llama, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", answer{"", "", calls("f", `{"a": "b"}`)}},
+	{Llama, "\n<|python_tag|>{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"get_weather\", \"parameters\": {\"x\": {}}}", answer{"", "", calls("f", "{}", "get_weather", `{"x": {}}`)}},
+	{Llama, "{\"name\": \"Ann\", \"age\": 3}", answer{text: "{\"name\": \"Ann\", \"age\": 3}"}},
+	{Llama, "{}", answer{text: "{}"}},
+
+	{Mistral, "Well.[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"get_weather\", \"arguments\": {}}]", answer{"Well.", "", calls("f", `{"a": 1}`, "get_weather", "{}")}},
+	{Mistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"]}\"}, \"id\": \"abcdefghi\"}] and", answer{" and", "", calls("f", `{"a": "]}"}`)}},
+	{Mistral, "[TOOL_CALLS]f[ARGS]{\"a\": 1}[TOOL_CALLS]get_weather{}", answer{"", "", calls("f", `{"a": 1}`, "get_weather", "{}")}},
+	{Mistral, "[TOOL_CALLS]f[CALL_ID]abc[ARGS]{}", answer{"", "", calls("f", "{}")}},
+	{Mistral, "[TOOL_CALLS]none", answer{text: "[TOOL_CALLS]none"}},
+
+	{DeepSeek, "Hm\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", answer{"Hm", "", calls("f", `{"a": 1}`, "get_weather", "{}")}},
+	{DeepSeek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", answer{"", "", calls("f", `{"a": 1}`)}},
+	{DeepSeek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}", answer{text: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}"}},
+
+	{Harmony, "<|channel|>analysis<|message|>User asks.<|end|><|start|>assistant<|channel|>final<|message|>Hi.", answer{"Hi.", "User asks.", nil}},
+	{Harmony, "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}<|call|>", answer{"", "Need it.", calls("f", `{"a":1}`)}},
+	{Harmony, "<|channel|>commentary<|message|>Two calls.<|end|><|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{\"b\": {}}", answer{"Two calls.", "", calls("get_weather", `{"b": {}}`)}},
+	{Harmony, " to=functions.f<|channel|>commentary json<|message|>{}", answer{"", "", calls("f", "{}")}},
+	{Harmony, "no channel", answer{text: "no channel"}},
+	{Harmony, "<|channel|>final<|message|>cut", answer{text: "cut"}},
+}
+
+func TestAnswersAreReadHoweverTheyAreCut(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, c := range answers {
+		for i := range 60 {
+			step := func() int { return 1 + r.IntN(1+i) }
+			if got := read(t, c.format, c.text, step); got.String() != c.want.String() {
+				t.Fatalf("%s: %s\n got %v\nwant %v", c.format.Name, c.text, got, c.want)
+			}
+		}
+	}
+}
+
+func TestArgumentsComeAsTheyAreWritten(t *testing.T) {
+	var events []Event
+	p := New(Hermes, known, nil, func(e Event) { events = append(events, e) })
+	for _, piece := range []string{"<tool_call>\n{\"name\": \"f\", \"argum", "ents\": {\"a\"", ": 1"} {
+		p.Next(piece)
+	}
+	want := []Event{{Begin, "f"}, {Arguments, "{"}, {Arguments, `"a"`}, {Arguments, ": 1"}}
+	if len(events) != len(want) {
+		t.Fatal(events)
+	}
+	for i := range want {
+		if events[i] != want[i] {
+			t.Errorf("event %d is %v, want %v", i, events[i], want[i])
+		}
+	}
+}
+
+func TestSpecialTokensAreNotShown(t *testing.T) {
+	text := ""
+	p := New(Llama, known, Llama.Markers, func(e Event) { text += e.Text })
+	p.Next("a")
+	p.Next("<|python_tag|>")
+	p.Next("print(1)")
+	p.End()
+	if text != "aprint(1)" {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestHeadsThatNeverEndAreText(t *testing.T) {
+	for _, c := range []struct {
+		format *Format
+		begin  string
+	}{
+		{Hermes, "<tool_call>{\"x\":\""}, {Hermes, "<tool_call>{\"arguments\":{\"x\":\""}, {Hermes, "<tool_call><function="}, {Llama, "{\"a\":["},
+		{Mistral, "[TOOL_CALLS]"}, {DeepSeek, deepOpen + deepBegin}, {Harmony, "<|channel|>"},
+	} {
+		held := 0
+		p := New(c.format, known, nil, func(e Event) { held -= len(e.Text) })
+		all := c.begin + strings.Repeat("x", 3*maxHead)
+		for i := range len(all) {
+			p.Next(all[i : i+1])
+			if held++; held > maxHead+200 {
+				t.Fatalf("%s %s: %d bytes are held back", c.format.Name, c.begin, held)
+			}
+		}
+	}
+}
+
+func TestFormatsAreDetectedAndNamed(t *testing.T) {
+	for template, want := range map[string]*Format{
+		"{{ '<tool_call>' }}": Hermes, "[TOOL_CALLS]": Mistral, "<｜tool▁calls▁begin｜>": DeepSeek, "<|channel|>": Harmony,
+		`ipython {"name": function name, "parameters": dictionary}`: Llama, "nothing": nil,
+	} {
+		if got := Detect(template); got != want {
+			t.Errorf("%s: %v", template, got)
+		}
+	}
+	if f, err := Named("mistral"); f != Mistral || err != nil || len(f.NewID()) != 9 {
+		t.Error(f, err)
+	}
+	if _, err := Named("smoke"); err == nil || !strings.Contains(err.Error(), "harmony, hermes, mistral, deepseek, llama") {
+		t.Error(err)
+	}
+}
+
+func TestFormsAroundArgumentsAreReadAsCalls(t *testing.T) {
+	for _, f := range formats {
+		before, after, ok := f.Around("get_weather")
+		if !ok {
+			continue
+		}
+		got := read(t, f, before+`{"a": "b"}`+after, func() int { return 3 })
+		if want := (answer{calls: calls("get_weather", `{"a": "b"}`)}); got.String() != want.String() {
+			t.Errorf("%s: %v", f.Name, got)
+		}
+	}
+}
+
+func FuzzAnyCutGivesTheSame(f *testing.F) {
+	for i, c := range answers {
+		for n := range formats {
+			f.Add(uint8(n), c.text, uint64(i))
+		}
+	}
+	f.Add(uint8(1), "et me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"1, \"}]>", uint64(2))
+	f.Fuzz(func(t *testing.T, n uint8, text string, seed uint64) {
+		format := formats[int(n)%len(formats)]
+		want := read(t, format, text, func() int { return max(1, len(text)) })
+		r := rand.New(rand.NewPCG(seed, 5))
+		if got := read(t, format, text, func() int { return 1 + r.IntN(11) }); got.String() != want.String() {
+			t.Errorf("%s: %q\n got %v\nwant %v", format.Name, text, got, want)
+		}
+		if len(want.calls) == 0 && format != Harmony && want.text != text {
+			t.Errorf("%s: %q became %q", format.Name, text, want.text)
+		}
+	})
+}
+
+func BenchmarkParser(b *testing.B) {
+	arguments, _ := json.Marshal(map[string]string{"text": strings.Repeat("word ", 200)})
+	text := "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": " + string(arguments) + "}\n</tool_call>"
+	b.ReportAllocs()
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		p := New(Hermes, known, nil, func(Event) {})
+		for i := 0; i < len(text); i += 5 {
+			p.Next(text[i:min(i+5, len(text))])
+		}
+		p.End()
+	}
+}
