@@ -1,6 +1,7 @@
 package chat_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -40,7 +41,8 @@ type parrot struct {
 	step    func() int    // tokens of the next item; 1 if nil
 	pause   time.Duration // between items
 	forever bool
-	fail    error // after the last token, instead of an End
+	fail    error           // after the last token, instead of an End
+	finish  streamv1.Finish // LENGTH unless set
 
 	live  atomic.Int32
 	asked atomic.Pointer[workerv1.TokenRequest]
@@ -85,7 +87,7 @@ func (p *parrot) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			return
 		}
 		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_LENGTH,
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: cmp.Or(p.finish, streamv1.Finish_FINISH_LENGTH),
 			Usage: &streamv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: uint32(len(p.ids))},
 		}}}, nil)
 	}

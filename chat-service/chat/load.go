@@ -40,5 +40,8 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	return &Model{Name: name, OwnedBy: ownedBy, ContextLength: config.ContextLength, Tokenizer: tok, Checksum: sum, Render: tmpl.Render}, nil
+	return &Model{
+		Name: name, OwnedBy: ownedBy, ContextLength: config.ContextLength, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
+		Written: writtenBy(tmpl, tok),
+	}, nil
 }

@@ -1,19 +1,21 @@
 // Package chat is the pipeline of chat-service: stages that make of an engine over token ids an engine over
 // conversations.
 //
-//	ChatRequest ─> Validate ─> Choices ─> Echo ─> StopStrings ─> Detokenise ─> Render ─> Tokenise ─> worker
-//	     Deltas <─────────────────┴────────┴───────────┴──────────────┴──────────── Tokens <───────────┘
+//	ChatRequest ─> Validate ─> Choices ─> Echo ─> Render ─> Answer ─> StopStrings ─> Detokenise ─> Tokenise ─> worker
+//	     Deltas <─────────────────┴────────┴──────────────────┴──────────┴──────────────┴────── Tokens <───────┘
 package chat
 
 import (
 	"context"
 	"iter"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/chat-service/detoken"
 	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -36,6 +38,7 @@ type Model struct {
 	Tokenizer     *tokenizer.Tokenizer
 	Checksum      string // of the tokenizer, as tokenizer.Checksum has it
 	Render        prompt.Renderer
+	Written       Written
 	EOS           []uint32 // tokens that end an answer, beside those that the worker knows
 
 	// WorkerContext returns how many tokens the context of a worker holds now, 0 if that is not known; nil for ContextLength.
@@ -59,16 +62,19 @@ func (m *Model) workerContext() int {
 
 // New returns the pipeline for m over worker.
 func New(m *Model, worker TokenEngine) Engine {
-	return validate(choices.New(echo(m, stopStrings(detoken.New(m.Tokenizer, (*chatv1.ChatRequest).GetKeepSpecial, oneByOne(render(m, tokenise(m, worker))))))))
+	return validate(choices.New(echo(m, render(m, answer(m, stopStrings(detoken.New(m.Tokenizer, m.decoding, oneByOne(tokenise(m, worker)))))))))
 }
 
 // A rendered request is one whose conversation has become text, or whose prompt was none.
 type rendered struct {
 	req     *chatv1.ChatRequest
 	text    string
-	special bool     // the tokenizer's post-processor adds its tokens
-	ids     []uint32 // instead of text
-	from    string   // the field that it comes from
+	special bool           // the tokenizer's post-processor adds its tokens
+	ids     []uint32       // instead of text
+	from    string         // the field that it comes from
+	tools   []*chatv1.Tool // that the model has been told of
+	thinks  bool           // what the model thinks is to be parted from what it says
+	opened  bool           // the text ends where the model is to think
 }
 
 func (r rendered) are() string {
@@ -78,18 +84,33 @@ func (r rendered) are() string {
 	return "messages are"
 }
 
+// decoding says which special tokens of an answer become text.
+func (m *Model) decoding(r rendered) detoken.Special {
+	return detoken.Special{Keep: r.req.GetKeepSpecial(), Shown: m.shown(r)}
+}
+
 // render makes one text of the conversation, by the model's chat template.
-func render(m *Model, next stream.Engine[rendered, *workerv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse] {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+func render(m *Model, next stream.Engine[rendered, *chatv1.GenerateResponse]) Engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 		if p := req.GetPrompts(); len(p) > 0 {
 			return next(ctx, rendered{req: req, text: p[0].GetText(), special: true, ids: p[0].GetIds().GetIds(), from: "prompt"})
 		}
-		text, err := m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true})
+		tools, err := m.offered(req)
 		if err != nil {
-			return stream.Fail[*workerv1.GenerateResponse](err)
+			return stream.Fail[*chatv1.GenerateResponse](err)
+		}
+		text, err := m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()})
+		if err != nil {
+			return stream.Fail[*chatv1.GenerateResponse](err)
 		}
 		// The template has written the tokens that begin a text, so the tokenizer must not add them again.
-		return next(ctx, rendered{req: req, text: text, from: "messages"})
+		r := rendered{req: req, text: text, from: "messages", tools: tools}
+		r.thinks = m.Written.Thinks && separates(req)
+		r.opened = m.Written.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
+		if r.req, err = m.guide(r); err != nil {
+			return stream.Fail[*chatv1.GenerateResponse](err)
+		}
+		return next(ctx, r)
 	}
 }
 

@@ -13,14 +13,15 @@ import (
 )
 
 // stopStrings ends the answer where a stop string of the request begins. Leaving the loop below is what tells the worker.
-func stopStrings(next Engine) Engine {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+func stopStrings(next stream.Engine[rendered, *chatv1.GenerateResponse]) stream.Engine[rendered, *chatv1.GenerateResponse] {
+	return func(ctx context.Context, r rendered) iter.Seq2[*chatv1.GenerateResponse, error] {
+		req := r.req
 		if len(req.GetStop()) == 0 {
-			return next(ctx, req)
+			return next(ctx, r)
 		}
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
 			s := stopper{match: stopstring.New(req.GetStop()), include: req.GetIncludeStop(), minTokens: req.GetSampling().GetMinTokens()}
-			for out, err := range next(ctx, req) {
+			for out, err := range next(ctx, r) {
 				if err != nil {
 					if !s.flush(yield) {
 						return
@@ -99,14 +100,14 @@ func (s *stopper) flush(yield func(*chatv1.GenerateResponse, error) bool) bool {
 }
 
 // oneByOne splits tokens that were merged, for requests with stop strings: the answer's usage ends with the token that
-// completes a stop string, not with those that happened to come along.
-func oneByOne(next stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *workerv1.GenerateResponse] {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		if len(req.GetStop()) == 0 {
-			return next(ctx, req)
+// completes a stop string, not with those that happened to come along. So are those of requests whose reasoning is counted.
+func oneByOne(next stream.Engine[rendered, *workerv1.GenerateResponse]) stream.Engine[rendered, *workerv1.GenerateResponse] {
+	return func(ctx context.Context, r rendered) iter.Seq2[*workerv1.GenerateResponse, error] {
+		if len(r.req.GetStop()) == 0 && !r.thinks {
+			return next(ctx, r)
 		}
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			for out, err := range next(ctx, req) {
+			for out, err := range next(ctx, r) {
 				merged := out.GetTokens()
 				for len(merged.GetIds()) > 1 {
 					one := split(merged)

@@ -12,15 +12,23 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// New returns an engine over next whose deltas, joined, are the tokens of next decoded at once, special tokens left out.
+// Special says which special tokens are part of an answer's text.
+type Special struct {
+	Keep  bool     // all of them
+	Shown []uint32 // these
+}
+
+// New returns an engine over next whose deltas, joined, are the tokens of next decoded at once, special tokens left out, but for
+// those that of names for the request.
 // A delta counts all tokens since the one before: those whose text was held back because a character was incomplete, and
 // those that have no text. What is held back when the answer completes is delivered before its End; when it fails, half a
-// character is dropped. A request of which keep is true keeps special tokens. Log-probabilities go with their tokens.
-func New[Req any](tok *tokenizer.Tokenizer, keep func(Req) bool, next stream.Engine[Req, *workerv1.GenerateResponse]) stream.Engine[Req, *chatv1.GenerateResponse] {
+// character is dropped. Log-probabilities go with their tokens.
+func New[Req any](tok *tokenizer.Tokenizer, of func(Req) Special, next stream.Engine[Req, *workerv1.GenerateResponse]) stream.Engine[Req, *chatv1.GenerateResponse] {
 	return func(ctx context.Context, req Req) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
-			dec := tok.NewDecoder(!keep(req))
-			told := teller{tok: tok, keep: keep(req)}
+			special := of(req)
+			dec := tok.NewDecoder(!special.Keep, special.Shown...)
+			told := teller{tok: tok, special: special}
 			var held uint32 // tokens since the last delta
 			for out, err := range next(ctx, req) {
 				if err != nil {

@@ -1,6 +1,7 @@
 package detoken
 
 import (
+	"slices"
 	"strings"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -10,10 +11,10 @@ import (
 
 // A teller spells tokens that come with their log-probabilities, one text's.
 type teller struct {
-	tok   *tokenizer.Tokenizer
-	keep  bool // special tokens are part of the text
-	begun bool // the text has
-	told  []*chatv1.TokenLogprob
+	tok     *tokenizer.Tokenizer
+	special Special
+	begun   bool // the text has
+	told    []*chatv1.TokenLogprob
 }
 
 func (t *teller) add(tokens *workerv1.Tokens) {
@@ -36,7 +37,7 @@ func (t *teller) add(tokens *workerv1.Tokens) {
 func (t *teller) spell(id uint32, likely float32) *chatv1.TokenLogprob {
 	bytes := t.tok.Bytes(id, !t.begun)
 	p := &chatv1.TokenLogprob{Id: id, Token: strings.ToValidUTF8(string(bytes), "\uFFFD"), Logprob: likely}
-	if t.keep || !t.tok.IsSpecial(id) {
+	if t.special.Keep || !t.tok.IsSpecial(id) || slices.Contains(t.special.Shown, id) {
 		p.Bytes = bytes
 	}
 	return p

@@ -20,15 +20,16 @@ import (
 
 // A Card says how one model is served.
 type Card struct {
-	Name      string   // what requests and workers call it; "" is the directory's name
-	Aliases   []string // what requests may call it, too
-	Directory string   // Hugging Face directory with tokenizer and template; "" is the embedded model
-	Template  string   // file with a chat template; "" is the directory's
-	Context   int      // tokens of prompt and answer together; 0 is as config.json says
-	EOS       []uint32 // tokens that end an answer, beside those that workers know
-	Workers   string   // a list or a discover.Source
-	Policy    string   // which of them gets a stream; "" is route.LeastLoadedPolicy
-	KV        route.KVOptions
+	Name       string   // what requests and workers call it; "" is the directory's name
+	Aliases    []string // what requests may call it, too
+	Directory  string   // Hugging Face directory with tokenizer and template; "" is the embedded model
+	Template   string   // file with a chat template; "" is the directory's
+	ToolFormat string   // how the model writes calls of tools; "" is what its template says
+	Context    int      // tokens of prompt and answer together; 0 is as config.json says
+	EOS        []uint32 // tokens that end an answer, beside those that workers know
+	Workers    string   // a list or a discover.Source
+	Policy     string   // which of them gets a stream; "" is route.LeastLoadedPolicy
+	KV         route.KVOptions
 
 	Migrations   int           // how often a stream may go on with another worker
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever

@@ -24,6 +24,7 @@ type fileCard struct {
 	Aliases      []string       `yaml:"aliases"`
 	Directory    string         `yaml:"directory"`
 	Template     string         `yaml:"template"`
+	ToolFormat   string         `yaml:"tool-format"`
 	Context      int            `yaml:"context"`
 	EOS          []uint32       `yaml:"eos"`
 	Workers      addresses      `yaml:"workers"`
@@ -96,6 +97,9 @@ var keys = strings.NewReplacer("--worker", "workers", "--", "")
 func (f *fileCard) card(dir string, c Card) Card {
 	c.Name, c.Aliases, c.Context, c.EOS = f.Name, f.Aliases, f.Context, f.EOS
 	c.Directory, c.Template = within(dir, f.Directory), within(dir, f.Template)
+	if f.ToolFormat != "" {
+		c.ToolFormat = f.ToolFormat
+	}
 	if f.Workers != "" {
 		c.Workers = string(f.Workers)
 	}

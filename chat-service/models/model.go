@@ -62,6 +62,9 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	if err != nil {
 		return nil, err
 	}
+	if err := loaded.UseToolFormat(c.ToolFormat); err != nil {
+		return nil, fmt.Errorf("--tool-format: %w", err)
+	}
 	if c.Context > loaded.ContextLength {
 		return nil, fmt.Errorf("context is %d; config.json says %d, which it may only lower", c.Context, loaded.ContextLength)
 	}

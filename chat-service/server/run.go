@@ -32,6 +32,7 @@ type Config struct {
 	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
 	ModelName  string // what requests call the model; "" is the worker's name for it
 	Models     string // file with the cards of several models, instead of Model and ModelName; see models.File
+	ToolFormat string // how the model writes calls of tools; "" is what its chat template says
 	MaxStreams int    // live streams at most; further ones are OVERLOADED
 	Migrations int    // how often a stream may go on with another worker
 	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
@@ -89,6 +90,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 func (c *Config) ModelFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory` of the model; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name")
+	fs.StringVar(&c.ToolFormat, "tool-format", chat.ToolFormatAuto, "how the model writes calls of tools, by `name`: hermes, llama, mistral, deepseek, harmony, none, or auto for what its chat template says")
 }
 
 // Validate reports what is wrong with c.
@@ -109,7 +111,7 @@ func (c *Config) Validate() error {
 // card is the one model of a configuration without a file of cards, and what such a file leaves out.
 func (c *Config) card() models.Card {
 	return models.Card{
-		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy,
+		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, Timers: c.Timers,
 		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, KV: c.KV,
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/models"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/answer"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -49,8 +49,8 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("chat", "chat is missing"))
 	}
 	resp := &chatv1.CompleteResponse{}
-	texts := make([]strings.Builder, min(choices.Count(req.GetChat()), choices.Max)) // a request for more is refused
-	all := make([]*chatv1.Choice, len(texts))
+	parts := make([]answer.Answer, min(choices.Count(req.GetChat()), choices.Max)) // a request for more is refused
+	all := make([]*chatv1.Choice, len(parts))
 	for i := range all {
 		all[i] = &chatv1.Choice{}
 	}
@@ -60,7 +60,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 			resp.Started = m.Started
 		case *chatv1.GenerateResponse_Delta:
 			i := m.Delta.GetChoice()
-			texts[i].WriteString(m.Delta.GetText())
+			parts[i].Add(m.Delta)
 			all[i].Logprobs = append(all[i].Logprobs, m.Delta.GetLogprobs()...)
 		case *chatv1.GenerateResponse_ChoiceEnd:
 			all[m.ChoiceEnd.GetChoice()].End = m.ChoiceEnd
@@ -72,9 +72,10 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 		return nil, err
 	}
 	for i := range all {
-		all[i].Text = texts[i].String()
+		all[i].Text, all[i].Reasoning, all[i].ToolCalls = parts[i].Text(), parts[i].Reasoning(), parts[i].Calls()
 	}
 	resp.Text, resp.Logprobs = all[0].GetText(), all[0].GetLogprobs()
+	resp.Reasoning, resp.ToolCalls = all[0].GetReasoning(), all[0].GetToolCalls()
 	if len(all) > 1 {
 		resp.Choices = all
 	}

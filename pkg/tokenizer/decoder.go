@@ -21,6 +21,7 @@ const maxRun = 256
 type Decoder struct {
 	spelling    *spelling
 	skipSpecial bool
+	kept        []uint32 // special tokens that are not skipped
 
 	// Where the stream stands.
 	begun bool       // a token has come
@@ -39,9 +40,9 @@ type byteRun struct {
 	first bool // the run begins the text
 }
 
-// NewDecoder returns a Decoder at the beginning of a text. With skipSpecial, special tokens spell nothing.
-func (t *Tokenizer) NewDecoder(skipSpecial bool) *Decoder {
-	d := &Decoder{spelling: &t.spelling, skipSpecial: skipSpecial}
+// NewDecoder returns a Decoder at the beginning of a text. With skipSpecial, special tokens spell nothing, but for those of keep.
+func (t *Tokenizer) NewDecoder(skipSpecial bool, keep ...uint32) *Decoder {
+	d := &Decoder{spelling: &t.spelling, skipSpecial: skipSpecial, kept: keep}
 	d.reset()
 	return d
 }
@@ -122,7 +123,7 @@ func (d *Decoder) token(id uint32) *spelledToken {
 		return nil
 	}
 	t := &d.spelling.tokens[id]
-	if !t.is(known) || d.skipSpecial && t.is(special) {
+	if !t.is(known) || d.skipSpecial && t.is(special) && !slices.Contains(d.kept, id) {
 		return nil
 	}
 	return t

@@ -1,0 +1,276 @@
+package chat_test
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/chat-service/chat"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/answer"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+// modelWith returns whence-tiny with another chat template, and with further tokens.
+func modelWith(t testing.TB, template string, special bool, tokens ...string) *chat.Model {
+	t.Helper()
+	dir := fstest.MapFS{"chat_template.jinja": {Data: []byte(template)}}
+	for _, name := range []string{"config.json", "tokenizer_config.json", "tokenizer.json"} {
+		b, err := fs.ReadFile(whencetiny.FS(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "tokenizer.json" {
+			added := ""
+			for i, token := range tokens {
+				added += fmt.Sprintf(`,{"id":%d,"content":%q,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":%t}`, 1536+i, token, special)
+			}
+			b = []byte(strings.Replace(string(b), `],"normalizer"`, added+`],"normalizer"`, 1))
+		}
+		dir[name] = &fstest.MapFile{Data: b}
+	}
+	m, err := chat.Load(dir, whencetiny.Name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// readWhole ranges over a stream and joins its deltas.
+func readWhole(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (*answer.Answer, *streamv1.End, error) {
+	t.Helper()
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	var a answer.Answer
+	var end *streamv1.End
+	tokens := uint32(0)
+	for out, err := range e(ctx, req) {
+		if err != nil {
+			return &a, nil, err
+		}
+		if d := out.GetDelta(); d != nil {
+			if d.GetText() == "" && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
+				t.Error("an empty delta")
+			}
+			a.Add(d)
+			tokens += d.GetTokens()
+		}
+		end = out.GetEnd()
+	}
+	if tokens > end.GetUsage().GetCompletionTokens() {
+		t.Errorf("deltas of %d tokens, usage %v", tokens, end.GetUsage())
+	}
+	return &a, end, nil
+}
+
+const twoCalls = "Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo 👩‍👩‍👧\"}}\n</tool_call>\n" +
+	"<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>"
+
+func tooled(content string) *chatv1.ChatRequest {
+	req := user(content)
+	req.Tools = []*chatv1.Tool{
+		{Name: "get_weather", Parameters: `{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`}, {Name: "get_time"},
+	}
+	return req
+}
+
+func TestCallsArePartedFromTextHoweverTokensCome(t *testing.T) {
+	m := model(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false), step: func() int { return 1 + r.IntN(5) }}
+		p.finish = streamv1.Finish_FINISH_STOP
+		a, end, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := a.Calls()
+		if a.Text() != "Let me see." || len(calls) != 2 || calls[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` || calls[1].GetName() != "get_time" ||
+			calls[0].GetId() == calls[1].GetId() || end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS {
+			t.Fatalf("%q %v %v", a.Text(), calls, end)
+		}
+	}
+}
+
+func TestWithoutToolsCallsAreText(t *testing.T) {
+	m := model(t)
+	none := tooled("x")
+	none.ToolChoice = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_NONE}
+	for name, req := range map[string]*chatv1.ChatRequest{"no tools": user("x"), "none is to be called": none} {
+		p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false)}
+		a, end, err := readWhole(t, chat.New(m, p.generate), req)
+		if err != nil || a.Text() != twoCalls || len(a.Calls()) != 0 || end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+			t.Errorf("%s: %q %v %v", name, a.Text(), end, err)
+		}
+		if prompt := m.Tokenizer.Decode(p.asked.Load().GetPrompt(), false); strings.Contains(prompt, "get_weather") {
+			t.Errorf("%s: the model hears of tools: %s", name, prompt)
+		}
+	}
+}
+
+func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
+	m := model(t)
+	p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false), forever: true}
+	req := tooled("x")
+	req.ParallelToolCalls = proto.Bool(false)
+	a, end, err := readWhole(t, chat.New(m, p.generate), req)
+	if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` || end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS ||
+		end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 || p.live.Load() != 0 {
+		t.Errorf("%v %v %v, %d sent", a.Calls(), end, err, p.sent.Load())
+	}
+}
+
+func TestCallThatIsCutShortIsGivenWhenTheStreamFails(t *testing.T) {
+	m := model(t)
+	p := &parrot{ids: m.Tokenizer.Encode("Hm. <tool_call>\n{\"name\": \"get_we", false), fail: streamerr.New(streamerr.PeerLost, "gone")}
+	a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
+	if err == nil || a.Text() != "Hm. <tool_call>\n{\"name\": \"get_we" {
+		t.Errorf("%q %v", a.Text(), err)
+	}
+}
+
+const thinking = "{{ messages[0].content }}{% if enable_thinking is not defined or enable_thinking %}<think>\n{% endif %}{# </think> #}"
+
+func TestThoughtsArePartedAndCounted(t *testing.T) {
+	m := modelWith(t, thinking, false, "<think>", "</think>")
+	const says = "is it\n</think>\n\nyes"
+	ids := m.Tokenizer.Encode(says, false)
+	whole := user("x")
+	whole.SeparateReasoning = proto.Bool(false)
+	quiet := user("x")
+	quiet.TemplateVariables = `{"enable_thinking":false}`
+	for name, c := range map[string]struct {
+		req           *chatv1.ChatRequest
+		thought, text string
+		counted       int // -1 for not
+	}{
+		"as it is":      {user("x"), "is it", "yes", len(m.Tokenizer.Encode("is it\n</think>", false))},
+		"not separated": {whole, "", says, -1},
+		"switched off":  {quiet, "", says, 0},
+	} {
+		p := &parrot{ids: ids, step: func() int { return 3 }}
+		a, end, err := readWhole(t, chat.New(m, p.generate), c.req)
+		if err != nil || a.Reasoning() != c.thought || a.Text() != c.text {
+			t.Errorf("%s: %q, %q, %v", name, a.Reasoning(), a.Text(), err)
+		}
+		if counted := end.GetUsage().ReasoningTokens; (counted == nil) != (c.counted < 0) || counted != nil && int(*counted) != c.counted {
+			t.Errorf("%s: %v, want %d", name, end.GetUsage(), c.counted)
+		}
+	}
+}
+
+func TestSpecialTokensReachTheParserAndNobodyElse(t *testing.T) {
+	const template = `{{ tools }}{{ messages[0].content }} ipython "parameters": `
+	m := modelWith(t, template, true, "<|python_tag|>")
+	ids := m.Tokenizer.Encode("Hm.<|python_tag|>{\"name\": \"get_time\", \"parameters\": {\"a\": 1}}", false)
+	p := &parrot{ids: ids}
+	a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
+	if err != nil || a.Text() != "Hm." || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"a": 1}` {
+		t.Errorf("%q %v %v", a.Text(), a.Calls(), err)
+	}
+	p = &parrot{ids: m.Tokenizer.Encode("<|python_tag|>print(1)", false)}
+	if a, _, err := readWhole(t, chat.New(m, p.generate), tooled("x")); err != nil || a.Text() != "print(1)" {
+		t.Errorf("%q %v", a.Text(), err)
+	}
+}
+
+func TestRequiredCallsBecomeAGuide(t *testing.T) {
+	m := model(t)
+	choice := func(name string) *chatv1.ToolChoice {
+		return &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED, Name: name}
+	}
+	schema := &streamv1.Sampling{Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: `{"type":"object"}`}}}}
+	for name, c := range map[string]struct {
+		change func(*chatv1.ChatRequest)
+		want   []string // what stands before values
+	}{
+		"any":                {func(r *chatv1.ChatRequest) { r.ToolChoice = choice("") }, []string{"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ", "<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
+		"one":                {func(r *chatv1.ChatRequest) { r.ToolChoice = choice("get_time") }, []string{"<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
+		"a schema":           {func(r *chatv1.ChatRequest) { r.Sampling, r.Tools = schema, nil }, []string{""}},
+		"a schema, or calls": {func(r *chatv1.ChatRequest) { r.Sampling = schema }, []string{"", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ", "<tool_call>\n{\"name\": \"get_time\", \"arguments\": "}},
+		"nothing":            {func(*chatv1.ChatRequest) {}, nil},
+	} {
+		req := tooled("x")
+		c.change(req)
+		before := proto.CloneOf(req)
+		p := &parrot{ids: []uint32{1}}
+		if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for _, form := range p.asked.Load().GetSampling().GetGuide().GetForms() {
+			got = append(got, form.GetBefore())
+			if form.GetSchema() == "" {
+				t.Errorf("%s: no schema", name)
+			}
+		}
+		if strings.Join(got, "|") != strings.Join(c.want, "|") || len(got) != len(c.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+		if !proto.Equal(req, before) {
+			t.Errorf("%s: the caller's request was changed", name)
+		}
+	}
+}
+
+func TestWhatIsGuidedDoesNotThink(t *testing.T) {
+	m := modelWith(t, thinking, false, "<think>", "</think>")
+	req := user("x")
+	req.Sampling = &streamv1.Sampling{Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: "{}"}}}}
+	p := &parrot{ids: []uint32{1}}
+	if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.asked.Load().GetSampling().GetGuide().GetForms()[0].GetBefore(); got != "</think>\n\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestToolsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
+	m := model(t)
+	without := model(t)
+	if err := without.UseToolFormat("none"); err != nil {
+		t.Fatal(err)
+	}
+	silent := modelWith(t, "{{ messages[0].content }}", false)
+	harmony := modelWith(t, "{{ tools }}<|channel|>", false)
+	required := tooled("x")
+	required.ToolChoice = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
+	nobody := proto.CloneOf(required)
+	nobody.ToolChoice.Name = "nobody"
+	noTools := proto.CloneOf(required)
+	noTools.Tools = nil
+	both := proto.CloneOf(required)
+	both.Sampling = &streamv1.Sampling{Guide: &streamv1.Guide{}}
+	for name, c := range map[string]struct {
+		model *chat.Model
+		req   *chatv1.ChatRequest
+		param string
+	}{
+		"no format":            {without, tooled("x"), "tools"},
+		"a template without":   {silent, tooled("x"), "tools"},
+		"an unknown tool":      {m, nobody, "tool_choice"},
+		"no tools":             {m, noTools, "tool_choice"},
+		"two wishes":           {m, both, "tool_choice"},
+		"calls without a form": {harmony, required, "tool_choice"},
+	} {
+		p := &parrot{ids: []uint32{1}}
+		_, _, err := readWhole(t, chat.New(c.model, p.generate), c.req)
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != c.param {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := m.UseToolFormat("smoke"); err == nil || !strings.Contains(err.Error(), "hermes") {
+		t.Error(err)
+	}
+}

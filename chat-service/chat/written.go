@@ -1,0 +1,106 @@
+package chat
+
+import (
+	"fmt"
+	"strings"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+
+	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/chat-service/reasoning"
+	"github.com/whence-dev/whence/chat-service/toolcall"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+)
+
+// Written is how a model writes what is more than text. The zero value is for one that writes text alone.
+type Written struct {
+	Calls  *toolcall.Format // nil if it calls no tools
+	Thinks bool             // it may think between tags before it answers
+	// Counts says that its tags are tokens, so that the tokens between them can be counted.
+	Counts bool
+
+	special []uint32 // tokens that decoding would leave out, but that a parser needs
+	hidden  []string // their text
+}
+
+// writtenBy finds out how a model writes from its chat template.
+func writtenBy(t *prompt.Template, tok *tokenizer.Tokenizer) Written {
+	w := Written{Thinks: strings.Contains(t.Source(), reasoning.Close)}
+	_, opens := tok.TokenID(reasoning.Open)
+	_, closes := tok.TokenID(reasoning.Close)
+	w.Counts = opens && closes
+	format := toolcall.Detect(t.Source())
+	switch {
+	case format == nil && t.ShowsTools() && strings.Contains(t.Source(), "<|im_start|>"):
+		format = toolcall.Hermes // as prompt tells such a model of its tools
+	case format != nil && !t.ShowsTools() && !format.Thinks:
+		format = nil // it would never hear of them
+	}
+	w.use(format, tok)
+	return w
+}
+
+func (w *Written) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
+	w.Calls, w.special, w.hidden = f, nil, nil
+	if f == nil {
+		return
+	}
+	for _, m := range f.Markers {
+		if id, ok := tok.TokenID(m); ok && tok.IsSpecial(id) {
+			w.special, w.hidden = append(w.special, id), append(w.hidden, m)
+		}
+	}
+}
+
+// ToolFormatAuto is the name of whatever the chat template says.
+const ToolFormatAuto = "auto"
+
+// UseToolFormat says in which format the model writes calls, by name; "none" is in none.
+func (m *Model) UseToolFormat(name string) error {
+	switch name {
+	case "", ToolFormatAuto:
+		return nil
+	case "none":
+		m.Written.use(nil, m.Tokenizer)
+		return nil
+	}
+	f, err := toolcall.Named(name)
+	if err != nil {
+		return fmt.Errorf("%w, %s and none", err, ToolFormatAuto)
+	}
+	m.Written.use(f, m.Tokenizer)
+	return nil
+}
+
+// shown are the special tokens that a parser of the answer needs.
+func (m *Model) shown(r rendered) []uint32 {
+	if m.reads(r) {
+		return m.Written.special
+	}
+	return nil
+}
+
+// reads reports whether the answer is looked through for calls, or for channels. One to a bare prompt is what the model writes.
+func (m *Model) reads(r rendered) bool {
+	return r.from != "prompt" && m.Written.Calls != nil && (len(r.tools) > 0 || m.Written.Calls.Thinks)
+}
+
+// offered returns the tools that the model is to hear of.
+func (m *Model) offered(req *chatv1.ChatRequest) ([]*chatv1.Tool, error) {
+	mode := req.GetToolChoice().GetMode()
+	switch {
+	case mode == chatv1.ToolMode_TOOL_MODE_REQUIRED && len(req.GetTools()) == 0:
+		return nil, streamerr.InvalidParam("tool_choice", "tool_choice asks for a call, but there are no tools")
+	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
+		return nil, nil
+	case m.Written.Calls == nil:
+		return nil, streamerr.InvalidParam("tools", "%s has no way to call tools that is known; --tool-format of chat-service can name one", m.Name)
+	}
+	return req.GetTools(), nil
+}
+
+// separates reports whether reasoning is to be parted from the answer.
+func separates(req *chatv1.ChatRequest) bool {
+	return req.SeparateReasoning == nil || req.GetSeparateReasoning()
+}
