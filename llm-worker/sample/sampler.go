@@ -1,7 +1,7 @@
 // Package sample chooses the next token of a sequence from the model's logits, the way whence.stream.v1.Sampling asks.
 //
 // One Sampler serves one sequence and is told its logits token after token. The order of operations is that of vLLM:
-// repetition, frequency and presence penalties, logit_bias, the mask of min_tokens, temperature, min_p, top_k, top_p, and
+// repetition, frequency and presence penalties, logit_bias, the mask of min_tokens, that of a guide, which wins over it, temperature, min_p, top_k, top_p, and
 // a draw from the softmax of what is left; temperature 0 takes the largest logit instead of drawing, the lowest id where
 // several are equal. Each filter looks at the distribution that the one before it left, rescaled to 1, and none ever
 // drops the most likely token. A field that is not set has the default that the proto names. Log-probabilities are those of
@@ -21,6 +21,7 @@ import (
 	"github.com/viterin/vek/vek32"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/llm-worker/guide"
 )
 
 // ErrLogits says that the model's logits are no distribution: empty, NaN or +Inf. It is never the request's fault.
@@ -33,6 +34,8 @@ type Sequence struct {
 	EOS    []uint32 // the model's end-of-sequence tokens
 	Vocab  int      // logits per token
 	Room   int      // tokens that the context leaves for the answer, Answer included; more than Answer has
+	// Guide is what the answer is kept to; nil is nothing. It must have taken Answer.
+	Guide *guide.Matcher
 }
 
 // A Choice is one token of the answer.
@@ -59,6 +62,7 @@ type Sampler struct {
 	// What the answer has brought so far.
 	tokens  int
 	penalty *penalty // nil when the request asks for none
+	guide   *guide.Matcher
 	random  *rand.PCG
 	likely  *likely // nil when the request asks for none
 }
@@ -78,6 +82,7 @@ func New(p *streamv1.Sampling, seq Sequence) *Sampler {
 		tokens:      len(seq.Answer),
 		penalty:     newPenalty(p, seq.Prompt, seq.Vocab),
 		likely:      newLikely(p, seq.Vocab),
+		guide:       seq.Guide,
 	}
 	if p != nil && p.Temperature != nil {
 		s.temperature = *p.Temperature
@@ -145,11 +150,11 @@ func (s *Sampler) Next(logits []float32) (Choice, error) {
 			token = s.filter.draw(logits, best, u)
 		}
 	}
-	c := s.finish(uint32(token))
-	if s.likely != nil {
+	c, err := s.finish(uint32(token))
+	if err == nil && s.likely != nil {
 		c.Logprobs = s.likely.finish(c.Token)
 	}
-	return c, nil
+	return c, err
 }
 
 // adjust does what comes before the temperature.
@@ -162,30 +167,44 @@ func (s *Sampler) adjust(logits []float32) {
 			logits[b.id] += b.value
 		}
 	}
-	if s.tokens < s.minTokens {
+	if s.tokens < s.minTokens && s.guide == nil {
 		for _, id := range s.stops {
 			if int64(id) < int64(len(logits)) {
 				logits[id] = float32(math.Inf(-1))
 			}
 		}
 	}
+	if s.guide != nil {
+		s.guide.Apply(logits, s.maxTokens-s.tokens, s.stops)
+	}
 }
 
 // finish counts the token and says whether it ends the answer. A stop condition comes before the limit, so that an
 // answer that fits exactly is complete, not cut.
-func (s *Sampler) finish(token uint32) Choice {
+func (s *Sampler) finish(token uint32) (Choice, error) {
 	early := s.tokens < s.minTokens
 	s.tokens++
 	if s.penalty != nil {
 		s.penalty.count(token)
 	}
 	c := Choice{Token: token}
-	if _, stop := slices.BinarySearch(s.stops, token); stop && !early {
+	if _, stop := slices.BinarySearch(s.stops, token); stop && (!early || s.guide != nil) {
 		c.Hidden, c.Finish = true, streamv1.Finish_FINISH_STOP
-	} else if s.tokens >= s.maxTokens {
+		return c, nil
+	}
+	if s.guide != nil {
+		if err := s.guide.Advance(token); err != nil {
+			return c, err
+		}
+		if s.guide.Over() { // even if min_tokens asked for more
+			c.Finish = streamv1.Finish_FINISH_STOP
+			return c, nil
+		}
+	}
+	if s.tokens >= s.maxTokens {
 		c.Finish = streamv1.Finish_FINISH_LENGTH
 	}
-	return c
+	return c, nil
 }
 
 // argmax returns the lowest index of the largest logit; ok is false if there is no logit, or one is NaN or +Inf. A logit

@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
+	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -99,7 +101,15 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads})
+	vocabulary, err := vocabularyOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	fields := sample.Fields()
+	if vocabulary == nil {
+		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "guide" })
+	}
+	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads, Vocabulary: vocabulary})
 	loop := batch.New(model, c.batch(hop, name, log))
 	return &engine{
 		generate: loop.Generate,
@@ -112,13 +122,33 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 				Continues:     true,
 				Load:          loop.Load(),
 				Capabilities: &workerv1.Capabilities{
-					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: sample.Fields(),
+					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: fields,
 				},
 			}
 		},
 		ready: true,
 		run:   func(ctx context.Context, _ func(bool)) { loop.Run(ctx) },
 	}, nil
+}
+
+// vocabularyOf returns what guides are made of: nil if the directory has no tokenizer, or one that cannot spell every answer.
+func vocabularyOf(dir fs.FS) (*guide.Vocabulary, error) {
+	b, err := fs.ReadFile(dir, "tokenizer.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	tok, err := tokenizer.Load(b)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer.json: %w", err)
+	}
+	v, err := guide.NewVocabulary(tok)
+	if errors.Is(err, guide.ErrVocabulary) {
+		return nil, nil
+	}
+	return v, err
 }
 
 // batch returns the limits of the loop that owns an engine of this process.
@@ -139,6 +169,8 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
+	// It has no probabilities to tell of, nor to mask.
+	fields := slices.DeleteFunc(sample.Fields(), func(field string) bool { return field == "guide" || field == "logprobs" })
 	opts, held := c.Sim, &kvevents.Hub{}
 	opts.KVTokens = c.KVTokens
 	model := sim.New(sim.NewVocabulary(described.ContextLength, described.VocabSize, described.EOS, described.Tokenizer), opts, held)
@@ -160,7 +192,7 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 				KvBlockSize:   uint32(model.Block()),
 				Load:          load,
 				Capabilities: &workerv1.Capabilities{
-					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: sample.Fields(),
+					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: fields,
 				},
 			}
 		},

@@ -189,7 +189,7 @@ func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 	info, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{})
 	can := info.GetCapabilities()
 	if err != nil || can.GetPrompt() != workerv1.Form_FORM_TOKEN_IDS || can.GetAnswer() != workerv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "" ||
-		len(can.GetSampling()) != 14 || !slices.Contains(can.GetSampling(), "stop_token_ids") {
+		len(can.GetSampling()) != 15 || !slices.Contains(can.GetSampling(), "stop_token_ids") || !slices.Contains(can.GetSampling(), "guide") {
 		t.Error(can, err)
 	}
 }

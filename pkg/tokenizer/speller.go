@@ -139,3 +139,19 @@ func (s *Speller) Flush() error {
 	}
 	return nil
 }
+
+// Spells returns what id spells within a text, which may be a part of a character. ok is false for special tokens, for ids without
+// a token, and where the file's decoder puts something between tokens.
+func (t *Tokenizer) Spells(id uint32) (text string, ok bool) {
+	if t.spelling.gap != "" || int64(id) >= int64(len(t.spelling.tokens)) {
+		return "", false
+	}
+	token := &t.spelling.tokens[id]
+	switch {
+	case !token.is(known) || token.is(special):
+		return "", false
+	case token.is(byteOnly):
+		return string([]byte{token.value}), true
+	}
+	return token.text, true
+}

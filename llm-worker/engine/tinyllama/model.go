@@ -19,6 +19,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -34,6 +35,8 @@ type Options struct {
 	// PrefillChunk is how many tokens of prompts a step reads at most, all sequences together; 32 if 0, which is fast and
 	// for the embedded model one to three milliseconds. A larger chunk only makes whoever waits for the step wait longer.
 	PrefillChunk int
+	// Vocabulary is what guides are made of; without one, requests with a guide are refused.
+	Vocabulary *guide.Vocabulary
 	// Threads is how many goroutines share a step that is worth it; if 0, half of GOMAXPROCS, which leaves the other half
 	// to those who carry the tokens away.
 	Threads int
@@ -120,6 +123,9 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	if err := sample.Validate(req.GetSampling(), m.VocabSize()); err != nil {
 		return err
 	}
+	if _, err := m.guide(req); err != nil {
+		return err
+	}
 	need := m.positions(req)
 	if need <= len(prompt) { // max_tokens, as the context leaves room for one
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
@@ -159,6 +165,10 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	if m.sequences[id] != nil {
 		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
 	}
+	matcher, err := m.guide(req)
+	if err != nil {
+		return err
+	}
 	need := m.positions(req)
 	if !m.pool.reserve(blocksFor(need)) {
 		return batch.ErrFull
@@ -173,9 +183,29 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 			EOS:    m.EOS(),
 			Vocab:  m.VocabSize(),
 			Room:   need - len(asked),
+			Guide:  matcher,
 		}),
 	}
 	return nil
+}
+
+// guide returns what the answer is kept to, behind what has been answered so far; nil is nothing.
+func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
+	if req.GetSampling().GetGuide() == nil {
+		return nil, nil
+	}
+	g, err := guide.New(m.options.Vocabulary, req.GetSampling().GetGuide())
+	if err != nil {
+		return nil, err
+	}
+	matcher := g.Matcher()
+	_, answer := split(req)
+	for _, id := range answer {
+		if err := matcher.Advance(id); err != nil {
+			return nil, streamerr.InvalidParam("generated", "the answer so far does not follow its guide: %v", err)
+		}
+	}
+	return matcher, nil
 }
 
 // Leave forgets a sequence; one that is not there is left alone.

@@ -1,12 +1,17 @@
 package tinyllama
 
 import (
+	"io/fs"
 	"slices"
+	"sync"
 	"testing"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // A sequence whose answer was begun elsewhere goes on with exactly the tokens that it would have had, wherever it was cut.
@@ -22,10 +27,11 @@ func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 			Temperature: new(float32(0)), RepetitionPenalty: new(float32(1.1)), FrequencyPenalty: new(float32(0.2)), MaxTokens: new(uint32(50)),
 		},
 		"min_tokens": {Seed: seed, MinTokens: new(uint32(30)), MaxTokens: new(uint32(60))},
+		"guided":     {Seed: seed, MaxTokens: new(uint32(60)), Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: `{"type":"array","minItems":3}`}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := New(tinyWeights(t), Options{Threads: 1})
+			m := New(tinyWeights(t), Options{Threads: 1, Vocabulary: tinyVocabulary(t)})
 			whole := generate(t, m, 0, &workerv1.TokenRequest{Prompt: greedy.Prompt, Sampling: p})
 			if len(whole) < 10 {
 				t.Fatalf("an answer of %d tokens tells little", len(whole))
@@ -33,7 +39,7 @@ func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 			moved := slices.Clone(greedy.Prompt)
 			for i, o := range whole[:len(whole)-1] {
 				moved = append(moved, o.Token)
-				m := New(tinyWeights(t), Options{Threads: 1, PrefillChunk: 1 + i%40}) // another process
+				m := New(tinyWeights(t), Options{Threads: 1, PrefillChunk: 1 + i%40, Vocabulary: tinyVocabulary(t)}) // another process
 				got := generate(t, m, 0, &workerv1.TokenRequest{Prompt: slices.Clone(moved), Sampling: p, Generated: uint32(i + 1)})
 				if !slices.Equal(got, whole[i+1:]) {
 					t.Fatalf("moved after %d of %d tokens: %v, want %v", i+1, len(whole), got, whole[i+1:])
@@ -62,12 +68,13 @@ func TestMovedSequenceReservesWhatItWouldHaveReserved(t *testing.T) {
 }
 
 func TestCheckRefusesAnAnswerThatIsNoneOrComplete(t *testing.T) {
-	m := New(tinyWeights(t), Options{})
+	m := New(tinyWeights(t), Options{Vocabulary: tinyVocabulary(t)})
 	for _, req := range []*workerv1.TokenRequest{
 		{Prompt: make([]uint32, 5), Generated: 5},
 		{Prompt: make([]uint32, 5), Generated: 1 << 31},
 		{Prompt: make([]uint32, 5), Generated: 3, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(3))}},
 		{Prompt: make([]uint32, 5), Generated: 4, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(3))}},
+		{Prompt: make([]uint32, 5), Generated: 1, Sampling: &streamv1.Sampling{Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: "{}"}}}}},
 	} {
 		if e := streamerr.As(m.Check(req)); e.Reason != streamerr.Invalid || e.Param != "generated" {
 			t.Errorf("%v: %v, want a refusal of generated", req, e)
@@ -77,3 +84,25 @@ func TestCheckRefusesAnAnswerThatIsNoneOrComplete(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+var tinyVocabulary = func() func(testing.TB) *guide.Vocabulary {
+	load := sync.OnceValues(func() (*guide.Vocabulary, error) {
+		b, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
+		if err != nil {
+			return nil, err
+		}
+		tok, err := tokenizer.Load(b)
+		if err != nil {
+			return nil, err
+		}
+		return guide.NewVocabulary(tok)
+	})
+	return func(t testing.TB) *guide.Vocabulary {
+		t.Helper()
+		v, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}()

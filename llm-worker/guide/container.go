@@ -1,0 +1,171 @@
+package guide
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+var (
+	comma = measure(sequence(literal(","), optional(literal(" "))))
+	colon = measure(sequence(literal(":"), optional(literal(" "))))
+)
+
+// object is the properties that a schema names, in its order; those that are not required may be left out. Where it names none,
+// there may be any.
+func (c *compiler) object(s schema, depth int) (*symbol, error) {
+	var required []string
+	if raw, ok := s["required"]; ok && json.Unmarshal(raw, &required) != nil {
+		return nil, errors.New("required must be a list of strings")
+	}
+	var properties []member
+	if raw, ok := s["properties"]; ok {
+		var err error
+		if properties, err = members(raw); err != nil {
+			return nil, fmt.Errorf("properties must be an object: %w", err)
+		}
+	}
+	others, none := json.RawMessage("true"), false
+	if raw, ok := s["additionalProperties"]; ok {
+		others, none = raw, string(raw) == "false"
+	}
+	for _, name := range required {
+		if !slices.ContainsFunc(properties, func(m member) bool { return m.key == name }) {
+			if none {
+				return nil, fmt.Errorf("it requires the property %.64q, which it does not allow", name)
+			}
+			properties = append(properties, member{name, others})
+		}
+	}
+	if len(properties) > 0 || none {
+		return c.named(properties, required, depth)
+	}
+	value, err := c.schema(others, depth+1)
+	if err != nil {
+		return nil, err
+	}
+	return list("{", sequence(text, colon, value), 0, -1, "}"), nil
+}
+
+// named is an object of these properties. What is left to come depends on which property is next, and on whether one was before.
+func (c *compiler) named(properties []member, required []string, depth int) (*symbol, error) {
+	first, later := literal("}"), literal("}")
+	for _, m := range slices.Backward(properties) {
+		value, err := c.schema(m.value, depth+1)
+		if err != nil {
+			return nil, fmt.Errorf("property %.64q: %w", m.key, err)
+		}
+		key, err := json.Marshal(m.key)
+		if err != nil {
+			return nil, err
+		}
+		one := sequence(literal(string(key)), colon, value, later)
+		asFirst, asLater := one, sequence(comma, one)
+		if !slices.Contains(required, m.key) {
+			asFirst, asLater = choice(one, first), choice(asLater, later)
+		}
+		first, later = asFirst, asLater
+	}
+	return sequence(literal("{"), first), nil
+}
+
+func (c *compiler) array(s schema, depth int) (*symbol, error) {
+	item := anyValue
+	if raw, ok := s["items"]; ok {
+		var err error
+		if item, err = c.schema(raw, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	least, most, err := bounds(s, "minItems", "maxItems")
+	if err != nil {
+		return nil, err
+	}
+	return list("[", item, least, most, "]"), nil
+}
+
+// list is least to most items with commas between them.
+func list(open string, item *symbol, least, most int, shut string) *symbol {
+	some := sequence(item, times(max(least-1, 0), max(most-1, -1), sequence(comma, item)))
+	switch {
+	case most == 0:
+		some = sequence()
+	case least == 0:
+		some = optional(some)
+	}
+	return sequence(literal(open), some, literal(shut))
+}
+
+// bounds are those of a length; most is less than 0 where there is none.
+func bounds(s schema, low, high string) (least, most int, err error) {
+	most = -1
+	for name, into := range map[string]*int{low: &least, high: &most} {
+		if raw, ok := s[name]; ok {
+			var v float64
+			if json.Unmarshal(raw, &v) != nil || v < 0 || v != math.Trunc(v) || v > math.MaxInt32 {
+				return 0, 0, fmt.Errorf("%s must be a count", name)
+			}
+			*into = int(v)
+		}
+	}
+	if most >= 0 && least > most {
+		return 0, 0, fmt.Errorf("%s is more than %s", low, high)
+	}
+	return least, most, nil
+}
+
+// A member is one of an object.
+type member struct {
+	key   string
+	value json.RawMessage
+}
+
+// members returns those of an object, in its order.
+func members(raw json.RawMessage) ([]member, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, errors.Join(errors.New("it is no object"), err)
+	}
+	var all []member
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := member{}
+		m.key, _ = key.(string)
+		if slices.ContainsFunc(all, func(other member) bool { return other.key == m.key }) {
+			return nil, fmt.Errorf("the member %.64q is there twice", m.key)
+		}
+		if err := dec.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	if dec.More() {
+		return nil, errors.New("there is more behind it")
+	}
+	return all, nil
+}
+
+// canonical is a value as it is generated: without white space, and with no more escapes than it needs.
+func canonical(raw json.RawMessage) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var v any
+	if err := dec.Decode(&v); err != nil {
+		return "", err
+	}
+	err := enc.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}

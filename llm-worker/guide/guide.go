@@ -1,0 +1,70 @@
+// Package guide keeps an answer to a form: JSON that is valid under a schema, with fixed text around it.
+//
+// A Guide is compiled from whence.stream.v1.Guide, a Matcher follows one answer token by token, and says which tokens may come
+// next: those with which the answer can still become one of the forms. Where few tokens are left, it leaves those that the answer
+// can still be finished with, so that an answer is whole unless the room was too small from the start.
+//
+// It is a pushdown automaton over bytes. A state is the set of stacks that the bytes so far allow; states are made when they are
+// needed and kept, and so are the tokens that each allows, found by walking the vocabulary as a trie.
+//
+// What is generated is valid under the schema; not everything that is valid is generated. Objects have the properties that their
+// schema names, in its order, and others only where it names none. White space is one space, or none, behind a comma and a colon.
+// Numbers have at most 15 digits, and strings no \u escapes: what needs none is written as it is. A keyword that could not be kept
+// to is refused by its name; format, title and their like are annotations, and are not looked at.
+package guide
+
+import (
+	"fmt"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Guide says what answers may be. It is static.
+type Guide struct {
+	vocabulary *Vocabulary
+	root       *symbol
+}
+
+// Bounds of what requests may ask for.
+const (
+	maxForms  = 256
+	maxText   = 4096    // bytes before or behind a value
+	maxSchema = 1 << 16 // bytes
+)
+
+const param = "sampling.guide"
+
+// New compiles a guide for answers of the vocabulary. Its errors are *streamerr.Error.
+func New(v *Vocabulary, g *streamv1.Guide) (*Guide, error) {
+	if v == nil {
+		return nil, streamerr.InvalidParam(param, "this model has no vocabulary of bytes, so its answers cannot be guided")
+	}
+	if n := len(g.GetForms()); n == 0 || n > maxForms {
+		return nil, streamerr.InvalidParam(param, "a guide must have 1 to %d forms, not %d", maxForms, n)
+	}
+	c := newCompiler()
+	var forms []*symbol
+	for _, form := range g.GetForms() {
+		if len(form.GetBefore()) > maxText || len(form.GetAfter()) > maxText || len(form.GetSchema()) > maxSchema {
+			return nil, streamerr.InvalidParam(param, "a guide's schema must have at most %d bytes, and the text around it %d", maxSchema, maxText)
+		}
+		value := sequence()
+		if form.GetSchema() != "" {
+			var err error
+			if value, err = c.document(form.GetSchema()); err != nil {
+				return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: %v", err)
+			}
+		}
+		forms = append(forms, sequence(literal(form.GetBefore()), value, literal(form.GetAfter())))
+	}
+	root := choice(forms...)
+	measure(root)
+	if root.need >= endless {
+		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: no value is valid under it")
+	}
+	return &Guide{v, root}, nil
+}
+
+// errDead is what a Matcher's errors are if an answer does not follow its guide.
+func errDead(token uint32) error { return fmt.Errorf("guide: token %d is not allowed here", token) }

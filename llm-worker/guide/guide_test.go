@@ -1,0 +1,254 @@
+package guide
+
+import (
+	"encoding/json"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+func vocabulary(t testing.TB) (*Vocabulary, *tokenizer.Tokenizer) {
+	t.Helper()
+	b, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := NewVocabulary(tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, tok
+}
+
+func forms(schemas ...string) *streamv1.Guide {
+	g := &streamv1.Guide{}
+	for _, s := range schemas {
+		g.Forms = append(g.Forms, &streamv1.GuideForm{Schema: s})
+	}
+	return g
+}
+
+const eos = 1535
+
+// wander draws tokens that a guide allows, all alike, until the answer is over or there is no room.
+func wander(t testing.TB, v *Vocabulary, tok *tokenizer.Tokenizer, g *streamv1.Guide, room int, r *rand.Rand) (text string, whole bool) {
+	t.Helper()
+	guide, err := New(v, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := guide.Matcher()
+	var ids []uint32
+	for room > 0 && !m.Over() {
+		logits := make([]float32, v.size)
+		m.Apply(logits, room, []uint32{eos})
+		var may []uint32
+		for id, l := range logits {
+			if !math.IsInf(float64(l), -1) {
+				may = append(may, uint32(id))
+			}
+		}
+		if len(may) == 0 {
+			t.Fatalf("nothing may follow %q", tok.Decode(ids, true))
+		}
+		id := may[r.IntN(len(may))]
+		if id == eos {
+			if !m.Done() {
+				t.Fatalf("%q may end", tok.Decode(ids, true))
+			}
+			return tok.Decode(ids, true), true
+		}
+		if err := m.Advance(id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+		room--
+	}
+	return tok.Decode(ids, true), m.Done()
+}
+
+const person = `{"$schema":"x","type":"object","title":"Person","properties":{
+	"name":{"type":"string","minLength":1,"maxLength":12},"age":{"type":"integer","minimum":0,"maximum":130},
+	"kind":{"enum":["cat","dog\"",3,null]},"tags":{"type":"array","items":{"type":"string","maxLength":4},"minItems":1,"maxItems":3},
+	"score":{"type":"number","exclusiveMinimum":-2,"maximum":1.5},"friend":{"anyOf":[{"$ref":"#"},{"type":"null"}]}},
+	"required":["name","kind","friend"],"additionalProperties":false}`
+
+var schemas = []string{
+	person, `{}`, `true`, `{"type":"object"}`, `{"type":"object","additionalProperties":{"type":"integer"}}`, `{"type":"object","additionalProperties":false}`,
+	`{"type":["string","null"]}`, `{"type":"array","items":{"type":"boolean"}}`, `{"type":"array","minItems":2,"maxItems":2}`, `{"type":"array","maxItems":0}`,
+	`{"const":{"a":[1,"\u00e9"]}}`, `{"type":"integer"}`, `{"type":"number"}`, `{"type":"integer","minimum":-120,"exclusiveMaximum":-7}`,
+	`{"type":"integer","minimum":95,"maximum":1203}`, `{"type":"number","minimum":-3,"maximum":3}`, `{"maxLength":3}`,
+	`{"$defs":{"tree":{"type":"object","properties":{"v":{"type":"integer"},"kids":{"type":"array","items":{"$ref":"#/$defs/tree"}}},"required":["v"]}},"$ref":"#/$defs/tree"}`,
+	`{"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},"c":{"type":"null"}},"required":["b"]}`,
+	`{"type":"object","properties":{"x":{"type":"integer"}},"required":["y"],"additionalProperties":{"type":"boolean"}}`, `{"allOf":[{"type":"boolean"}]}`,
+	`{"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991}`,
+}
+
+func TestWhatAGuideAllowsIsValid(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, s := range schemas {
+		for range 40 {
+			text, whole := wander(t, v, tok, forms(s), 200, r)
+			if !whole || !utf8.ValidString(text) || !json.Valid([]byte(text)) {
+				t.Fatalf("%s: %q, whole %v", s, text, whole)
+			}
+			if complaint := violates(t, s, text); complaint != "" {
+				t.Fatalf("%s: %s: %s", s, text, complaint)
+			}
+		}
+	}
+}
+
+// TestAnswersEndInTheRoomThereIs gives as little room as there may be: a token for each byte of the shortest answer.
+func TestAnswersEndInTheRoomThereIs(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, s := range schemas {
+		g, err := New(v, forms(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for extra := range 30 {
+			if text, whole := wander(t, v, tok, forms(s), g.root.need+extra, r); !whole || !json.Valid([]byte(text)) {
+				t.Fatalf("%s with room for %d: %q", s, g.root.need+extra, text)
+			}
+		}
+	}
+}
+
+func TestTextAroundValuesIsKept(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	g := &streamv1.Guide{Forms: []*streamv1.GuideForm{
+		{Before: "<tool_call>\n{\"name\": \"a\", \"arguments\": ", Schema: `{"type":"object","additionalProperties":false}`, After: "}\n</tool_call>"},
+		{Before: "한 ", Schema: `{"type":"boolean"}`}, {Before: "yes"},
+	}}
+	seen := map[string]int{}
+	for range 300 {
+		text, whole := wander(t, v, tok, g, 100, r)
+		if !whole {
+			t.Fatalf("%q", text)
+		}
+		seen[text]++
+	}
+	want := []string{"<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>", "yes", "한 false", "한 true"}
+	var got []string
+	for text := range seen {
+		got = append(got, text)
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestMatcherThatForgetsGoesOn(t *testing.T) {
+	v, tok := vocabulary(t)
+	g, err := New(v, forms(`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"array","items":{"type":"integer"}}},"required":["a","b"],"additionalProperties":false}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, good := range map[string]bool{`{"a":"xyz","b":[1,2]}`: true, `{"a":"xyz","b":[1,"2"]}`: false, `{"b":[]}`: false} {
+		m := g.Matcher()
+		ok := true
+		for _, id := range tok.Encode(text, false) {
+			if ok = m.Advance(id) == nil; !ok {
+				break
+			}
+			m.forget()
+		}
+		if (ok && m.Over()) != good {
+			t.Errorf("%s: %v, over %v", text, ok, m.Over())
+		}
+	}
+}
+
+func TestWhatCannotBeKeptToIsRefusedByName(t *testing.T) {
+	v, _ := vocabulary(t)
+	deep := strings.Repeat(`{"items":`, 100) + "{}" + strings.Repeat("}", 100)
+	for schema, says := range map[string]string{
+		`{"type":"string","pattern":"a"}`: `"pattern"`, `{"oneOf":[]}`: `"oneOf"`, `{"not":{}}`: `"not"`, `{"multipleOf":2}`: `"multipleOf"`,
+		`{"type":"array","uniqueItems":true}`: `"uniqueItems"`, `{"allOf":[{},{}]}`: "allOf", `{"type":"text"}`: `"text"`, `{"type":5}`: "type", `{"enum":[]}`: "enum",
+		`{"enum":["a"],"type":"integer"}`: "no value", `{"$ref":"#/$defs/x"}`: `"#/$defs/x"`, `{"$ref":"http://x"}`: "http", `{"$ref":"#"}`: "no value",
+		`{"$ref":"#","type":"string"}`: "beside $ref", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"minimum":0.2,"maximum":0.8}`: "whole number",
+		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `{"properties":{"a":false}}`: "", `[]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
+		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "no value", deep: "deeply", `{"type":"string"} x`: "", `{"properties":[]}`: "properties",
+	} {
+		_, err := New(v, forms(schema))
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || !strings.Contains(e.Message, says) {
+			t.Errorf("%.100s: %v, want %q", schema, err, says)
+		}
+	}
+	for name, g := range map[string]*streamv1.Guide{
+		"no form": {}, "many forms": forms(make([]string, maxForms+1)...), "a long schema": forms(strings.Repeat(" ", maxSchema) + "{}"),
+		"a long text": {Forms: []*streamv1.GuideForm{{Before: strings.Repeat("x", maxText+1)}}},
+	} {
+		if _, err := New(v, g); streamerr.As(err).Param != param {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := New(nil, forms("{}")); streamerr.As(err).Param != param {
+		t.Error(err)
+	}
+}
+
+func FuzzSchemaIsRefusedOrKeptTo(f *testing.F) {
+	for _, s := range schemas {
+		f.Add(s, uint64(1))
+	}
+	v, tok := vocabulary(f)
+	f.Fuzz(func(t *testing.T, schema string, seed uint64) {
+		g := forms(schema)
+		if len(schema) == 0 || len(schema) > 1000 {
+			return
+		}
+		if _, err := New(v, g); err != nil {
+			if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Text() == "" {
+				t.Fatal(err)
+			}
+			return
+		}
+		if text, whole := wander(t, v, tok, g, 60, rand.New(rand.NewPCG(seed, 1))); whole && !json.Valid([]byte(text)) {
+			t.Fatalf("%s: %q", schema, text)
+		}
+	})
+}
+
+func BenchmarkApply(b *testing.B) {
+	v, tok := vocabulary(b)
+	g, err := New(v, forms(person))
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := tok.Encode(`{"name":"Ann Lee", "age": 30, "kind":"cat","tags":["a","b"],"friend":null}`, false)
+	logits := make([]float32, v.size)
+	b.ReportAllocs()
+	tokens := 0
+	for b.Loop() {
+		m := g.Matcher()
+		for _, id := range text {
+			m.Apply(logits, 1000, nil)
+			if err := m.Advance(id); err != nil {
+				b.Fatal(err)
+			}
+			tokens++
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(tokens), "µs/token")
+}

@@ -1,0 +1,243 @@
+package guide
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A compiler makes symbols of one guide's schemas.
+type compiler struct {
+	root json.RawMessage
+	refs map[string]*symbol // by JSON pointer into root
+}
+
+func newCompiler() *compiler { return &compiler{} }
+
+// document compiles a schema that references point into.
+func (c *compiler) document(text string) (*symbol, error) {
+	c.root, c.refs = json.RawMessage(text), map[string]*symbol{}
+	return c.schema(c.root, 0)
+}
+
+const maxDepth = 64
+
+// annotations say nothing of what is valid, or, as format, nothing that has to be kept to.
+var annotations = []string{
+	"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "example", "examples", "deprecated",
+	"readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType", "strict",
+}
+
+// keywords are kept to.
+var keywords = []string{
+	"type", "enum", "const", "$ref", "anyOf", "allOf", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
+	"minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+}
+
+// A schema is an object's members, without annotations.
+type schema map[string]json.RawMessage
+
+func (c *compiler) schema(raw json.RawMessage, depth int) (*symbol, error) {
+	if depth > maxDepth {
+		return nil, errors.New("it is nested too deeply")
+	}
+	if strings.TrimSpace(string(raw)) == "true" {
+		return anyValue, nil
+	}
+	all, err := members(raw)
+	if err != nil {
+		return nil, fmt.Errorf("a schema must be an object: %w", err)
+	}
+	s := schema{}
+	for _, m := range all {
+		switch {
+		case slices.Contains(annotations, m.key):
+		case slices.Contains(keywords, m.key):
+			s[m.key] = m.value
+		case m.key == "uniqueItems" && string(m.value) == "false":
+		default:
+			return nil, fmt.Errorf("it uses the keyword %.64q", m.key)
+		}
+	}
+	for _, name := range []string{"$ref", "anyOf", "allOf", "const", "enum"} {
+		if value, ok := s[name]; ok {
+			return c.alone(s, name, value, depth)
+		}
+	}
+	return c.types(s, depth)
+}
+
+// alone compiles a keyword that has no others beside it but a type, which values are checked against.
+func (c *compiler) alone(s schema, name string, value json.RawMessage, depth int) (*symbol, error) {
+	for other := range s {
+		if other != name && (other != "type" || name != "enum" && name != "const") {
+			return nil, fmt.Errorf("it uses %s beside %s", other, name)
+		}
+	}
+	switch name {
+	case "$ref":
+		return c.ref(value, depth)
+	case "const":
+		return c.values(s, []json.RawMessage{value})
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(value, &list); err != nil || len(list) == 0 {
+		return nil, fmt.Errorf("%s must be a list that is not empty", name)
+	}
+	if name == "enum" {
+		return c.values(s, list)
+	}
+	if name == "allOf" && len(list) > 1 {
+		return nil, errors.New("it uses allOf with more than one schema")
+	}
+	one := choice()
+	for _, raw := range list {
+		part, err := c.schema(raw, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		one.parts = append(one.parts, part)
+	}
+	return one, nil
+}
+
+// values is one of the values that have the schema's type.
+func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
+	types, err := typesOf(s)
+	if err != nil {
+		return nil, err
+	}
+	one := choice()
+	for _, raw := range list {
+		var v any
+		if err := json.Unmarshal(raw, &v); err != nil {
+			return nil, err
+		}
+		if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return isOf(v, t) }) {
+			continue
+		}
+		text, err := canonical(raw)
+		if err != nil {
+			return nil, err
+		}
+		one.parts = append(one.parts, literal(text))
+	}
+	return one, nil
+}
+
+// ref is another part of the document, which may be the one around it.
+func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
+	var pointer string
+	if json.Unmarshal(raw, &pointer) != nil || !strings.HasPrefix(pointer, "#") {
+		return nil, fmt.Errorf("it refers to %.64s, which is not in it", raw)
+	}
+	if known := c.refs[pointer]; known != nil {
+		return known, nil
+	}
+	target := c.root
+	for _, name := range strings.Split(strings.TrimPrefix(pointer, "#"), "/")[1:] {
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		all, err := members(target)
+		if err != nil {
+			return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
+		}
+		i := slices.IndexFunc(all, func(m member) bool { return m.key == name })
+		if i < 0 {
+			return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
+		}
+		target = all[i].value
+	}
+	s := choice()
+	c.refs[pointer] = s // before what it is, which may refer to it
+	part, err := c.schema(target, depth+1)
+	if err != nil {
+		return nil, err
+	}
+	s.parts = []*symbol{part}
+	return s, nil
+}
+
+// types compiles a schema by its types; without one, those are taken that its keywords are about.
+func (c *compiler) types(s schema, depth int) (*symbol, error) {
+	types, err := typesOf(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(types) == 0 {
+		for keyword, kind := range map[string]string{
+			"properties": "object", "required": "object", "additionalProperties": "object", "items": "array", "minItems": "array", "maxItems": "array",
+			"minLength": "string", "maxLength": "string", "minimum": "number", "maximum": "number", "exclusiveMinimum": "number", "exclusiveMaximum": "number",
+		} {
+			if _, ok := s[keyword]; ok && !slices.Contains(types, kind) {
+				types = append(types, kind)
+			}
+		}
+		if slices.Sort(types); len(types) == 0 {
+			return anyValue, nil
+		}
+	}
+	one := choice()
+	for _, kind := range types {
+		part, err := c.typed(s, kind, depth)
+		if err != nil {
+			return nil, err
+		}
+		one.parts = append(one.parts, part)
+	}
+	return one, nil
+}
+
+func (c *compiler) typed(s schema, kind string, depth int) (*symbol, error) {
+	switch kind {
+	case "object":
+		return c.object(s, depth)
+	case "array":
+		return c.array(s, depth)
+	case "string":
+		least, most, err := bounds(s, "minLength", "maxLength")
+		return sequence(literal(`"`), times(least, most, character), literal(`"`)), err
+	case "integer", "number":
+		return number(s, kind == "integer")
+	case "boolean":
+		return boolean, nil
+	case "null":
+		return null, nil
+	default:
+		return nil, fmt.Errorf("there is no type %.64q", kind)
+	}
+}
+
+func typesOf(s schema) ([]string, error) {
+	raw, ok := s["type"]
+	if !ok {
+		return nil, nil
+	}
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return []string{one}, nil
+	}
+	var types []string
+	if json.Unmarshal(raw, &types) != nil || len(types) == 0 {
+		return nil, errors.New("type must be a string, or a list of strings")
+	}
+	return types, nil
+}
+
+func isOf(v any, kind string) bool {
+	switch v := v.(type) {
+	case nil:
+		return kind == "null"
+	case bool:
+		return kind == "boolean"
+	case string:
+		return kind == "string"
+	case []any:
+		return kind == "array"
+	case float64:
+		return kind == "number" || kind == "integer" && v == float64(int64(v))
+	default:
+		return kind == "object"
+	}
+}

@@ -1,0 +1,141 @@
+package guide
+
+import "math"
+
+// A symbol is a piece of a grammar. It is static once it is measured, and may be part of itself.
+type symbol struct {
+	kind  kind
+	class *class    // of one byte
+	parts []*symbol // of a sequence or choice; one for a repeat
+
+	min, max int // of a repeat; max < 0 is without end
+
+	need     int // bytes of the shortest text
+	measured bool
+}
+
+type kind uint8
+
+const (
+	oneByte kind = iota
+	inOrder      // all parts
+	oneOf        // the parts
+	repeat       // of one part
+)
+
+// A class is a set of bytes.
+type class [4]uint64
+
+func (c *class) add(from, to byte) *class {
+	for b := int(from); b <= int(to); b++ {
+		c[b>>6] |= 1 << (b & 63)
+	}
+	return c
+}
+
+func (c *class) has(b byte) bool { return c[b>>6]&(1<<(b&63)) != 0 }
+
+// oneOfBytes is any byte of the ranges, which are pairs.
+func oneOfBytes(ranges ...byte) *symbol {
+	c := new(class)
+	for i := 0; i < len(ranges); i += 2 {
+		c.add(ranges[i], ranges[i+1])
+	}
+	return &symbol{kind: oneByte, class: c, need: 1, measured: true}
+}
+
+func sequence(parts ...*symbol) *symbol { return &symbol{kind: inOrder, parts: parts} }
+
+func choice(parts ...*symbol) *symbol { return &symbol{kind: oneOf, parts: parts} }
+
+// times is min to max of a symbol, which must not be empty; max < 0 is without end.
+func times(min, max int, of *symbol) *symbol {
+	return &symbol{kind: repeat, parts: []*symbol{of}, min: min, max: max}
+}
+
+func optional(of *symbol) *symbol { return choice(sequence(), of) }
+
+func literal(text string) *symbol {
+	s := sequence()
+	for i := range len(text) {
+		s.parts = append(s.parts, single[text[i]])
+	}
+	return s
+}
+
+// single are the symbols of one byte.
+var single = func() (all [256]*symbol) {
+	for b := range all {
+		all[b] = oneOfBytes(byte(b), byte(b))
+	}
+	return all
+}()
+
+// endless is more than any answer has room for.
+const endless = math.MaxInt32
+
+// measure sets need of s and of its parts that have none yet: the least that fits those of their parts. It returns s.
+func measure(s *symbol) *symbol {
+	all := unmeasured(s)
+	for _, s := range all {
+		s.need = endless
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, s := range all {
+			if n := s.shortest(); n < s.need {
+				s.need, changed = n, true
+			}
+		}
+	}
+	for _, s := range all {
+		s.measured = true
+	}
+	return s
+}
+
+func (s *symbol) shortest() int {
+	n := 0
+	switch s.kind {
+	case oneByte:
+		return 1
+	case inOrder:
+		for _, p := range s.parts {
+			n += p.need
+		}
+	case oneOf:
+		n = endless
+		for _, p := range s.parts {
+			n = min(n, p.need)
+		}
+	case repeat:
+		n = product(s.min, s.parts[0].need)
+	}
+	return min(n, endless)
+}
+
+func product(times, need int) int {
+	if times == 0 {
+		return 0
+	}
+	return times * min(need, endless/times)
+}
+
+// unmeasured returns s and all symbols that are part of it, unless they are measured; parts before what they are part of.
+func unmeasured(s *symbol) []*symbol {
+	var all []*symbol
+	seen := map[*symbol]bool{}
+	var visit func(s *symbol)
+	visit = func(s *symbol) {
+		if s.measured || seen[s] {
+			return
+		}
+		seen[s] = true
+		for _, p := range s.parts {
+			visit(p)
+		}
+		all = append(all, s)
+	}
+	visit(s)
+	return all
+}
