@@ -18,7 +18,7 @@ func Events(out *chatv1.GenerateResponse, apart bool) []replay.Event {
 		if apart {
 			return []replay.Event{pieceOf(m.Delta)}
 		}
-		return []replay.Event{{Kind: replay.Delta, Data: m.Delta.GetText()}}
+		return []replay.Event{{Kind: replay.Delta, Data: kept(m.Delta)}}
 	case *chatv1.GenerateResponse_ChoiceEnd:
 		return []replay.Event{{Kind: replay.Delta, Data: piece{Index: m.ChoiceEnd.GetChoice(), Finish: openai.Finish(m.ChoiceEnd.GetFinish())}.kept()}}
 	case *chatv1.GenerateResponse_End:
@@ -55,9 +55,7 @@ func data(e replay.Event) []byte {
 			Choices []*piece `json:"choices"`
 		}{pieces})
 	}
-	return marshal(struct {
-		Text string `json:"text"`
-	}{e.Data})
+	return marshal(joined(e.Data))
 }
 
 // A Made is what the client that made a stream is told of it.

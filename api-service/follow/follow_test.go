@@ -277,3 +277,33 @@ func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
 		}
 	})
 }
+
+func TestPartsOfAnswersAreJoined(t *testing.T) {
+	var data string
+	for _, d := range []*chatv1.Delta{
+		{Reasoning: "h"}, {Reasoning: "m", Text: "a"}, {Text: "b"},
+		{ToolCalls: []*chatv1.ToolCallDelta{{Id: "1", Name: "f", Arguments: "{"}}},
+		{ToolCalls: []*chatv1.ToolCallDelta{{Arguments: "}"}, {Index: 1, Id: "2", Name: "g"}}}, {Text: "c"},
+	} {
+		data += follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}, false)[0].Data
+	}
+	l := replay.NewMemory(replay.Limits{})
+	defer l.Close()
+	if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append("s", replay.Event{Kind: replay.Delta, Data: data}, replay.Event{Kind: replay.End, Data: "{}"}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	if _, err := follow.Follow(t.Context(), open(t, l, "s"), 0, func(_, _ string, data []byte) error {
+		got = append(got, string(data))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"text":"abc","reasoning":"hm","calls":[{"index":0,"id":"1","name":"f","arguments":"{}"},{"index":1,"id":"2","name":"g","arguments":""}]}`
+	if len(got) != 2 || got[0] != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -11,8 +11,8 @@ import (
 
 // A piece is what is new of one choice.
 type piece struct {
-	Index    uint32                `json:"index"`
-	Text     string                `json:"text"`
+	Index uint32 `json:"index"`
+	part
 	Logprobs []openai.TokenLogprob `json:"logprobs,omitempty"`
 	Finish   string                `json:"finish,omitempty"` // why the choice is complete, in its last piece
 }
@@ -23,7 +23,7 @@ const mark = "\xff"
 func (p piece) kept() string { return mark + string(marshal(p)) }
 
 func pieceOf(d *chatv1.Delta) replay.Event {
-	p := piece{Index: d.GetChoice(), Text: d.GetText()}
+	p := piece{Index: d.GetChoice(), part: partOf(d)}
 	if likely := openai.NewLogprobs(d.GetLogprobs()); likely != nil {
 		p.Logprobs = likely.Content
 	}
@@ -48,7 +48,7 @@ func piecesOf(data string) (pieces []*piece, ok bool) {
 			pieces = append(pieces, &next)
 			continue
 		}
-		p.Text += next.Text // few: an event is bounded
+		p.add(next.part) // few: an event is bounded
 		p.Logprobs = append(p.Logprobs, next.Logprobs...)
 		p.Finish = next.Finish
 	}

@@ -5,6 +5,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/answer"
 )
 
 // Done is the data of the last event of a stream that completed.
@@ -27,10 +28,16 @@ func Finish(finish streamv1.Finish) string {
 
 // Usage is the usage object.
 type usage struct {
-	PromptTokens     uint32        `json:"prompt_tokens"`
-	CompletionTokens uint32        `json:"completion_tokens"`
-	TotalTokens      uint32        `json:"total_tokens"`
-	PromptDetails    promptDetails `json:"prompt_tokens_details"`
+	PromptTokens     uint32             `json:"prompt_tokens"`
+	CompletionTokens uint32             `json:"completion_tokens"`
+	TotalTokens      uint32             `json:"total_tokens"`
+	PromptDetails    promptDetails      `json:"prompt_tokens_details"`
+	Details          *completionDetails `json:"completion_tokens_details,omitempty"`
+}
+
+// completionDetails are there where reasoning is counted.
+type completionDetails struct {
+	ReasoningTokens uint32 `json:"reasoning_tokens"`
 }
 
 type promptDetails struct {
@@ -38,12 +45,16 @@ type promptDetails struct {
 }
 
 func usageOf(u *streamv1.Usage) *usage {
-	return &usage{
+	all := &usage{
 		PromptTokens:     u.GetPromptTokens(),
 		CompletionTokens: u.GetCompletionTokens(),
 		TotalTokens:      u.GetPromptTokens() + u.GetCompletionTokens(),
 		PromptDetails:    promptDetails{u.GetCachedTokens()},
 	}
+	if u != nil && u.ReasoningTokens != nil {
+		all.Details = &completionDetails{u.GetReasoningTokens()}
+	}
+	return all
 }
 
 // Usage returns the usage object.
@@ -69,9 +80,21 @@ type choice struct {
 }
 
 type answerMessage struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Refusal   *string    `json:"refusal"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// messageOf is the message of an answer. One that has calls alone has no content.
+func messageOf(all *answer.Answer) answerMessage {
+	text := all.Text()
+	m := answerMessage{Role: "assistant", Content: &text, Reasoning: all.Reasoning(), ToolCalls: toolCallsOf(all.Calls())}
+	if text == "" && len(m.ToolCalls) > 0 {
+		m.Content = nil
+	}
+	return m
 }
 
 type model struct {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -77,9 +79,11 @@ func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
 	}
 }
 
+const hi = `{"model":"m","messages":[{"role":"user","content":"x"}]}`
+
 func TestCompletionHasTheRequiredFields(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal(whole(t, `{"model":"m","messages":[{"role":"user","content":"x"}]}`, openai.ParseChat, items(started, &chatv1.Delta{Text: "te"}, &chatv1.Delta{Text: "xt"}, ended)...), &got); err != nil {
+	if err := json.Unmarshal(whole(t, hi, openai.ParseChat, items(started, &chatv1.Delta{Text: "te"}, &chatv1.Delta{Text: "xt"}, ended)...), &got); err != nil {
 		t.Fatal(err)
 	}
 	choice, _ := got["choices"].([]any)[0].(map[string]any)
@@ -94,6 +98,50 @@ func TestCompletionHasTheRequiredFields(t *testing.T) {
 	}
 	if _, ok := choice["logprobs"]; !ok {
 		t.Error("choice lacks logprobs")
+	}
+}
+
+func TestAnswersSayWhatWasThoughtAndCalled(t *testing.T) {
+	reasoned := proto.CloneOf(ended)
+	reasoned.Finish, reasoned.Usage.ReasoningTokens = streamv1.Finish_FINISH_TOOL_CALLS, proto.Uint32(2)
+	deltas := []*chatv1.Delta{
+		{Reasoning: "h\"m"}, {ToolCalls: []*chatv1.ToolCallDelta{{Id: "call_1", Name: "f", Arguments: "{"}}},
+		{ToolCalls: []*chatv1.ToolCallDelta{{Arguments: "}"}, {Index: 1, Id: "call_2", Name: "g", Arguments: "{}"}}},
+	}
+	c := openai.NewChunks(started, false)
+	for i, want := range []string{
+		`{"reasoning_content":"h\"m"}`,
+		`{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":"{"}}]}`,
+		`{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"id":"call_2","type":"function","function":{"name":"g","arguments":"{}"}}]}`,
+	} {
+		if got := parse(t, c.Delta(deltas[i])); string(got.Choices[0].Delta) != want {
+			t.Errorf("got  %s\nwant %s", got.Choices[0].Delta, want)
+		}
+	}
+	if got := parse(t, c.Delta(&chatv1.Delta{Text: "a", Reasoning: "b"})); string(got.Choices[0].Delta) != `{"reasoning_content":"b","content":"a"}` {
+		t.Errorf("%s", got.Choices[0].Delta)
+	}
+	var got struct {
+		Choices []struct {
+			Message      json.RawMessage
+			FinishReason string `json:"finish_reason"`
+		}
+		Usage json.RawMessage
+	}
+	all := []proto.Message{started}
+	for _, d := range deltas {
+		all = append(all, d)
+	}
+	if err := json.Unmarshal(whole(t, hi, openai.ParseChat, items(append(all, reasoned)...)...), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"role":"assistant","content":null,"refusal":null,"reasoning_content":"h\"m","tool_calls":[` +
+		`{"id":"call_1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"call_2","type":"function","function":{"name":"g","arguments":"{}"}}]}`
+	if string(got.Choices[0].Message) != want || got.Choices[0].FinishReason != "tool_calls" {
+		t.Errorf("got  %s\nwant %s", got.Choices[0].Message, want)
+	}
+	if string(got.Usage) != `{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":2}}` {
+		t.Errorf("%s", got.Usage)
 	}
 }
 

@@ -1,12 +1,12 @@
 package openai
 
 import (
-	"strings"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/answer"
 )
 
 // Call returns what the edge needs to know of the body.
@@ -58,7 +58,7 @@ func done(chunks *Chunks, end *streamv1.End, send func([]byte) error) error {
 
 // A gathered choice is all that has come of it.
 type gathered struct {
-	text   strings.Builder // bounded by the model's context
+	answer.Answer
 	tokens []*chatv1.TokenLogprob
 	finish streamv1.Finish
 }
@@ -73,7 +73,7 @@ func gather(req *chatv1.ChatRequest, whole func(*streamv1.Started, []gathered, *
 			started, all = m.Started, make([]gathered, call.Choices(req))
 		case *chatv1.GenerateResponse_Delta:
 			g := &all[m.Delta.GetChoice()]
-			g.text.WriteString(m.Delta.GetText())
+			g.Add(m.Delta)
 			g.tokens = append(g.tokens, m.Delta.GetLogprobs()...)
 		case *chatv1.GenerateResponse_ChoiceEnd:
 			all[m.ChoiceEnd.GetChoice()].finish = m.ChoiceEnd.GetFinish()
@@ -97,7 +97,7 @@ func (c *Chat) whole() call.Writer {
 		for i := range all {
 			g := &all[i]
 			body.Choices = append(body.Choices, choice{
-				Index: i, Message: answerMessage{Role: "assistant", Content: g.text.String()}, LogProbs: NewLogprobs(g.tokens), FinishReason: Finish(g.finish),
+				Index: i, Message: messageOf(&g.Answer), LogProbs: NewLogprobs(g.tokens), FinishReason: Finish(g.finish),
 			})
 		}
 		return marshal(body)

@@ -44,11 +44,9 @@ func (c *Chunks) Role(choice uint32) []byte {
 	return c.end(b, nil, "")
 }
 
-// Delta is a piece of text.
+// Delta is a piece of an answer: text, reasoning, or of tool calls.
 func (c *Chunks) Delta(d *chatv1.Delta) []byte {
-	b := append(c.delta(d.GetChoice()), `{"content":`...)
-	b = append(appendString(b, d.GetText()), '}')
-	return c.end(b, d.GetLogprobs(), "")
+	return c.end(appendPart(c.delta(d.GetChoice()), d), d.GetLogprobs(), "")
 }
 
 // Finish is the last chunk of a choice.

@@ -60,17 +60,42 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 					return nil, err
 				}
 			}
-		case "tool_calls", "function_call", "tool_call_id", "audio":
+		case "tool_calls":
+			if !null && m.Role == "assistant" {
+				if m.ToolCalls, err = toolCalls(at, raw); err != nil {
+					return nil, err
+				}
+			} else if !null {
+				return nil, streamerr.InvalidParam(at, "%s is only for the role assistant", at)
+			}
+		case "tool_call_id":
+			if !null && m.Role == "tool" {
+				if m.ToolCallId, err = text(at, raw); err != nil {
+					return nil, err
+				}
+			} else if !null {
+				return nil, streamerr.InvalidParam(at, "%s is only for the role tool", at)
+			}
+		case "reasoning_content", "reasoning":
+			if !null && m.Role == "assistant" && m.Reasoning == "" {
+				if m.Reasoning, err = text(at, raw); err != nil {
+					return nil, err
+				}
+			}
+		case "function_call", "audio":
 			if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
 				return nil, unsupported(at, "%s is not supported by this model", at)
 			}
-		case "refusal", "annotations", "reasoning_content", "reasoning": // what clients send back of an answer; no part of its text
+		case "refusal", "annotations": // what clients send back of an answer; no part of its text
 		default:
 			return nil, streamerr.InvalidParam(at, "unknown field %q", at)
 		}
 	}
-	if _, ok := fields["content"]; !ok {
+	if _, ok := fields["content"]; !ok && len(m.GetToolCalls()) == 0 {
 		return nil, streamerr.InvalidParam(param+".content", "%s.content is missing", param)
+	}
+	if m.GetRole() == "tool" && m.GetToolCallId() == "" {
+		return nil, streamerr.InvalidParam(param+".tool_call_id", "%s.tool_call_id is missing: it says which call the tool has answered", param)
 	}
 	return m, nil
 }
@@ -104,7 +129,7 @@ func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 			return "", err
 		}
 		if kind != "text" {
-			return "", unsupported(at+".type", "%s.type is %q; this model only supports \"text\"", at, printable(kind))
+			return "", unsupported(at, "%s is of the type %q; this model reads text alone", at, printable(kind))
 		}
 		s, err := member(at, "text", part)
 		if err != nil {

@@ -33,6 +33,7 @@ type Chat struct {
 	bestOf       int64         // 0 if it was not said
 	logprobs     bool          // of chats
 	topLogprobs  *uint32       // of chats
+	guide        string        // the field that asks for one
 }
 
 // MaxTimeout is the longest timeout that a request may ask for.
@@ -74,7 +75,23 @@ var shared = map[string]setter{
 		return err
 	},
 
+	"tools":       setTools,
+	"tool_choice": setToolChoice,
+	"parallel_tool_calls": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := boolean(param, raw)
+		c.Request.ParallelToolCalls = &v
+		return err
+	},
+	"response_format":  setResponseFormat,
+	"reasoning_effort": setReasoningEffort,
+
 	// Not OpenAI's, but what vLLM and SGLang call them.
+	"chat_template_kwargs": setTemplateKwargs,
+	"separate_reasoning": func(c *Chat, param string, raw json.RawMessage) error {
+		v, err := boolean(param, raw)
+		c.Request.SeparateReasoning = &v
+		return err
+	},
 	"min_p": float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
 	"repetition_penalty": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := number(param, raw, -math.MaxFloat32, math.MaxFloat32)
@@ -158,14 +175,7 @@ var setters = map[string]setter{
 		c.topLogprobs = new(uint32(v))
 		return err
 	},
-
-	// Honoured only as far as they ask for what happens anyway.
-	"response_format": func(_ *Chat, param string, raw json.RawMessage) error {
-		return onlyKind(param, raw, "text")
-	},
-	"tools":         onlyEmpty,
 	"functions":     onlyEmpty,
-	"tool_choice":   onlyWords("none", "auto"),
 	"function_call": onlyWords("none", "auto"),
 	"modalities":    setModalities,
 	"audio":         never, "prediction": never, "web_search_options": never, "moderation": never,
@@ -173,7 +183,7 @@ var setters = map[string]setter{
 	// Without effect on an answer here.
 	"metadata": accept, "store": accept, "safety_identifier": accept,
 	"prompt_cache_key": accept, "prompt_cache_retention": accept, "prompt_cache_options": accept,
-	"parallel_tool_calls": accept, "reasoning_effort": accept, "verbosity": accept,
+	"verbosity": accept,
 }
 
 // ParseChat reads a body of chat completions. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at
@@ -256,7 +266,7 @@ func (c *Chat) Param(inner string) string {
 			return "top_logprobs"
 		}
 	}
-	return name
+	return c.toolParam(name)
 }
 
 func accept(*Chat, string, json.RawMessage) error { return nil }
@@ -281,7 +291,7 @@ func onlyTrue(_ *Chat, param string, raw json.RawMessage) error {
 func onlyEmpty(_ *Chat, param string, raw json.RawMessage) error {
 	v, err := array(param, raw)
 	if err == nil && len(v) > 0 {
-		return unsupported(param, "%s are not supported by this model", param)
+		return unsupported(param, "%s are not supported; tools have taken their place", param)
 	}
 	return err
 }
@@ -290,22 +300,10 @@ func onlyWords(words ...string) setter {
 	return func(_ *Chat, param string, raw json.RawMessage) error {
 		var v string
 		if json.Unmarshal(raw, &v) != nil || !slices.Contains(words, v) {
-			return unsupported(param, "%s must be one of %s, because tools are not supported by this model", param, strings.Join(words, ", "))
+			return unsupported(param, "%s must be one of %s; tool_choice has taken its place", param, strings.Join(words, ", "))
 		}
 		return nil
 	}
-}
-
-func onlyKind(param string, raw json.RawMessage, want string) error {
-	v, err := object(param, raw)
-	if err != nil {
-		return err
-	}
-	kind, err := member(param, "type", v)
-	if err == nil && kind != want {
-		return unsupported(param+".type", "%s.type is \"%s\"; this model only supports %q", param, printable(kind), want)
-	}
-	return err
 }
 
 func setModalities(_ *Chat, param string, raw json.RawMessage) error {

@@ -83,7 +83,7 @@ func (c *Chat) wholeText() call.Writer {
 		for i := range all {
 			g := &all[i]
 			body.Choices = append(body.Choices, textChoice{
-				Text: g.text.String(), Index: i, Logprobs: new(offset).take(g.tokens, top), FinishReason: Finish(g.finish),
+				Text: g.Text(), Index: i, Logprobs: new(offset).take(g.tokens, top), FinishReason: Finish(g.finish),
 			})
 		}
 		return marshal(body)

@@ -21,7 +21,7 @@ type Kind string
 
 // The kinds of events. The last event of a stream is End or Failure, and no other is.
 const (
-	Delta   Kind = "delta" // Data is text
+	Delta   Kind = "delta" // Data is text, or anything else that can be joined as text is
 	Usage   Kind = "usage" // JSON, from here on
 	End     Kind = "end"
 	Failure Kind = "error"

@@ -1,0 +1,97 @@
+package openai
+
+import (
+	"encoding/json"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// anyObject is the schema of response_format json_object.
+const anyObject = `{"type":"object"}`
+
+func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
+	fields, err := object(param, raw)
+	if err != nil {
+		return err
+	}
+	kind, err := member(param, "type", fields)
+	if err != nil {
+		return err
+	}
+	form := &streamv1.GuideForm{Schema: anyObject}
+	switch kind {
+	case "text":
+		return only(param, fields, "type")
+	case "json_object":
+		err = only(param, fields, "type")
+	case "json_schema":
+		if err = only(param, fields, "type", "json_schema"); err == nil {
+			form.Schema, err = namedSchema(param+".json_schema", fields["json_schema"])
+		}
+	default:
+		err = unsupported(param+".type", "%s.type is %q; it must be text, json_object or json_schema", param, printable(kind))
+	}
+	if err != nil {
+		return err
+	}
+	if c.guide == "" { // tool_choice may have asked for a call; whether both can be had is not known here
+		c.guide = param
+	}
+	c.Request.Sampling.Guide = &streamv1.Guide{Forms: []*streamv1.GuideForm{form}}
+	return nil
+}
+
+// namedSchema reads a schema with its name. Both strict and lax ones are kept to.
+func namedSchema(param string, raw json.RawMessage) (string, error) {
+	if len(raw) == 0 {
+		return "", streamerr.InvalidParam(param, "%s is missing", param)
+	}
+	fields, err := object(param, raw)
+	if err != nil {
+		return "", err
+	}
+	if err := only(param, fields, "name", "description", "schema", "strict"); err != nil {
+		return "", err
+	}
+	if _, err := member(param, "name", fields); err != nil {
+		return "", err
+	}
+	if raw, ok := fields["description"]; ok && !null(raw) {
+		if _, err := text(param+".description", raw); err != nil {
+			return "", err
+		}
+	}
+	if raw, ok := fields["strict"]; ok && !null(raw) {
+		if _, err := boolean(param+".strict", raw); err != nil {
+			return "", err
+		}
+	}
+	if raw, ok := fields["schema"]; ok && !null(raw) {
+		return schema(param+".schema", raw)
+	}
+	return anyObject, nil
+}
+
+func setTemplateKwargs(c *Chat, param string, raw json.RawMessage) (err error) {
+	c.Request.TemplateVariables, err = schema(param, raw)
+	return err
+}
+
+// setReasoningEffort shows the effort to the template; most do not look at it.
+func setReasoningEffort(c *Chat, param string, raw json.RawMessage) error {
+	if _, err := text(param, raw); err != nil {
+		return err
+	}
+	variables := map[string]json.RawMessage{}
+	if c.Request.GetTemplateVariables() != "" {
+		if err := json.Unmarshal([]byte(c.Request.GetTemplateVariables()), &variables); err != nil {
+			return err // it has been read
+		}
+	}
+	if _, ok := variables[param]; !ok {
+		variables[param] = raw
+		c.Request.TemplateVariables = string(marshal(variables))
+	}
+	return nil
+}
