@@ -140,6 +140,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"api-service/sglang",                                              // whose own API has some of the names
 		"llm-worker/engine/openai",                                        // asks servers that speak it
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // whose own API has some of its words
+		"client",               // its requests are chat completions
 		"chat-service/prompt",  // chat templates read messages under these names
 		"e2e/fidelity",         // and its gold is made of them
 		"e2e/fidelity/streams", // a client

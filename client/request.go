@@ -9,8 +9,10 @@ import (
 
 // A Message is one turn of a conversation.
 type Message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role       string `json:"role"`
+	Content    string `json:"content"`
+	ToolCalls  []Call `json:"tool_calls,omitempty"`   // of the role "assistant"
+	ToolCallID string `json:"tool_call_id,omitempty"` // of the role "tool": the call that it answers
 }
 
 // A Request asks for a stream: a body of chat completions, or, with a "prompt" among Extra instead of Messages, of completions;
@@ -18,6 +20,7 @@ type Message struct {
 type Request struct {
 	Model       string
 	Messages    []Message
+	Tools       []Tool
 	MaxTokens   int      // 0 leaves it to the service
 	Temperature *float64 // nil leaves it to the service; new(0.0) is greedy
 	// Extra are all other fields of the body. They win over those above.
@@ -31,6 +34,9 @@ func (r Request) body() ([]byte, error) {
 	fields := map[string]any{"model": r.Model}
 	if r.Messages != nil {
 		fields["messages"] = r.Messages
+	}
+	if len(r.Tools) > 0 {
+		fields["tools"] = r.Tools
 	}
 	if r.MaxTokens != 0 {
 		fields["max_tokens"] = r.MaxTokens

@@ -21,27 +21,32 @@ type Kind string
 
 // The kinds of events.
 const (
-	Delta Kind = "delta" // Text
+	Delta Kind = "delta" // Text, Reasoning or Calls
 	Used  Kind = "usage" // Usage
 	End   Kind = "end"   // Ending; it completed
 )
 
 // An Event is a part of a stream. Text that a reader was late for comes in one event.
 type Event struct {
-	Kind    Kind
-	ID      string // the cursor after it
-	Text    string // of the first choice, if there are several
-	Choices []Piece
-	Usage   *Usage
-	Ending  *Ending
+	Kind Kind
+	ID   string // the cursor after it
+	Text string // of the first choice, if there are several
+	// Reasoning is what the model thinks before it answers; of the first choice, too, like Calls.
+	Reasoning string
+	Calls     []CallPiece
+	Choices   []Piece
+	Usage     *Usage
+	Ending    *Ending
 }
 
 // A Piece is what is new of one choice. Streams with several choices, or with logprobs, have them.
 type Piece struct {
-	Index    int            `json:"index"`
-	Text     string         `json:"text"`
-	Logprobs []TokenLogprob `json:"logprobs"` // of its tokens, if the request asks for them
-	Finish   string         `json:"finish"`   // why the choice is complete, in its last piece; "" for the only choice of a stream
+	Index     int            `json:"index"`
+	Text      string         `json:"text"`
+	Reasoning string         `json:"reasoning"`
+	Calls     []CallPiece    `json:"calls"`
+	Logprobs  []TokenLogprob `json:"logprobs"` // of its tokens, if the request asks for them
+	Finish    string         `json:"finish"`   // why the choice is complete, in its last piece; "" for the only choice of a stream
 }
 
 // A TokenLogprob is a token, and how likely it was.
@@ -242,20 +247,22 @@ func (r *reading) parse(f frame) (e Event, err error) {
 	switch f.event {
 	case string(Delta):
 		var d struct {
-			Text    *string
-			Choices []Piece
+			Text      *string
+			Reasoning string
+			Calls     []CallPiece
+			Choices   []Piece
 		}
 		bad = json.Unmarshal(f.data, &d)
 		switch {
 		case bad != nil:
 		case d.Text != nil:
-			e.Kind, e.Text = Delta, *d.Text
+			e.Kind, e.Text, e.Reasoning, e.Calls = Delta, *d.Text, d.Reasoning, d.Calls
 			return e, nil
 		case len(d.Choices) > 0:
 			e.Kind, e.Choices = Delta, d.Choices
 			for _, p := range d.Choices {
 				if p.Index == 0 {
-					e.Text = p.Text
+					e.Text, e.Reasoning, e.Calls = p.Text, p.Reasoning, p.Calls
 				}
 			}
 			return e, nil

@@ -388,3 +388,32 @@ func TestBadInputIsRefusedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestThoughtsAndCallsArePartsOfEvents(t *testing.T) {
+	const parts = "id: e.1\nevent: delta\ndata: {\"text\":\"\",\"reasoning\":\"hm\",\"calls\":[{\"index\":0,\"id\":\"1\",\"name\":\"f\",\"arguments\":\"{\"}]}\n\n" +
+		"id: e.2\nevent: delta\ndata: {\"text\":\"a\",\"calls\":[{\"index\":0,\"arguments\":\"}\"},{\"index\":1,\"id\":\"2\",\"name\":\"g\",\"arguments\":\"{}\"}]}\n\n"
+	s := serve(t, say(parts+end(3)))
+	var calls []client.Call
+	thought, text := "", ""
+	for e, err := range s.client(t, client.Options{}).Resume("x", client.Cursor{}).Events(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		thought, text, calls = thought+e.Reasoning, text+e.Text, client.Join(calls, e.Calls)
+	}
+	if thought != "hm" || text != "a" || len(calls) != 2 || calls[0] != (client.Call{ID: "1", Name: "f", Arguments: "{}"}) || calls[1].Name != "g" {
+		t.Error(thought, text, calls)
+	}
+}
+
+func TestToolsAndCallsAreChatCompletions(t *testing.T) {
+	b, err := json.Marshal([]any{
+		client.Tool{Name: "f", Parameters: map[string]any{"type": "object"}}, client.Call{ID: "1", Name: "f", Arguments: "{}"},
+		client.Message{Role: "tool", Content: "x", ToolCallID: "1"},
+	})
+	want := `[{"function":{"name":"f","parameters":{"type":"object"}},"type":"function"},` +
+		`{"function":{"arguments":"{}","name":"f"},"id":"1","type":"function"},{"role":"tool","content":"x","tool_call_id":"1"}]`
+	if err != nil || string(b) != want {
+		t.Errorf("%s, %v", b, err)
+	}
+}

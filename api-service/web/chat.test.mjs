@@ -55,6 +55,21 @@ test('a whole answer is completed, with its numbers', () => {
   assert.equal(describe(answer.ending), 'completed · stop · 47 tokens · TTFT 12 ms · 31 tok/s');
 });
 
+test('what is thought and called stands beside the text', () => {
+  const answer = new Answer(0);
+  const call = (index, name, args) => ({ tool_calls: [{ index, function: { name, arguments: args } }] });
+  assert.equal(answer.take(chunk({ reasoning_content: 'hm' }), 5), '');
+  assert.deepEqual(answer.aside, { thought: 'hm', called: '' });
+  assert.equal(answer.take(chunk({ content: 'a' }), 6), 'a');
+  assert.equal(answer.aside, null);
+  let called = '';
+  for (const delta of [call(0, 'f', '{'), call(0, undefined, '}'), call(1, 'g', '{}')]) {
+    answer.take(chunk(delta), 7);
+    called += answer.aside.called;
+  }
+  assert.equal(called, 'f {}\ng {}');
+});
+
 test('the header, each frame and the text are heard, under the id and the key', async () => {
   useKey(' secret ');
   const heard = await answerTo([frames(role, chunk({ content: 'Hel' })), frames(chunk({ content: 'lo' }), chunk({}, 'length'), '[DONE]')]);

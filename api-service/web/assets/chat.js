@@ -12,9 +12,9 @@ export function mint() {
 }
 
 // ask sends a chat completion request under an id and returns its ending; it never throws. onOpen hears that a stream has
-// begun, onFrame the time of each frame with text, onText the text. Aborting the signal closes the connection, and that
+// begun, onFrame the time of each frame with text, onText the text, onAside what is thought and called. Aborting the signal closes the connection, and that
 // stops the engine, too.
-export async function ask(request, { id, signal, onOpen, onFrame, onText }) {
+export async function ask(request, { id, signal, onOpen, onFrame, onText, onAside = () => {} }) {
   const answer = new Answer(performance.now());
   let response, reader;
   try {
@@ -38,7 +38,8 @@ export async function ask(request, { id, signal, onOpen, onFrame, onText }) {
       let text = '';
       for (const { data } of parser.push(value)) {
         const more = answer.take(data, now);
-        if (more) onFrame(now);
+        if (more || answer.aside) onFrame(now);
+        if (answer.aside) onAside(answer.aside);
         text += more;
       }
       if (text) onText(text);
@@ -58,6 +59,7 @@ export async function ask(request, { id, signal, onOpen, onFrame, onText }) {
 // An Answer folds the data frames of one stream into text and an ending.
 export class Answer {
   ending = null;
+  aside = null; // what the last frame has beside text: {thought, called}
   #start;
   #first; // when the first text came
   #last; // when the finish came: the token that ends an answer takes its time as well
@@ -70,6 +72,7 @@ export class Answer {
 
   // take returns the text that a frame adds. It throws if the frame cannot be read.
   take(data, now) {
+    this.aside = null;
     if (this.ending) return '';
     if (data === '[DONE]') {
       this.ending = this.#finish ? this.#completed() : { kind: 'cut', message: '[DONE] came without a finish_reason' };
@@ -88,7 +91,10 @@ export class Answer {
     this.#tokens = chunk.usage?.completion_tokens ?? this.#tokens;
     const choice = chunk.choices?.[0];
     const text = choice?.delta?.content ?? '';
-    if (text) this.#first ??= now;
+    const thought = choice?.delta?.reasoning_content ?? '';
+    const called = (choice?.delta?.tool_calls ?? []).map(({ index, function: { name, arguments: args } }) => (name ? `${index ? '\n' : ''}${name} ${args}` : args)).join('');
+    if (thought || called) this.aside = { thought, called };
+    if (text || this.aside) this.#first ??= now;
     if (choice?.finish_reason) {
       this.#finish = choice.finish_reason;
       this.#last = now;

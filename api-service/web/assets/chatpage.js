@@ -63,6 +63,7 @@ async function send(question) {
       seen.frame(now);
       life.change();
     },
+    onAside: ({ thought, called }) => turn.aside(thought, called),
     onText: (more) => {
       text += more;
       turn.add(more);

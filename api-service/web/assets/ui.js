@@ -7,6 +7,8 @@ import { node } from './node.js';
 // A Turn is one question and its answer on the page.
 export class Turn {
   #answer;
+  #called = null;
+  #thought = null;
   #ending;
   #id;
   #node;
@@ -43,6 +45,18 @@ export class Turn {
   add(text) {
     this.#pending += text;
     this.#frame ||= requestAnimationFrame(() => this.#flush());
+  }
+
+  // aside shows what the model thinks above its answer, and what it calls below.
+  aside(thought, called) {
+    if (thought) (this.#thought ??= this.#beside('thought', 'before')).append(thought);
+    if (called) (this.#called ??= this.#beside('called', 'after')).append(called);
+  }
+
+  #beside(kind, where) {
+    const pre = node('pre', { class: kind });
+    this.#answer[where](pre);
+    return pre;
   }
 
   #flush() {

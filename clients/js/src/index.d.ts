@@ -23,6 +23,7 @@ export interface Usage {
   completion_tokens: number;
   total_tokens: number;
   prompt_tokens_details?: { cached_tokens?: number };
+  completion_tokens_details?: { reasoning_tokens?: number };
 }
 
 interface EndingOf<R extends Reason> {
@@ -60,10 +61,22 @@ export interface TokenLogprob {
   readonly top_logprobs: readonly Omit<TokenLogprob, 'top_logprobs'>[];
 }
 
+/** A piece of a call of a tool. The first of a call has its id and name; the arguments of all, joined, are its JSON. */
+export interface CallPiece {
+  /** Which call of the answer, from 0 on. */
+  readonly index: number;
+  readonly id?: string;
+  readonly name?: string;
+  readonly arguments: string;
+}
+
 /** What is new of one choice. */
 export interface Piece {
   readonly index: number;
   readonly text: string;
+  /** What the model thinks before it answers. */
+  readonly reasoning?: string;
+  readonly calls?: readonly CallPiece[];
   /** Of its tokens, if the request asks for them. */
   readonly logprobs?: readonly TokenLogprob[];
   /** Why the choice is complete, in its last piece; never of the only choice of a stream. */
@@ -72,10 +85,18 @@ export interface Piece {
 
 /**
  * An event's id is the cursor after it. Text that a reader was late for comes in one event. Streams with several choices, or with
- * logprobs, have choices; the text is then that of the first.
+ * logprobs, have choices; text, reasoning and calls are then those of the first.
  */
 export type StreamEvent =
-  | { readonly type: 'delta'; readonly id: string; readonly text: string; readonly choices?: readonly Piece[] }
+  | {
+      readonly type: 'delta';
+      readonly id: string;
+      readonly text: string;
+      /** What the model thinks before it answers. */
+      readonly reasoning?: string;
+      readonly calls?: readonly CallPiece[];
+      readonly choices?: readonly Piece[];
+    }
   | { readonly type: 'usage'; readonly id: string; readonly usage: Usage }
   | { readonly type: 'end'; readonly id: string; readonly ending: Completed };
 

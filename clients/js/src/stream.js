@@ -99,10 +99,11 @@ export class Stream {
   }
 
   // delta returns the event of text, or of pieces of choices, of which the first's text counts.
-  #delta(id, { text, choices }) {
-    text ??= choices.find(({ index }) => index === 0)?.text ?? '';
+  #delta(id, value) {
+    const { choices } = value;
+    const { text = '', reasoning, calls } = choices ? (choices.find(({ index }) => index === 0) ?? {}) : value;
     this.#text += text;
-    return choices ? { type: 'delta', id, text, choices } : { type: 'delta', id, text };
+    return { type: 'delta', id, text, ...(reasoning && { reasoning }), ...(calls && { calls }), ...(choices && { choices }) };
   }
 
   // take returns the event of a frame, if it is one for the reader. Where text is skipped it has been read.

@@ -256,3 +256,11 @@ test('choices come apart, and the text is that of the first', bound, async (t) =
     await assert.rejects(new Whence({ baseURL: broken.baseURL }).resume('str-1').text(), { reason: 'internal' });
   }
 });
+
+test('what is thought and called is part of events', bound, async (t) => {
+  const data = { text: '', reasoning: 'hm', calls: [{ index: 0, id: '1', name: 'f', arguments: '{}' }] };
+  const service = await serve(t, json(201, made), say(`${retry}id: e.1\nevent: delta\ndata: ${JSON.stringify(data)}\n\n${end(2)}`));
+  const stream = await new Whence({ baseURL: service.baseURL }).stream(request);
+  assert.deepEqual((await all(stream))[0], { type: 'delta', id: 'e.1', ...data });
+  assert.equal(await stream.text(), '');
+});
