@@ -52,17 +52,16 @@ func readTools(tools []*chatv1.Tool, limit int) (jinja.Value, error) {
 			}
 			function.AsDict().Set("parameters", parameters)
 		}
-		items[i] = typed(function)
+		items[i] = jinja.NewDict()
+		typed(items[i], function)
 	}
 	return jinja.NewList(items), nil
 }
 
-// typed is OpenAI's envelope of a function.
-func typed(function jinja.Value) jinja.Value {
-	v := jinja.NewDict()
-	v.AsDict().Set("type", jinja.NewString("function"))
-	v.AsDict().Set("function", function)
-	return v
+// typed puts a function into OpenAI's envelope.
+func typed(envelope, function jinja.Value) {
+	envelope.AsDict().Set("type", jinja.NewString("function"))
+	envelope.AsDict().Set("function", function)
 }
 
 // calls returns the calls of an assistant's turn. Most templates take their arguments as an object, as transformers
@@ -79,8 +78,9 @@ func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
 			}
 		}
 		function.AsDict().Set("arguments", arguments)
-		items[i] = typed(function)
+		items[i] = jinja.NewDict()
 		items[i].AsDict().Set("id", jinja.NewString(call.GetId()))
+		typed(items[i], function)
 	}
 	return jinja.NewList(items)
 }
