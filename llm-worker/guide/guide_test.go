@@ -104,7 +104,7 @@ func TestWhatAGuideAllowsIsValid(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range schemas {
-		for range 40 {
+		for range 12 {
 			text, whole := wander(t, v, tok, forms(s), 200, r)
 			if !whole || !utf8.ValidString(text) || !json.Valid([]byte(text)) {
 				t.Fatalf("%s: %q, whole %v", s, text, whole)
@@ -125,7 +125,7 @@ func TestAnswersEndInTheRoomThereIs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for extra := range 30 {
+		for extra := range 8 {
 			if text, whole := wander(t, v, tok, forms(s), g.root.need+extra, r); !whole || !json.Valid([]byte(text)) {
 				t.Fatalf("%s with room for %d: %q", s, g.root.need+extra, text)
 			}
