@@ -129,9 +129,9 @@ func compareTemplates(ctx context.Context, s subject, n int, seed uint64) (*temp
 		if got := render(template, q.Variables[i]); !same(got, want) {
 			r.complain("%s\n got %v\nwant %v", text(q.Variables[i]), got, want)
 		}
-		if in, ok := servedInput(q.Variables[i]); ok && !strings.Contains(source, "strftime_now") { // which tells another time
+		if in, ok := servedInput(q.Variables[i]); ok && !strings.Contains(s.source, "strftime_now") { // which tells another time
 			r.served++
-			if got, ok := agrees(served, in, want); !ok {
+			if got, ok := agrees(s.served, in, want); !ok {
 				r.complain("served: %s\n got %q\nwant %v", text(q.Variables[i]), got, want)
 			}
 		}

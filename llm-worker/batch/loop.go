@@ -358,7 +358,8 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		Path:   []string{engineHop},
 		Finish: out.Finish,
 		Usage: &streamv1.Usage{
-			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated, CachedTokens: min(out.Cached, s.promptTokens()),
+			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated,
+			CachedTokens: min(out.Cached, s.promptTokens()), // more of one that has moved, whose prompt has its answer
 		},
 	}
 	if out.Hidden {

@@ -19,13 +19,15 @@ type Model interface {
 	// Join adds a sequence under id, which is unique for the life of the model, and reserves all the memory that it
 	// can come to need. ErrFull means not now. The model keeps req, and does not change it.
 	Join(id uint64, req *workerv1.TokenRequest) error
-	// Leave forgets a sequence and frees its memory. It is called once for every sequence that joined, finished or not.
+	// Leave forgets a sequence, and its memory is free for others; what the sequence had read may be remembered for prompts
+	// that begin like it, as long as nobody needs that memory. It is called once for every sequence that joined, finished or not.
 	Leave(id uint64)
 	// Step advances the sequences named by ids (each has joined, none twice) and appends what they produced to out: for
 	// a sequence whose prompt is still being read nothing, else one token. A large prompt takes several steps, so that
 	// no step is long. A sequence that has finished is not named again. An error means that the model is broken.
 	Step(ids []uint64, out []Output) ([]Output, error)
-	// KV reports how many token positions of KV cache are reserved, and how many there are.
+	// KV reports how many token positions of KV cache are reserved, and how many there are. Those that only remember what
+	// sequences had read that have left are not reserved.
 	KV() (used, total uint64)
 }
 

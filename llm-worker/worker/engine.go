@@ -109,7 +109,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	if vocabulary == nil {
 		fields = slices.DeleteFunc(fields, func(field string) bool { return field == "guide" })
 	}
-	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads, Vocabulary: vocabulary})
+	model := tinyllama.New(weights, tinyllama.Options{KVTokens: c.KVTokens, Threads: c.Threads, Vocabulary: vocabulary, NoPrefixCache: c.NoPrefixCache})
 	loop := batch.New(model, c.batch(hop, name, log))
 	return &engine{
 		generate: loop.Generate,

@@ -36,12 +36,14 @@ type Config struct {
 	Upstream   openai.Options   // the other two take of it what they know
 	Events     upstream.Options // of the server beside the worker; zero for none
 	Sim        sim.Options      // of the engine Sim; KVTokens above is its, too
-	Timers     rpc.Timers
-	Registered discover.Registration // for chat-services to find this one
-	Metrics    *metrics.Metrics      // nil for none
-	Traces     *streamtrace.Tracer   // nil for none
-	Grace      time.Duration
-	Stage      Stage // put around the engine by a program that builds this service in; nil is none
+	// NoPrefixCache has the embedded engine read every prompt from its beginning.
+	NoPrefixCache bool
+	Timers        rpc.Timers
+	Registered    discover.Registration // for chat-services to find this one
+	Metrics       *metrics.Metrics      // nil for none
+	Traces        *streamtrace.Tracer   // nil for none
+	Grace         time.Duration
+	Stage         Stage // put around the engine by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -76,6 +78,7 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.Float64Var(&c.Pace, "pace", 0, "tokens per second per stream at most, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "have the embedded engine read every prompt whole, whoever has asked the same before")
 	c.kindFlags(fs)
 }
 

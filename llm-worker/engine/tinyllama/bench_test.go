@@ -27,7 +27,7 @@ func BenchmarkDecode(b *testing.B) {
 		for _, size := range []int{1, 8, 64} {
 			b.Run(fmt.Sprintf("batch=%d/threads=%d", size, threads), func(b *testing.B) {
 				b.ReportAllocs()
-				m := New(tinyWeights(b), Options{Threads: threads})
+				m := New(tinyWeights(b), Options{Threads: threads, NoPrefixCache: true})
 				var ids []uint64
 				for i := range size {
 					ids = append(ids, uint64(i))
@@ -70,7 +70,7 @@ func BenchmarkPrefill(b *testing.B) {
 	for _, length := range []int{20, 200, 1000} {
 		b.Run(fmt.Sprintf("prompt=%d", length), func(b *testing.B) {
 			b.ReportAllocs()
-			m := New(tinyWeights(b), Options{Threads: 1})
+			m := New(tinyWeights(b), Options{Threads: 1, NoPrefixCache: true})
 			req, steps := endless(length, 2), 0
 			for b.Loop() {
 				if err := m.Join(1, req); err != nil {
@@ -85,6 +85,26 @@ func BenchmarkPrefill(b *testing.B) {
 			b.ReportMetric(float64(b.N*length)/b.Elapsed().Seconds(), "tokens/s")
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(steps), "ns/step")
 		})
+	}
+}
+
+// BenchmarkFirstToken is the time to the first token of a prompt whose first tokens, but for the last 20, others have read.
+func BenchmarkFirstToken(b *testing.B) {
+	for _, prefix := range []int{100, 600} {
+		for _, kept := range []bool{false, true} {
+			b.Run(fmt.Sprintf("prefix=%d/kept=%v", prefix, kept), func(b *testing.B) {
+				b.ReportAllocs()
+				m := New(tinyWeights(b), Options{Threads: 1, NoPrefixCache: !kept})
+				generate(b, m, 1, endless(prefix, 1))
+				req := endless(prefix+20, 1)
+				for i := 0; b.Loop(); i++ {
+					for j := range 20 { // new each time
+						req.Prompt[prefix+j] = uint32(300 + (i+j)%1000)
+					}
+					generate(b, m, 1, req)
+				}
+			})
+		}
 	}
 }
 

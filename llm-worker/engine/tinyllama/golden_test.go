@@ -53,7 +53,7 @@ func (g golden) check(t *testing.T, got []batch.Output) {
 		return
 	}
 	for i, o := range got {
-		want := batch.Output{ID: o.ID, Token: o.Token}
+		want := batch.Output{ID: o.ID, Token: o.Token, Cached: o.Cached}
 		if i == len(got)-1 {
 			want.Hidden, want.Finish = g.Finish == "stop", streamv1.Finish_FINISH_LENGTH
 			if want.Hidden {

@@ -9,7 +9,10 @@
 // Memory is bounded by Options: the KV cache by KVTokens, and everything else by a few rows for each thread. A step does
 // one token for each sequence that answers and PrefillChunk tokens of prompts, so its length is bounded, too.
 //
-// Deliberately absent: quantized weights, GPUs, beams, and sharing of prompts' KV cache.
+// The KV cache of a sequence that has left is kept, as long as nobody needs the memory, for those that begin like it: they
+// read only what is new, and get the same tokens.
+//
+// Deliberately absent: quantized weights, GPUs, beams, and sharing of the KV cache with a sequence that still reads its prompt.
 package tinyllama
 
 import (
@@ -40,6 +43,9 @@ type Options struct {
 	// Threads is how many goroutines share a step that is worth it; if 0, half of GOMAXPROCS, which leaves the other half
 	// to those who carry the tokens away.
 	Threads int
+	// NoPrefixCache has each sequence read all of its prompt. Else what others have asked shortens the time to the first
+	// token of those who ask the same, and usage says so.
+	NoPrefixCache bool
 }
 
 func (o Options) withDefaults(c *config) Options {
@@ -101,6 +107,14 @@ func (m *Model) EOS() []uint32 { return m.weights.eos }
 // KV reports reserved and total positions.
 func (m *Model) KV() (used, total uint64) {
 	return uint64(m.pool.reserved) * blockTokens, uint64(m.pool.total) * blockTokens
+}
+
+// Cached reports how many tokens of a sequence's prompt others had left for it.
+func (m *Model) Cached(id uint64) int {
+	if s := m.sequences[id]; s != nil {
+		return s.cached
+	}
+	return 0
 }
 
 // Check refuses a request that could never join.
@@ -174,9 +188,10 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 		return batch.ErrFull
 	}
 	asked, answer := split(req)
-	m.sequences[id] = &sequence{
+	s := &sequence{
 		prompt:   req.GetPrompt(),
 		reserved: blocksFor(need),
+		answer:   make([]uint32, 0, blockTokens),
 		sampler: sample.New(req.GetSampling(), sample.Sequence{
 			Prompt: asked,
 			Answer: answer,
@@ -186,6 +201,10 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 			Guide:  matcher,
 		}),
 	}
+	if !m.options.NoPrefixCache {
+		m.pool.lend(s, m.weights.config)
+	}
+	m.sequences[id] = s
 	return nil
 }
 
@@ -212,6 +231,6 @@ func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
 func (m *Model) Leave(id uint64) {
 	if s := m.sequences[id]; s != nil {
 		delete(m.sequences, id)
-		m.pool.release(s.reserved, s.blocks)
+		m.pool.giveBack(s, !m.options.NoPrefixCache)
 	}
 }

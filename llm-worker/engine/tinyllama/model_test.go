@@ -111,7 +111,7 @@ func TestContextLengthEndsTheAnswer(t *testing.T) {
 }
 
 func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
-	m := New(tinyWeights(t), Options{KVTokens: 6 * blockTokens})
+	m := New(tinyWeights(t), Options{KVTokens: 6 * blockTokens, NoPrefixCache: true})
 	made := map[*float32]bool{}
 	for round := range uint64(5) {
 		ids := []uint64{3 * round, 3*round + 1, 3*round + 2}
@@ -141,7 +141,7 @@ func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
 
 // A sequence must not see what another has left in a block, even if it is NaN.
 func TestBlocksAreCleanWhenUsedAgain(t *testing.T) {
-	m := New(tinyWeights(t), Options{})
+	m := New(tinyWeights(t), Options{NoPrefixCache: true})
 	want := generate(t, m, 1, endless(30, 60))
 	for _, b := range m.pool.free {
 		for i := range b {

@@ -2,6 +2,7 @@ package tinyllama
 
 import (
 	"fmt"
+	"slices"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -16,9 +17,11 @@ type sequence struct {
 	reserved int      // blocks
 
 	sampler  *sample.Sampler
-	blocks   []block // taken so far, at most reserved
-	read     int     // positions whose keys and values are in blocks
-	last     uint32  // the token that was chosen last, once the prompt is read
+	shared   []*node  // what the first blocks are of
+	blocks   []block  // so far, at most reserved
+	read     int      // positions whose keys and values are in blocks
+	cached   int      // of them, those that were there when it joined
+	answer   []uint32 // the tokens that were chosen, once the prompt is read
 	finished bool
 }
 
@@ -27,8 +30,11 @@ func (s *sequence) token(position int) uint32 {
 	if position < len(s.prompt) {
 		return s.prompt[position]
 	}
-	return s.last
+	return s.answer[position-len(s.prompt)]
 }
+
+// known returns the tokens of all positions that can have been read.
+func (s *sequence) known() []uint32 { return slices.Concat(s.prompt, s.answer) }
 
 // A job is one sequence's part in a step.
 type job struct {
@@ -57,8 +63,11 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		s := j.sequence
 		s.read += j.tokens
 		if j.chosen {
-			s.last, s.finished = j.choice.Token, j.choice.Finish != streamv1.Finish_FINISH_UNSPECIFIED
-			out = append(out, batch.Output{ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish, Logprobs: (*batch.Logprobs)(j.choice.Logprobs)})
+			s.answer, s.finished = append(s.answer, j.choice.Token), j.choice.Finish != streamv1.Finish_FINISH_UNSPECIFIED
+			out = append(out, batch.Output{
+				ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish,
+				Cached: uint32(m.Cached(j.id)), Logprobs: (*batch.Logprobs)(j.choice.Logprobs),
+			})
 		}
 	}
 	return out, nil
