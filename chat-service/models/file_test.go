@@ -84,7 +84,7 @@ func TestFilesThatAreWrongAreRefused(t *testing.T) {
 		"models: [{workers: [{}]}]":                   "cannot unmarshal",
 		"models: [{}, {}]":                            `have the name "whence-tiny"`,
 		"models: [{aliases: ['']}]":                   "must be UTF-8 of 1 to 128 bytes",
-		"models: [{stall-timeout: -1s}]":              "stall-timeout must not be negative",
+		"models: [{stall-timeout: -1s}]":              "stall-timeout and idle-timeout must not be negative",
 		"models: [" + strings.Repeat("{},", 65) + "]": "64 are the most",
 	} {
 		_, err := parse([]byte(text), "m.yaml", defaults)

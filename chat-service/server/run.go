@@ -65,7 +65,7 @@ const (
 )
 
 // DefaultTimers are more patient than the worker's, and less than the edge's.
-var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second}
+var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.Second, Idle: 2 * time.Minute}
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
@@ -82,6 +82,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
 	c.Registered.Flags(fs)
+	c.Timers.IdleFlag(fs)
 	c.ModelFlags(fs)
 	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; what cards leave out is as the other flags say")
 }
@@ -122,8 +123,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	// The timers are the models'.
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	// All other timers are the models'.
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	health := health.NewServer()
 	registry := models.New(c.Name, log, func(healthy bool) { rpc.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
 	registry.Metrics = hop.Metrics

@@ -18,7 +18,6 @@ import (
 	"github.com/whence-dev/whence/chat-service/models"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/answer"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -48,38 +47,11 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	if req.GetChat() == nil {
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("chat", "chat is missing"))
 	}
-	resp := &chatv1.CompleteResponse{}
-	parts := make([]answer.Answer, min(choices.Count(req.GetChat()), choices.Max)) // a request for more is refused
-	all := make([]*chatv1.Choice, len(parts))
-	for i := range all {
-		all[i] = &chatv1.Choice{}
-	}
-	err := rpc.ServeUnary(ctx, s.hop, rpc.Chat, s.answer, req.GetChat(), func(out *chatv1.GenerateResponse) {
-		switch m := out.GetMessage().(type) {
-		case *chatv1.GenerateResponse_Started:
-			resp.Started = m.Started
-		case *chatv1.GenerateResponse_Delta:
-			i := m.Delta.GetChoice()
-			parts[i].Add(m.Delta)
-			all[i].Logprobs = append(all[i].Logprobs, m.Delta.GetLogprobs()...)
-		case *chatv1.GenerateResponse_ChoiceEnd:
-			all[m.ChoiceEnd.GetChoice()].End = m.ChoiceEnd
-		case *chatv1.GenerateResponse_End:
-			resp.End = m.End
-		}
-	})
-	if err != nil {
+	var w whole
+	if err := rpc.ServeUnary(ctx, s.hop, rpc.Chat, s.answer, req.GetChat(), w.take); err != nil {
 		return nil, err
 	}
-	for i := range all {
-		all[i].Text, all[i].Reasoning, all[i].ToolCalls = parts[i].Text(), parts[i].Reasoning(), parts[i].Calls()
-	}
-	resp.Text, resp.Logprobs = all[0].GetText(), all[0].GetLogprobs()
-	resp.Reasoning, resp.ToolCalls = all[0].GetReasoning(), all[0].GetToolCalls()
-	if len(all) > 1 {
-		resp.Choices = all
-	}
-	return resp, nil
+	return w.response(), nil
 }
 
 // Models implements chatv1.ChatServer.

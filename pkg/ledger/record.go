@@ -164,6 +164,13 @@ func (r *Record) OutBytes(n int) {
 	}
 }
 
+// Waited notes that the stream has waited for its caller, which is nobody's time but the caller's.
+func (r *Record) Waited(d time.Duration) {
+	if r != nil {
+		r.seen.Waited(d)
+	}
+}
+
 // Moved notes that another hop below goes on with the stream, and why the one before does not. Tokens is how many had been
 // delivered by then.
 func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {

@@ -20,6 +20,7 @@ type Stream struct {
 	began time.Time
 
 	in, out flow                         // from below, and to the caller
+	waited  atomic.Int64                 // for the caller, of a stream that has begun
 	unread  atomic.Uint64                // tokens from below that nobody has taken
 	prompt  atomic.Uint32                // tokens
 	model   atomic.Pointer[modelOptions] // nil until Started
@@ -38,10 +39,21 @@ func (s *Stream) Started(model string, promptTokens uint32) {
 	s.model.Store(s.hop.model(model))
 }
 
+// Waited notes time that the stream has spent waiting for its caller. It counts nowhere: not for the first token, nor between
+// two of them, nor for the whole.
+func (s *Stream) Waited(d time.Duration) {
+	if s != nil {
+		s.waited.Add(int64(d))
+	}
+}
+
+// since is when the stream would have begun had its caller not been waited for.
+func (s *Stream) since() time.Time { return s.began.Add(time.Duration(s.waited.Load())) }
+
 // In notes a message from below.
 func (s *Stream) In(tokens int) {
 	if s != nil {
-		s.in.message(tokens, s.began)
+		s.in.message(tokens, s.since())
 	}
 }
 
@@ -50,7 +62,7 @@ func (s *Stream) Out(tokens int) {
 	if s == nil {
 		return
 	}
-	if s.out.message(tokens, s.began) {
+	if s.out.message(tokens, s.since()) {
 		took := time.Duration(s.out.begun.Load())
 		s.hop.first.Record(context.Background(), took.Seconds(), s.options().plain...)
 	}
@@ -126,12 +138,12 @@ func (s *Stream) End(reason streamerr.Reason, origin string) {
 	h, ctx, options := s.hop, context.Background(), s.options()
 	h.endings.Add(ctx, 1, metric.WithAttributes(h.name, reasonLabel(reason), attribute.String("origin", h.origin(origin))))
 	if reason == streamerr.Completed {
-		h.duration.Record(ctx, time.Since(s.began).Seconds(), options.plain...)
+		h.duration.Record(ctx, time.Since(s.since()).Seconds(), options.plain...)
 		if mean, ok := s.out.perToken(); ok {
 			h.perToken.Record(ctx, mean.Seconds(), options.plain...)
 		}
 	} else {
-		h.duration.Record(ctx, time.Since(s.began).Seconds(), options.failed(reason)...)
+		h.duration.Record(ctx, time.Since(s.since()).Seconds(), options.failed(reason)...)
 	}
 	if options.known {
 		h.usage.Record(ctx, int64(s.prompt.Load()), options.input...)

@@ -7,6 +7,10 @@
 // types of grpc-go; package kitexrpc lends these types to Kitex servers and clients. A caller that resets is told from one whose
 // connection broke: kitexrpc's servers do so by themselves, grpc-go's with SenseLoss.
 //
+// A request may be a sequence: a Method with an Inbox hands later messages to the engine as they come, and half-close is their
+// end. Serve so serves client streaming and conversations; a stream that waits for its caller has a timer of its own, and a
+// drain does not wait for it.
+//
 // On the wire: a failed stream ends with a status that carries google.rpc.ErrorInfo, any stream with the trailers
 // whence-end-reason and whence-end-path, and the request metadata whence-via names the hops that a call has crossed.
 package rpc
@@ -15,6 +19,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
@@ -26,6 +31,8 @@ type Method[Req, In, Out any] struct {
 	// Opened unwraps a request, Stopped a control message; ok is false if the message is something else.
 	Opened  func(*In) (req Req, ok bool)
 	Stopped func(*In) (stop *streamv1.Stop, ok bool)
+	// Inbox returns what takes the later messages of a request that is a sequence; nil where a request is one message.
+	Inbox func(Req) *stream.Inbox[*In]
 	// ID points to the request's field for the stream id.
 	ID func(Req) *string
 	// Started returns the admission that a message carries, or nil.

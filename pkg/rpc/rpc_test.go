@@ -79,9 +79,13 @@ type service struct {
 	workerv1.UnimplementedWorkerServer
 	hop    *rpc.Hop
 	engine engine
+	serve  func(*rpc.Hop, grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error // nil for one of engine
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	if s.serve != nil {
+		return s.serve(s.hop, st)
+	}
 	return rpc.Serve(s.hop, st, rpc.Worker, s.engine)
 }
 

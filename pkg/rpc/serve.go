@@ -3,11 +3,14 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -44,7 +47,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	defer end()
 	go func() { // ends when st does, which is when this handler has returned
 		defer close(heard)
-		hear(ctx, st, m)
+		hear(ctx, h, st, m, req)
 	}()
 	o := Drive(ctx, h, m, engine, req, noted(ctx, h, func(out *Out) error {
 		err := st.Send(out)
@@ -76,6 +79,27 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 		o.Told(ctx, o.Reason().Code().String())
 	}
 	return o.status()
+}
+
+// ServeGather is Serve for a client-streaming method: each item goes to collect, and when the stream has completed, what done
+// returns is the answer.
+func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
+	if err := Serve(h, gathering[In, Out, Resp]{st, collect}, m, engine); err != nil {
+		return err
+	}
+	return st.SendAndClose(done())
+}
+
+// gathering is a call to which nothing is sent before all is there.
+type gathering[In, Out, Resp any] struct {
+	grpc.ClientStreamingServer[In, Resp]
+	collect func(*Out)
+}
+
+// Send implements grpc.BidiStreamingServer.
+func (g gathering[In, Out, Resp]) Send(out *Out) error {
+	g.collect(out)
+	return nil
 }
 
 // noted is send, with the header and the sizes of the messages noted.
@@ -110,21 +134,56 @@ func endTrailer(o Outcome) metadata.MD {
 	return metadata.Pairs(streamerr.ReasonTrailer, o.Reason().String(), streamerr.PathTrailer, o.Path().String())
 }
 
-// hear receives control messages until the call ends.
-func hear[Req, In, Out any](ctx context.Context, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out]) {
+// hear receives what follows on the request, until the call ends.
+func hear[Req, In, Out any](ctx context.Context, h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], req Req) {
 	ctl := stream.ControlOf(ctx)
+	inbox := (*stream.Inbox[*In])(nil)
+	if m.Inbox != nil {
+		inbox = m.Inbox(req)
+	}
 	for {
 		in, err := st.Recv()
-		if err != nil {
+		switch {
+		case err != nil && inbox == nil:
 			return // half-close, which is no cancel; a reset ends st.Context and is heard there
+		case errors.Is(err, io.EOF):
+			inbox.Close()
+			return
+		case err != nil:
+			h.unheard(ctx, st.Context(), err)
+			return
 		}
-		stop, ok := m.Stopped(in)
-		if !ok {
+		if stop, ok := m.Stopped(in); ok {
+			ctl.Stop(fromStop(ctx, stop, streamerr.UserStop))
+			continue
+		}
+		if inbox == nil {
 			ctl.Stop(streamerr.New(streamerr.Invalid, "only the first message may be a request"))
 			continue
 		}
-		ctl.Stop(fromStop(ctx, stop, streamerr.UserStop))
+		if err := inbox.Put(in, size(in)); err != nil {
+			ctl.Stop(streamerr.New(streamerr.Invalid, "%v: wait for answers", err))
+		}
 	}
+}
+
+// unheard ends a stream that can hear no more of its request, unless the call is over: then that is why.
+func (h *Hop) unheard(ctx, call context.Context, err error) {
+	select {
+	case <-call.Done():
+	case <-ctx.Done():
+	case <-time.After(h.grace()):
+		e := streamerr.New(streamerr.Invalid, "a message of the caller could not be read: %s", status.Convert(err).Message())
+		e.Cause = err
+		stream.ControlOf(ctx).Stop(e)
+	}
+}
+
+func size(m any) int {
+	if m, ok := m.(proto.Message); ok {
+		return proto.Size(m)
+	}
+	return 0
 }
 
 // ErrUndelivered is what send returns to Drive for an item that nobody got, of a stream that is to go on.
@@ -142,7 +201,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		h.close(ctx, o, begun)
 	}()
 	record := ledger.Of(ctx)
-	timers := h.Timers.watch(ctx, h.Name)
+	timers := h.watch(ctx)
 	defer timers.end()
 	for out, err := range engine(ctx, req) {
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -21,6 +22,8 @@ type Timers struct {
 	FirstToken time.Duration
 	// Stall bounds the time between two items from below, once there was a token.
 	Stall time.Duration
+	// Idle bounds how long a stream may wait for its caller's next message, which no other timer but Deadline counts.
+	Idle time.Duration
 }
 
 // Flags adds the flags of t to fs, with the values of t as defaults.
@@ -30,30 +33,45 @@ func (t *Timers) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&t.Stall, "stall-timeout", t.Stall, "how long a stream may go without a token; 0 for no limit")
 }
 
+// IdleFlag adds the flag of t that is for hops whose callers may send requests of several messages.
+func (t *Timers) IdleFlag(fs *flag.FlagSet) {
+	fs.DurationVar(&t.Idle, "idle-timeout", t.Idle, "how long a stream may wait for its caller's next message, such as the next turn of a conversation; 0 for no limit")
+}
+
 // Validate reports what is wrong with t.
 func (t *Timers) Validate() error {
-	if t.Deadline < 0 || t.FirstToken < 0 || t.Stall < 0 {
-		return errors.New("--deadline, --first-token-timeout and --stall-timeout must not be negative")
+	if t.Deadline < 0 || t.FirstToken < 0 || t.Stall < 0 || t.Idle < 0 {
+		return errors.New("--deadline, --first-token-timeout, --stall-timeout and --idle-timeout must not be negative")
 	}
 	return nil
 }
 
 // A watch is the timers of one stream. All but the functions of its timers belong to the goroutine that ranges over the engine.
 type watch struct {
-	hop      string
+	name     string // whose timers they are
+	timers   Timers
+	hop      *Hop // nil for those of one of several engines of a hop
 	ctl      *stream.Control
-	stall    time.Duration
 	deadline *time.Timer
-	next     *time.Timer // of the first token, then of the next item
-	begun    bool        // there was a token
+	next     *time.Timer // of the first token, then of the next item; of the caller while the stream waits for it
+	begun    bool        // there was a token since the caller's last message
+	idle     time.Time   // since when the stream waits for its caller; zero while it does not
 }
 
 // watch begins the timers of a stream.
-func (t *Timers) watch(ctx context.Context, hop string) *watch {
-	w := &watch{hop: hop, ctl: stream.ControlOf(ctx), stall: t.Stall}
+func (t *Timers) watch(ctx context.Context, name string) *watch {
+	w := &watch{name: name, timers: *t, ctl: stream.ControlOf(ctx)}
 	asked, _ := ctx.Value(deadlineKey{}).(time.Duration)
 	w.deadline = w.after(shortest(t.Deadline, asked), "deadline", "the stream has taken longer than")
-	w.next = w.after(t.FirstToken, "first-token timeout", "there was no token within")
+	w.next = w.firstToken()
+	return w
+}
+
+// watch begins the timers of a stream, which may come to wait for its caller.
+func (h *Hop) watch(ctx context.Context) *watch {
+	w := h.Timers.watch(ctx, h.Name)
+	w.hop = h
+	w.ctl.OnIdle(func(idle bool) { w.wait(ctx, idle) })
 	return w
 }
 
@@ -75,13 +93,33 @@ func Bound[Req, In, Out any](hop string, t Timers, m *Method[Req, In, Out], next
 	}
 }
 
+func (w *watch) firstToken() *time.Timer {
+	return w.after(w.timers.FirstToken, "first-token timeout", "there was no token within")
+}
+
+// wait notes that the stream begins to wait for its caller, or that this is over: what follows is timed as if the stream had
+// just begun. A hop that shuts down does not let it wait.
+func (w *watch) wait(ctx context.Context, idle bool) {
+	stop(w.next)
+	if !idle {
+		ledger.Of(ctx).Waited(time.Since(w.idle))
+		w.begun, w.next = false, w.firstToken()
+		return
+	}
+	w.idle = time.Now()
+	w.next = w.after(w.timers.Idle, "idle timeout", "the caller sent nothing for")
+	if w.hop.Live.Closed() {
+		w.ctl.Stop(w.hop.draining())
+	}
+}
+
 // after stops the stream after d, if d is a bound.
 func (w *watch) after(d time.Duration, timer, what string) *time.Timer {
 	if d <= 0 {
 		return nil
 	}
 	return time.AfterFunc(d, func() {
-		w.ctl.Stop(streamerr.New(streamerr.Deadline, "%s %v (%s of %s)", what, d, timer, w.hop))
+		w.ctl.Stop(streamerr.New(streamerr.Deadline, "%s %v (%s of %s)", what, d, timer, w.name))
 	})
 }
 
@@ -90,17 +128,20 @@ func (w *watch) item(tokens int) {
 	switch {
 	case w.begun:
 		if w.next != nil {
-			w.next.Reset(w.stall)
+			w.next.Reset(w.timers.Stall)
 		}
 	case tokens > 0:
 		w.begun = true
 		stop(w.next)
-		w.next = w.after(w.stall, "stall timeout", "there was no token for")
+		w.next = w.after(w.timers.Stall, "stall timeout", "there was no token for")
 	}
 }
 
 // end stops the timers.
 func (w *watch) end() {
+	if w.hop != nil {
+		w.ctl.OnIdle(nil)
+	}
 	stop(w.deadline)
 	stop(w.next)
 }

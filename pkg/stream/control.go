@@ -32,6 +32,8 @@ type Control struct {
 	state  State
 	timer  *time.Timer // kills after the grace; nil before Stop
 	onStop func(cause error)
+	idle   bool // the stream waits for its caller, and for nothing else
+	onIdle func(idle bool)
 }
 
 type controlKey struct{}
@@ -77,6 +79,38 @@ func (c *Control) OnStop(f func(cause error)) {
 		return
 	}
 	c.onStop = f
+}
+
+// OnIdle has f called whenever the stream begins to wait for its caller, and when that is over, by the goroutine that waits.
+// Only the last f counts.
+func (c *Control) OnIdle(f func(idle bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onIdle = f
+}
+
+// setIdle notes that the stream begins to wait for its caller, or that this is over. A nil Control takes it.
+func (c *Control) setIdle(idle bool) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.idle = idle
+	f := c.onIdle
+	c.mu.Unlock()
+	if f != nil {
+		f(idle)
+	}
+}
+
+// stopIdle stops the stream if it waits for its caller.
+func (c *Control) stopIdle(cause error) {
+	c.mu.Lock()
+	idle := c.idle
+	c.mu.Unlock()
+	if idle {
+		c.Stop(cause)
+	}
 }
 
 func (c *Control) advance(to State, cause error) {

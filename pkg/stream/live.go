@@ -87,8 +87,9 @@ func (s *Set) Closed() bool {
 	return s.closed
 }
 
-// Drain closes the set and waits until it is empty. Once ctx is done it stops what is left with cause, and waits on: each
-// stream's grace bounds that.
+// Drain closes the set and waits until it is empty. Streams that wait for their callers are stopped with cause at once; those
+// that come to do so see that the set is closed. Once ctx is done it stops what is left with cause, and waits on: each stream's
+// grace bounds that.
 func (s *Set) Drain(ctx context.Context, cause error) {
 	s.mu.Lock()
 	s.closed = true
@@ -101,19 +102,26 @@ func (s *Set) Drain(ctx context.Context, cause error) {
 	}
 	empty := s.empty
 	s.mu.Unlock()
+	for _, ctl := range s.controls() {
+		ctl.stopIdle(cause)
+	}
 	select {
 	case <-empty:
 		return
 	case <-ctx.Done():
 	}
-	s.mu.Lock()
-	left := make([]*Control, 0, len(s.streams))
-	for _, e := range s.streams {
-		left = append(left, e.ctl)
-	}
-	s.mu.Unlock()
-	for _, ctl := range left {
+	for _, ctl := range s.controls() {
 		ctl.Stop(cause)
 	}
 	<-empty
+}
+
+func (s *Set) controls() []*Control {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Control, 0, len(s.streams))
+	for _, e := range s.streams {
+		all = append(all, e.ctl)
+	}
+	return all
 }

@@ -2,7 +2,7 @@
 // build engines on engines, and a Control ends a stream from outside, in two steps and with a cause.
 //
 // The four kinds of RPC are one type with different arguments: a unary engine yields one item, a server-streaming one
-// many, and where Req is itself a sequence they are client-streaming and bidirectional. Package streamtest holds the
+// many, and where Req is itself a sequence they are client-streaming and bidirectional; an Inbox is such a sequence. Package streamtest holds the
 // contract that every engine must pass.
 //
 // The package knows no transport and imports nothing but the standard library.

@@ -77,6 +77,7 @@ func together(t *testing.T, m, alone *Model, requests []*workerv1.TokenRequest) 
 			next++
 		}
 		for _, o := range mustStep(t, m, live, nil) {
+			o.Cached = 0 // which is counted above
 			got[o.ID] = append(got[o.ID], o)
 			if o.Finish != streamv1.Finish_FINISH_UNSPECIFIED || o.ID%5 == 3 && len(got[o.ID]) == 7 {
 				m.Leave(o.ID)

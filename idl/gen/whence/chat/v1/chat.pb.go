@@ -1743,6 +1743,787 @@ func (x *DetokenizeResponse) GetText() string {
 	return ""
 }
 
+// ComposeRequest is the request, a further piece of it, or control.
+type ComposeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ComposeRequest_Chat
+	//	*ComposeRequest_Stop
+	//	*ComposeRequest_Piece
+	//	*ComposeRequest_Next
+	//	*ComposeRequest_Go
+	Message       isComposeRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ComposeRequest) Reset() {
+	*x = ComposeRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ComposeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ComposeRequest) ProtoMessage() {}
+
+func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ComposeRequest.ProtoReflect.Descriptor instead.
+func (*ComposeRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ComposeRequest) GetMessage() isComposeRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ComposeRequest) GetChat() *ChatRequest {
+	if x != nil {
+		if x, ok := x.Message.(*ComposeRequest_Chat); ok {
+			return x.Chat
+		}
+	}
+	return nil
+}
+
+func (x *ComposeRequest) GetStop() *v1.Stop {
+	if x != nil {
+		if x, ok := x.Message.(*ComposeRequest_Stop); ok {
+			return x.Stop
+		}
+	}
+	return nil
+}
+
+func (x *ComposeRequest) GetPiece() string {
+	if x != nil {
+		if x, ok := x.Message.(*ComposeRequest_Piece); ok {
+			return x.Piece
+		}
+	}
+	return ""
+}
+
+func (x *ComposeRequest) GetNext() *Message {
+	if x != nil {
+		if x, ok := x.Message.(*ComposeRequest_Next); ok {
+			return x.Next
+		}
+	}
+	return nil
+}
+
+func (x *ComposeRequest) GetGo() *Go {
+	if x != nil {
+		if x, ok := x.Message.(*ComposeRequest_Go); ok {
+			return x.Go
+		}
+	}
+	return nil
+}
+
+type isComposeRequest_Message interface {
+	isComposeRequest_Message()
+}
+
+type ComposeRequest_Chat struct {
+	// The first message, and only the first.
+	Chat *ChatRequest `protobuf:"bytes,1,opt,name=chat,proto3,oneof"`
+}
+
+type ComposeRequest_Stop struct {
+	// Asks the stream to end.
+	Stop *v1.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
+}
+
+type ComposeRequest_Piece struct {
+	// Goes behind the content of the last message; whole characters.
+	Piece string `protobuf:"bytes,3,opt,name=piece,proto3,oneof"`
+}
+
+type ComposeRequest_Next struct {
+	// A further message, whose content pieces may continue.
+	Next *Message `protobuf:"bytes,4,opt,name=next,proto3,oneof"`
+}
+
+type ComposeRequest_Go struct {
+	// The request is complete.
+	Go *Go `protobuf:"bytes,5,opt,name=go,proto3,oneof"`
+}
+
+func (*ComposeRequest_Chat) isComposeRequest_Message() {}
+
+func (*ComposeRequest_Stop) isComposeRequest_Message() {}
+
+func (*ComposeRequest_Piece) isComposeRequest_Message() {}
+
+func (*ComposeRequest_Next) isComposeRequest_Message() {}
+
+func (*ComposeRequest_Go) isComposeRequest_Message() {}
+
+// Go says that a request is complete.
+type Go struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Go) Reset() {
+	*x = Go{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Go) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Go) ProtoMessage() {}
+
+func (x *Go) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Go.ProtoReflect.Descriptor instead.
+func (*Go) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
+}
+
+// ComposeResponse is a whole answer.
+type ComposeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As Complete's.
+	Answer        *CompleteResponse `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ComposeResponse) Reset() {
+	*x = ComposeResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ComposeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ComposeResponse) ProtoMessage() {}
+
+func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ComposeResponse.ProtoReflect.Descriptor instead.
+func (*ComposeResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ComposeResponse) GetAnswer() *CompleteResponse {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+// ConverseRequest is the request, a further turn, or control.
+type ConverseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ConverseRequest_Chat
+	//	*ConverseRequest_Stop
+	//	*ConverseRequest_Turn
+	Message       isConverseRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConverseRequest) Reset() {
+	*x = ConverseRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConverseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConverseRequest) ProtoMessage() {}
+
+func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConverseRequest.ProtoReflect.Descriptor instead.
+func (*ConverseRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ConverseRequest) GetMessage() isConverseRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ConverseRequest) GetChat() *ChatRequest {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseRequest_Chat); ok {
+			return x.Chat
+		}
+	}
+	return nil
+}
+
+func (x *ConverseRequest) GetStop() *v1.Stop {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseRequest_Stop); ok {
+			return x.Stop
+		}
+	}
+	return nil
+}
+
+func (x *ConverseRequest) GetTurn() *Turn {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseRequest_Turn); ok {
+			return x.Turn
+		}
+	}
+	return nil
+}
+
+type isConverseRequest_Message interface {
+	isConverseRequest_Message()
+}
+
+type ConverseRequest_Chat struct {
+	// The first message, and only the first. Sampling and stop strings are those of all turns.
+	Chat *ChatRequest `protobuf:"bytes,1,opt,name=chat,proto3,oneof"`
+}
+
+type ConverseRequest_Stop struct {
+	// Asks the stream to end.
+	Stop *v1.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
+}
+
+type ConverseRequest_Turn struct {
+	// What the caller says next. One that comes before the answer to the last is complete waits for it.
+	Turn *Turn `protobuf:"bytes,3,opt,name=turn,proto3,oneof"`
+}
+
+func (*ConverseRequest_Chat) isConverseRequest_Message() {}
+
+func (*ConverseRequest_Stop) isConverseRequest_Message() {}
+
+func (*ConverseRequest_Turn) isConverseRequest_Message() {}
+
+// Turn goes on with a conversation.
+type Turn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What follows on the answer; at least one.
+	Messages      []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Turn) Reset() {
+	*x = Turn{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Turn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Turn) ProtoMessage() {}
+
+func (x *Turn) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Turn.ProtoReflect.Descriptor instead.
+func (*Turn) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Turn) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// ConverseResponse is one event of a conversation.
+type ConverseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*ConverseResponse_Started
+	//	*ConverseResponse_Delta
+	//	*ConverseResponse_TurnEnd
+	//	*ConverseResponse_End
+	Message       isConverseResponse_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConverseResponse) Reset() {
+	*x = ConverseResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConverseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConverseResponse) ProtoMessage() {}
+
+func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConverseResponse.ProtoReflect.Descriptor instead.
+func (*ConverseResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ConverseResponse) GetMessage() isConverseResponse_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *ConverseResponse) GetStarted() *v1.Started {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseResponse_Started); ok {
+			return x.Started
+		}
+	}
+	return nil
+}
+
+func (x *ConverseResponse) GetDelta() *Delta {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseResponse_Delta); ok {
+			return x.Delta
+		}
+	}
+	return nil
+}
+
+func (x *ConverseResponse) GetTurnEnd() *TurnEnd {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseResponse_TurnEnd); ok {
+			return x.TurnEnd
+		}
+	}
+	return nil
+}
+
+func (x *ConverseResponse) GetEnd() *v1.End {
+	if x != nil {
+		if x, ok := x.Message.(*ConverseResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isConverseResponse_Message interface {
+	isConverseResponse_Message()
+}
+
+type ConverseResponse_Started struct {
+	// A turn was admitted; its prompt is the whole conversation so far.
+	Started *v1.Started `protobuf:"bytes,1,opt,name=started,proto3,oneof"`
+}
+
+type ConverseResponse_Delta struct {
+	// Part of the answer to the turn.
+	Delta *Delta `protobuf:"bytes,2,opt,name=delta,proto3,oneof"`
+}
+
+type ConverseResponse_TurnEnd struct {
+	// The answer is complete.
+	TurnEnd *TurnEnd `protobuf:"bytes,3,opt,name=turn_end,json=turnEnd,proto3,oneof"`
+}
+
+type ConverseResponse_End struct {
+	// The last message. Its usage is that of all turns, finish and matched stop string are the last turn's.
+	End *v1.End `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
+}
+
+func (*ConverseResponse_Started) isConverseResponse_Message() {}
+
+func (*ConverseResponse_Delta) isConverseResponse_Message() {}
+
+func (*ConverseResponse_TurnEnd) isConverseResponse_Message() {}
+
+func (*ConverseResponse_End) isConverseResponse_Message() {}
+
+// TurnEnd is the last message of a turn.
+type TurnEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which turn, from 1 on.
+	Turn uint32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// Why the answer is complete.
+	Finish v1.Finish `protobuf:"varint,2,opt,name=finish,proto3,enum=whence.stream.v1.Finish" json:"finish,omitempty"`
+	// The stop string that matched, if one did.
+	MatchedStop string `protobuf:"bytes,3,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
+	// What this turn used.
+	Usage         *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnEnd) Reset() {
+	*x = TurnEnd{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnEnd) ProtoMessage() {}
+
+func (x *TurnEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnEnd.ProtoReflect.Descriptor instead.
+func (*TurnEnd) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *TurnEnd) GetTurn() uint32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *TurnEnd) GetFinish() v1.Finish {
+	if x != nil {
+		return x.Finish
+	}
+	return v1.Finish(0)
+}
+
+func (x *TurnEnd) GetMatchedStop() string {
+	if x != nil {
+		return x.MatchedStop
+	}
+	return ""
+}
+
+func (x *TurnEnd) GetUsage() *v1.Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+// EmbeddingsRequest asks for vectors.
+type EmbeddingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
+	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// A model of Models.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// At least one, at most 2048.
+	Inputs []*EmbeddingInput `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// How many numbers a vector is to have, where the model leaves a choice.
+	Dimensions    *uint32 `protobuf:"varint,4,opt,name=dimensions,proto3,oneof" json:"dimensions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbeddingsRequest) Reset() {
+	*x = EmbeddingsRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbeddingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbeddingsRequest) ProtoMessage() {}
+
+func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbeddingsRequest.ProtoReflect.Descriptor instead.
+func (*EmbeddingsRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *EmbeddingsRequest) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *EmbeddingsRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EmbeddingsRequest) GetInputs() []*EmbeddingInput {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *EmbeddingsRequest) GetDimensions() uint32 {
+	if x != nil && x.Dimensions != nil {
+		return *x.Dimensions
+	}
+	return 0
+}
+
+// EmbeddingInput is a text.
+type EmbeddingInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Input:
+	//
+	//	*EmbeddingInput_Text
+	//	*EmbeddingInput_Tokens
+	Input         isEmbeddingInput_Input `protobuf_oneof:"input"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbeddingInput) Reset() {
+	*x = EmbeddingInput{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbeddingInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbeddingInput) ProtoMessage() {}
+
+func (x *EmbeddingInput) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbeddingInput.ProtoReflect.Descriptor instead.
+func (*EmbeddingInput) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *EmbeddingInput) GetInput() isEmbeddingInput_Input {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *EmbeddingInput) GetText() string {
+	if x != nil {
+		if x, ok := x.Input.(*EmbeddingInput_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *EmbeddingInput) GetTokens() *v11.TokenIds {
+	if x != nil {
+		if x, ok := x.Input.(*EmbeddingInput_Tokens); ok {
+			return x.Tokens
+		}
+	}
+	return nil
+}
+
+type isEmbeddingInput_Input interface {
+	isEmbeddingInput_Input()
+}
+
+type EmbeddingInput_Text struct {
+	// As it is; not empty.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
+}
+
+type EmbeddingInput_Tokens struct {
+	// The model's ids for it; at least one.
+	Tokens *v11.TokenIds `protobuf:"bytes,2,opt,name=tokens,proto3,oneof"`
+}
+
+func (*EmbeddingInput_Text) isEmbeddingInput_Input() {}
+
+func (*EmbeddingInput_Tokens) isEmbeddingInput_Input() {}
+
+// EmbeddingsResponse is one vector for each input.
+type EmbeddingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the inputs.
+	Embeddings []*v11.Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
+	// The model that made them.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// How it ended, and what was used.
+	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbeddingsResponse) Reset() {
+	*x = EmbeddingsResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbeddingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbeddingsResponse) ProtoMessage() {}
+
+func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbeddingsResponse.ProtoReflect.Descriptor instead.
+func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *EmbeddingsResponse) GetEmbeddings() []*v11.Embedding {
+	if x != nil {
+		return x.Embeddings
+	}
+	return nil
+}
+
+func (x *EmbeddingsResponse) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EmbeddingsResponse) GetEnd() *v1.End {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 // ModelsRequest asks for all models.
 type ModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1752,7 +2533,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +2545,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +2558,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
 }
 
 // Model is something that answers.
@@ -1807,7 +2588,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +2600,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2613,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Model) GetId() string {
@@ -1909,7 +2690,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2702,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2715,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -1955,7 +2736,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2748,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2761,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -2001,7 +2782,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2794,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2807,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -2045,7 +2826,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2838,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2851,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 // Worker is one of those that generate.
@@ -2100,7 +2881,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2893,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2906,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Worker) GetTarget() string {
@@ -2202,7 +2983,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2214,7 +2995,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2227,7 +3008,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -2366,7 +3147,53 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x10\n" +
 	"\x03ids\x18\x02 \x03(\rR\x03ids\"(\n" +
 	"\x12DetokenizeResponse\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"\x0f\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"\xe9\x01\n" +
+	"\x0eComposeRequest\x121\n" +
+	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
+	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stop\x12\x16\n" +
+	"\x05piece\x18\x03 \x01(\tH\x00R\x05piece\x12-\n" +
+	"\x04next\x18\x04 \x01(\v2\x17.whence.chat.v1.MessageH\x00R\x04next\x12$\n" +
+	"\x02go\x18\x05 \x01(\v2\x12.whence.chat.v1.GoH\x00R\x02goB\t\n" +
+	"\amessage\"\x04\n" +
+	"\x02Go\"K\n" +
+	"\x0fComposeResponse\x128\n" +
+	"\x06answer\x18\x01 \x01(\v2 .whence.chat.v1.CompleteResponseR\x06answer\"\xa9\x01\n" +
+	"\x0fConverseRequest\x121\n" +
+	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
+	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stop\x12*\n" +
+	"\x04turn\x18\x03 \x01(\v2\x14.whence.chat.v1.TurnH\x00R\x04turnB\t\n" +
+	"\amessage\";\n" +
+	"\x04Turn\x123\n" +
+	"\bmessages\x18\x01 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\"\xe4\x01\n" +
+	"\x10ConverseResponse\x125\n" +
+	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x12-\n" +
+	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x124\n" +
+	"\bturn_end\x18\x03 \x01(\v2\x17.whence.chat.v1.TurnEndH\x00R\aturnEnd\x12)\n" +
+	"\x03end\x18\x04 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
+	"\amessage\"\xa1\x01\n" +
+	"\aTurnEnd\x12\x12\n" +
+	"\x04turn\x18\x01 \x01(\rR\x04turn\x120\n" +
+	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
+	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12-\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\xb2\x01\n" +
+	"\x11EmbeddingsRequest\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x126\n" +
+	"\x06inputs\x18\x03 \x03(\v2\x1e.whence.chat.v1.EmbeddingInputR\x06inputs\x12#\n" +
+	"\n" +
+	"dimensions\x18\x04 \x01(\rH\x00R\n" +
+	"dimensions\x88\x01\x01B\r\n" +
+	"\v_dimensions\"e\n" +
+	"\x0eEmbeddingInput\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x124\n" +
+	"\x06tokens\x18\x02 \x01(\v2\x1a.whence.worker.v1.TokenIdsH\x00R\x06tokensB\a\n" +
+	"\x05input\"\x90\x01\n" +
+	"\x12EmbeddingsResponse\x12;\n" +
+	"\n" +
+	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
+	"embeddings\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
 	"\rModelsRequest\"\x9e\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -2406,10 +3233,14 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
 	"\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n" +
-	"\x11WORKER_STATE_DOWN\x10\x032\xa4\x04\n" +
+	"\x11WORKER_STATE_DOWN\x10\x032\x9a\x06\n" +
 	"\x04Chat\x12Q\n" +
 	"\bGenerate\x12\x1f.whence.chat.v1.GenerateRequest\x1a .whence.chat.v1.GenerateResponse(\x010\x01\x12M\n" +
-	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12G\n" +
+	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12L\n" +
+	"\aCompose\x12\x1e.whence.chat.v1.ComposeRequest\x1a\x1f.whence.chat.v1.ComposeResponse(\x01\x12Q\n" +
+	"\bConverse\x12\x1f.whence.chat.v1.ConverseRequest\x1a .whence.chat.v1.ConverseResponse(\x010\x01\x12S\n" +
+	"\n" +
+	"Embeddings\x12!.whence.chat.v1.EmbeddingsRequest\x1a\".whence.chat.v1.EmbeddingsResponse\x12G\n" +
 	"\x06Models\x12\x1d.whence.chat.v1.ModelsRequest\x1a\x1e.whence.chat.v1.ModelsResponse\x12A\n" +
 	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponse\x12J\n" +
 	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponse\x12M\n" +
@@ -2430,7 +3261,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                 // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),              // 1: whence.chat.v1.WorkerState
@@ -2454,50 +3285,62 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*TokenizeResponse)(nil),      // 19: whence.chat.v1.TokenizeResponse
 	(*DetokenizeRequest)(nil),     // 20: whence.chat.v1.DetokenizeRequest
 	(*DetokenizeResponse)(nil),    // 21: whence.chat.v1.DetokenizeResponse
-	(*ModelsRequest)(nil),         // 22: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 23: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 24: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 25: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 26: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 27: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 28: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 29: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 30: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 31: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 32: whence.stream.v1.Stop
-	(v1.Finish)(0),                // 33: whence.stream.v1.Finish
-	(*v1.Usage)(nil),              // 34: whence.stream.v1.Usage
-	(*v1.Started)(nil),            // 35: whence.stream.v1.Started
-	(*v1.End)(nil),                // 36: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 37: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 38: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 39: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*ComposeRequest)(nil),        // 22: whence.chat.v1.ComposeRequest
+	(*Go)(nil),                    // 23: whence.chat.v1.Go
+	(*ComposeResponse)(nil),       // 24: whence.chat.v1.ComposeResponse
+	(*ConverseRequest)(nil),       // 25: whence.chat.v1.ConverseRequest
+	(*Turn)(nil),                  // 26: whence.chat.v1.Turn
+	(*ConverseResponse)(nil),      // 27: whence.chat.v1.ConverseResponse
+	(*TurnEnd)(nil),               // 28: whence.chat.v1.TurnEnd
+	(*EmbeddingsRequest)(nil),     // 29: whence.chat.v1.EmbeddingsRequest
+	(*EmbeddingInput)(nil),        // 30: whence.chat.v1.EmbeddingInput
+	(*EmbeddingsResponse)(nil),    // 31: whence.chat.v1.EmbeddingsResponse
+	(*ModelsRequest)(nil),         // 32: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 33: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 34: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 35: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 36: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 37: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 38: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 39: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 40: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 41: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 42: whence.stream.v1.Stop
+	(v1.Finish)(0),                // 43: whence.stream.v1.Finish
+	(*v1.Usage)(nil),              // 44: whence.stream.v1.Usage
+	(*v1.Started)(nil),            // 45: whence.stream.v1.Started
+	(*v1.End)(nil),                // 46: whence.stream.v1.End
+	(*v11.TokenIds)(nil),          // 47: whence.worker.v1.TokenIds
+	(*v11.Embedding)(nil),         // 48: whence.worker.v1.Embedding
+	(*v1.StopStreamRequest)(nil),  // 49: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 50: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 51: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
 	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	30, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	40, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
 	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	31, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	41, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
 	8,  // 9: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	32, // 10: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	42, // 10: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	11, // 11: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	13, // 12: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	11, // 13: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	33, // 14: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	34, // 15: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	35, // 16: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	43, // 14: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	44, // 15: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	45, // 16: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	10, // 17: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	36, // 18: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	46, // 18: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
 	12, // 19: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	8,  // 20: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	35, // 21: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	36, // 22: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	45, // 21: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	46, // 22: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
 	17, // 23: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	11, // 24: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	3,  // 25: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -2505,32 +3348,57 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	11, // 27: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	3,  // 28: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
 	2,  // 29: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	23, // 30: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	37, // 31: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	38, // 32: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 33: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	39, // 34: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	40, // 35: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	28, // 36: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	9,  // 37: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	15, // 38: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	22, // 39: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	25, // 40: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	27, // 41: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	18, // 42: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	20, // 43: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	14, // 44: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	16, // 45: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	24, // 46: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	26, // 47: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	29, // 48: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	19, // 49: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	21, // 50: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	44, // [44:51] is the sub-list for method output_type
-	37, // [37:44] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	8,  // 30: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	42, // 31: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	2,  // 32: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
+	23, // 33: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
+	16, // 34: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
+	8,  // 35: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	42, // 36: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	26, // 37: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
+	2,  // 38: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
+	45, // 39: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
+	10, // 40: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
+	28, // 41: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
+	46, // 42: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
+	43, // 43: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
+	44, // 44: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
+	30, // 45: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.EmbeddingInput
+	47, // 46: whence.chat.v1.EmbeddingInput.tokens:type_name -> whence.worker.v1.TokenIds
+	48, // 47: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.worker.v1.Embedding
+	46, // 48: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.stream.v1.End
+	33, // 49: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	49, // 50: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	50, // 51: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 52: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	51, // 53: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	52, // 54: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	38, // 55: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	9,  // 56: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	15, // 57: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	22, // 58: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	25, // 59: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	29, // 60: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	32, // 61: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	35, // 62: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	37, // 63: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	18, // 64: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	20, // 65: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	14, // 66: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	16, // 67: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	24, // 68: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	27, // 69: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	31, // 70: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	34, // 71: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	36, // 72: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	39, // 73: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	19, // 74: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	21, // 75: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	66, // [66:76] is the sub-list for method output_type
+	56, // [56:66] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -2554,13 +3422,36 @@ func file_whence_chat_v1_chat_proto_init() {
 		(*GenerateResponse_End)(nil),
 		(*GenerateResponse_ChoiceEnd)(nil),
 	}
+	file_whence_chat_v1_chat_proto_msgTypes[20].OneofWrappers = []any{
+		(*ComposeRequest_Chat)(nil),
+		(*ComposeRequest_Stop)(nil),
+		(*ComposeRequest_Piece)(nil),
+		(*ComposeRequest_Next)(nil),
+		(*ComposeRequest_Go)(nil),
+	}
+	file_whence_chat_v1_chat_proto_msgTypes[23].OneofWrappers = []any{
+		(*ConverseRequest_Chat)(nil),
+		(*ConverseRequest_Stop)(nil),
+		(*ConverseRequest_Turn)(nil),
+	}
+	file_whence_chat_v1_chat_proto_msgTypes[25].OneofWrappers = []any{
+		(*ConverseResponse_Started)(nil),
+		(*ConverseResponse_Delta)(nil),
+		(*ConverseResponse_TurnEnd)(nil),
+		(*ConverseResponse_End)(nil),
+	}
+	file_whence_chat_v1_chat_proto_msgTypes[27].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[28].OneofWrappers = []any{
+		(*EmbeddingInput_Text)(nil),
+		(*EmbeddingInput_Tokens)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,9 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Chat_Generate_FullMethodName   = "/whence.chat.v1.Chat/Generate"
 	Chat_Complete_FullMethodName   = "/whence.chat.v1.Chat/Complete"
+	Chat_Compose_FullMethodName    = "/whence.chat.v1.Chat/Compose"
+	Chat_Converse_FullMethodName   = "/whence.chat.v1.Chat/Converse"
+	Chat_Embeddings_FullMethodName = "/whence.chat.v1.Chat/Embeddings"
 	Chat_Models_FullMethodName     = "/whence.chat.v1.Chat/Models"
 	Chat_Stop_FullMethodName       = "/whence.chat.v1.Chat/Stop"
 	Chat_Workers_FullMethodName    = "/whence.chat.v1.Chat/Workers"
@@ -42,6 +45,15 @@ type ChatClient interface {
 	Generate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
 	// Complete is Generate for callers that want the whole answer at once.
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
+	// Compose is Complete for callers that send a long request in pieces: the first message is the request, later ones add to
+	// its messages, and Go, or half-close, says that this was all.
+	Compose(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ComposeRequest, ComposeResponse], error)
+	// Converse answers one turn after another on one stream. The first message is the request; each answer ends with a
+	// TurnEnd, and the caller may send further turns, before that or after. Half-close says that there are no more turns: the
+	// stream ends with an End when the last one is answered. A stop ends the whole stream, as everywhere.
+	Converse(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConverseRequest, ConverseResponse], error)
+	// Embeddings makes vectors of texts, with a model that can.
+	Embeddings(ctx context.Context, in *EmbeddingsRequest, opts ...grpc.CallOption) (*EmbeddingsResponse, error)
 	// Models lists the models that can answer.
 	Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error)
 	// Stop ends a stream from outside of it.
@@ -79,6 +91,42 @@ func (c *chatClient) Complete(ctx context.Context, in *CompleteRequest, opts ...
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CompleteResponse)
 	err := c.cc.Invoke(ctx, Chat_Complete_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *chatClient) Compose(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ComposeRequest, ComposeResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Chat_ServiceDesc.Streams[1], Chat_Compose_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ComposeRequest, ComposeResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Chat_ComposeClient = grpc.ClientStreamingClient[ComposeRequest, ComposeResponse]
+
+func (c *chatClient) Converse(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConverseRequest, ConverseResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Chat_ServiceDesc.Streams[2], Chat_Converse_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ConverseRequest, ConverseResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Chat_ConverseClient = grpc.BidiStreamingClient[ConverseRequest, ConverseResponse]
+
+func (c *chatClient) Embeddings(ctx context.Context, in *EmbeddingsRequest, opts ...grpc.CallOption) (*EmbeddingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EmbeddingsResponse)
+	err := c.cc.Invoke(ctx, Chat_Embeddings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +195,15 @@ type ChatServer interface {
 	Generate(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
 	// Complete is Generate for callers that want the whole answer at once.
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
+	// Compose is Complete for callers that send a long request in pieces: the first message is the request, later ones add to
+	// its messages, and Go, or half-close, says that this was all.
+	Compose(grpc.ClientStreamingServer[ComposeRequest, ComposeResponse]) error
+	// Converse answers one turn after another on one stream. The first message is the request; each answer ends with a
+	// TurnEnd, and the caller may send further turns, before that or after. Half-close says that there are no more turns: the
+	// stream ends with an End when the last one is answered. A stop ends the whole stream, as everywhere.
+	Converse(grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]) error
+	// Embeddings makes vectors of texts, with a model that can.
+	Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error)
 	// Models lists the models that can answer.
 	Models(context.Context, *ModelsRequest) (*ModelsResponse, error)
 	// Stop ends a stream from outside of it.
@@ -172,6 +229,15 @@ func (UnimplementedChatServer) Generate(grpc.BidiStreamingServer[GenerateRequest
 }
 func (UnimplementedChatServer) Complete(context.Context, *CompleteRequest) (*CompleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Complete not implemented")
+}
+func (UnimplementedChatServer) Compose(grpc.ClientStreamingServer[ComposeRequest, ComposeResponse]) error {
+	return status.Error(codes.Unimplemented, "method Compose not implemented")
+}
+func (UnimplementedChatServer) Converse(grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]) error {
+	return status.Error(codes.Unimplemented, "method Converse not implemented")
+}
+func (UnimplementedChatServer) Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Embeddings not implemented")
 }
 func (UnimplementedChatServer) Models(context.Context, *ModelsRequest) (*ModelsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Models not implemented")
@@ -230,6 +296,38 @@ func _Chat_Complete_Handler(srv interface{}, ctx context.Context, dec func(inter
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ChatServer).Complete(ctx, req.(*CompleteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Chat_Compose_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ChatServer).Compose(&grpc.GenericServerStream[ComposeRequest, ComposeResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Chat_ComposeServer = grpc.ClientStreamingServer[ComposeRequest, ComposeResponse]
+
+func _Chat_Converse_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ChatServer).Converse(&grpc.GenericServerStream[ConverseRequest, ConverseResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Chat_ConverseServer = grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]
+
+func _Chat_Embeddings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EmbeddingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChatServer).Embeddings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chat_Embeddings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChatServer).Embeddings(ctx, req.(*EmbeddingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -336,6 +434,10 @@ var Chat_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Chat_Complete_Handler,
 		},
 		{
+			MethodName: "Embeddings",
+			Handler:    _Chat_Embeddings_Handler,
+		},
+		{
 			MethodName: "Models",
 			Handler:    _Chat_Models_Handler,
 		},
@@ -360,6 +462,17 @@ var Chat_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Generate",
 			Handler:       _Chat_Generate_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Compose",
+			Handler:       _Chat_Compose_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Converse",
+			Handler:       _Chat_Converse_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"google.golang.org/grpc"
+
+	"github.com/whence-dev/whence/chat-service/chat"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// Requests of several messages: what comes unread is bounded by the bytes of one message that would say it all, and by so
+// many messages. A caller that sends more ends its stream with INVALID.
+const (
+	maxPieces = 64 << 10
+	maxTurns  = 64
+)
+
+// converse is whence.chat.v1.Chat/Converse.
+var converse = &rpc.Method[*chat.Conversation, chatv1.ConverseRequest, chatv1.ConverseResponse]{
+	Open: func(c *chat.Conversation) *chatv1.ConverseRequest {
+		return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Chat{Chat: c.First}}
+	},
+	Stop: func(stop *streamv1.Stop) *chatv1.ConverseRequest {
+		return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Stop{Stop: stop}}
+	},
+	Opened: func(in *chatv1.ConverseRequest) (*chat.Conversation, bool) {
+		return &chat.Conversation{First: in.GetChat(), Later: stream.NewInbox[*chatv1.ConverseRequest](maxTurns, chat.MaxComposed)}, in.GetChat() != nil
+	},
+	Stopped: func(in *chatv1.ConverseRequest) (*streamv1.Stop, bool) {
+		return in.GetStop(), in.GetStop() != nil
+	},
+	Inbox:   func(c *chat.Conversation) *stream.Inbox[*chatv1.ConverseRequest] { return c.Later },
+	ID:      func(c *chat.Conversation) *string { return &c.First.StreamId },
+	Started: (*chatv1.ConverseResponse).GetStarted,
+	Tokens:  func(out *chatv1.ConverseResponse) int { return int(out.GetDelta().GetTokens()) },
+	End:     (*chatv1.ConverseResponse).GetEnd,
+}
+
+// compose is whence.chat.v1.Chat/Compose.
+var compose = &rpc.Method[*chat.Composition, chatv1.ComposeRequest, chatv1.GenerateResponse]{
+	Open: func(c *chat.Composition) *chatv1.ComposeRequest {
+		return &chatv1.ComposeRequest{Message: &chatv1.ComposeRequest_Chat{Chat: c.First}}
+	},
+	Stop: func(stop *streamv1.Stop) *chatv1.ComposeRequest {
+		return &chatv1.ComposeRequest{Message: &chatv1.ComposeRequest_Stop{Stop: stop}}
+	},
+	Opened: func(in *chatv1.ComposeRequest) (*chat.Composition, bool) {
+		return &chat.Composition{First: in.GetChat(), Later: stream.NewInbox[*chatv1.ComposeRequest](maxPieces, chat.MaxComposed)}, in.GetChat() != nil
+	},
+	Stopped: func(in *chatv1.ComposeRequest) (*streamv1.Stop, bool) {
+		return in.GetStop(), in.GetStop() != nil
+	},
+	Inbox:   func(c *chat.Composition) *stream.Inbox[*chatv1.ComposeRequest] { return c.Later },
+	ID:      func(c *chat.Composition) *string { return &c.First.StreamId },
+	Started: rpc.Chat.Started,
+	Tokens:  rpc.Chat.Tokens,
+	End:     rpc.Chat.End,
+}
+
+// Converse implements chatv1.ChatServer.
+func (s *Server) Converse(st grpc.BidiStreamingServer[chatv1.ConverseRequest, chatv1.ConverseResponse]) error {
+	return rpc.Serve(s.hop, st, converse, chat.Converse(s.answer))
+}
+
+// Compose implements chatv1.ChatServer.
+func (s *Server) Compose(st grpc.ClientStreamingServer[chatv1.ComposeRequest, chatv1.ComposeResponse]) error {
+	var w whole
+	return rpc.ServeGather(s.hop, st, compose, chat.Compose(s.answer), w.take, func() *chatv1.ComposeResponse {
+		return &chatv1.ComposeResponse{Answer: w.response()}
+	})
+}

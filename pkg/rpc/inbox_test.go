@@ -1,0 +1,219 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A sequence is a request of several messages.
+type sequence struct {
+	first *workerv1.TokenRequest
+	later *stream.Inbox[*workerv1.GenerateRequest]
+}
+
+// sequences is Worker with requests that are sequences of at most five unread messages.
+var sequences = &rpc.Method[*sequence, workerv1.GenerateRequest, workerv1.GenerateResponse]{
+	Opened: func(in *workerv1.GenerateRequest) (*sequence, bool) {
+		return &sequence{in.GetTokens(), stream.NewInbox[*workerv1.GenerateRequest](5, 1<<20)}, in.GetTokens() != nil
+	},
+	Stopped: rpc.Worker.Stopped,
+	Inbox:   func(s *sequence) *stream.Inbox[*workerv1.GenerateRequest] { return s.later },
+	ID:      func(s *sequence) *string { return &s.first.StreamId },
+	Started: rpc.Worker.Started, Tokens: rpc.Worker.Tokens, End: rpc.Worker.End,
+}
+
+// echo yields the prompt of each message, and an End behind the last. After prompt 7 it is busy until it is stopped.
+func echo(ctx context.Context, s *sequence) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		prompt := s.first.GetPrompt()
+		for {
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: prompt}}}, nil) {
+				return
+			}
+			if prompt[0] == 7 {
+				<-stream.Stopping(ctx)
+			}
+			in, err := s.later.Next(ctx)
+			switch {
+			case errors.Is(err, io.EOF):
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"},
+				}}}, nil)
+				return
+			case err != nil:
+				yield(nil, err)
+				return
+			}
+			prompt = in.GetTokens().GetPrompt()
+		}
+	}
+}
+
+type talk struct {
+	t *testing.T
+	grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse]
+}
+
+func (c talk) say(prompt ...uint32) {
+	c.t.Helper()
+	if err := c.Send(rpc.Worker.Open(&workerv1.TokenRequest{Prompt: prompt})); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hears reads an answer.
+func (c talk) hears(want uint32) {
+	c.t.Helper()
+	out, err := c.Recv()
+	if ids := out.GetTokens().GetIds(); err != nil || len(ids) == 0 || ids[0] != want {
+		c.t.Fatal(out, err)
+	}
+}
+
+// ends reads to the end, which must be reason, of a path, with words in its message.
+func (c talk) ends(reason streamerr.Reason, path, words string) {
+	c.t.Helper()
+	var err error
+	for err == nil {
+		_, err = c.Recv()
+	}
+	md := c.Trailer()
+	if got := md.Get(streamerr.ReasonTrailer); len(got) != 1 || got[0] != reason.String() {
+		c.t.Errorf("%v, want %v; %v", got, reason, err)
+	}
+	if got := md.Get(streamerr.PathTrailer); len(got) != 1 || got[0] != path {
+		c.t.Errorf("%v, want %v", got, path)
+	}
+	if !strings.Contains(err.Error(), words) {
+		c.t.Errorf("%v does not say %q", err, words)
+	}
+}
+
+func stopFor(reason streamv1.Reason) *workerv1.GenerateRequest {
+	return rpc.Worker.Stop(&streamv1.Stop{Reason: reason, Path: []string{"client"}})
+}
+
+// talks are what callers do, by name.
+var talks = map[string]func(c talk, hop *rpc.Hop){
+	"answers follow on messages, and half-close is the end": func(c talk, _ *rpc.Hop) {
+		c.say(1)
+		c.hears(1)
+		time.Sleep(150 * time.Millisecond) // longer than a first token, or the next, may take
+		c.say(2)
+		c.say(3)
+		_ = c.CloseSend()
+		c.hears(2)
+		c.hears(3)
+		c.ends(streamerr.Completed, "engine > worker", "EOF")
+	},
+	"a caller that is silent": func(c talk, _ *rpc.Hop) {
+		c.say(1)
+		c.ends(streamerr.Deadline, "worker", "the caller sent nothing for 400ms (idle timeout of worker)")
+	},
+	"a stop while it waits": func(c talk, _ *rpc.Hop) {
+		c.say(1)
+		c.hears(1)
+		if err := c.Send(stopFor(streamv1.Reason_REASON_USER_STOP)); err != nil {
+			c.t.Fatal(err)
+		}
+		_ = c.CloseSend()
+		c.ends(streamerr.UserStop, "client > worker", "user stop")
+	},
+	"a stop behind unread messages": func(c talk, _ *rpc.Hop) {
+		c.say(7)
+		c.say(2)
+		c.say(3)
+		if err := c.Send(stopFor(streamv1.Reason_REASON_CLIENT_GONE)); err != nil {
+			c.t.Fatal(err)
+		}
+		c.ends(streamerr.ClientGone, "client > worker", "client gone")
+	},
+	"too much unread": func(c talk, _ *rpc.Hop) {
+		c.say(7)
+		for range 6 {
+			c.say(2)
+		}
+		c.ends(streamerr.Invalid, "worker", "too much has come unread")
+	},
+	"a message that is too long": func(c talk, hop *rpc.Hop) {
+		c.say(1)
+		c.hears(1)
+		long := &workerv1.TokenRequest{Prompt: make([]uint32, 5<<20)}
+		if proto.Size(long) < 5<<20 {
+			c.t.Fatal("not long")
+		}
+		_ = c.Send(rpc.Worker.Open(long))
+		for err := error(nil); err == nil; { // what it says is grpc-go's, where that serves
+			_, err = c.Recv()
+		}
+		var ended []*streamv1.Record
+		for deadline := time.Now().Add(10 * time.Second); len(ended) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			ended = hop.Ledger.Ended(1, func(*streamv1.Record) bool { return true })
+		}
+		if len(ended) == 0 {
+			c.t.Fatal("the stream goes on")
+		}
+		grpcs := strings.HasSuffix(c.t.Name(), "to_grpc") // which ends the call by itself, and whose callers then reset it
+		if r := ended[0]; !grpcs && (r.GetReason() != streamv1.Reason_REASON_INVALID || !strings.Contains(r.GetMessage(), "could not be read")) {
+			c.t.Error(r)
+		}
+	},
+	"a drain while it waits": func(c talk, hop *rpc.Hop) {
+		c.say(1)
+		c.hears(1)
+		hop.Drain(time.Minute)
+		c.ends(streamerr.Draining, "worker", "worker is shutting down")
+	},
+	"a drain before it waits": func(c talk, hop *rpc.Hop) {
+		c.say(7)
+		c.hears(7)
+		begun := time.Now()
+		hop.Drain(100 * time.Millisecond)
+		c.ends(streamerr.Draining, "worker", "worker is shutting down")
+		if time.Since(begun) < 100*time.Millisecond {
+			c.t.Error("the answer had no time")
+		}
+	},
+}
+
+func TestRequestsThatAreSequences(t *testing.T) {
+	for name, run := range talks {
+		for _, tr := range transports {
+			t.Run(name+"/"+tr.name, func(t *testing.T) {
+				svc := newService("worker", nil)
+				svc.hop.Timers = rpc.Timers{FirstToken: 100 * time.Millisecond, Stall: 100 * time.Millisecond, Idle: 400 * time.Millisecond}
+				if strings.HasPrefix(name, "a drain before") || strings.Contains(name, "unread") || strings.HasPrefix(name, "a message") {
+					svc.hop.Timers = rpc.Timers{}
+				}
+				svc.serve = func(h *rpc.Hop, st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+					return rpc.Serve(h, st, sequences, echo)
+				}
+				st, err := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc))).Generate(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				run(talk{t, st}, svc.hop)
+				if svc.hop.Live.Len() != 0 {
+					time.Sleep(50 * time.Millisecond)
+				}
+				if n := svc.hop.Live.Len(); n != 0 {
+					t.Errorf("%d streams are still live", n)
+				}
+			})
+		}
+	}
+}

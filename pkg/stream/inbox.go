@@ -1,0 +1,100 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+)
+
+// ErrInboxFull is what Put returns for an item that there is no room for.
+var ErrInboxFull = errors.New("too much has come unread")
+
+// An Inbox is the part of a request that comes while it is being answered: what makes an engine's request a sequence. It is
+// bounded, and never blocks whoever fills it, who has to hear a stop behind all that was not read yet.
+type Inbox[T any] struct {
+	// Static.
+	maxItems, maxBytes int
+	ready              chan struct{} // capacity 1: Next has something to look at
+
+	mu     sync.Mutex // guards the following fields
+	unread []T
+	sizes  []int // of unread
+	bytes  int   // their sum
+	closed bool
+}
+
+// NewInbox returns an inbox that holds so many unread items, and so many bytes of them.
+func NewInbox[T any](maxItems, maxBytes int) *Inbox[T] {
+	return &Inbox[T]{maxItems: maxItems, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
+}
+
+// Put adds an item of so many bytes, or returns ErrInboxFull.
+func (b *Inbox[T]) Put(item T, size int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.unread) >= b.maxItems || b.bytes+size > b.maxBytes {
+		return ErrInboxFull
+	}
+	b.unread, b.sizes, b.bytes = append(b.unread, item), append(b.sizes, size), b.bytes+size
+	b.poke()
+	return nil
+}
+
+// Close says that nothing more will come.
+func (b *Inbox[T]) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.poke()
+}
+
+func (b *Inbox[T]) poke() {
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Next returns the next item, io.EOF behind the last, or the cause of ctx's stream when that is stopped. While it waits the
+// stream is idle, see Control. One goroutine at a time may call it.
+func (b *Inbox[T]) Next(ctx context.Context) (item T, err error) {
+	if cause := Cause(ctx); cause != nil {
+		return item, cause
+	}
+	item, err = b.take()
+	if !errors.Is(err, errNothingYet) {
+		return item, err
+	}
+	stopping, ctl := Stopping(ctx), ControlOf(ctx)
+	ctl.setIdle(true)
+	defer ctl.setIdle(false)
+	for errors.Is(err, errNothingYet) {
+		select {
+		case <-b.ready:
+		case <-stopping:
+			return item, Cause(ctx)
+		}
+		item, err = b.take()
+	}
+	return item, err
+}
+
+var errNothingYet = errors.New("nothing has come yet")
+
+func (b *Inbox[T]) take() (item T, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case len(b.unread) > 0:
+		item = b.unread[0]
+		b.bytes -= b.sizes[0]
+		clear(b.unread[:1]) // it is the reader's now
+		b.unread, b.sizes = b.unread[1:], b.sizes[1:]
+		return item, nil
+	case b.closed:
+		return item, io.EOF
+	default:
+		return item, errNothingYet
+	}
+}

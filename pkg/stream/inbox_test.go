@@ -1,0 +1,120 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+func TestInboxGivesWhatCameAndThenItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		defer ctl.Release()
+		b := stream.NewInbox[int](10, 10)
+		if b.Put(1, 1) != nil || b.Put(2, 1) != nil {
+			t.Fatal("there is room")
+		}
+		go func() {
+			time.Sleep(time.Hour)
+			if err := b.Put(3, 1); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Hour)
+			b.Close()
+		}()
+		for want := 1; want <= 3; want++ {
+			if got, err := b.Next(ctx); got != want || err != nil {
+				t.Errorf("%d, %v, want %d", got, err, want)
+			}
+		}
+		for range 2 {
+			if _, err := b.Next(ctx); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestInboxIsBounded(t *testing.T) {
+	for name, b := range map[string]*stream.Inbox[int]{"items": stream.NewInbox[int](2, 100), "bytes": stream.NewInbox[int](100, 6)} {
+		for i := range 2 {
+			if err := b.Put(i, 3); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := b.Put(2, 3); !errors.Is(err, stream.ErrInboxFull) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := b.Next(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := b.Put(2, 3); err != nil {
+			t.Errorf("%s: what was read still takes room: %v", name, err)
+		}
+	}
+}
+
+func TestStopEndsTheWaitForTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("enough")
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		defer ctl.Release()
+		b := stream.NewInbox[int](1, 1)
+		time.AfterFunc(time.Minute, func() { ctl.Stop(cause) })
+		if _, err := b.Next(ctx); !errors.Is(err, cause) {
+			t.Error(err)
+		}
+		if err := b.Put(1, 1); err != nil {
+			t.Error(err)
+		}
+		if _, err := b.Next(ctx); !errors.Is(err, cause) {
+			t.Errorf("what comes behind a stop is read: %v", err)
+		}
+	})
+}
+
+// A drain waits for streams that answer, and for none that waits for its caller, now or later.
+func TestDrainStopsIdleStreamsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var set stream.Set
+		cause := errors.New("draining")
+		begin := func(id string) (context.Context, func()) {
+			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			remove, err := set.Add(id, ctl)
+			if err != nil {
+				t.Error(err)
+			}
+			ctl.OnIdle(func(idle bool) {
+				if idle && set.Closed() {
+					ctl.Stop(cause)
+				}
+			})
+			return ctx, func() { remove(); ctl.Release() }
+		}
+		begun := time.Now()
+		wait := func(id string, busy, want time.Duration) {
+			ctx, end := begin(id)
+			defer end()
+			time.Sleep(busy)
+			_, err := stream.NewInbox[int](1, 1).Next(ctx)
+			if took := time.Since(begun); !errors.Is(err, cause) || took != want {
+				t.Errorf("%s: %v after %v, want %v", id, err, took, want)
+			}
+		}
+		go wait("idle", 0, time.Second)
+		go wait("answers", time.Minute, time.Minute)
+		go wait("answers for long", time.Hour, time.Hour)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		set.Drain(ctx, cause)
+		if took := time.Since(begun); took != time.Hour {
+			t.Errorf("drained after %v", took)
+		}
+	})
+}
