@@ -1,0 +1,231 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// then is what most conversations go on with.
+const then = "And what is Whence?"
+
+func firstTurn(prompt, id string) *chatv1.ConverseRequest {
+	req := chatRequest(prompt)
+	req.StreamId = id
+	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Chat{Chat: req}}
+}
+
+func nextTurn(prompt string) *chatv1.ConverseRequest {
+	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Turn{Turn: &chatv1.Turn{Messages: []*chatv1.Message{{Role: "user", Content: prompt}}}}}
+}
+
+// A conversation is one on the wire.
+type conversation struct {
+	t  *testing.T
+	st chatv1.Chat_ConverseClient
+}
+
+func converse(t *testing.T, c chatv1.ChatClient, first *chatv1.ConverseRequest) conversation {
+	t.Helper()
+	st, err := c.Converse(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	talk := conversation{t, st}
+	talk.say(first)
+	return talk
+}
+
+func (c conversation) say(in *chatv1.ConverseRequest) {
+	c.t.Helper()
+	if err := c.st.Send(in); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hear reads the answer to one turn.
+func (c conversation) hear() (text string, end *chatv1.TurnEnd) {
+	c.t.Helper()
+	for end == nil {
+		out, err := c.st.Recv()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		text += out.GetDelta().GetText()
+		end = out.GetTurnEnd()
+	}
+	return text, end
+}
+
+// over reads to the end of a conversation that is not answered any more.
+func (c conversation) over() (last *chatv1.ConverseResponse, l learnt) {
+	c.t.Helper()
+	for {
+		out, err := c.st.Recv()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				l.detail(status.Convert(err).Details())
+			}
+			l.trailer(c.st.Trailer())
+			return last, l
+		}
+		last = out
+	}
+}
+
+// TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew: the second turn finds the first in the KV cache, and has the answer that
+// a path without one gives.
+func TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew(t *testing.T) {
+	t.Parallel()
+	plain := run(t, allInOne, flags{worker: []string{"--no-prefix-cache"}})
+	want := []string{plain.answer(t, greedy(short))}
+	want = append(want, plain.answer(t, greedy(short, "messages", []any{
+		map[string]any{"role": "user", "content": short}, map[string]any{"role": "assistant", "content": want[0]}, map[string]any{"role": "user", "content": then},
+	})))
+	w := run(t, separate, flags{})
+	for _, c := range clients {
+		id := "talk-by-" + c.name
+		talk := converse(t, chatv1.NewChatClient(c.dial(t, w.chat)), firstTurn(short, id))
+		first, one := talk.hear()
+		talk.say(nextTurn(then))
+		second, two := talk.hear()
+		if err := talk.st.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		last, l := talk.over()
+		if first != want[0] || second != want[1] {
+			t.Errorf("%s: %q, %q; without a cache %q", c.name, first, second, want)
+		}
+		// All that was asked and answered before, but for the token that is read anew.
+		known := one.GetUsage().GetPromptTokens() + one.GetUsage().GetCompletionTokens() - 1
+		if two.GetTurn() != 2 || two.GetUsage().GetCachedTokens() < known {
+			t.Errorf("%s: %v after %v", c.name, two, one)
+		}
+		all := last.GetEnd().GetUsage()
+		if all.GetCompletionTokens() != one.GetUsage().GetCompletionTokens()+two.GetUsage().GetCompletionTokens() || l.trailerReason != "completed" || l.trailPath != "engine > llm-worker/0 > chat-service" {
+			t.Errorf("%s: %v, %+v", c.name, last, l)
+		}
+		if got := w.ended(t, chatService, id); got.Reason != "completed" || got.Path != "engine > llm-worker/0 > chat-service" {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	w.idle(t)
+}
+
+func TestGRPCurlConversesAndComposes(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{})
+	want := w.answer(t, greedy(short))
+	lines := func(all ...any) string {
+		var b strings.Builder
+		for _, m := range all {
+			line, err := json.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Write(line)
+			b.WriteByte('\n')
+		}
+		return b.String()
+	}
+	type m = map[string]any
+	chat := func(content string) m {
+		return m{"chat": m{"model": model, "messages": []any{m{"role": "user", "content": content}}, "sampling": m{"temperature": 0}}}
+	}
+	out, ok := grpcurl(t, w.chat, "-d", lines(chat(short), m{"turn": m{"messages": []any{m{"role": "user", "content": then}}}}), "whence.chat.v1.Chat/Converse")
+	got := messages(t, out)
+	turns := 0
+	for _, msg := range got {
+		if msg["turnEnd"] != nil {
+			turns++
+		}
+	}
+	if !ok || turns != 2 || got[len(got)-1]["end"] == nil {
+		t.Errorf("%d turns: %s", turns, out)
+	}
+	half := len(short) / 2
+	out, ok = grpcurl(t, w.chat, "-d", lines(chat(short[:half]), m{"piece": short[half:]}, m{"go": m{}}), "whence.chat.v1.Chat/Compose")
+	if got := messages(t, out); !ok || len(got) != 1 || got[0]["answer"].(m)["text"] != want {
+		t.Errorf("%s, want %q", out, want)
+	}
+}
+
+// TestConversationsEndOnceHoweverTheyEnd: while the caller is awaited, and while it is answered.
+func TestConversationsEndOnceHoweverTheyEnd(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{worker: []string{"--pace", "200"}, chat: []string{"--idle-timeout", "1s", "--stall-timeout", "500ms", "--migrate-after", "400ms"}})
+	client := chatv1.NewChatClient(dialGRPC(t, w.chat))
+	stop := &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Stop{Stop: &streamv1.Stop{}}}
+	for id, c := range map[string]struct {
+		act          func(conversation)
+		reason, path string
+	}{
+		"silent":      {func(conversation) {}, "deadline", "chat-service"},
+		"stopped":     {func(talk conversation) { talk.say(stop) }, "user_stop", "client > chat-service"},
+		"no-turn":     {func(talk conversation) { talk.say(firstTurn(short, "other")) }, "invalid", "chat-service"},
+		"stop-behind": {func(talk conversation) { talk.say(nextTurn(long)); talk.say(stop) }, "user_stop", "client > chat-service"},
+	} {
+		talk := converse(t, client, firstTurn("Hi", id))
+		talk.hear()
+		begun := time.Now()
+		c.act(talk)
+		_, l := talk.over()
+		if l.trailerReason != c.reason || l.trailPath != c.path || l.reason != strings.ToUpper(c.reason) || l.path != c.path {
+			t.Errorf("%s: %+v, want %s [%s]", id, l, c.reason, c.path)
+		}
+		if took := time.Since(begun); id == "silent" && took < 900*time.Millisecond {
+			t.Errorf("the caller was awaited for %v", took)
+		}
+		if got := w.ended(t, chatService, id); got.Reason != c.reason || got.Path != c.path {
+			t.Errorf("%s: %+v", id, got)
+		}
+	}
+	// A drain does not wait for a caller.
+	talk := converse(t, client, firstTurn("Hi", "drained"))
+	talk.hear()
+	w.processes[chatService].terminate(t)
+	if _, l := talk.over(); l.trailerReason != "draining" || l.path != "chat-service" {
+		t.Errorf("drained: %+v", l)
+	}
+	w.processes[chatService].exit(t)
+}
+
+func TestEmbeddingsOverHTTP(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{})
+	resp, err := w.http.Post(w.url("/v1/embeddings"), "application/json", strings.NewReader(`{"model":"whence-tiny","input":["the fox","the fox",[1,2,3]]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Data []struct {
+			Index     int
+			Embedding []float32
+		}
+		Usage map[string]int
+	}
+	r := readAll(t, resp)
+	if err := json.Unmarshal(r.body, &got); err != nil || r.status != http.StatusOK || len(got.Data) != 3 || got.Usage["prompt_tokens"] < 6 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	for i, v := range got.Data[0].Embedding {
+		if v != got.Data[1].Embedding[i] {
+			t.Fatal("the same text has two vectors")
+		}
+	}
+	id := r.header.Get(idName)
+	for hop, path := range map[string]string{"api-service": "engine > llm-worker/0 > chat-service > api-service", "llm-worker/0": "engine > llm-worker/0"} {
+		if got := w.ended(t, hop, id); got.Reason != "completed" || got.Path != path {
+			t.Errorf("%s: %+v", hop, got)
+		}
+	}
+}
