@@ -82,6 +82,11 @@ func (c conversation) over() (last *chatv1.ConverseResponse, l learnt) {
 	}
 }
 
+// refusal is what the trailers say.
+func (l learnt) refusal() *refusal {
+	return &refusal{Code: &l.trailerReason, Path: strings.Split(l.trailPath, " > ")}
+}
+
 // TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew: the second turn finds the first in the KV cache, and has the answer that
 // a path without one gives.
 func TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew(t *testing.T) {

@@ -77,8 +77,8 @@ func TestGRPCurlExploresBothServices(t *testing.T) {
 			addr, name string
 			methods    []string
 		}{
-			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Models", "Stop", "Workers"}},
-			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Info", "Stop"}},
+			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Compose", "Converse", "Embeddings", "Models", "Stop", "Workers"}},
+			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Embed", "Info", "Stop"}},
 		} {
 			list, ok := grpcurl(t, s.addr, "list")
 			for _, want := range []string{s.name, "grpc.health.v1.Health"} {

@@ -138,6 +138,20 @@ var rows = []row{
 		wantCode(s.t, st, codes.Canceled)
 		return nil
 	}},
+	{name: "gRPC caller is silent between turns", flags: flags{chat: []string{"--idle-timeout", "500ms"}}, path: chain[1:2], reason: "deadline", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
+		talk := converse(s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), firstTurn("Hi", s.id))
+		talk.hear()
+		s.at = time.Now().Add(500 * time.Millisecond)
+		_, l := talk.over()
+		return l.refusal()
+	}},
+	{name: "chat-service drains between turns", path: chain[1:2], reason: "draining", origin: []string{chatService}, leaves: chatService, still: true, act: func(s *scene) *refusal {
+		talk := converse(s.t, chatv1.NewChatClient(dialGRPC(s.t, s.chat)), firstTurn("Hi", s.id))
+		talk.hear()
+		s.fault(func() { s.procs[chatService].terminate(s.t) })
+		_, l := talk.over()
+		return l.refusal()
+	}},
 	{name: "grpcurl is killed", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).grpcurlKilled},
 	{name: "operator stops it at chat-service", flags: slow, reason: "operator_stop", origin: []string{"operator", chatService}, act: func(s *scene) *refusal {
 		return s.operated("whence.chat.v1.Chat", chatService)

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/choices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/answer"
+	answers "github.com/whence-dev/whence/pkg/answer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -63,7 +63,7 @@ type talk struct {
 
 // answer passes an answer on, and notes it. It reports false when the loop is to be left.
 func (t *talk) answer(items iter.Seq2[*chatv1.GenerateResponse, error]) bool {
-	var said answer.Answer // bounded by the context
+	var said answers.Answer // bounded by the context
 	t.end = nil
 	for out, err := range items {
 		if err != nil {

@@ -3,6 +3,8 @@
 //
 //	ChatRequest ─> Validate ─> Choices ─> Echo ─> Render ─> Answer ─> StopStrings ─> Detokenise ─> Tokenise ─> worker
 //	     Deltas <─────────────────┴────────┴──────────────────┴──────────┴──────────────┴────── Tokens <───────┘
+//
+// Converse and Compose make of the pipeline engines over requests that come in several messages.
 package chat
 
 import (

@@ -2302,228 +2302,6 @@ func (x *TurnEnd) GetUsage() *v1.Usage {
 	return nil
 }
 
-// EmbeddingsRequest asks for vectors.
-type EmbeddingsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
-	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// A model of Models.
-	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// At least one, at most 2048.
-	Inputs []*EmbeddingInput `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// How many numbers a vector is to have, where the model leaves a choice.
-	Dimensions    *uint32 `protobuf:"varint,4,opt,name=dimensions,proto3,oneof" json:"dimensions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EmbeddingsRequest) Reset() {
-	*x = EmbeddingsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EmbeddingsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EmbeddingsRequest) ProtoMessage() {}
-
-func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EmbeddingsRequest.ProtoReflect.Descriptor instead.
-func (*EmbeddingsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *EmbeddingsRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *EmbeddingsRequest) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *EmbeddingsRequest) GetInputs() []*EmbeddingInput {
-	if x != nil {
-		return x.Inputs
-	}
-	return nil
-}
-
-func (x *EmbeddingsRequest) GetDimensions() uint32 {
-	if x != nil && x.Dimensions != nil {
-		return *x.Dimensions
-	}
-	return 0
-}
-
-// EmbeddingInput is a text.
-type EmbeddingInput struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Input:
-	//
-	//	*EmbeddingInput_Text
-	//	*EmbeddingInput_Tokens
-	Input         isEmbeddingInput_Input `protobuf_oneof:"input"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EmbeddingInput) Reset() {
-	*x = EmbeddingInput{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EmbeddingInput) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EmbeddingInput) ProtoMessage() {}
-
-func (x *EmbeddingInput) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EmbeddingInput.ProtoReflect.Descriptor instead.
-func (*EmbeddingInput) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *EmbeddingInput) GetInput() isEmbeddingInput_Input {
-	if x != nil {
-		return x.Input
-	}
-	return nil
-}
-
-func (x *EmbeddingInput) GetText() string {
-	if x != nil {
-		if x, ok := x.Input.(*EmbeddingInput_Text); ok {
-			return x.Text
-		}
-	}
-	return ""
-}
-
-func (x *EmbeddingInput) GetTokens() *v11.TokenIds {
-	if x != nil {
-		if x, ok := x.Input.(*EmbeddingInput_Tokens); ok {
-			return x.Tokens
-		}
-	}
-	return nil
-}
-
-type isEmbeddingInput_Input interface {
-	isEmbeddingInput_Input()
-}
-
-type EmbeddingInput_Text struct {
-	// As it is; not empty.
-	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
-}
-
-type EmbeddingInput_Tokens struct {
-	// The model's ids for it; at least one.
-	Tokens *v11.TokenIds `protobuf:"bytes,2,opt,name=tokens,proto3,oneof"`
-}
-
-func (*EmbeddingInput_Text) isEmbeddingInput_Input() {}
-
-func (*EmbeddingInput_Tokens) isEmbeddingInput_Input() {}
-
-// EmbeddingsResponse is one vector for each input.
-type EmbeddingsResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of the inputs.
-	Embeddings []*v11.Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
-	// The model that made them.
-	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// How it ended, and what was used.
-	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EmbeddingsResponse) Reset() {
-	*x = EmbeddingsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EmbeddingsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EmbeddingsResponse) ProtoMessage() {}
-
-func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EmbeddingsResponse.ProtoReflect.Descriptor instead.
-func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *EmbeddingsResponse) GetEmbeddings() []*v11.Embedding {
-	if x != nil {
-		return x.Embeddings
-	}
-	return nil
-}
-
-func (x *EmbeddingsResponse) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *EmbeddingsResponse) GetEnd() *v1.End {
-	if x != nil {
-		return x.End
-	}
-	return nil
-}
-
 // ModelsRequest asks for all models.
 type ModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2533,7 +2311,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2323,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2336,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
 }
 
 // Model is something that answers.
@@ -2588,7 +2366,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2378,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2391,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Model) GetId() string {
@@ -2690,7 +2468,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2480,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2493,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -2736,7 +2514,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +2526,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +2539,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -2782,7 +2560,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2572,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2585,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -2826,7 +2604,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2616,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2629,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
 }
 
 // Worker is one of those that generate.
@@ -2881,7 +2659,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +2671,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +2684,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Worker) GetTarget() string {
@@ -2983,7 +2761,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +2773,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +2786,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3175,25 +2953,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x04turn\x18\x01 \x01(\rR\x04turn\x120\n" +
 	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12-\n" +
-	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\xb2\x01\n" +
-	"\x11EmbeddingsRequest\x12\x1b\n" +
-	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x126\n" +
-	"\x06inputs\x18\x03 \x03(\v2\x1e.whence.chat.v1.EmbeddingInputR\x06inputs\x12#\n" +
-	"\n" +
-	"dimensions\x18\x04 \x01(\rH\x00R\n" +
-	"dimensions\x88\x01\x01B\r\n" +
-	"\v_dimensions\"e\n" +
-	"\x0eEmbeddingInput\x12\x14\n" +
-	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x124\n" +
-	"\x06tokens\x18\x02 \x01(\v2\x1a.whence.worker.v1.TokenIdsH\x00R\x06tokensB\a\n" +
-	"\x05input\"\x90\x01\n" +
-	"\x12EmbeddingsResponse\x12;\n" +
-	"\n" +
-	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
-	"embeddings\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\x0f\n" +
 	"\rModelsRequest\"\x9e\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -3233,14 +2993,12 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
 	"\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n" +
-	"\x11WORKER_STATE_DOWN\x10\x032\x9a\x06\n" +
+	"\x11WORKER_STATE_DOWN\x10\x032\xc5\x05\n" +
 	"\x04Chat\x12Q\n" +
 	"\bGenerate\x12\x1f.whence.chat.v1.GenerateRequest\x1a .whence.chat.v1.GenerateResponse(\x010\x01\x12M\n" +
 	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12L\n" +
 	"\aCompose\x12\x1e.whence.chat.v1.ComposeRequest\x1a\x1f.whence.chat.v1.ComposeResponse(\x01\x12Q\n" +
-	"\bConverse\x12\x1f.whence.chat.v1.ConverseRequest\x1a .whence.chat.v1.ConverseResponse(\x010\x01\x12S\n" +
-	"\n" +
-	"Embeddings\x12!.whence.chat.v1.EmbeddingsRequest\x1a\".whence.chat.v1.EmbeddingsResponse\x12G\n" +
+	"\bConverse\x12\x1f.whence.chat.v1.ConverseRequest\x1a .whence.chat.v1.ConverseResponse(\x010\x01\x12G\n" +
 	"\x06Models\x12\x1d.whence.chat.v1.ModelsRequest\x1a\x1e.whence.chat.v1.ModelsResponse\x12A\n" +
 	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponse\x12J\n" +
 	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponse\x12M\n" +
@@ -3261,7 +3019,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                 // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),              // 1: whence.chat.v1.WorkerState
@@ -3292,55 +3050,50 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*Turn)(nil),                  // 26: whence.chat.v1.Turn
 	(*ConverseResponse)(nil),      // 27: whence.chat.v1.ConverseResponse
 	(*TurnEnd)(nil),               // 28: whence.chat.v1.TurnEnd
-	(*EmbeddingsRequest)(nil),     // 29: whence.chat.v1.EmbeddingsRequest
-	(*EmbeddingInput)(nil),        // 30: whence.chat.v1.EmbeddingInput
-	(*EmbeddingsResponse)(nil),    // 31: whence.chat.v1.EmbeddingsResponse
-	(*ModelsRequest)(nil),         // 32: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 33: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 34: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 35: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 36: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 37: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 38: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 39: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 40: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 41: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 42: whence.stream.v1.Stop
-	(v1.Finish)(0),                // 43: whence.stream.v1.Finish
-	(*v1.Usage)(nil),              // 44: whence.stream.v1.Usage
-	(*v1.Started)(nil),            // 45: whence.stream.v1.Started
-	(*v1.End)(nil),                // 46: whence.stream.v1.End
-	(*v11.TokenIds)(nil),          // 47: whence.worker.v1.TokenIds
-	(*v11.Embedding)(nil),         // 48: whence.worker.v1.Embedding
-	(*v1.StopStreamRequest)(nil),  // 49: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 50: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 51: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
+	(*ModelsRequest)(nil),         // 29: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 30: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 31: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 32: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 33: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 34: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 35: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 36: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 37: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 38: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 39: whence.stream.v1.Stop
+	(v1.Finish)(0),                // 40: whence.stream.v1.Finish
+	(*v1.Usage)(nil),              // 41: whence.stream.v1.Usage
+	(*v1.Started)(nil),            // 42: whence.stream.v1.Started
+	(*v1.End)(nil),                // 43: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 44: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 45: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 46: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
 	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	40, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	37, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
 	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	41, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	38, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
 	8,  // 9: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 10: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	39, // 10: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	11, // 11: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	13, // 12: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	11, // 13: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	43, // 14: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	44, // 15: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	45, // 16: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	40, // 14: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	41, // 15: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	42, // 16: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	10, // 17: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	46, // 18: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	43, // 18: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
 	12, // 19: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	8,  // 20: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	45, // 21: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	46, // 22: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	42, // 21: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	43, // 22: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
 	17, // 23: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	11, // 24: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	3,  // 25: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -3349,56 +3102,50 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 28: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
 	2,  // 29: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
 	8,  // 30: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 31: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	39, // 31: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
 	2,  // 32: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
 	23, // 33: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
 	16, // 34: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
 	8,  // 35: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 36: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	39, // 36: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
 	26, // 37: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
 	2,  // 38: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	45, // 39: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
+	42, // 39: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
 	10, // 40: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
 	28, // 41: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	46, // 42: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
-	43, // 43: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
-	44, // 44: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
-	30, // 45: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.EmbeddingInput
-	47, // 46: whence.chat.v1.EmbeddingInput.tokens:type_name -> whence.worker.v1.TokenIds
-	48, // 47: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.worker.v1.Embedding
-	46, // 48: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.stream.v1.End
-	33, // 49: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	49, // 50: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	50, // 51: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 52: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	51, // 53: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	52, // 54: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	38, // 55: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	9,  // 56: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	15, // 57: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	22, // 58: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	25, // 59: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	29, // 60: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	32, // 61: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	35, // 62: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	37, // 63: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	18, // 64: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	20, // 65: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	14, // 66: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	16, // 67: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	24, // 68: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	27, // 69: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	31, // 70: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	34, // 71: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	36, // 72: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	39, // 73: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	19, // 74: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	21, // 75: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	66, // [66:76] is the sub-list for method output_type
-	56, // [56:66] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	43, // 42: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
+	40, // 43: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
+	41, // 44: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
+	30, // 45: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	44, // 46: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	45, // 47: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 48: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	46, // 49: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	47, // 50: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	35, // 51: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	9,  // 52: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	15, // 53: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	22, // 54: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	25, // 55: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	29, // 56: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	32, // 57: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	34, // 58: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	18, // 59: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	20, // 60: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	14, // 61: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	16, // 62: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	24, // 63: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	27, // 64: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	31, // 65: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	33, // 66: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	36, // 67: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	19, // 68: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	21, // 69: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	61, // [61:70] is the sub-list for method output_type
+	52, // [52:61] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3440,18 +3187,13 @@ func file_whence_chat_v1_chat_proto_init() {
 		(*ConverseResponse_TurnEnd)(nil),
 		(*ConverseResponse_End)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[27].OneofWrappers = []any{}
-	file_whence_chat_v1_chat_proto_msgTypes[28].OneofWrappers = []any{
-		(*EmbeddingInput_Text)(nil),
-		(*EmbeddingInput_Tokens)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -441,79 +441,6 @@ func (*GenerateResponse_Tokens) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_End) isGenerateResponse_Message() {}
 
-// EmbedRequest asks for vectors.
-type EmbedRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
-	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The model of Info; empty for whichever it is.
-	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// At least one, at most 2048.
-	Inputs []*TokenIds `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	// How many numbers a vector is to have, where the model leaves a choice.
-	Dimensions    *uint32 `protobuf:"varint,4,opt,name=dimensions,proto3,oneof" json:"dimensions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EmbedRequest) Reset() {
-	*x = EmbedRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EmbedRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EmbedRequest) ProtoMessage() {}
-
-func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
-func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *EmbedRequest) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *EmbedRequest) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *EmbedRequest) GetInputs() []*TokenIds {
-	if x != nil {
-		return x.Inputs
-	}
-	return nil
-}
-
-func (x *EmbedRequest) GetDimensions() uint32 {
-	if x != nil && x.Dimensions != nil {
-		return *x.Dimensions
-	}
-	return 0
-}
-
 // TokenIds is a text.
 type TokenIds struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -525,7 +452,7 @@ type TokenIds struct {
 
 func (x *TokenIds) Reset() {
 	*x = TokenIds{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -537,7 +464,7 @@ func (x *TokenIds) String() string {
 func (*TokenIds) ProtoMessage() {}
 
 func (x *TokenIds) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -550,122 +477,12 @@ func (x *TokenIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIds.ProtoReflect.Descriptor instead.
 func (*TokenIds) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TokenIds) GetIds() []uint32 {
 	if x != nil {
 		return x.Ids
-	}
-	return nil
-}
-
-// Embedding is what a model makes of a text.
-type Embedding struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// A vector of length 1.
-	Values        []float32 `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Embedding) Reset() {
-	*x = Embedding{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Embedding) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Embedding) ProtoMessage() {}
-
-func (x *Embedding) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
-func (*Embedding) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *Embedding) GetValues() []float32 {
-	if x != nil {
-		return x.Values
-	}
-	return nil
-}
-
-// EmbedResponse is one vector for each input.
-type EmbedResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the order of the inputs.
-	Embeddings []*Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
-	// The model that made them.
-	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// How it ended, and what was used.
-	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *EmbedResponse) Reset() {
-	*x = EmbedResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *EmbedResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*EmbedResponse) ProtoMessage() {}
-
-func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
-func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *EmbedResponse) GetEmbeddings() []*Embedding {
-	if x != nil {
-		return x.Embeddings
-	}
-	return nil
-}
-
-func (x *EmbedResponse) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *EmbedResponse) GetEnd() *v1.End {
-	if x != nil {
-		return x.End
 	}
 	return nil
 }
@@ -679,7 +496,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +508,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +521,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 // InfoResponse describes a worker.
@@ -743,16 +560,14 @@ type InfoResponse struct {
 	// Tokens in a block of the KV cache, whose prefixes later prompts find again; 0 for an engine that keeps none.
 	KvBlockSize uint32 `protobuf:"varint,11,opt,name=kv_block_size,json=kvBlockSize,proto3" json:"kv_block_size,omitempty"`
 	// Whether KVEvents tells of these blocks.
-	KvEvents bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
-	// Whether Embed works.
-	Embeds        bool `protobuf:"varint,19,opt,name=embeds,proto3" json:"embeds,omitempty"`
+	KvEvents      bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +579,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +592,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *InfoResponse) GetInstance() string {
@@ -878,13 +693,6 @@ func (x *InfoResponse) GetKvEvents() bool {
 	return false
 }
 
-func (x *InfoResponse) GetEmbeds() bool {
-	if x != nil {
-		return x.Embeds
-	}
-	return false
-}
-
 // Capabilities says what becomes of a request and its answer on the way to the model and back.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -905,7 +713,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +725,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +738,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Capabilities) GetPrompt() Form {
@@ -986,7 +794,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +806,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +819,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1081,7 +889,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +901,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +914,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -1127,7 +935,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +947,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +960,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -1171,7 +979,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +991,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1004,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 // KVEventsResponse is a change of what the KV cache holds. A block is named by its chained hash, the same on all hops: XXH64, seed
@@ -1218,7 +1026,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1038,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1051,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1301,26 +1109,10 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
-	"\amessage\"\xa9\x01\n" +
-	"\fEmbedRequest\x12\x1b\n" +
-	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x122\n" +
-	"\x06inputs\x18\x03 \x03(\v2\x1a.whence.worker.v1.TokenIdsR\x06inputs\x12#\n" +
-	"\n" +
-	"dimensions\x18\x04 \x01(\rH\x00R\n" +
-	"dimensions\x88\x01\x01B\r\n" +
-	"\v_dimensions\"\x1c\n" +
+	"\amessage\"\x1c\n" +
 	"\bTokenIds\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"#\n" +
-	"\tEmbedding\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x02R\x06values\"\x8b\x01\n" +
-	"\rEmbedResponse\x12;\n" +
-	"\n" +
-	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
-	"embeddings\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\r\n" +
-	"\vInfoRequest\"\x85\x04\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\r\n" +
+	"\vInfoRequest\"\xed\x03\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -1337,8 +1129,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\aresumes\x18\x11 \x01(\bR\aresumes\x12%\n" +
 	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\x12\"\n" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
-	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12\x16\n" +
-	"\x06embeds\x18\x13 \x01(\bR\x06embeds\"\xa6\x01\n" +
+	"\tkv_events\x18\f \x01(\bR\bkvEvents\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +
@@ -1368,10 +1159,9 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
-	"\tFORM_TEXT\x10\x022\x8c\x03\n" +
+	"\tFORM_TEXT\x10\x022\xc2\x02\n" +
 	"\x06Worker\x12U\n" +
-	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12H\n" +
-	"\x05Embed\x12\x1e.whence.worker.v1.EmbedRequest\x1a\x1f.whence.worker.v1.EmbedResponse\x12E\n" +
+	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12E\n" +
 	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x1e.whence.worker.v1.InfoResponse\x12E\n" +
 	"\x04Stop\x12\x1d.whence.worker.v1.StopRequest\x1a\x1e.whence.worker.v1.StopResponse\x12S\n" +
 	"\bKVEvents\x12!.whence.worker.v1.KVEventsRequest\x1a\".whence.worker.v1.KVEventsResponse0\x01B@Z>github.com/whence-dev/whence/idl/gen/whence/worker/v1;workerv1b\x06proto3"
@@ -1389,65 +1179,57 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(Form)(0),                     // 0: whence.worker.v1.Form
 	(*TokenRequest)(nil),          // 1: whence.worker.v1.TokenRequest
 	(*GenerateRequest)(nil),       // 2: whence.worker.v1.GenerateRequest
 	(*Tokens)(nil),                // 3: whence.worker.v1.Tokens
 	(*GenerateResponse)(nil),      // 4: whence.worker.v1.GenerateResponse
-	(*EmbedRequest)(nil),          // 5: whence.worker.v1.EmbedRequest
-	(*TokenIds)(nil),              // 6: whence.worker.v1.TokenIds
-	(*Embedding)(nil),             // 7: whence.worker.v1.Embedding
-	(*EmbedResponse)(nil),         // 8: whence.worker.v1.EmbedResponse
-	(*InfoRequest)(nil),           // 9: whence.worker.v1.InfoRequest
-	(*InfoResponse)(nil),          // 10: whence.worker.v1.InfoResponse
-	(*Capabilities)(nil),          // 11: whence.worker.v1.Capabilities
-	(*Load)(nil),                  // 12: whence.worker.v1.Load
-	(*StopRequest)(nil),           // 13: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),          // 14: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),       // 15: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),      // 16: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),           // 17: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 18: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 19: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 20: whence.stream.v1.Started
-	(*v1.End)(nil),                // 21: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 22: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 23: whence.stream.v1.StopStreamResponse
+	(*TokenIds)(nil),              // 5: whence.worker.v1.TokenIds
+	(*InfoRequest)(nil),           // 6: whence.worker.v1.InfoRequest
+	(*InfoResponse)(nil),          // 7: whence.worker.v1.InfoResponse
+	(*Capabilities)(nil),          // 8: whence.worker.v1.Capabilities
+	(*Load)(nil),                  // 9: whence.worker.v1.Load
+	(*StopRequest)(nil),           // 10: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),          // 11: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),       // 12: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),      // 13: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),           // 14: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 15: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 16: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 17: whence.stream.v1.Started
+	(*v1.End)(nil),                // 18: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 19: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 20: whence.stream.v1.StopStreamResponse
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	17, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	18, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
+	14, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
+	15, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
 	1,  // 2: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	19, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	20, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	16, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	17, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	3,  // 5: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	21, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	6,  // 7: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	7,  // 8: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.worker.v1.Embedding
-	21, // 9: whence.worker.v1.EmbedResponse.end:type_name -> whence.stream.v1.End
-	12, // 10: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
-	11, // 11: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
-	0,  // 12: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
-	0,  // 13: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
-	22, // 14: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	23, // 15: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	2,  // 16: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	5,  // 17: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	9,  // 18: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	13, // 19: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	15, // 20: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	4,  // 21: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	8,  // 22: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	10, // 23: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	14, // 24: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	16, // 25: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	21, // [21:26] is the sub-list for method output_type
-	16, // [16:21] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	18, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	9,  // 7: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
+	8,  // 8: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
+	0,  // 9: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
+	0,  // 10: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
+	19, // 11: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	20, // 12: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	2,  // 13: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	6,  // 14: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	10, // 15: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	12, // 16: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	4,  // 17: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	7,  // 18: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
+	11, // 19: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	13, // 20: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	17, // [17:21] is the sub-list for method output_type
+	13, // [13:17] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1464,14 +1246,13 @@ func file_whence_worker_v1_worker_proto_init() {
 		(*GenerateResponse_Tokens)(nil),
 		(*GenerateResponse_End)(nil),
 	}
-	file_whence_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
