@@ -83,7 +83,7 @@ func (c conversation) over() (last *chatv1.ConverseResponse, l learnt) {
 }
 
 // refusal is what the trailers say.
-func (l learnt) refusal() *refusal {
+func (l *learnt) refusal() *refusal {
 	return &refusal{Code: &l.trailerReason, Path: strings.Split(l.trailPath, " > ")}
 }
 

@@ -34,7 +34,8 @@ func TestStories(t *testing.T) {
 	for _, topology := range topologies {
 		for _, file := range files { // one after the other: -rewrite writes them
 			t.Run(topology+" "+filepath.Base(file), func(t *testing.T) {
-				w := run(t, topology, flags{worker: []string{"--pace", "200"}})
+				// Without the cache of prefixes, a usage does not depend on what was asked before.
+				w := run(t, topology, flags{worker: []string{"--no-prefix-cache", "--pace", "200"}})
 				s := story{whole: t, w: w, held: map[string]*live{}}
 				datadriven.RunTest(t, file, s.do)
 				for id, l := range s.held {
