@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,13 +18,27 @@ const (
 	maxAnswer  = 16 << 20
 )
 
-// ask is a GET of an api-service at edge, whose answer is JSON for into.
-func ask(ctx context.Context, edge, path string, into any) error {
+// defaultURL is where `go run .` has its api-service.
+const defaultURL = "http://127.0.0.1:8080"
+
+// An asked is the api-service that a subcommand asks.
+type asked struct{ url, key string }
+
+func (a *asked) flags(fs *flag.FlagSet) {
+	fs.StringVar(&a.url, "url", defaultURL, "`url` of an api-service")
+	fs.StringVar(&a.key, "operator-key", "", "`key` that the api-service was given as its own --operator-key")
+}
+
+// ask is a GET, whose answer is JSON for into.
+func (a *asked) ask(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, edge+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+path, nil)
 	if err != nil {
 		return err
+	}
+	if a.key != "" {
+		req.Header.Set("Authorization", "Bearer "+a.key)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -38,10 +53,10 @@ func ask(ctx context.Context, edge, path string, into any) error {
 		if e, ok := streamerr.ParseJSON(body); ok {
 			return e
 		}
-		return fmt.Errorf("%s answered %s", edge, resp.Status)
+		return fmt.Errorf("%s answered %s", a.url, resp.Status)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("%s did not answer with what was asked: %w", edge, err)
+		return fmt.Errorf("%s did not answer with what was asked: %w", a.url, err)
 	}
 	return nil
 }

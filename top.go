@@ -23,7 +23,8 @@ const clearScreen = "\x1b[H\x1b[J"
 // watch is the subcommand `top`: it lists the live streams of an api-service, oldest first, again and again.
 func watch(args []string, out *os.File) error {
 	fs := flag.NewFlagSet("whence top", flag.ContinueOnError)
-	edge := fs.String("url", defaultURL, "`url` of an api-service")
+	var edge asked
+	edge.flags(fs)
 	every := fs.Duration("every", time.Second, "how long to wait between two lists")
 	once := fs.Bool("once", false, "list once, for scripts")
 	if err := process.Parse(fs, args, out); err != nil {
@@ -35,7 +36,7 @@ func watch(args []string, out *os.File) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	if *once {
-		return list(ctx, *edge, "", out)
+		return list(ctx, &edge, "", out)
 	}
 	before := ""
 	if stat, err := out.Stat(); err == nil && stat.Mode()&os.ModeCharDevice != 0 {
@@ -44,7 +45,7 @@ func watch(args []string, out *os.File) error {
 	tick := time.NewTicker(*every)
 	defer tick.Stop()
 	for {
-		switch err := list(ctx, *edge, before, out); {
+		switch err := list(ctx, &edge, before, out); {
 		case errors.Is(ctx.Err(), context.Canceled):
 			return nil
 		case err != nil:
@@ -59,15 +60,15 @@ func watch(args []string, out *os.File) error {
 }
 
 // list prints the live streams in one write, so that a terminal does not flicker.
-func list(ctx context.Context, edge, before string, out io.Writer) error {
+func list(ctx context.Context, edge *asked, before string, out io.Writer) error {
 	var live struct {
 		Streams []story.Story `json:"streams"`
 	}
-	if err := ask(ctx, edge, "/v1/streams", &live); err != nil {
+	if err := edge.ask(ctx, "/v1/streams", &live); err != nil {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s  %d live at %s\n\n", before, time.Now().Format(time.TimeOnly), len(live.Streams), edge)
+	fmt.Fprintf(&b, "%s%s  %d live at %s\n\n", before, time.Now().Format(time.TimeOnly), len(live.Streams), edge.url)
 	if err := table(live.Streams, &b); err != nil {
 		return err
 	}

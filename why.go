@@ -11,13 +11,11 @@ import (
 	"github.com/whence-dev/whence/pkg/process"
 )
 
-// defaultURL is where `go run .` has its api-service.
-const defaultURL = "http://127.0.0.1:8080"
-
 // why is the subcommand `why ID`: it prints what became of a stream, hop by hop.
 func why(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("whence why ID", flag.ContinueOnError)
-	edge := fs.String("url", defaultURL, "`url` of an api-service")
+	var edge asked
+	edge.flags(fs)
 	var id string
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		id, args = args[0], args[1:]
@@ -29,7 +27,7 @@ func why(args []string, out io.Writer) error {
 		return errors.New("which stream? whence why ID [--url URL]; the id is the X-Request-Id of its response")
 	}
 	var s story.Story
-	if err := ask(context.Background(), *edge, "/v1/streams/"+url.PathEscape(id), &s); err != nil {
+	if err := edge.ask(context.Background(), "/v1/streams/"+url.PathEscape(id), &s); err != nil {
 		return err
 	}
 	return s.Print(out)

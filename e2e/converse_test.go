@@ -203,34 +203,3 @@ func TestConversationsEndOnceHoweverTheyEnd(t *testing.T) {
 	}
 	w.processes[chatService].exit(t)
 }
-
-func TestEmbeddingsOverHTTP(t *testing.T) {
-	t.Parallel()
-	w := run(t, separate, flags{})
-	resp, err := w.http.Post(w.url("/v1/embeddings"), "application/json", strings.NewReader(`{"model":"whence-tiny","input":["the fox","the fox",[1,2,3]]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
-		Data []struct {
-			Index     int
-			Embedding []float32
-		}
-		Usage map[string]int
-	}
-	r := readAll(t, resp)
-	if err := json.Unmarshal(r.body, &got); err != nil || r.status != http.StatusOK || len(got.Data) != 3 || got.Usage["prompt_tokens"] < 6 {
-		t.Fatalf("%d %s", r.status, r.body)
-	}
-	for i, v := range got.Data[0].Embedding {
-		if v != got.Data[1].Embedding[i] {
-			t.Fatal("the same text has two vectors")
-		}
-	}
-	id := r.header.Get(idName)
-	for hop, path := range map[string]string{"api-service": "engine > llm-worker/0 > chat-service > api-service", "llm-worker/0": "engine > llm-worker/0"} {
-		if got := w.ended(t, hop, id); got.Reason != "completed" || got.Path != path {
-			t.Errorf("%s: %+v", hop, got)
-		}
-	}
-}

@@ -77,7 +77,7 @@ func TestGRPCurlExploresBothServices(t *testing.T) {
 			addr, name string
 			methods    []string
 		}{
-			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Compose", "Converse", "Embeddings", "Models", "Stop", "Workers"}},
+			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Compose", "Converse", "Detokenize", "Models", "Stop", "Tokenize", "Workers"}},
 			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Embed", "Info", "Stop"}},
 		} {
 			list, ok := grpcurl(t, s.addr, "list")

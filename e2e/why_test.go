@@ -43,6 +43,23 @@ func (w *whence) cancel(t *testing.T, api, id string) {
 	}
 }
 
+// TestOperatorsHaveAKey: with it top lists and why tells; without it neither does.
+func TestOperatorsHaveAKey(t *testing.T) {
+	t.Parallel()
+	w := run(t, allInOne, flags{api: []string{"--operator-key", "op"}, worker: []string{"--pace", "30"}})
+	m := w.makeStream(t, greedy(long), "Authorization", "Bearer me")
+	m.read(t, w.api).begun()
+	for _, args := range [][]string{{"top", "--once"}, {"why", m.ID}} {
+		args = append(args, "--url", w.url(""))
+		if out, logs, status := output(t, "whence", args...); status == 0 || !strings.Contains(logs, "unauthenticated") {
+			t.Errorf("%v without the key: status %d, %q, %q", args, status, out, logs)
+		}
+		if out, logs, status := output(t, "whence", append(args, "--operator-key", "op")...); status != 0 || !strings.Contains(out, m.ID) {
+			t.Errorf("%v with the key: status %d, %q, %q", args, status, out, logs)
+		}
+	}
+}
+
 var paced = flags{worker: []string{"--pace", "30"}}
 
 func TestEveryHopTellsTheSameStory(t *testing.T) {

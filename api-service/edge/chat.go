@@ -60,7 +60,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		}
 		c.Header(tokenHeader, e.made(*kept).Token)
 	}
-	ctx, r, err := e.begin(traced(conn, c), in, policy, e.desk.Peer(c), kept)
+	ctx, r, err := e.begin(traced(conn, c), c, in, policy, kept)
 	if err != nil {
 		if kept != nil {
 			e.replay.Forget(conn, id)

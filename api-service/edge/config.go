@@ -43,6 +43,7 @@ type Config struct {
 	Keys          string        // YAML file with the API keys of those who may ask; "" lets everybody in
 	TokenKey      string        // signs read tokens; the same for all instances; "" is one that nobody knows
 	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
+	OperatorKey   string        // lets who has it see lists and records, and stop streams; "" is nobody, and lists are open
 	Origins       gate.List     // whose pages may read answers, beside this service's own
 	Hosts         gate.List     // names of this service, beside those of loopback
 	Timers        rpc.Timers
@@ -120,6 +121,7 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server on which instances share what streams have said, such as redis://127.0.0.1:6379/0; without it each keeps its own in memory")
 	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with the API keys of those who may ask, and their tenants; without it everybody may")
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
+	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists streams and workers, and shows and stops every stream; without it lists are open")
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
 }
 

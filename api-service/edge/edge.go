@@ -165,7 +165,8 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.followStream)
-	o := operate.Operator{Desk: e.desk, Hop: e.hop, Chats: e.chats}
+	h.POST("/v1/streams/:id/token", e.renewToken)
+	o := operate.Operator{Desk: e.desk, Rights: e.rights(), Hop: e.hop, Chats: e.chats}
 	o.Routes(h)
 	for _, f := range web.Files() {
 		serve := page(f)
@@ -190,6 +191,11 @@ func (e *Edge) routes(h *server.Hertz) {
 		}
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
 	})
+}
+
+// rights say who may see and stop streams that are not their own.
+func (e *Edge) rights() operate.Rights {
+	return operate.Rights{Operator: e.config.OperatorKey, Open: e.keyring.Open, Owner: e.owner}
 }
 
 // page serves one file of the page.

@@ -22,9 +22,8 @@ import (
 
 // Headers of requests and responses that have to do with streams that are kept.
 const (
-	idempotencyHeader   = "Idempotency-Key"
-	authorizationHeader = "Authorization"
-	tokenHeader         = "X-Read-Token"
+	idempotencyHeader = "Idempotency-Key"
+	tokenHeader       = "X-Read-Token"
 )
 
 // maxKey bounds an idempotency key, in bytes.
@@ -35,7 +34,7 @@ const retryAfter = time.Second
 
 // keep makes room for what a stream says. key and body are those of an idempotent request, or empty.
 func (e *Edge) keep(ctx context.Context, c *app.RequestContext, id, key, body string) (*replay.Head, error) {
-	owner := follow.Digest(string(c.GetHeader(authorizationHeader)))
+	owner := follow.Digest(string(c.GetHeader(exchange.AuthorizationHeader)))
 	if key != "" {
 		key = follow.Digest(owner, key) // everybody has keys of their own
 	}
@@ -93,7 +92,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, r, err := e.begin(traced(conn, c), in, policy, e.desk.Peer(c), head)
+	ctx, r, err := e.begin(traced(conn, c), c, in, policy, head)
 	if err != nil {
 		e.replay.Forget(conn, id)
 		e.desk.Refuse(c, err)
@@ -106,6 +105,36 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	}
 	c.Header("Location", "/v1/streams/"+id+"/events")
 	c.Data(http.StatusCreated, "application/json", e.made(*head).JSON())
+}
+
+// renewToken is POST /v1/streams/{id}/token: a new read token, for whoever can read the stream without one.
+func (e *Edge) renewToken(conn context.Context, c *app.RequestContext) {
+	id := c.Param("id")
+	exchange.ID(c)
+	r, err := e.open(conn, c, id)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	defer r.Close()
+	if err := e.keyring.May(r.Head(), string(c.GetHeader(exchange.AuthorizationHeader)), ""); err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	c.Data(http.StatusCreated, "application/json", e.made(r.Head()).JSON())
+}
+
+// owner tells whose a stream is that runs here, has ended here, or is kept.
+func (e *Edge) owner(ctx context.Context, id string) (owner string, known bool) {
+	if owner, known = e.hop.Ledger.Owner(id); known {
+		return owner, true
+	}
+	r, err := e.replay.Open(ctx, id)
+	if err != nil {
+		return "", false
+	}
+	defer r.Close()
+	return r.Head().Owner, true
 }
 
 // background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it has started. It returns the
@@ -160,14 +189,23 @@ func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 	e.follow(conn, c, id, r, after)
 }
 
-// openReader finds a stream, and checks who asks, and from where on.
-func (e *Edge) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
+// open finds a stream that is kept.
+func (e *Edge) open(conn context.Context, c *app.RequestContext, id string) (replay.Reader, error) {
 	if err := operate.CheckID(id); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	r, err := e.replay.Open(conn, id)
 	if err != nil {
-		return nil, 0, e.unread(c, id, err)
+		return nil, e.unread(c, id, err)
+	}
+	return r, nil
+}
+
+// openReader finds a stream, and checks who asks, and from where on.
+func (e *Edge) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
+	r, err := e.open(conn, c, id)
+	if err != nil {
+		return nil, 0, err
 	}
 	after, err := e.mayRead(c, r.Head())
 	if err != nil {
@@ -179,7 +217,7 @@ func (e *Edge) openReader(conn context.Context, c *app.RequestContext, id string
 
 // mayRead checks a reader's credentials, then its cursor, which it returns.
 func (e *Edge) mayRead(c *app.RequestContext, h replay.Head) (after uint64, err error) {
-	if err := e.keyring.May(h, string(c.GetHeader(authorizationHeader)), c.Query(follow.TokenParam)); err != nil {
+	if err := e.keyring.May(h, string(c.GetHeader(exchange.AuthorizationHeader)), c.Query(follow.TokenParam)); err != nil {
 		return 0, err
 	}
 	text := string(c.GetHeader(follow.CursorHeader))

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cloudwego/hertz/pkg/app"
+
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/follow"
@@ -59,10 +61,10 @@ func (r *runs) find(id string) *run {
 	return r.byID[id]
 }
 
-// begin takes a stream in. Its context has the values of the request's, but not its end. With a head, which replay.Begin has
+// begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which replay.Begin has
 // returned, what the stream says is kept. The caller calls close.
-func (e *Edge) begin(conn context.Context, in *call.Call, p leave.Policy, peer string, head *replay.Head) (context.Context, *run, error) {
-	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, peer, gone)
+func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
+	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, e.desk.Peer(c), gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, in.Request.GetStreamId())
@@ -78,6 +80,7 @@ func (e *Edge) begin(conn context.Context, in *call.Call, p leave.Policy, peer s
 	}
 	r.watch = leave.New(p, s)
 	ledger.Of(ctx).Leaves(p.String())
+	ledger.Of(ctx).Owned(follow.Digest(string(c.GetHeader(exchange.AuthorizationHeader))))
 	e.runs.set(r.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout), r, nil
 }

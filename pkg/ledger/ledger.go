@@ -82,6 +82,19 @@ func (l *Ledger) Parts(id string) int {
 	return r.parts
 }
 
+// Owner returns whose a stream is; known is false for one that the ledger has not, or not any more.
+func (l *Ledger) Owner(id string) (owner string, known bool) {
+	l.mu.Lock()
+	r := l.byID[id]
+	l.mu.Unlock()
+	if r == nil {
+		return "", false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.owner, true
+}
+
 // Live returns the streams that run, oldest first.
 func (l *Ledger) Live() []*streamv1.Record {
 	l.mu.Lock()

@@ -30,6 +30,7 @@ type Record struct {
 	mu        sync.Mutex // guards the following fields
 	model     string
 	leave     string
+	owner     string
 	prompt    uint32
 	heard     time.Time
 	confirmed time.Time
@@ -110,6 +111,16 @@ func (r *Record) Leaves(policy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leave = policy
+}
+
+// Owned notes whose the stream is: a digest of the credentials that made it. It does not leave the process.
+func (r *Record) Owned(owner string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owner = owner
 }
 
 // In notes what came from below in no message of protobuf, with so many tokens.

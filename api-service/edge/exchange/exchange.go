@@ -32,6 +32,9 @@ type Desk struct {
 	Metrics        *metrics.Hop
 }
 
+// AuthorizationHeader says who asks.
+const AuthorizationHeader = "Authorization"
+
 // IDHeader carries the stream's id, both ways.
 const IDHeader = "X-Request-Id"
 

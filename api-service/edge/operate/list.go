@@ -12,6 +12,10 @@ import (
 // list is GET /v1/streams: those that run here, or with state=ended the last that ended here.
 func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 	exchange.ID(c)
+	if err := o.mayList(c); err != nil {
+		o.Refuse(c, err)
+		return
+	}
 	query, err := story.ParseQuery(string(c.URI().QueryString()))
 	if err != nil {
 		o.Refuse(c, err)
@@ -27,6 +31,10 @@ func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 // workers is GET /v1/workers: how they are, as the chat-services know it.
 func (o *Operator) workers(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
+	if err := o.mayList(c); err != nil {
+		o.Refuse(c, err)
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	workers, err := o.Chats.Workers(ctx)

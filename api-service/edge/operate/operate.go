@@ -13,6 +13,7 @@ import (
 // An Operator asks the edge and the chat-services behind it.
 type Operator struct {
 	*exchange.Desk
+	Rights
 	Hop   *rpc.Hop
 	Chats *chats.Fleet
 }

@@ -40,7 +40,7 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 // stopByID ends a stream with USER_STOP, wherever it is: a stream of another api-service is stopped where all of them meet,
 // in a chat-service, and its ending goes up to the one that owns it.
 func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, id string) {
-	if err := CheckID(id); err != nil {
+	if err := o.check(ctx, c, id); err != nil {
 		o.Refuse(c, err)
 		return
 	}
@@ -73,7 +73,7 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
-	if err := CheckID(id); err != nil {
+	if err := o.check(ctx, c, id); err != nil {
 		o.Refuse(c, err)
 		return
 	}
@@ -90,6 +90,14 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 		return
 	}
 	exchange.JSON(c, story.New(hops).JSON())
+}
+
+// check refuses what names no stream, or one of somebody else's.
+func (o *Operator) check(ctx context.Context, c *app.RequestContext, id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	return o.mayHave(ctx, c, id)
 }
 
 // CheckID refuses what can be no stream's id.
