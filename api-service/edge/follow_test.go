@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"strconv"
@@ -16,6 +17,8 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -518,6 +521,39 @@ func (l *lines) await(t *testing.T, reason string) {
 		}
 		if time.Since(begun) > 10*time.Second {
 			t.Fatalf("no reader left for %s:\n%s", reason, text)
+		}
+	}
+}
+
+// TestRestThatWasOnItsWayIsCompleted: a stream is stopped when all of its answer has been sent. Where the hops below have
+// completed it, so does the edge; where they fail, who has stopped it finds nothing new in it.
+func TestRestThatWasOnItsWayIsCompleted(t *testing.T) {
+	stopsAt := func(c *edge.Config) {
+		c.Stage = func(next stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+			return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+				return func(yield func(*chatv1.GenerateResponse, error) bool) {
+					for out, err := range next(ctx, req) {
+						if out.GetDelta().GetText() == "two" {
+							stream.ControlOf(ctx).Stop(&streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client")})
+						}
+						if !yield(out, err) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+	for script, want := range map[string]string{
+		"start m say one say two say three end x":                  "onetwothree end",
+		"start m say one say two say three fail user_stop":         "one error",
+		"start m say one wait 20ms say two pour 100 wait 1m end x": "one error",
+	} {
+		url, _ := start(t, stopsAt)
+		m := makeStream(t, url, script)
+		all, text := events(t, ask(t, http.MethodGet, url+m.Events, ""))
+		if got := text + " " + all[len(all)-1].name; got != want {
+			t.Errorf("%s: a reader has %.60q, want %q", script, got, want)
 		}
 	}
 }

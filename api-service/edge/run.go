@@ -33,8 +33,15 @@ type run struct {
 	absent   atomic.Bool                  // whoever asked for it reads nothing, or no more
 	leave    func(cause *streamerr.Error) // says that whoever asked has left; nil if absent from the start
 	admitted chan struct{}                // closed when it has started; nil if nobody waits for that
-	started  bool                         // owned by the goroutine that drives the stream
+
+	// Owned by the goroutine that drives the stream.
+	started bool
+	held    []*chatv1.GenerateResponse // what came after the stop
+	size    int                        // of held, in bytes of text
 }
+
+// maxHeld bounds what is held of a stream after its stop. What is on its way then is little; a peer that says more is not obeying.
+const maxHeld = 64 << 10
 
 // runs are the live ones, by id.
 type runs struct {
@@ -118,13 +125,30 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 	return o
 }
 
-// deliver keeps an item, and writes it if somebody is there. Its errors are those of a send.
+// deliver passes an item on. Its errors are those of a send.
+//
+// What comes after a stop was on its way already. If it is the rest of the answer, the stream has completed on every hop below, and
+// so it has here. Else whoever has stopped a stream that can be read again finds no new tokens in it.
 func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
-	// Whoever has stopped a stream that can be read again finds no new tokens in it. A plain one passes on what was on its way: if
-	// that was the rest of the answer, it has completed on every hop.
 	if cause := stream.Cause(ctx); cause != nil && r.kept && out.GetEnd() == nil {
-		return cause
+		if r.size += len(out.GetDelta().GetText()); r.size > maxHeld {
+			return cause
+		}
+		r.held = append(r.held, out)
+		return rpc.ErrUndelivered
 	}
+	for _, late := range r.held {
+		if err := r.pass(ctx, late, write); err != nil {
+			return err
+		}
+		ledger.Of(ctx).Out(rpc.Chat.Tokens(late))
+	}
+	r.held = nil
+	return r.pass(ctx, out, write)
+}
+
+// pass keeps an item, and writes it if somebody is there.
+func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if err := r.keep(ctx, out); err != nil {
 		return err
 	}
