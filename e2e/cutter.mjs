@@ -1,9 +1,9 @@
 // A proxy that cuts the connections of readers: the first `times` responses to GET /v1/streams/{id}/events that it carries end
-// after so many bytes, wherever in an event that is.
+// after so many bytes, wherever in an event that is; with inLine not at the end of a line.
 
 import net from 'node:net';
 
-export async function cutter(target, { times, bytes }) {
+export async function cutter(target, { times, bytes, inLine }) {
   const { hostname, port } = new URL(target);
   const sockets = new Set();
   const proxy = { cuts: 0, url: '', close: () => undefined };
@@ -24,8 +24,9 @@ export async function cutter(target, { times, bytes }) {
     });
     upstream.on('data', (chunk) => {
       if (client.writableEnded) return; // cut
-      const part = chunk.subarray(0, left);
+      let part = chunk.subarray(0, left);
       left -= part.length;
+      if (left === 0 && inLine && part.at(-1) === 10) part = part.subarray(0, -1);
       if (left > 0) {
         client.write(part);
       } else {

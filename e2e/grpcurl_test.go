@@ -78,7 +78,7 @@ func TestGRPCurlExploresBothServices(t *testing.T) {
 			methods    []string
 		}{
 			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Compose", "Converse", "Detokenize", "Models", "Stop", "Tokenize", "Workers"}},
-			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Embed", "Info", "Stop"}},
+			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Info", "KVEvents", "Stop"}},
 		} {
 			list, ok := grpcurl(t, s.addr, "list")
 			for _, want := range []string{s.name, "grpc.health.v1.Health"} {

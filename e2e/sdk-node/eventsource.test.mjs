@@ -1,9 +1,10 @@
-// The packages eventsource and eventsource-client, against a running whence, through a proxy that cuts their connections:
+// The packages eventsource, eventsource-client and @microsoft/fetch-event-source, against a running whence, through a proxy that cuts their connections:
 //
 //   WHENCE_URL=http://127.0.0.1:8080 npm test             # here, after npm ci
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { fetchEventSource } from '@microsoft/fetch-event-source';
 import { EventSource } from 'eventsource';
 import { createEventSource } from 'eventsource-client';
 import { cutter } from '../cutter.mjs';
@@ -19,8 +20,8 @@ async function post(path) {
 
 // read follows a stream with one of the packages: follow calls seen for each event, and returns when the reader has ended by
 // itself. The text must be that of an undisturbed answer, and no event may come twice.
-async function read(follow) {
-  const proxy = await cutter(base, { times: 3, bytes: 800 });
+async function read(follow, more) {
+  const proxy = await cutter(base, { times: 3, bytes: 800, ...more });
   try {
     const { choices: [{ message }] } = await post('/v1/chat/completions');
     const { events, read_token: token } = await post('/v1/streams');
@@ -57,4 +58,22 @@ describe('readers that are cut', { skip: !base && 'WHENCE_URL is not set' }, () 
     }
     source.close();
   }));
+
+  test('fetch-event-source resumes, and stops after the end', () => {
+    // It is for browsers: these are all that it uses of one.
+    globalThis.window = globalThis;
+    globalThis.document = { addEventListener() {}, removeEventListener() {} };
+    return read((url, seen) => {
+      let over = false;
+      return fetchEventSource(url, {
+        openWhenHidden: true,
+        onmessage: ({ id, event, data }) => {
+          if (!event) return; // the hint to come back
+          seen(id, event, data);
+          over ||= event === 'end' || event === 'error';
+        },
+        onclose: () => { if (!over) throw new Error('cut'); }, // which has it come back: to Node's fetch a cut body has ended
+      });
+    }, { inLine: true }); // it has come to an event when it has read its id, which is the last line, though not the empty one after it
+  });
 });

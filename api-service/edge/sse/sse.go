@@ -22,7 +22,8 @@ type Writer struct {
 	c      *app.RequestContext
 	w      *sse.Writer // nil until the headers are written
 	timer  *time.Timer
-	closed bool // beat comes too late
+	closed bool   // beat comes too late
+	buf    []byte // reused
 }
 
 // New returns the writer of a response. Its headers go out with the first event, or after first, because proxies and clients
@@ -74,14 +75,27 @@ func (w *Writer) next() {
 }
 
 // Send sends one data line.
-func (w *Writer) Send(data []byte) error { return w.Event("", "", data) }
+func (w *Writer) Send(data []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next()
+	return w.open().WriteEvent("", "", data)
+}
 
-// Event sends one event.
+// Event sends one event, whose data is one line. The id comes last: some clients take it for that of the last event that they had
+// as soon as they have read its line, and would come back for what follows an event whose data they have not.
 func (w *Writer) Event(id, name string, data []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next()
-	return w.open().WriteEvent(id, name, data)
+	w.open()
+	w.buf = append(append(append(w.buf[:0], "event: "...), name...), "\ndata: "...)
+	w.buf = append(append(append(append(w.buf, data...), "\nid: "...), id...), "\n\n"...)
+	out := w.c.Response.GetHijackWriter()
+	if _, err := out.Write(w.buf); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // Retry sends the headers, and how long a reader is to wait before it comes back.
