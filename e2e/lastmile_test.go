@@ -1,0 +1,204 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	lastMile      = flag.Int("lastmile", 3, "how many `readers` TestLastMile has for each of its faults")
+	lastMileTable = flag.String("lastmile-table", "", "write the table of TestLastMile to this `file`")
+)
+
+const (
+	tabsAtOnce = 20              // of one fault
+	cutFor     = 3 * time.Second // the network
+	milePace   = 25              // tokens a second
+	mileTokens = 200             // of an answer, which outlasts a cut
+	mileTexts  = 8               // different ones
+)
+
+// A mile is what can happen between a stream and the tab that reads it.
+type mile struct {
+	name string
+	from string             // the hop that the tabs ask; "" is api-service/0, through the network
+	act  func(m *mileScene) // returns when it is over
+	cut  bool               // connections do not survive it
+	ends saying             // how the stream ends, if it does not complete
+}
+
+// A mileScene is two replicas that share a Redis, a network before the first, and tabs.
+type mileScene struct {
+	*scene
+	network *relay
+	browser *tabs
+}
+
+// again starts a hop that has ended, where it was.
+func (m *mileScene) again(hop string) {
+	m.t.Helper()
+	m.start(apiService, hop, m.addrs[hop], []string{"--chat", m.addrs[chatService]}, m.flags.all, m.flags.api)
+	m.ready(m.t)
+}
+
+var miles = []mile{
+	{name: "the network resets connections, and refuses new ones for 3 s", cut: true, act: func(m *mileScene) {
+		m.network.reset()
+		time.Sleep(cutFor)
+		m.network.admit(m.t)
+	}},
+	{name: "the network drops everything for 3 s, then resets", cut: true, act: func(m *mileScene) {
+		m.network.silence()
+		time.Sleep(cutFor)
+		m.network.speak()
+	}},
+	{name: "the tab is reloaded", cut: true, act: func(m *mileScene) { m.browser.do("reload", nil) }},
+	{name: "the api-service that runs the stream drains, and is started again; the network resets meanwhile", cut: true, act: func(m *mileScene) {
+		m.procs[api0].terminate(m.t)
+		m.network.reset()
+		m.network.admit(m.t)
+		m.procs[api0].exit(m.t)
+		m.again(api0)
+	}},
+	{name: "its api-service drains, and is started again; the stream is another's", from: api1, cut: true, act: func(m *mileScene) {
+		m.procs[api1].terminate(m.t)
+		m.procs[api1].exit(m.t)
+		m.again(api1)
+	}},
+	{name: "its api-service is killed, and started again; the stream is another's", from: api1, cut: true, act: func(m *mileScene) {
+		m.procs[api1].kill(m.t)
+		m.again(api1)
+	}},
+	{name: "the api-service that runs the stream is killed, and started again", from: api0, cut: true, ends: "peer_lost: api-service/0", act: func(m *mileScene) {
+		m.procs[api0].kill(m.t)
+		m.again(api0)
+	}},
+}
+
+// A mileResult is a row of the table.
+type mileResult struct {
+	mile             *mile
+	readers, good    int
+	repeated, breaks int
+	gaveUps          int
+}
+
+// TestLastMile: whatever happens between a stream and a tab, the tab shows what the engine said, once. scripts/lastmile has more tabs.
+func TestLastMile(t *testing.T) {
+	t.Parallel()
+	page := httptest.NewServer(http.FileServer(http.Dir("browser")))
+	defer page.Close()
+	server := startRedis(t)
+	m := &mileScene{browser: openBrowser(t)}
+	m.scene = stage(t, "", flags{
+		api:    []string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests", "--cors-origin", page.URL},
+		worker: []string{"--pace", fmt.Sprint(milePace)},
+	})
+	m.network = relayed(t, m.addrs[api0])
+	asks, want := m.wanted(t)
+	var results []*mileResult
+	for i := range miles {
+		r := &mileResult{mile: &miles[i]}
+		results = append(results, r)
+		t.Run(r.mile.name, func(t *testing.T) {
+			for r.readers < *lastMile {
+				m.round(t, r, page.URL, asks, want)
+			}
+			if r.good != r.readers || r.repeated > 0 {
+				t.Errorf("%d of %d readers have the engine's text; %d events came twice, and %d readers came back no more", r.good, r.readers, r.repeated, r.gaveUps)
+			}
+		})
+	}
+	if *lastMileTable != "" {
+		writeMiles(t, results)
+	}
+}
+
+// wanted asks for the answers that the tabs will read.
+func (m *mileScene) wanted(t *testing.T) (asks []ask, want []string) {
+	t.Helper()
+	want = make([]string, mileTexts)
+	var wg sync.WaitGroup
+	for i := range mileTexts {
+		a := greedy(long, "temperature", 1, "seed", i, "max_tokens", mileTokens, "ignore_eos", true)
+		asks = append(asks, a)
+		wg.Go(func() { want[i] = m.answer(t, a) })
+	}
+	wg.Wait()
+	return asks, want
+}
+
+// round has some tabs read, makes the fault happen to them, and looks at what they have.
+func (m *mileScene) round(t *testing.T, r *mileResult, page string, asks []ask, want []string) {
+	t.Helper()
+	n := min(tabsAtOnce, *lastMile-r.readers)
+	from := m.network.addr
+	if r.mile.from != "" {
+		from = m.addrs[r.mile.from]
+	}
+	url := fmt.Sprintf("%s/reader.html?api=http://%s&make=http://%s", page, from, m.addrs[api0])
+	var requests []ask
+	for i := range n {
+		requests = append(requests, asks[(r.readers+i)%len(asks)])
+	}
+	before := m.browser.do("open", map[string]any{"url": url, "requests": requests})
+	r.mile.act(m)
+	for i, after := range m.browser.do("finish", nil) {
+		r.note(t, before[i], after, want[(r.readers+i)%len(want)])
+	}
+	r.readers += n
+}
+
+// note judges one tab.
+func (r *mileResult) note(t *testing.T, before, after tab, want string) {
+	t.Helper()
+	whole := after.Shown == want && strings.Join(after.Names, " ") == "usage end"
+	if r.mile.ends != "" {
+		whole = strings.HasPrefix(want, after.Shown) && strings.HasPrefix(after.Shown, before.Text) && strings.HasPrefix(string(after.Error.heard()), string(r.mile.ends))
+	}
+	twice := len(after.IDs) - len(slices.Compact(slices.Sorted(slices.Values(after.IDs))))
+	switch {
+	case before.Text == "" || len(before.Text) >= len(want):
+		t.Errorf("the fault was not in the middle: %d of %d bytes", len(before.Text), len(want))
+	case r.mile.cut && after.Opened < 2:
+		t.Errorf("the connection was not cut: it was made %d times", after.Opened)
+	case whole && twice == 0:
+		r.good++
+	default:
+		t.Errorf("stream %s: events %v, %d came twice, gave up %t, ending %s; the page shows\n%q, the engine said\n%q", after.ID, after.Names, twice, after.GaveUp, after.Error.heard(), after.Shown, want)
+	}
+	r.repeated += twice
+	r.breaks += max(0, after.Opened-1)
+	if after.GaveUp {
+		r.gaveUps++
+	}
+}
+
+// writeMiles writes the table of docs/clients.md.
+func writeMiles(t *testing.T, results []*mileResult) {
+	t.Helper()
+	f, err := os.Create(*lastMileTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, "| what happens in mid-stream | readers | text is the engine's | events twice | came back |")
+	fmt.Fprintln(f, "|---|---|---|---|---|")
+	for _, r := range results {
+		text := fmt.Sprint(r.good)
+		if r.mile.ends != "" {
+			text += ", up to the death; then `peer_lost`"
+		}
+		fmt.Fprintf(f, "| %s | %d | %s | %d | %d times |\n", r.mile.name, r.readers, text, r.repeated, r.breaks)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
