@@ -130,6 +130,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		return err
 	case <-ctx.Done():
 	}
+	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
 	s.health.Shutdown()
 	s.hop.Drain(grace)
 	close(s.gone)

@@ -87,6 +87,13 @@ func (s *Set) Closed() bool {
 	return s.closed
 }
 
+// Close has the set refuse new streams.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
 // Drain closes the set and waits until it is empty. Streams that wait for their callers are stopped with cause at once; those
 // that come to do so see that the set is closed. Once ctx is done it stops what is left with cause, and waits on: each stream's
 // grace bounds that.
