@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -98,6 +99,10 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	limit := d.MaxBody
 	if int64(c.Request.Header.ContentLength()) <= limit {
 		body, err := io.ReadAll(io.LimitReader(c.RequestBodyStream(), limit+1))
+		if errors.Is(err, netpoll.ErrReadTimeout) {
+			c.SetConnectionClose()
+			return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not come in time (--read-timeout)"))
+		}
 		if err != nil {
 			c.SetConnectionClose()
 			return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
