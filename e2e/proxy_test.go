@@ -5,24 +5,35 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
-// proxies are what people put before api-service, each with how it is started in front of one, and returns where it listens.
+// proxies are what people put before api-service, each with how it is started in front of w, and returns w through it.
 var proxies = []struct {
 	name  string
-	start func(t *testing.T, api string) (addr string)
+	start func(t *testing.T, w *whence) *whence
 }{
-	{"nginx", func(t *testing.T, api string) string { return nginx(t, api, "include whence.conf;") }},
+	{"nginx", func(t *testing.T, w *whence) *whence { return w.through(nginx(t, w.api, "include whence.conf;")) }},
 	// As it is without a word on it: HTTP/1.0, a connection for each request, and buffers.
-	{"nginx, plain", func(t *testing.T, api string) string {
-		return nginx(t, api, "location / { proxy_pass http://whence; }")
+	{"nginx, plain", func(t *testing.T, w *whence) *whence {
+		return w.through(nginx(t, w.api, "location / { proxy_pass http://whence; }"))
 	}},
-	{"haproxy", haproxy},
+	{"haproxy", func(t *testing.T, w *whence) *whence { return w.through(haproxy(t, w.api)) }},
+	{"caddy", func(t *testing.T, w *whence) *whence {
+		addr := freeAddr(t)
+		caddy(t, w.api, "http://"+addr, "")
+		return w.through(addr)
+	}},
+	{"caddy, HTTP/2", caddyTLS},
+}
+
+// through is w by way of a proxy at this address.
+func (w *whence) through(addr string) *whence {
+	p := *w
+	p.api = addr
+	return &p
 }
 
 // nginx starts one whose server block is this.
@@ -47,34 +58,41 @@ http {
 			t.Fatal(err)
 		}
 	}
-	helper(t, syscall.SIGTERM, nil, tool(t, "nginx", "/usr/sbin/nginx"), "-p", dir, "-c", "nginx.conf", "-e", "stderr")
+	startFile(t, "nginx", tool(t, "nginx", "/usr/sbin/nginx"), "-p", dir, "-c", "nginx.conf", "-e", "stderr")
 	return addr
 }
 
 func haproxy(t *testing.T, api string) string {
 	t.Helper()
 	addr := freeAddr(t)
-	env := []string{"WHENCE_BIND=" + addr, "WHENCE_API=" + api}
-	helper(t, syscall.SIGUSR1, env, tool(t, "haproxy", "/usr/sbin/haproxy"), "-q", "-db", "-f", "../deploy/haproxy/whence.cfg")
+	p := startFile(t, "haproxy", tool(t, "env"), "WHENCE_BIND="+addr, "WHENCE_API="+api, tool(t, "haproxy", "/usr/sbin/haproxy"), "-q", "-db", "-f", "../deploy/haproxy/whence.cfg")
+	t.Cleanup(func() { p.kill(t) }) // SIGTERM's status would not be 0
 	return addr
 }
 
-// helper runs somebody else's server until the test is over.
-func helper(t *testing.T, end syscall.Signal, env []string, name string, args ...string) {
+// caddy starts one whose site, at this address, has our snippet, and more.
+func caddy(t *testing.T, api, site, more string) {
 	t.Helper()
-	cmd := exec.Command(name, args...)
-	out := newLines()
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(cleanEnv(), env...), out, out
-	if err := cmd.Start(); err != nil {
+	dir := t.TempDir()
+	snippet, err := filepath.Abs("../deploy/caddy/whence.caddy")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(end)
-		_ = cmd.Wait() // its status says which signal it was
-		if t.Failed() {
-			t.Logf("%s said:\n%s", name, out)
-		}
-	})
+	config := fmt.Sprintf("{\n\tadmin off\n\tauto_https disable_redirects\n}\n%s {\n\t%s\n\timport %s\n}\n", site, more, snippet)
+	file := filepath.Join(dir, "Caddyfile")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startFile(t, "caddy", tool(t, "env"), "WHENCE_API="+api, "HOME="+dir, tool(t, "caddy"), "run", "--config", file, "--adapter", "caddyfile")
+}
+
+func caddyTLS(t *testing.T, w *whence) *whence {
+	t.Helper()
+	dir, addr := t.TempDir(), freeAddr(t)
+	pair := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+	roots := pair.issue(t)
+	caddy(t, w.api, "https://"+addr, fmt.Sprintf("tls %s %s", pair.cert, pair.key))
+	return w.secured(t, addr, roots, true)
 }
 
 // TestProxiesPassTokensAndDepartures: through each of them an answer is the same, tokens come one by one while the stream
@@ -84,10 +102,9 @@ func TestProxiesPassTokensAndDepartures(t *testing.T) {
 	for _, p := range proxies {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			w := run(t, separate, flags{api: []string{"--trust-forwarded"}, worker: []string{"--pace", "40"}})
-			want := w.answer(t, greedy("What is 2 + 3?"))
-			direct := *w
-			w.api = p.start(t, w.api)
+			direct := run(t, separate, flags{api: []string{"--trust-forwarded"}, worker: []string{"--pace", "40"}})
+			want := direct.answer(t, greedy("What is 2 + 3?"))
+			w := p.start(t, direct)
 			w.ready(t)
 			if got := w.open(t, greedy("What is 2 + 3?")).completed(t); got != want {
 				t.Errorf("a stream is %q, want %q", got, want)
