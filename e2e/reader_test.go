@@ -52,7 +52,8 @@ func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m made) {
 type reader struct {
 	t     *testing.T
 	url   string
-	last  string // id of the last event
+	by    http.RoundTripper // nil for a connection of its own
+	last  string            // id of the last event
 	text  strings.Builder
 	names []string // of events that are no deltas
 	err   *refusal // if the stream failed
@@ -79,7 +80,11 @@ func (r *reader) connect() int {
 	if r.last != "" {
 		req.Header.Set("Last-Event-ID", r.last)
 	}
-	if r.resp, err = (&http.Transport{DisableKeepAlives: true}).RoundTrip(req); err != nil {
+	by := r.by
+	if by == nil {
+		by = &http.Transport{DisableKeepAlives: true}
+	}
+	if r.resp, err = by.RoundTrip(req); err != nil {
 		r.t.Fatal(err)
 	}
 	r.r = bufio.NewReader(r.resp.Body)
