@@ -68,8 +68,8 @@ func (r *runs) find(id string) *run {
 	return r.byID[id]
 }
 
-// begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which replay.Begin has
-// returned, what the stream says is kept. The caller calls close.
+// begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which
+// replay.Begin has returned, what the stream says is kept. The caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
 	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, e.desk.Peer(c), gone)
 	if err != nil {
