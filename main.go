@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/observe"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -29,8 +30,7 @@ type config struct {
 	edge         edge.Config
 	server       server.Config
 	engine       worker.Config
-	shown        metrics.Config
-	traced       streamtrace.Config
+	watched      observe.Config
 	timers       rpc.Timers // the edge's; those of the hops below keep their defaults
 	grace        time.Duration
 }
@@ -45,8 +45,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
 	c.edge.HTTPFlags(fs)
-	c.shown.Flags(fs)
-	c.traced.Flags(fs)
+	c.watched.Flags(fs)
 }
 
 func main() {
@@ -61,12 +60,10 @@ func main() {
 	var c config
 	process.Main("whence", edge.DefaultListen, c.flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return c.shown.Run("whence", log, func(m *metrics.Metrics) error {
+		return c.watched.Run("whence", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
 			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = m, m, m
-			return c.traced.Run("whence", c.shown.OTLP, log, func(t *streamtrace.Tracer) error {
-				c.edge.Traces, c.server.Traces, c.engine.Traces = t, t, t
-				return run(ctx, c, ln, log)
-			})
+			c.edge.Traces, c.server.Traces, c.engine.Traces = t, t, t
+			return run(ctx, c, ln, log)
 		})
 	})
 }

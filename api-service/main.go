@@ -9,22 +9,19 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/observe"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
 	var c edge.Config
-	var shown metrics.Config
-	var traced streamtrace.Config
-	process.Main("api-service", edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs); traced.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var watched observe.Config
+	process.Main("api-service", edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return shown.Run("api-service", log, func(m *metrics.Metrics) error {
-			c.Metrics = m
-			return traced.Run("api-service", shown.OTLP, log, func(t *streamtrace.Tracer) error {
-				c.Traces = t
-				return edge.Run(ctx, c, ln, log)
-			})
+		return watched.Run("api-service", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Metrics, c.Traces = m, t
+			return edge.Run(ctx, c, ln, log)
 		})
 	})
 }

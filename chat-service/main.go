@@ -9,6 +9,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/observe"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -16,16 +17,12 @@ import (
 
 func main() {
 	var c server.Config
-	var shown metrics.Config
-	var traced streamtrace.Config
-	process.Main("chat-service", server.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); shown.Flags(fs); traced.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var watched observe.Config
+	process.Main("chat-service", server.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		kitexrpc.LogTo(process.Lines(log, "kitex"))
-		return shown.Run("chat-service", log, func(m *metrics.Metrics) error {
-			c.Metrics = m
-			return traced.Run("chat-service", shown.OTLP, log, func(t *streamtrace.Tracer) error {
-				c.Traces = t
-				return server.Run(ctx, c, ln, log)
-			})
+		return watched.Run("chat-service", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Metrics, c.Traces = m, t
+			return server.Run(ctx, c, ln, log)
 		})
 	})
 }

@@ -16,9 +16,11 @@ import (
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/observe"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
@@ -28,30 +30,30 @@ func main() {
 	}
 	service := os.Args[1]
 	os.Args = os.Args[1:]
-	var shown metrics.Config
-	serve := func(listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger, *metrics.Metrics) error) {
-		process.Main(service, listen, func(fs *flag.FlagSet) { flags(fs); shown.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+	var watched observe.Config
+	serve := func(listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger, *metrics.Metrics, *streamtrace.Tracer) error) {
+		process.Main(service, listen, func(fs *flag.FlagSet) { flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 			edge.LogTo(process.Lines(log, "cloudwego"))
-			return shown.Run(service, log, func(m *metrics.Metrics) error { return run(ctx, ln, log, m) })
+			return watched.Run(service, log, func(m *metrics.Metrics, t *streamtrace.Tracer) error { return run(ctx, ln, log, m, t) })
 		})
 	}
 	switch service {
 	case "api-service":
 		c := edge.Config{Stage: stage(service, edge.Stage(nil))}
-		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics) error {
-			c.Metrics = m
+		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Metrics, c.Traces = m, t
 			return edge.Run(ctx, c, ln, log)
 		})
 	case "chat-service":
 		c := server.Config{Stage: stage(service, server.Stage(nil))}
-		serve(server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics) error {
-			c.Metrics = m
+		serve(server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Metrics, c.Traces = m, t
 			return server.Run(ctx, c, ln, log)
 		})
 	case "llm-worker":
 		c := worker.Config{Stage: stage(service, worker.Stage(nil))}
-		serve(worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics) error {
-			c.Metrics = m
+		serve(worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Metrics, c.Traces = m, t
 			return worker.Run(ctx, c, ln, log)
 		})
 	default:

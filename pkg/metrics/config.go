@@ -11,31 +11,28 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/whence-dev/whence/pkg/otlp"
 )
 
-// A Config says who is shown the metrics of a process. The zero value is nobody, and nothing is measured.
+// A Config says who scrapes the metrics of a process. The zero value is nobody.
 type Config struct {
 	Listen string // host:port that answers scrapes; "" for none
-	OTLP   string // host:port of a collector, of traces, too; "" for none
 }
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "metrics-listen", "", "`host:port` that answers Prometheus at /metrics; port 0 takes any, empty is off")
-	fs.StringVar(&c.OTLP, "otlp", "", "`host:port` of an OpenTelemetry collector that metrics and traces are pushed to, by OTLP over HTTP; empty is off")
 }
 
 // Validate reports what is wrong with c.
 func (c *Config) Validate() error {
-	for name, addr := range map[string]string{"metrics-listen": c.Listen, "otlp": c.OTLP} {
-		if addr == "" {
-			continue
-		}
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			return fmt.Errorf("--%s: %w", name, err)
-		}
+	if c.Listen == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("--metrics-listen: %w", err)
 	}
 	return nil
 }
@@ -43,36 +40,34 @@ func (c *Config) Validate() error {
 const (
 	// pushEvery is how old a collector's figures get.
 	pushEvery = 10 * time.Second
-	// pushTimeout bounds one push, and the last one at the end of the process.
-	pushTimeout = 5 * time.Second
 	// headerTimeout and scrapeTimeout bound what a scraper can hold.
 	headerTimeout = 5 * time.Second
 	scrapeTimeout = 30 * time.Second
 )
 
-// Run runs a process's services with the metrics of c, which are nil if nobody is shown them. They are there before
-// services is called, and until after it has returned, so that a drain can be watched.
-func (c *Config) Run(name string, log *slog.Logger, services func(*Metrics) error) (err error) {
+// Run runs a process's services with its metrics, which are nil if nobody is shown them, by scrapes or by pushes to a collector.
+// They are there before services is called, and until after it has returned, so that a drain can be watched.
+func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services func(*Metrics) error) (err error) {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	if c.Listen == "" && c.OTLP == "" {
+	if c.Listen == "" && to == "" {
 		return services(nil)
 	}
 	var push []func(sdk.Producer) (sdk.Reader, error)
-	if c.OTLP != "" {
-		push = append(push, c.collector)
-		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("metrics could not be pushed", "otlp", c.OTLP, "err", err) }))
+	if to != "" {
+		push = append(push, pushed(to))
+		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("metrics could not be pushed", "otlp", to, "err", err) }))
 	}
 	m, err := New(name, push...)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), pushTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), otlp.Timeout)
 		defer cancel()
 		if err := m.Close(ctx); err != nil { // a collector that is gone fails no process that has done its work
-			log.Warn("the last metrics could not be pushed", "otlp", c.OTLP, "err", err)
+			log.Warn("the last metrics could not be pushed", "otlp", to, "err", err)
 		}
 	}()
 	if c.Listen == "" {
@@ -87,14 +82,15 @@ func (c *Config) Run(name string, log *slog.Logger, services func(*Metrics) erro
 	return services(m)
 }
 
-// collector makes the reader that pushes, over HTTP: one protocol more on a gRPC connection would bring nothing.
-func (c *Config) collector(p sdk.Producer) (sdk.Reader, error) {
-	exporter, err := otlpmetrichttp.New(context.Background(),
-		otlpmetrichttp.WithEndpoint(c.OTLP), otlpmetrichttp.WithInsecure(), otlpmetrichttp.WithTimeout(pushTimeout))
-	if err != nil {
-		return nil, fmt.Errorf("--otlp: %w", err)
+// pushed makes the reader that pushes.
+func pushed(to otlp.Collector) func(sdk.Producer) (sdk.Reader, error) {
+	return func(p sdk.Producer) (sdk.Reader, error) {
+		exporter, err := to.Metrics(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		return sdk.NewPeriodicReader(exporter, sdk.WithInterval(pushEvery), sdk.WithTimeout(otlp.Timeout), sdk.WithProducer(p)), nil
 	}
-	return sdk.NewPeriodicReader(exporter, sdk.WithInterval(pushEvery), sdk.WithTimeout(pushTimeout), sdk.WithProducer(p)), nil
 }
 
 // serve answers scrapes on ln until stop is called.

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/otlp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -25,7 +26,7 @@ func TestScrapesAreAnsweredWhileTheServicesRun(t *testing.T) {
 	var log bytes.Buffer
 	c := metrics.Config{Listen: "127.0.0.1:0"}
 	url := ""
-	err := c.Run("whence", slog.New(slog.NewJSONHandler(&log, nil)), func(m *metrics.Metrics) error {
+	err := c.Run("whence", "", slog.New(slog.NewJSONHandler(&log, nil)), func(m *metrics.Metrics) error {
 		var line struct{ Msg, Addr string }
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Msg != "serving metrics" {
 			t.Fatalf("%v: %s", err, &log)
@@ -60,7 +61,7 @@ func TestScrapesAreAnsweredWhileTheServicesRun(t *testing.T) {
 
 func TestNobodyToShowMeansNoMetrics(t *testing.T) {
 	failed := errors.New("the service's own")
-	if err := new(metrics.Config).Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
+	if err := new(metrics.Config).Run("whence", "", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
 		if m != nil {
 			t.Error("metrics without anybody who sees them")
 		}
@@ -76,8 +77,8 @@ func TestWrongAddressesAreSaidBeforeTheServicesStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for _, c := range []metrics.Config{{Listen: "nowhere"}, {OTLP: "nowhere"}, {Listen: taken.Addr().String()}} {
-		err := c.Run("whence", slog.New(slog.DiscardHandler), func(*metrics.Metrics) error {
+	for _, c := range []metrics.Config{{Listen: "nowhere"}, {Listen: taken.Addr().String()}} {
+		err := c.Run("whence", "", slog.New(slog.DiscardHandler), func(*metrics.Metrics) error {
 			t.Errorf("%+v: the services run", c)
 			return nil
 		})
@@ -118,8 +119,8 @@ func TestCollectorGetsTheLastFigures(t *testing.T) {
 		got <- units
 	}))
 	defer collector.Close()
-	c := metrics.Config{OTLP: collector.Listener.Addr().String()}
-	if err := c.Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
+	var c metrics.Config
+	if err := c.Run("whence", otlp.Collector(collector.Listener.Addr().String()), slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
 		s := m.Hop("h", metrics.Chat).Begin()
 		s.In(1)
 		s.End(streamerr.Completed, "engine")
@@ -145,9 +146,9 @@ func TestCollectorThatIsGoneFailsNothing(t *testing.T) {
 	}
 	_ = gone.Close()
 	var log bytes.Buffer
-	c := metrics.Config{OTLP: gone.Addr().String()}
+	var c metrics.Config
 	begun := time.Now()
-	if err := c.Run("whence", slog.New(slog.NewTextHandler(&log, nil)), func(*metrics.Metrics) error { return nil }); err != nil {
+	if err := c.Run("whence", otlp.Collector(gone.Addr().String()), slog.New(slog.NewTextHandler(&log, nil)), func(*metrics.Metrics) error { return nil }); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(begun); took > 10*time.Second {

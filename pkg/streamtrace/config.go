@@ -6,11 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/whence-dev/whence/pkg/otlp"
 )
 
 // Values of --trace.
@@ -33,11 +33,9 @@ const (
 	DefaultRatio = 0.01
 	// maxMessages bounds what a stream can cost: 16 bytes for each, four times.
 	maxMessages = 10000
-	// pushTimeout bounds one push to a collector, and the last one at the end of the process.
-	pushTimeout = 5 * time.Second
 )
 
-// Flags adds the flags of c to fs. That of collectors is with metrics: one address for both.
+// Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Trace, "trace", on, "on keeps what happens to each stream, header by header and message by message; off keeps and exports nothing of that")
 	fs.IntVar(&c.Messages, "trace-messages", DefaultMessages, "how many of the first messages of a stream are kept in each direction, and how many of the last; 0 for none")
@@ -60,16 +58,15 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Run runs a process's services with a tracer of c, which is nil if traces are off. otlp is the host:port of a collector, or
-// "". What has ended when services returns is exported before Run does.
-func (c *Config) Run(name, otlp string, log *slog.Logger, services func(*Tracer) error) error {
+// Run runs a process's services with a tracer of c, which is nil if traces are off. to is who is shown spans, beside the file. What has ended when services returns is exported before Run does.
+func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services func(*Tracer) error) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
 	if c.Trace == off {
 		return services(nil)
 	}
-	exporters, err := c.exporters(otlp, log)
+	exporters, err := c.exporters(to, log)
 	if err != nil {
 		return err
 	}
@@ -79,7 +76,7 @@ func (c *Config) Run(name, otlp string, log *slog.Logger, services func(*Tracer)
 	}
 	end := t.Export(name, exporters...)
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), pushTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), otlp.Timeout)
 		defer cancel()
 		if err := end(ctx); err != nil { // a collector that is gone fails no process that has done its work
 			log.Warn("the last spans could not be exported", "err", err)
@@ -88,7 +85,7 @@ func (c *Config) Run(name, otlp string, log *slog.Logger, services func(*Tracer)
 	return services(t)
 }
 
-func (c *Config) exporters(otlp string, log *slog.Logger) (all []sdk.SpanExporter, err error) {
+func (c *Config) exporters(to otlp.Collector, log *slog.Logger) (all []sdk.SpanExporter, err error) {
 	if c.File != "" {
 		f, err := openFile(c.File)
 		if err != nil {
@@ -96,13 +93,12 @@ func (c *Config) exporters(otlp string, log *slog.Logger) (all []sdk.SpanExporte
 		}
 		all = append(all, frank{otlptrace.NewUnstarted(f), log, c.File})
 	}
-	if otlp != "" {
-		e, err := otlptracehttp.New(context.Background(),
-			otlptracehttp.WithEndpoint(otlp), otlptracehttp.WithInsecure(), otlptracehttp.WithTimeout(pushTimeout))
+	if to != "" {
+		e, err := to.Spans(context.Background())
 		if err != nil {
-			return nil, fmt.Errorf("--otlp: %w", err)
+			return nil, err
 		}
-		all = append(all, frank{e, log, otlp})
+		all = append(all, frank{e, log, string(to)})
 	}
 	return all, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/pkg/otlp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -94,7 +95,7 @@ func TestCollectorThatIsGoneIsWarnedOfAndFailsNothing(t *testing.T) {
 	_ = ln.Close()
 	var log bytes.Buffer
 	c := streamtrace.Config{}
-	if err := c.Run("s", ln.Addr().String(), slog.New(slog.NewTextHandler(&log, nil)), func(tracer *streamtrace.Tracer) error {
+	if err := c.Run("s", otlp.Collector(ln.Addr().String()), slog.New(slog.NewTextHandler(&log, nil)), func(tracer *streamtrace.Tracer) error {
 		ended(tracer, tracer.Begin(streamtrace.Parent{}, ""), streamerr.Internal)
 		return nil
 	}); err != nil || !strings.Contains(log.String(), "spans could not be exported") {

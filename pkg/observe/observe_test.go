@@ -1,0 +1,123 @@
+package observe_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	colmetricpb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/observe"
+	"github.com/whence-dev/whence/pkg/otlp"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// A collector counts what it is sent.
+type collector struct {
+	colmetricpb.UnimplementedMetricsServiceServer
+	spans, metrics atomic.Int32
+}
+
+func (c *collector) Export(_ context.Context, req *colmetricpb.ExportMetricsServiceRequest) (*colmetricpb.ExportMetricsServiceResponse, error) {
+	for _, resource := range req.GetResourceMetrics() {
+		for _, scope := range resource.GetScopeMetrics() {
+			c.metrics.Add(int32(len(scope.GetMetrics())))
+		}
+	}
+	return &colmetricpb.ExportMetricsServiceResponse{}, nil
+}
+
+// tracer is its other half: both halves have a method Export.
+type tracer struct {
+	coltracepb.UnimplementedTraceServiceServer
+	*collector
+}
+
+func (t tracer) Export(_ context.Context, req *coltracepb.ExportTraceServiceRequest) (*coltracepb.ExportTraceServiceResponse, error) {
+	for _, resource := range req.GetResourceSpans() {
+		for _, scope := range resource.GetScopeSpans() {
+			t.spans.Add(int32(len(scope.GetSpans())))
+		}
+	}
+	return &coltracepb.ExportTraceServiceResponse{}, nil
+}
+
+func (c *collector) overGRPC(t *testing.T) otlp.Collector {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	colmetricpb.RegisterMetricsServiceServer(s, c)
+	coltracepb.RegisterTraceServiceServer(s, tracer{collector: c})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		s.Stop()
+		<-served
+	})
+	return otlp.Collector("grpc://" + ln.Addr().String())
+}
+
+func (c *collector) overHTTP(t *testing.T) otlp.Collector {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		switch r.URL.Path {
+		case "/v1/metrics":
+			c.metrics.Add(1)
+		case "/v1/traces":
+			c.spans.Add(1)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return otlp.Collector("http://" + s.Listener.Addr().String())
+}
+
+// TestCollectorGetsBothBeforeTheEnd: metrics and spans, over either protocol, of what ended a moment before the process did.
+func TestCollectorGetsBothBeforeTheEnd(t *testing.T) {
+	for name, over := range map[string]func(*collector, *testing.T) otlp.Collector{"grpc": (*collector).overGRPC, "http": (*collector).overHTTP} {
+		t.Run(name, func(t *testing.T) {
+			got := &collector{}
+			c := observe.Config{OTLP: over(got, t)}
+			if err := c.Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics, traces *streamtrace.Tracer) error {
+				s := m.Hop("h", metrics.Chat).Begin()
+				s.In(1)
+				s.End(streamerr.Internal, "h")
+				traces.Ended(traces.Begin(streamtrace.Parent{}, ""), streamerr.Internal, func() *streamv1.Record { return &streamv1.Record{} })
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if got.spans.Load() != 1 || got.metrics.Load() == 0 {
+				t.Errorf("%d spans, %d metrics", got.spans.Load(), got.metrics.Load())
+			}
+		})
+	}
+}
+
+func TestWrongAddressIsSaidBeforeTheServicesStart(t *testing.T) {
+	c := observe.Config{OTLP: "ftp://host:1"}
+	err := c.Run("whence", slog.New(slog.DiscardHandler), func(*metrics.Metrics, *streamtrace.Tracer) error {
+		t.Error("the services run")
+		return nil
+	})
+	if err == nil || !strings.Contains(err.Error(), "--otlp") {
+		t.Error(err)
+	}
+}

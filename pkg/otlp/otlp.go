@@ -1,0 +1,89 @@
+// Package otlp is where a collector of OpenTelemetry is, and what pushes metrics and spans to it.
+package otlp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+// A Collector is the value of --otlp: grpc://host:port, http://host:port, or host:port, which is the latter; "" is none.
+type Collector string
+
+// Usage describes the flag.
+const Usage = "`address` of an OpenTelemetry collector that metrics and traces are pushed to: grpc://host:4317, or http://host:4318, whose scheme may be left out; empty is off"
+
+// Timeout bounds one push, and the last one at the end of a process.
+const Timeout = 5 * time.Second
+
+// Schemes of collectors.
+const (
+	overGRPC = "grpc"
+	overHTTP = "http"
+)
+
+// split returns how the collector is spoken to, and its host:port.
+func (c Collector) split() (scheme, addr string) {
+	scheme, addr, ok := strings.Cut(string(c), "://")
+	if !ok {
+		return overHTTP, string(c)
+	}
+	return scheme, strings.TrimSuffix(addr, "/")
+}
+
+// Validate reports what is wrong with c.
+func (c Collector) Validate() error {
+	if c == "" {
+		return nil
+	}
+	scheme, addr := c.split()
+	if scheme != overGRPC && scheme != overHTTP {
+		return fmt.Errorf("--otlp is %.128q; it must be grpc://host:port, http://host:port or host:port", string(c))
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("--otlp: %w", err)
+	}
+	return nil
+}
+
+// Metrics returns what pushes metrics to c, which is not "".
+func (c Collector) Metrics(ctx context.Context) (e metric.Exporter, err error) {
+	switch scheme, addr := c.split(); scheme {
+	case overGRPC:
+		e, err = otlpmetricgrpc.New(ctx, otlpmetricgrpc.WithEndpoint(addr), otlpmetricgrpc.WithInsecure(), otlpmetricgrpc.WithTimeout(Timeout))
+	default:
+		e, err = otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpoint(addr), otlpmetrichttp.WithInsecure(), otlpmetrichttp.WithTimeout(Timeout))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--otlp: %w", err)
+	}
+	return e, nil
+}
+
+// Spans returns what pushes spans to c, which is not "".
+func (c Collector) Spans(ctx context.Context) (e trace.SpanExporter, err error) {
+	switch scheme, addr := c.split(); scheme {
+	case overGRPC:
+		e, err = otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(addr), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(Timeout))
+	default:
+		e, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpoint(addr), otlptracehttp.WithInsecure(), otlptracehttp.WithTimeout(Timeout))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--otlp: %w", err)
+	}
+	return e, nil
+}
