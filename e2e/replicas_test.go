@@ -44,7 +44,7 @@ func (s *redisServer) stop(t *testing.T) {
 func replicas(t *testing.T, pace string) (*scene, *redisServer) {
 	t.Helper()
 	server := startRedis(t)
-	return stage(t, "", flags{
+	return stage(t, "", t.TempDir(), flags{
 		api:    []string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests"},
 		worker: []string{"--pace", pace},
 	}), server

@@ -31,15 +31,17 @@ type scene struct {
 	t       *testing.T
 	flags   flags
 	id      string              // of the stream
+	traces  string              // the directory of their spans
 	procs   map[string]*process // by hop
 	addrs   map[string]string   // by hop
 	at      time.Time           // of the fault
 }
 
-// stage starts the processes of a row, and returns when they answer. Those of the services are built with faults in them.
-func stage(t *testing.T, id string, f flags) *scene {
+// stage starts the processes of a row, and returns when they answer. Those of the services are built with faults in them, and
+// leave their spans in the directory traces.
+func stage(t *testing.T, id, traces string, f flags) *scene {
 	t.Helper()
-	s := &scene{t: t, flags: f, id: id, procs: map[string]*process{}, addrs: map[string]string{}}
+	s := &scene{t: t, flags: f, id: id, traces: traces, procs: map[string]*process{}, addrs: map[string]string{}}
 	workers := ""
 	if f.moves {
 		s.start(llmWorker, lost, "127.0.0.1:0", f.all, f.worker)
@@ -76,7 +78,7 @@ func freeAddr(t *testing.T) string {
 
 func (s *scene) start(service, hop, listen string, args ...[]string) {
 	s.t.Helper()
-	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0"}, slices.Concat(args...)...)
+	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0", "--trace-ratio", "1", "--trace-file", s.traceFile(hop)}, slices.Concat(args...)...)
 	s.procs[hop] = start(s.t, "faulty", all...)
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }

@@ -236,7 +236,9 @@ func (s *scene) drained(hop string) *refusal {
 	l := s.open()
 	s.fault(func() { s.procs[hop].terminate(s.t) })
 	s.at = s.at.Add(200 * time.Millisecond)
-	return l.failed(s.t)
+	e := l.failed(s.t)
+	s.procs[hop].exit(s.t)
+	return e
 }
 
 func (s *scene) signal(hop string, sig syscall.Signal) {

@@ -57,14 +57,14 @@ func (r *row) witnesses() []string {
 // A finding is a row as it turned out.
 type finding struct {
 	row     *row
-	says    map[string][]saying // by hop: log, ledger, metrics
+	says    map[string][]saying // by hop: log, ledger, metrics, trace
 	heard   saying
 	stopped time.Duration
 	right   bool
 }
 
 // TestWhodunit plays every fault against separate processes, and wants every hop that is left to name the same reason, the
-// same origin and the path up to itself, once, in its log, its ledger and its metrics.
+// same origin and the path up to itself, once, in its log, its ledger, its metrics and its span.
 func TestWhodunit(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -79,6 +79,7 @@ func TestWhodunit(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
 			f := &finding{row: r, says: map[string][]saying{}}
+			traces := t.TempDir()
 			var s *scene
 			t.Cleanup(func() { // once the processes have ended: nobody has anything to add
 				if f.right = !t.Failed(); s == nil {
@@ -89,12 +90,20 @@ func TestWhodunit(t *testing.T) {
 						t.Errorf("%s logged %q in the end, want %q", hop, log, r.want(hop))
 						f.right = false
 					}
+					if len(r.path) == 1 { // what is refused at the door is no stream, and has no span
+						continue
+					}
+					traced := s.traced(t, hop)
+					if f.says[hop] = append(f.says[hop], traced); traced != r.want(hop) {
+						t.Errorf("%s left the span %q, want %q", hop, traced, r.want(hop))
+						f.right = false
+					}
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				found = append(found, f)
 			})
-			s = stage(t, r.streamID(), r.withUpstream(t))
+			s = stage(t, r.streamID(), traces, r.withUpstream(t))
 			investigate(t, r, s, f)
 		})
 	}
@@ -146,7 +155,7 @@ func report(t *testing.T, found []*finding) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	right := 0
-	fmt.Fprintf(w, "\tfault\texpected\tthe client reads\tlog, ledger and metrics agree on\tengine stopped after\n")
+	fmt.Fprintf(w, "\tfault\texpected\tthe client reads\tlog, ledger, metrics and trace agree on\tengine stopped after\n")
 	for _, f := range found {
 		mark := "WRONG"
 		if f.right {

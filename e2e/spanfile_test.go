@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A filedSpan is a span as --trace-file has it, in OTLP's JSON.
+type filedSpan struct {
+	Attributes filedAttributes
+	Events     []struct {
+		Name       string
+		Attributes filedAttributes
+	}
+}
+
+type filedAttributes []struct {
+	Key   string
+	Value struct{ StringValue string }
+}
+
+func (a filedAttributes) word(key string) string {
+	for _, kv := range a {
+		if kv.Key == key {
+			return kv.Value.StringValue
+		}
+	}
+	return ""
+}
+
+// filedSpans reads the spans of one process.
+func filedSpans(t *testing.T, file string) (all []filedSpan) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	for lines.Buffer(nil, 1<<20); lines.Scan(); {
+		var batch struct {
+			ResourceSpans []struct {
+				ScopeSpans []struct{ Spans []filedSpan }
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &batch); err != nil {
+			t.Fatal(err)
+		}
+		for _, resource := range batch.ResourceSpans {
+			for _, scope := range resource.ScopeSpans {
+				all = append(all, scope.Spans...)
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (s *scene) traceFile(hop string) string {
+	return filepath.Join(s.traces, strings.ReplaceAll(hop, "/", "-")+".json")
+}
+
+// traced returns what a hop's span says of the stream, once the hop has ended: of its attributes, if the last of its events
+// that has a reason names the same one, and the same origin.
+func (s *scene) traced(t *testing.T, hop string) saying {
+	t.Helper()
+	var all []string
+	for _, span := range filedSpans(t, s.traceFile(hop)) {
+		if span.Attributes.word("whence.stream.id") != s.id || span.Attributes.word("whence.hop") != hop {
+			continue
+		}
+		said := span.Attributes.word("whence.reason") + ": " + span.Attributes.word("whence.path")
+		event := ""
+		for _, e := range span.Events {
+			if reason := e.Attributes.word("whence.reason"); reason != "" {
+				origin, _, _ := strings.Cut(e.Attributes.word("whence.path"), " > ")
+				event = reason + ": " + origin
+			}
+		}
+		if said != event && !strings.HasPrefix(said, event+" > ") {
+			said += ", but its events " + event
+		}
+		all = append(all, said)
+	}
+	return saying(strings.Join(all, " and "))
+}
