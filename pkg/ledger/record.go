@@ -227,7 +227,7 @@ func (r *Record) Confirmed() {
 	defer r.mu.Unlock()
 	if !r.heard.IsZero() && r.confirmed.IsZero() {
 		r.confirmed = time.Now()
-		r.seen.Stopped(r.confirmed.Sub(r.heard))
+		r.seen.Stopped(r.confirmed.Sub(r.heard), r.reason)
 	}
 }
 

@@ -3,6 +3,9 @@ package metrics
 import (
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // gapBuckets are the upper bounds of the gaps between two messages, as durations: comparing integers is all that a message
@@ -22,6 +25,7 @@ type flow struct {
 	plain         atomic.Uint64 // messages without tokens
 	first         atomic.Uint64 // tokens of the first message that had any
 	begun, last   atomic.Int64  // when the first and the last message with tokens came, since the stream began; 0 for never
+	longest       atomic.Int64  // of the gaps
 	gaps          [len(gapBuckets) + 1]atomic.Uint64
 }
 
@@ -40,12 +44,20 @@ func (f *flow) message(n int, since time.Time) (first bool) {
 		return true
 	}
 	gap := now - before
+	if int64(gap) > f.longest.Load() {
+		f.longest.Store(int64(gap))
+	}
+	f.gaps[bucket(gap)].Add(1)
+	return false
+}
+
+// bucket is where a gap is counted.
+func bucket(gap time.Duration) int {
 	i := 0
 	for i < len(gapBuckets) && gap > gapBuckets[i] {
 		i++
 	}
-	f.gaps[i].Add(1)
-	return false
+	return i
 }
 
 // perToken is the mean time per token after the first message with tokens; ok is false if there was but one.
@@ -62,6 +74,17 @@ type totals struct {
 	messages, bytes, tokens uint64
 	gaps                    [len(gapBuckets) + 1]uint64
 	waited                  time.Duration
+	examples                [len(gapBuckets) + 1]metricdata.Exemplar[float64] // a gap of each bucket; without a trace for none
+}
+
+// link keeps the longest gap of a stream that has ended as the example of its bucket, if its trace can be looked at.
+func (t *totals) link(f *flow, at trace.SpanContext) {
+	gap := time.Duration(f.longest.Load())
+	if gap == 0 || !at.IsValid() {
+		return
+	}
+	id, span := at.TraceID(), at.SpanID()
+	t.examples[bucket(gap)] = metricdata.Exemplar[float64]{Time: time.Now(), Value: gap.Seconds(), TraceID: id[:], SpanID: span[:]}
 }
 
 func (t *totals) add(f *flow) {

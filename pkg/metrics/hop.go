@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -77,13 +78,15 @@ func (h *Hop) Begin() *Stream {
 	return s
 }
 
-// end moves what a stream has counted to what is counted for good.
-func (h *Hop) end(s *Stream) {
+// end moves what a stream has counted to what is counted for good. at is its trace, if there is one to look at.
+func (h *Hop) end(s *Stream, at trace.SpanContext) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.live, s)
 	h.in.add(&s.in)
 	h.out.add(&s.out)
+	h.in.link(&s.in, at)
+	h.out.link(&s.out, at)
 }
 
 // sum returns what all streams have counted, and how many are live.

@@ -203,7 +203,7 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	s.OutMessage(nil)
 	s.OutBytes(1)
 	s.Unread(1)
-	s.Stopped(1)
+	s.Stopped(1, streamerr.UserStop)
 	s.End(streamerr.Completed, "")
 }
 

@@ -77,8 +77,11 @@ func gapPoint(t *totals, labels attribute.Set, now time.Time) metricdata.Histogr
 		Attributes: labels, StartTime: processStarted, Time: now,
 		Bounds: gapBounds, BucketCounts: t.gaps[:], Sum: t.waited.Seconds(),
 	}
-	for _, n := range t.gaps {
+	for i, n := range t.gaps {
 		p.Count += n
+		if t.examples[i].TraceID != nil {
+			p.Exemplars = append(p.Exemplars, t.examples[i])
+		}
 	}
 	return p
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/proto"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -18,6 +19,7 @@ import (
 type Stream struct {
 	hop   *Hop
 	began time.Time
+	place func(streamerr.Reason) context.Context // of the stream's trace, by how the stream ends; nil for none
 
 	in, out flow                         // from below, and to the caller
 	waited  atomic.Int64                 // for the caller, of a stream that has begun
@@ -28,6 +30,21 @@ type Stream struct {
 
 	sized atomic.Uint64 // messages with tokens, from below
 	size  atomic.Uint64 // of the last of them that was looked at
+}
+
+// Link has figures of the stream link to its trace, in exemplars. place returns a context with the trace of a stream that ends so,
+// if there is one to look at. It must be called before anybody else knows s.
+func (s *Stream) Link(place func(streamerr.Reason) context.Context) {
+	if s != nil {
+		s.place = place
+	}
+}
+
+func (s *Stream) placed(reason streamerr.Reason) context.Context {
+	if s.place == nil {
+		return context.Background()
+	}
+	return s.place(reason)
 }
 
 // Started notes what was admitted. The model's name must come from who serves it.
@@ -64,7 +81,7 @@ func (s *Stream) Out(tokens int) {
 	}
 	if s.out.message(tokens, s.since()) {
 		took := time.Duration(s.out.begun.Load())
-		s.hop.first.Record(context.Background(), took.Seconds(), s.options().plain...)
+		s.hop.first.Record(s.placed(streamerr.Completed), took.Seconds(), s.options().plain...)
 	}
 }
 
@@ -116,10 +133,10 @@ func (s *Stream) Unread(tokens int) {
 	}
 }
 
-// Stopped notes how long after the stop was heard what is below had stopped.
-func (s *Stream) Stopped(after time.Duration) {
+// Stopped notes how long after the stop was heard, and why, what is below had stopped.
+func (s *Stream) Stopped(after time.Duration, why streamerr.Reason) {
 	if s != nil {
-		s.hop.stop.Record(context.Background(), after.Seconds(), s.hop.record...)
+		s.hop.stop.Record(s.placed(why), after.Seconds(), s.hop.record...)
 	}
 }
 
@@ -135,7 +152,7 @@ func (s *Stream) End(reason streamerr.Reason, origin string) {
 	if s == nil || s.ended.Swap(true) {
 		return
 	}
-	h, ctx, options := s.hop, context.Background(), s.options()
+	h, ctx, options := s.hop, s.placed(reason), s.options()
 	h.endings.Add(ctx, 1, metric.WithAttributes(h.name, reasonLabel(reason), attribute.String("origin", h.origin(origin))))
 	if reason == streamerr.Completed {
 		h.duration.Record(ctx, time.Since(s.since()).Seconds(), options.plain...)
@@ -152,7 +169,7 @@ func (s *Stream) End(reason streamerr.Reason, origin string) {
 	if n := s.lost(reason); n > 0 {
 		h.wasted.Add(ctx, n, h.add...)
 	}
-	h.end(s)
+	h.end(s, trace.SpanContextFromContext(ctx))
 }
 
 // lost is how many tokens were not passed on. The one that ends a completed answer is nobody's loss.

@@ -38,7 +38,7 @@ func everything(t *testing.T) string {
 		s.In(1)
 		s.Out(1)
 		s.Out(1)
-		s.Stopped(1)
+		s.Stopped(1, streamerr.UserStop)
 		s.Cached(1)
 		s.End(reason, "client")
 	}

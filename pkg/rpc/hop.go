@@ -65,6 +65,7 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 	record := h.Ledger.Open(*id, h.Name, peer)
 	record.Measure(h.Metrics.Begin())
 	record.Trace(h.trace(parent))
+	record.Metrics().Link(record.Events().Place)
 	ctx = ledger.With(stream.WithID(ctx, *id), record)
 	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 	undo := context.AfterFunc(parent, func() {

@@ -41,7 +41,7 @@ func (t *Tracer) Export(service string, exporters ...sdk.SpanExporter) (end func
 
 // Ended exports the span of a stream that has ended, if it is to be. record tells the stream's record.
 func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *streamv1.Record) {
-	if t == nil || tr == nil || t.spans == nil || reason == streamerr.Completed && !tr.self.flags.IsSampled() {
+	if t == nil || !tr.exported(reason) {
 		return
 	}
 	r := record()
@@ -57,6 +57,23 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 		span.SetStatus(codes.Error, r.GetMessage())
 	}
 	span.End(trace.WithTimestamp(time.Now()))
+}
+
+// exported reports whether a stream that ends so is exported.
+func (t *Trace) exported(reason streamerr.Reason) bool {
+	return t != nil && t.shown && (reason != streamerr.Completed || t.self.flags.IsSampled())
+}
+
+// Place returns a context in which measurements link to the stream's span, if a stream that ends so has one: a link that leads
+// nowhere is worse than none.
+func (t *Trace) Place(reason streamerr.Reason) context.Context {
+	ctx := context.Background()
+	if !t.exported(reason) {
+		return ctx
+	}
+	self := t.self
+	self.flags |= trace.FlagsSampled
+	return trace.ContextWithSpanContext(ctx, self.context())
 }
 
 // failed reports whether an ending is an error to those who run the hop. A client that leaves, or stops its stream, has what it

@@ -188,3 +188,32 @@ func FuzzParseParent(f *testing.F) {
 		}
 	})
 }
+
+// TestPlaceIsThatOfASpan: measurements link to spans that there will be, and to no others.
+func TestPlaceIsThatOfASpan(t *testing.T) {
+	var none *streamtrace.Trace
+	for name, c := range map[string]struct {
+		ratio  float64
+		shown  bool
+		reason streamerr.Reason
+		want   bool
+	}{
+		"completed, and not of the ratio": {0, true, streamerr.Completed, false},
+		"completed, and of the ratio":     {1, true, streamerr.Completed, true},
+		"failed":                          {0, true, streamerr.PeerLost, true},
+		"nobody is shown spans":           {1, false, streamerr.PeerLost, false},
+	} {
+		tracer := &streamtrace.Tracer{Ratio: c.ratio}
+		if c.shown {
+			defer tracer.Export("test")(context.Background())
+		}
+		tr := tracer.Begin(streamtrace.Parent{}, "")
+		place := trace.SpanContextFromContext(tr.Place(c.reason))
+		if place.IsSampled() != c.want || c.want && place.TraceID().String() != tr.ID() {
+			t.Errorf("%s: %v", name, place)
+		}
+	}
+	if place := trace.SpanContextFromContext(none.Place(streamerr.PeerLost)); place.IsValid() {
+		t.Errorf("without a trace: %v", place)
+	}
+}

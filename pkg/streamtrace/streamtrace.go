@@ -44,7 +44,7 @@ func (t *Tracer) Begin(parent Parent, method string) *Trace {
 		self.flags = trace.FlagsSampled
 	}
 	return &Trace{
-		began: time.Now(), parent: parent, self: self, method: method,
+		began: time.Now(), parent: parent, self: self, method: method, shown: t.spans != nil,
 		states:   ends[state]{keep: maxStates},
 		received: flow{kept: newEnds[message](t.Messages)},
 		sent:     flow{kept: newEnds[message](t.Messages)},

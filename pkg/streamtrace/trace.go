@@ -23,6 +23,7 @@ type Trace struct {
 	parent Parent // what the caller said
 	self   Parent // what this hop says to the one below
 	method string // that was called; "" for none of gRPC
+	shown  bool   // somebody is shown spans
 
 	mu     sync.Mutex // guards the following fields
 	states ends[state]
