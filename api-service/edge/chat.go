@@ -73,7 +73,9 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	defer context.AfterFunc(conn, func() { r.leave(gone()) })()
 	defer pulse.Feel(c.GetConn(), e.config.ClientTimeout, vanished(r.leave))()
 	if in.Stream {
-		e.stream(ctx, c, in, r)
+		d := e.delivers(c, id, kept)
+		e.stream(ctx, c, in, r, d)
+		e.deliveries.Close(d)
 	} else {
 		e.complete(ctx, c, in, r)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 
+	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
@@ -50,7 +51,10 @@ type Edge struct {
 	keyring *follow.Keyring
 	keys    *keys.Ring
 
-	runs    runs
+	runs       runs
+	deliveries delivery.Book
+	collects   seldom // what the log says of proxies
+
 	behind  sync.WaitGroup // streams that run without a request; Serve waits for them
 	readers stream.Set     // of /v1/streams/{id}/events
 }
@@ -166,6 +170,7 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.followStream)
 	h.POST("/v1/streams/:id/token", e.renewToken)
+	h.POST("/v1/streams/:id/seen", e.seen)
 	o := operate.Operator{Desk: e.desk, Rights: e.rights(), Hop: e.hop, Chats: e.chats}
 	o.Routes(h)
 	for _, f := range web.Files() {

@@ -266,10 +266,17 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	if own := e.runs.find(id); own != nil {
 		left = own.watch.Enter()
 	}
+	head := r.Head()
+	d := e.delivers(c, id, &head)
+	d.Part = after > 0
+	defer e.deliveries.Close(d)
 	w := sse.New(c, retryAfter, e.config.KeepAlive, nil, func(err error) { cut(e.unwritten(err)) })
 	sink := func(id, name string, data []byte) error {
 		if err := w.Event(id, name, data); err != nil {
 			return e.unwritten(err)
+		}
+		if name == string(replay.Delta) {
+			d.Sent()
 		}
 		return nil
 	}

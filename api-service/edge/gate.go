@@ -12,7 +12,7 @@ import (
 )
 
 // exposed are the headers of responses that pages of other origins may read.
-const exposed = exchange.IDHeader + ", " + tokenHeader + ", Location, Retry-After"
+const exposed = exchange.IDHeader + ", " + tokenHeader + ", Location, Retry-After, Server, Via"
 
 // pass lets requests through that g does, and tells browsers which pages may read the answers.
 func (e *Edge) pass(g *gate.Gate) app.HandlerFunc {

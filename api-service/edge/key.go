@@ -24,7 +24,7 @@ func (e *Edge) known() app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		path := string(c.Path())
 		// Browsers' EventSource sends no headers; the handler checks the token.
-		tokened := strings.HasPrefix(path, "/v1/streams/") && strings.HasSuffix(path, "/events") && c.Query(follow.TokenParam) != "" && len(c.GetHeader(keys.Header)) == 0
+		tokened := strings.HasPrefix(path, "/v1/streams/") && (strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/seen")) && c.Query(follow.TokenParam) != "" && len(c.GetHeader(keys.Header)) == 0
 		if open[path] || tokened {
 			c.Next(ctx)
 			return

@@ -7,6 +7,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -14,7 +15,7 @@ import (
 )
 
 // stream answers with server-sent events.
-func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run) {
+func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	record := ledger.Of(ctx)
 	opened := func() { toldStatus(record, http.StatusOK) }
 	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
@@ -23,7 +24,13 @@ func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call,
 		return w.Send(data)
 	}
 	write := in.Events()
-	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error { return write(out, send) })
+	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+		err := write(out, send)
+		if err == nil && out.GetDelta() != nil {
+			d.Sent()
+		}
+		return err
+	})
 	begun := w.Close()
 	if o.Err == nil {
 		o.Told(ctx, openai.Done)

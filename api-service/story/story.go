@@ -26,6 +26,8 @@ type Story struct {
 	Model   string   `json:"model,omitempty"`
 	Tokens  Tokens   `json:"tokens"`
 	Hops    []Hop    `json:"hops"`
+	// Delivery is there once the client has told how the stream came.
+	Delivery *Delivery `json:"delivery,omitempty"`
 }
 
 // Tokens counts a stream's tokens. Wasted ones were generated and not delivered; a token that ends the answer and has no text
@@ -86,6 +88,9 @@ func New(records []*streamv1.Record) *Story {
 		s.Tokens.Wasted = s.Tokens.Generated - s.Tokens.Delivered
 	}
 	for _, r := range records {
+		if d := NewDelivery(r.GetDelivery()); d != nil {
+			s.Delivery = d
+		}
 		h := hop(r)
 		if r.GetStreamId() != s.ID {
 			h.Stream = r.GetStreamId()
@@ -169,6 +174,9 @@ func (s *Story) Print(w io.Writer) error {
 		fmt.Fprintf(&b, " (%s)", s.Message)
 	}
 	fmt.Fprintf(&b, "\n%d prompt tokens; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
+	if s.Delivery != nil {
+		fmt.Fprintf(&b, "%s\n", s.Delivery.text())
+	}
 	for _, h := range s.Hops {
 		fmt.Fprintf(&b, "\n  %-14s %-8s %8.1f ms  in %d, out %d%s\n", h.Hop, h.State, h.TookMS, h.TokensIn, h.TokensOut, h.notes())
 		if len(h.Path) > 0 {

@@ -69,6 +69,19 @@ func (l *Ledger) Get(id string) *streamv1.Record {
 	return r.Told()
 }
 
+// Delivered notes how a stream came to its client, if the stream is known, and whatever has become of it.
+func (l *Ledger) Delivered(id string, d *streamv1.Delivery) {
+	l.mu.Lock()
+	r := l.byID[id]
+	l.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delivery = d
+}
+
 // Parts returns how many streams a stream is on the hop below; 0 if it is one, of the same id, or is not known.
 func (l *Ledger) Parts(id string) int {
 	l.mu.Lock()

@@ -40,6 +40,7 @@ type Record struct {
 	message   string
 	moves     []*streamv1.Move // few: whoever moves streams bounds how often
 	parts     int              // streams that it is on the hop below; 0 is one, of the same id
+	delivery  *streamv1.Delivery
 }
 
 type recordKey struct{}
@@ -278,7 +279,7 @@ func (r *Record) Proto() *streamv1.Record {
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
-		Moves: slices.Clone(r.moves),
+		Moves: slices.Clone(r.moves), Delivery: r.delivery,
 	}
 	if !r.heard.IsZero() {
 		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)

@@ -108,6 +108,13 @@ func (h *Hop) Refused(reason streamerr.Reason) {
 	}
 }
 
+// Judged counts a stream whose client has told how it came. verdict is a word of an enum.
+func (h *Hop) Judged(verdict string) {
+	if h != nil {
+		h.judged.Add(context.Background(), 1, metric.WithAttributes(h.name, attribute.String("verdict", verdict)))
+	}
+}
+
 // Workers has count asked, whenever somebody collects, how many workers take streams, and how many there are. It returns how
 // to end that.
 func (h *Hop) Workers(count func() (healthy, known int)) (end func() error, err error) {

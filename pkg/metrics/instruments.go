@@ -34,8 +34,8 @@ var (
 
 // instruments are what is recorded once per stream, step or collection. What is counted per message is in produce.go.
 type instruments struct {
-	endings, refused, wasted, reloads metric.Int64Counter
-	chosen, expected, cached          metric.Int64Counter
+	endings, refused, wasted, judged, reloads metric.Int64Counter
+	chosen, expected, cached                  metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -55,6 +55,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		endings: m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
 		refused: m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
 		wasted:  m.counter("whence.tokens.wasted", tokens, "Tokens that came from below and were not passed on."),
+		judged:  m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
 
 		reloads:  m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
 		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy; a stream that moves has several."),

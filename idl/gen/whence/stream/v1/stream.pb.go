@@ -82,6 +82,67 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
 }
 
+// Verdict is who decides how a stream comes to its client.
+type Verdict int32
+
+const (
+	// Nothing was said.
+	Verdict_VERDICT_UNSPECIFIED Verdict = 0
+	// It came as it was sent.
+	Verdict_VERDICT_FLOWING Verdict = 1
+	// Something between collects events and passes them on in bursts.
+	Verdict_VERDICT_BUFFERED Verdict = 2
+	// The hop itself sent few events for many tokens: the engine makes several at once, or the reader is slow.
+	Verdict_VERDICT_MERGED Verdict = 3
+	// Too little to tell, or too fast.
+	Verdict_VERDICT_UNCLEAR Verdict = 4
+)
+
+// Enum value maps for Verdict.
+var (
+	Verdict_name = map[int32]string{
+		0: "VERDICT_UNSPECIFIED",
+		1: "VERDICT_FLOWING",
+		2: "VERDICT_BUFFERED",
+		3: "VERDICT_MERGED",
+		4: "VERDICT_UNCLEAR",
+	}
+	Verdict_value = map[string]int32{
+		"VERDICT_UNSPECIFIED": 0,
+		"VERDICT_FLOWING":     1,
+		"VERDICT_BUFFERED":    2,
+		"VERDICT_MERGED":      3,
+		"VERDICT_UNCLEAR":     4,
+	}
+)
+
+func (x Verdict) Enum() *Verdict {
+	p := new(Verdict)
+	*p = x
+	return p
+}
+
+func (x Verdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Verdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+}
+
+func (Verdict) Type() protoreflect.EnumType {
+	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+}
+
+func (x Verdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Verdict.Descriptor instead.
+func (Verdict) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
 // EventKind is what happened. Send is what this hop did, recv what it saw its neighbour do.
 type EventKind int32
 
@@ -147,11 +208,11 @@ func (x EventKind) String() string {
 }
 
 func (EventKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
 }
 
 func (EventKind) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+	return &file_whence_stream_v1_stream_proto_enumTypes[2]
 }
 
 func (x EventKind) Number() protoreflect.EnumNumber {
@@ -160,7 +221,7 @@ func (x EventKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventKind.Descriptor instead.
 func (EventKind) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 // Side is where a hop's neighbour is.
@@ -200,11 +261,11 @@ func (x Side) String() string {
 }
 
 func (Side) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[3].Descriptor()
 }
 
 func (Side) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[2]
+	return &file_whence_stream_v1_stream_proto_enumTypes[3]
 }
 
 func (x Side) Number() protoreflect.EnumNumber {
@@ -213,7 +274,7 @@ func (x Side) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Side.Descriptor instead.
 func (Side) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 // Reason is why a stream ended. The same word stands in logs, metric labels, gRPC trailers and SSE error codes
@@ -314,11 +375,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[3].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[4].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[3]
+	return &file_whence_stream_v1_stream_proto_enumTypes[4]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -327,7 +388,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 // Finish is why an answer is complete.
@@ -371,11 +432,11 @@ func (x Finish) String() string {
 }
 
 func (Finish) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[4].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[5].Descriptor()
 }
 
 func (Finish) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[4]
+	return &file_whence_stream_v1_stream_proto_enumTypes[5]
 }
 
 func (x Finish) Number() protoreflect.EnumNumber {
@@ -384,7 +445,7 @@ func (x Finish) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Finish.Descriptor instead.
 func (Finish) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 // Tier is how urgent a stream is among those that wait.
@@ -428,11 +489,11 @@ func (x Tier) String() string {
 }
 
 func (Tier) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[5].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[6].Descriptor()
 }
 
 func (Tier) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[5]
+	return &file_whence_stream_v1_stream_proto_enumTypes[6]
 }
 
 func (x Tier) Number() protoreflect.EnumNumber {
@@ -441,7 +502,7 @@ func (x Tier) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Tier.Descriptor instead.
 func (Tier) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 // Record is what one hop knows of one stream.
@@ -490,7 +551,9 @@ type Record struct {
 	// Messages to the caller, likewise.
 	MessagesSent uint64 `protobuf:"varint,22,opt,name=messages_sent,json=messagesSent,proto3" json:"messages_sent,omitempty"`
 	// The W3C trace id, 32 hex digits, the same on all hops; empty where nothing is traced.
-	TraceId       string `protobuf:"bytes,23,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	TraceId string `protobuf:"bytes,23,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
+	// How the stream came to its client, on the hop that the client has told.
+	Delivery      *Delivery `protobuf:"bytes,24,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -672,6 +735,159 @@ func (x *Record) GetTraceId() string {
 	return ""
 }
 
+func (x *Record) GetDelivery() *Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return nil
+}
+
+// Delivery is how a stream came to its client, as the client has told, against how it was sent.
+type Delivery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What follows from the rest.
+	Verdict Verdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=whence.stream.v1.Verdict" json:"verdict,omitempty"`
+	// Who stands between, as far as headers name it; "a proxy" for one that they do not name, empty for none.
+	Proxy string `protobuf:"bytes,2,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	// Tokens that came from below.
+	Tokens uint32 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// As it was sent.
+	Sent *Pace `protobuf:"bytes,4,opt,name=sent,proto3" json:"sent,omitempty"`
+	// As the client saw it.
+	Seen          *Pace `protobuf:"bytes,5,opt,name=seen,proto3" json:"seen,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Delivery) GetVerdict() Verdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return Verdict_VERDICT_UNSPECIFIED
+}
+
+func (x *Delivery) GetProxy() string {
+	if x != nil {
+		return x.Proxy
+	}
+	return ""
+}
+
+func (x *Delivery) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Delivery) GetSent() *Pace {
+	if x != nil {
+		return x.Sent
+	}
+	return nil
+}
+
+func (x *Delivery) GetSeen() *Pace {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+// Pace is when the events of a stream that carry text went by.
+type Pace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many there were.
+	Events uint32 `protobuf:"varint,1,opt,name=events,proto3" json:"events,omitempty"`
+	// How many there were of those that came at once.
+	Bursts uint32 `protobuf:"varint,2,opt,name=bursts,proto3" json:"bursts,omitempty"`
+	// Pauses between two, by length: less than 1 ms, 5, 10, 25, 50, 100, 250, 500 ms, 1 s, and longer ones.
+	Gaps          []uint32 `protobuf:"varint,3,rep,packed,name=gaps,proto3" json:"gaps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pace) Reset() {
+	*x = Pace{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pace) ProtoMessage() {}
+
+func (x *Pace) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pace.ProtoReflect.Descriptor instead.
+func (*Pace) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Pace) GetEvents() uint32 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *Pace) GetBursts() uint32 {
+	if x != nil {
+		return x.Bursts
+	}
+	return 0
+}
+
+func (x *Pace) GetGaps() []uint32 {
+	if x != nil {
+		return x.Gaps
+	}
+	return nil
+}
+
 // Event is one thing that happened to a stream on a hop.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -700,7 +916,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -712,7 +928,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -725,7 +941,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Event) GetAt() *durationpb.Duration {
@@ -810,7 +1026,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1038,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1051,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Move) GetFrom() string {
@@ -882,7 +1098,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +1110,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +1123,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 // ListResponse holds the live streams.
@@ -921,7 +1137,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1149,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1162,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListResponse) GetStreams() []*Record {
@@ -967,7 +1183,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1195,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1208,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WhyRequest) GetStreamId() string {
@@ -1013,7 +1229,7 @@ type WhyResponse struct {
 
 func (x *WhyResponse) Reset() {
 	*x = WhyResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1241,7 @@ func (x *WhyResponse) String() string {
 func (*WhyResponse) ProtoMessage() {}
 
 func (x *WhyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1254,7 @@ func (x *WhyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
 func (*WhyResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WhyResponse) GetHops() []*Record {
@@ -1067,7 +1283,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1295,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1308,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -1148,7 +1364,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1376,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1389,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Started) GetStreamId() string {
@@ -1219,7 +1435,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1447,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1460,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Stop) GetReason() Reason {
@@ -1292,7 +1508,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1520,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1533,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *End) GetReason() Reason {
@@ -1411,7 +1627,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1423,7 +1639,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1436,7 +1652,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Sampling) GetTemperature() float32 {
@@ -1559,7 +1775,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1787,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1800,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Claim) GetTenant() string {
@@ -1620,7 +1836,7 @@ type Guide struct {
 
 func (x *Guide) Reset() {
 	*x = Guide{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1632,7 +1848,7 @@ func (x *Guide) String() string {
 func (*Guide) ProtoMessage() {}
 
 func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1645,7 +1861,7 @@ func (x *Guide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guide.ProtoReflect.Descriptor instead.
 func (*Guide) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Guide) GetForms() []*GuideForm {
@@ -1671,7 +1887,7 @@ type GuideForm struct {
 
 func (x *GuideForm) Reset() {
 	*x = GuideForm{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1899,7 @@ func (x *GuideForm) String() string {
 func (*GuideForm) ProtoMessage() {}
 
 func (x *GuideForm) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1912,7 @@ func (x *GuideForm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuideForm.ProtoReflect.Descriptor instead.
 func (*GuideForm) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GuideForm) GetBefore() string {
@@ -1733,7 +1949,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1961,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1974,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -1786,7 +2002,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +2014,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +2027,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{16}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -1825,7 +2041,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x06\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x06\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1850,7 +2066,18 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x06events\x18\x14 \x03(\v2\x17.whence.stream.v1.EventR\x06events\x12+\n" +
 	"\x11messages_received\x18\x15 \x01(\x04R\x10messagesReceived\x12#\n" +
 	"\rmessages_sent\x18\x16 \x01(\x04R\fmessagesSent\x12\x19\n" +
-	"\btrace_id\x18\x17 \x01(\tR\atraceId\"\xad\x02\n" +
+	"\btrace_id\x18\x17 \x01(\tR\atraceId\x126\n" +
+	"\bdelivery\x18\x18 \x01(\v2\x1a.whence.stream.v1.DeliveryR\bdelivery\"\xc5\x01\n" +
+	"\bDelivery\x123\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x19.whence.stream.v1.VerdictR\averdict\x12\x14\n" +
+	"\x05proxy\x18\x02 \x01(\tR\x05proxy\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\rR\x06tokens\x12*\n" +
+	"\x04sent\x18\x04 \x01(\v2\x16.whence.stream.v1.PaceR\x04sent\x12*\n" +
+	"\x04seen\x18\x05 \x01(\v2\x16.whence.stream.v1.PaceR\x04seen\"J\n" +
+	"\x04Pace\x12\x16\n" +
+	"\x06events\x18\x01 \x01(\rR\x06events\x12\x16\n" +
+	"\x06bursts\x18\x02 \x01(\rR\x06bursts\x12\x12\n" +
+	"\x04gaps\x18\x03 \x03(\rR\x04gaps\"\xad\x02\n" +
 	"\x05Event\x12)\n" +
 	"\x02at\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x02at\x12/\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1b.whence.stream.v1.EventKindR\x04kind\x12*\n" +
@@ -1958,7 +2185,13 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LIVE\x10\x01\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x02\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x03*\x8a\x02\n" +
+	"\vSTATE_ENDED\x10\x03*v\n" +
+	"\aVerdict\x12\x17\n" +
+	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fVERDICT_FLOWING\x10\x01\x12\x14\n" +
+	"\x10VERDICT_BUFFERED\x10\x02\x12\x12\n" +
+	"\x0eVERDICT_MERGED\x10\x03\x12\x13\n" +
+	"\x0fVERDICT_UNCLEAR\x10\x04*\x8a\x02\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16EVENT_KIND_SEND_HEADER\x10\x01\x12\x1a\n" +
@@ -2020,72 +2253,79 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_whence_stream_v1_stream_proto_rawDescData
 }
 
-var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
-	(EventKind)(0),                // 1: whence.stream.v1.EventKind
-	(Side)(0),                     // 2: whence.stream.v1.Side
-	(Reason)(0),                   // 3: whence.stream.v1.Reason
-	(Finish)(0),                   // 4: whence.stream.v1.Finish
-	(Tier)(0),                     // 5: whence.stream.v1.Tier
-	(*Record)(nil),                // 6: whence.stream.v1.Record
-	(*Event)(nil),                 // 7: whence.stream.v1.Event
-	(*Move)(nil),                  // 8: whence.stream.v1.Move
-	(*ListRequest)(nil),           // 9: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 10: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 11: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 12: whence.stream.v1.WhyResponse
-	(*Usage)(nil),                 // 13: whence.stream.v1.Usage
-	(*Started)(nil),               // 14: whence.stream.v1.Started
-	(*Stop)(nil),                  // 15: whence.stream.v1.Stop
-	(*End)(nil),                   // 16: whence.stream.v1.End
-	(*Sampling)(nil),              // 17: whence.stream.v1.Sampling
-	(*Claim)(nil),                 // 18: whence.stream.v1.Claim
-	(*Guide)(nil),                 // 19: whence.stream.v1.Guide
-	(*GuideForm)(nil),             // 20: whence.stream.v1.GuideForm
-	(*StopStreamRequest)(nil),     // 21: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 22: whence.stream.v1.StopStreamResponse
-	nil,                           // 23: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
+	(Verdict)(0),                  // 1: whence.stream.v1.Verdict
+	(EventKind)(0),                // 2: whence.stream.v1.EventKind
+	(Side)(0),                     // 3: whence.stream.v1.Side
+	(Reason)(0),                   // 4: whence.stream.v1.Reason
+	(Finish)(0),                   // 5: whence.stream.v1.Finish
+	(Tier)(0),                     // 6: whence.stream.v1.Tier
+	(*Record)(nil),                // 7: whence.stream.v1.Record
+	(*Delivery)(nil),              // 8: whence.stream.v1.Delivery
+	(*Pace)(nil),                  // 9: whence.stream.v1.Pace
+	(*Event)(nil),                 // 10: whence.stream.v1.Event
+	(*Move)(nil),                  // 11: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 12: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 13: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 14: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 15: whence.stream.v1.WhyResponse
+	(*Usage)(nil),                 // 16: whence.stream.v1.Usage
+	(*Started)(nil),               // 17: whence.stream.v1.Started
+	(*Stop)(nil),                  // 18: whence.stream.v1.Stop
+	(*End)(nil),                   // 19: whence.stream.v1.End
+	(*Sampling)(nil),              // 20: whence.stream.v1.Sampling
+	(*Claim)(nil),                 // 21: whence.stream.v1.Claim
+	(*Guide)(nil),                 // 22: whence.stream.v1.Guide
+	(*GuideForm)(nil),             // 23: whence.stream.v1.GuideForm
+	(*StopStreamRequest)(nil),     // 24: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 25: whence.stream.v1.StopStreamResponse
+	nil,                           // 26: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	24, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	24, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	24, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	24, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
-	3,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	8,  // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
-	7,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
-	25, // 8: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
-	1,  // 9: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
-	2,  // 10: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
-	3,  // 11: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
-	3,  // 12: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	24, // 13: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
-	6,  // 14: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	6,  // 15: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
-	3,  // 16: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	3,  // 17: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	4,  // 18: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	13, // 19: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	23, // 20: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	19, // 21: whence.stream.v1.Sampling.guide:type_name -> whence.stream.v1.Guide
-	5,  // 22: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
-	20, // 23: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
-	15, // 24: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	25, // 25: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	9,  // 26: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	11, // 27: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	10, // 28: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	12, // 29: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	28, // [28:30] is the sub-list for method output_type
-	26, // [26:28] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	27, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	27, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	27, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	27, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	4,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
+	11, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	10, // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
+	8,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
+	1,  // 9: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
+	9,  // 10: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
+	9,  // 11: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
+	28, // 12: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	2,  // 13: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
+	3,  // 14: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
+	4,  // 15: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
+	4,  // 16: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
+	27, // 17: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	7,  // 18: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	7,  // 19: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	4,  // 20: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
+	4,  // 21: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	5,  // 22: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
+	16, // 23: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
+	26, // 24: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	22, // 25: whence.stream.v1.Sampling.guide:type_name -> whence.stream.v1.Guide
+	6,  // 26: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
+	23, // 27: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
+	18, // 28: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	28, // 29: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	12, // 30: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	14, // 31: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	13, // 32: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	15, // 33: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	32, // [32:34] is the sub-list for method output_type
+	30, // [30:32] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -2093,16 +2333,16 @@ func file_whence_stream_v1_stream_proto_init() {
 	if File_whence_stream_v1_stream_proto != nil {
 		return
 	}
-	file_whence_stream_v1_stream_proto_msgTypes[7].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[11].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[9].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[12].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   18,
+			NumEnums:      7,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,103 @@
+package edge
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/delivery"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/operate"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/story"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// delivers begins to note how a stream is sent to one reader. kept is the head of a stream that can be read again, or nil.
+func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *delivery.Delivery {
+	d := &delivery.Delivery{Head: replay.Head{ID: id}}
+	if kept != nil {
+		d.Head, d.Kept = *kept, true
+	} else if credentials := c.GetHeader(exchange.AuthorizationHeader); len(credentials) > 0 {
+		d.Head.Owner = follow.Digest(string(credentials))
+	}
+	return e.deliveries.Open(d)
+}
+
+// seen is POST /v1/streams/{id}/seen: a reader tells how its stream came, and hears what follows from that.
+func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
+	exchange.ID(c)
+	id := c.Param("id")
+	d, err := e.told(c, id)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	e.hop.Ledger.Delivered(id, d)
+	e.hop.Metrics.Judged(delivery.Word(d.GetVerdict()))
+	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && e.collects.due(time.Now()) {
+		e.log.Warn("a proxy collects tokens", "stream", id, "hop", e.hop.Name, "proxy", d.GetProxy(),
+			"events", d.GetSeen().GetEvents(), "sent_bursts", d.GetSent().GetBursts(), "seen_bursts", d.GetSeen().GetBursts())
+	}
+	exchange.JSON(c, story.NewDelivery(d).JSON())
+}
+
+// told reads a reader's report, and judges by it.
+func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error) {
+	small := *e.desk
+	small.MaxBody = delivery.MaxReport
+	body, err := small.Body(c)
+	if err != nil {
+		return nil, err
+	}
+	report, err := delivery.Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	if err := operate.CheckID(id); err != nil {
+		return nil, err
+	}
+	d := e.deliveries.Find(id)
+	if d == nil {
+		return nil, streamerr.New(streamerr.NotFound, "no stream %q is or was read here within the last %v", id, delivery.Keep)
+	}
+	if d.Kept || d.Head.Owner != "" { // else anybody may who knows its id
+		if err := e.keyring.May(d.Head, string(c.GetHeader(exchange.AuthorizationHeader)), c.Query(follow.TokenParam)); err != nil {
+			return nil, err
+		}
+	}
+	sent, events, first := d.Tell()
+	if !first {
+		return nil, exchange.WithStatus(http.StatusConflict, streamerr.New(streamerr.Invalid, "the reader has told already"))
+	}
+	tokens := uint32(0)
+	if !d.Part {
+		tokens = e.hop.Ledger.Get(id).GetTokensIn()
+	}
+	proxy := delivery.Proxy(func(header string) string { return string(c.GetHeader(header)) }, report)
+	return delivery.Judge(tokens, events, sent, report, proxy), nil
+}
+
+// seldom says that something may be logged, which many streams may bring about.
+type seldom struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// logEvery is how often it may.
+const logEvery = time.Minute
+
+func (s *seldom) due(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.last) < logEvery {
+		return false
+	}
+	s.last = now
+	return true
+}

@@ -1,0 +1,105 @@
+package edge_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/api-service/edge"
+)
+
+const (
+	paced  = "start m" + " say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x wait 15ms say x end x"
+	atOnce = `{"gaps":[9,0,0,0,0,0,0,0,0,0],"server":"nginx/1.22.1"}`
+	smooth = `{"gaps":[0,0,0,9,0,0,0,0,0,0],"server":"whence"}`
+)
+
+type verdict struct {
+	Verdict, Proxy string
+	Sent, Seen     struct{ Events, Bursts int }
+}
+
+// read reads a plain stream to its end, and returns its id.
+func read(t *testing.T, url, script string, headers ...string) string {
+	t.Helper()
+	body := strings.Replace(asking(script), `"model"`, `"stream":true,"model"`, 1)
+	resp := ask(t, http.MethodPost, url+"/v1/chat/completions", body, headers...)
+	if got := whole(t, resp); !strings.Contains(got, "[DONE]") {
+		t.Fatal(got)
+	}
+	return resp.Header.Get("X-Request-Id")
+}
+
+// tell reports what was seen of a stream.
+func tell(t *testing.T, url, id, report string, headers ...string) (status int, v verdict) {
+	t.Helper()
+	resp := ask(t, http.MethodPost, url+"/v1/streams/"+id+"/seen", report, headers...)
+	if err := json.Unmarshal([]byte(whole(t, resp)), &v); err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, v
+}
+
+func TestProxyThatCollectsIsNamedOnceAMinute(t *testing.T) {
+	var log lines
+	url, _ := startLogging(t, &log, nil)
+	for range 2 {
+		id := read(t, url, paced)
+		status, v := tell(t, url, id, atOnce, "X-Forwarded-For", "::1")
+		if status != http.StatusOK || v.Verdict != "buffered" || v.Proxy != "nginx/1.22.1" || v.Sent.Events != 10 || v.Sent.Bursts < 8 || v.Seen.Events != 10 || v.Seen.Bursts != 1 {
+			t.Errorf("%d %+v", status, v)
+		}
+		var story struct{ Delivery verdict }
+		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, ""))), &story); err != nil || story.Delivery != v {
+			t.Errorf("its story: %+v, %v", story, err)
+		}
+		if status, _ := tell(t, url, id, atOnce); status != http.StatusConflict {
+			t.Errorf("a second report: %d", status)
+		}
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if text := log.text.String(); strings.Count(text, "a proxy collects tokens") != 1 || !strings.Contains(text, "proxy=nginx/1.22.1") {
+		t.Error(text)
+	}
+}
+
+func TestReaderThatReadsAsItIsSentHasNoProxy(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, paced)
+	if _, text := events(t, ask(t, http.MethodGet, url+m.Events, "")); text != strings.Repeat("x", 10) {
+		t.Fatal(text)
+	}
+	if status, v := tell(t, url, m.ID, smooth); status != http.StatusOK || v.Verdict != "flowing" || v.Proxy != "" {
+		t.Errorf("%d %+v", status, v)
+	}
+}
+
+func TestOnlyReadersTellHowAStreamCame(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
+	plain, mine := read(t, url, "start m say x end x"), read(t, url, "start m say x end x", "Authorization", "Bearer me")
+	kept := makeStream(t, url, "start m say x end x")
+	events(t, ask(t, http.MethodGet, url+kept.Events+"?token="+kept.Token, ""))
+	for _, c := range []struct {
+		id, report string
+		headers    []string
+		want       int
+	}{
+		{"nobody", smooth, nil, 404},
+		{"no+id", smooth, nil, 400},
+		{mine, smooth, nil, 401},
+		{mine, smooth, []string{"Authorization", "Bearer you"}, 403},
+		{kept.ID, smooth, nil, 401},
+		{plain, `{}`, nil, 400},
+		{plain, smooth, []string{"Content-Type", "text/plain"}, 415},
+		{plain, `{"gaps":[0,0,0,0,0,0,0,0,0,0],"via":"` + strings.Repeat("x", 5000) + `"}`, nil, 413},
+		{plain, smooth, nil, 200}, // none of those before was a report
+		{mine, smooth, []string{"Authorization", "Bearer me"}, 200},
+		{kept.ID + "/seen?token=" + kept.Token + "&", smooth, nil, 200},
+	} {
+		if status, _ := tell(t, url, c.id, c.report, c.headers...); status != c.want {
+			t.Errorf("%s %v: %d, want %d", c.id, c.headers, status, c.want)
+		}
+	}
+}

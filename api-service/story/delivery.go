@@ -1,0 +1,54 @@
+package story
+
+import (
+	"fmt"
+	"strings"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// A Delivery is how the stream came to its client, as the client has told, against how it was sent.
+type Delivery struct {
+	Verdict string `json:"verdict"` // "flowing", "buffered", "merged" or "unclear"
+	// Proxy is who stands between: "" for nobody who can be seen.
+	Proxy  string `json:"proxy,omitempty"`
+	Tokens uint32 `json:"tokens"`
+	Sent   Pace   `json:"sent"`
+	Seen   Pace   `json:"seen"`
+}
+
+// A Pace is when events with text went by.
+type Pace struct {
+	Events uint32   `json:"events"`
+	Bursts uint32   `json:"bursts"` // of those that came at once
+	Gaps   []uint32 `json:"gaps"`   // pauses of less than 1, 5, 10, 25, 50, 100, 250, 500 and 1000 ms, and longer ones
+}
+
+// NewDelivery returns what a record has of it, or nil.
+func NewDelivery(d *streamv1.Delivery) *Delivery {
+	if d == nil {
+		return nil
+	}
+	pace := func(p *streamv1.Pace) Pace { return Pace{p.GetEvents(), p.GetBursts(), p.GetGaps()} }
+	return &Delivery{
+		Verdict: strings.ToLower(strings.TrimPrefix(d.GetVerdict().String(), "VERDICT_")),
+		Proxy:   d.GetProxy(), Tokens: d.GetTokens(), Sent: pace(d.GetSent()), Seen: pace(d.GetSeen()),
+	}
+}
+
+// JSON returns the body of the answer to whoever told.
+func (d *Delivery) JSON() []byte { return marshal(d) }
+
+// text says it to people.
+func (d *Delivery) text() string {
+	switch d.Verdict {
+	case "buffered":
+		return fmt.Sprintf("%s between client and api-service collects tokens: %d events, sent in %d bursts, came in %d", d.Proxy, d.Seen.Events, d.Sent.Bursts, d.Seen.Bursts)
+	case "merged":
+		return fmt.Sprintf("%d tokens were sent in %d events: the engine makes several at once, or the client reads slowly", d.Tokens, d.Sent.Events)
+	case "flowing":
+		return fmt.Sprintf("came to the client as it was sent, %d events in %d bursts", d.Seen.Events, d.Seen.Bursts)
+	default:
+		return "too few events, or too fast, to tell whether something between collects them"
+	}
+}
