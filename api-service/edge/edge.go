@@ -177,6 +177,9 @@ func (e *Edge) routes(h *server.Hertz) {
 		serve := page(f)
 		h.GET(f.Path, serve)
 		h.HEAD(f.Path, serve)
+		if f.Path == web.Icon {
+			h.GET("/favicon.ico", serve) // which browsers ask for where no page says otherwise, as for the JSON of a stream
+		}
 	}
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)

@@ -390,7 +390,7 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 func TestModelsAndHealth(t *testing.T) {
 	url, _ := start(t, nil)
 	for path, want := range map[string]int{
-		"/v1/models": 200, "/v1/models/org/m": 200, "/v1/models/nope": 404, "/healthz": 200, "/readyz": 503, "/": 200, "/assets/app.js": 200, "/nope": 404,
+		"/v1/models": 200, "/v1/models/org/m": 200, "/v1/models/nope": 404, "/healthz": 200, "/readyz": 503, "/": 200, "/assets/app.js": 200, "/favicon.ico": 200, "/nope": 404,
 	} {
 		resp, err := http.Get(url + path)
 		if err != nil {

@@ -24,6 +24,9 @@ var embedded embed.FS
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+// Icon is the path of the page's icon.
+const Icon = "/assets/favicon.svg"
+
 // contentTypes is our own table because the one in package mime depends on the machine.
 var contentTypes = map[string]string{
 	".css":  "text/css; charset=utf-8",

@@ -2,7 +2,9 @@ package web
 
 import (
 	"bytes"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -33,6 +35,23 @@ func TestEveryFileHasATypeAndAnETag(t *testing.T) {
 	for _, want := range []string{"/", "/assets/app.js", "/assets/favicon.svg", "/assets/style.css"} {
 		if !slices.ContainsFunc(Files(), func(f File) bool { return f.Path == want }) {
 			t.Errorf("no file %s", want)
+		}
+	}
+}
+
+// TestClientsFilesAreTheClients: embedding does not reach beyond its directory, so what the page shares with the client is copied.
+func TestClientsFilesAreTheClients(t *testing.T) {
+	for _, name := range []string{"gaps.js", "sse.js"} {
+		theirs, err := os.ReadFile(filepath.Join("../../clients/js/src", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, err := os.ReadFile(filepath.Join("assets", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(ours, theirs) {
+			t.Errorf("assets/%s is not clients/js/src/%s: copy it, it is tested there", name, name)
 		}
 	}
 }

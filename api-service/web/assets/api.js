@@ -18,19 +18,19 @@ export function authorization() {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
-async function request(path, method = 'GET') {
+async function request(path, method = 'GET', body = undefined) {
   let response;
   try {
-    response = await fetch(path, { method, headers: authorization(), cache: 'no-store' });
+    response = await fetch(path, { method, headers: body ? { ...authorization(), 'Content-Type': 'application/json' } : authorization(), body, cache: 'no-store' });
   } catch {
     throw new Error('the server could not be reached');
   }
-  const body = await response.text();
+  const answer = await response.text();
   if (!response.ok) {
-    const { status, message } = refusal(response.status, null, body);
+    const { status, message } = refusal(response.status, null, answer);
     throw Object.assign(new Error(message || `the server answered ${status}`), { status });
   }
-  return JSON.parse(body);
+  return JSON.parse(answer);
 }
 
 // models returns the ids of the models that can be asked.
@@ -43,6 +43,9 @@ export const streamPath = (id) => `/v1/streams/${encodeURIComponent(id)}`;
 export const story = (id) => request(streamPath(id));
 
 export const stop = (id) => request(streamPath(id), 'DELETE');
+
+// tell reports how a stream came, so that its story can say whether a proxy collects tokens.
+export const tell = (id, report) => request(`${streamPath(id)}/seen`, 'POST', report);
 
 export const live = async () => (await request('/v1/streams')).streams;
 

@@ -12,7 +12,8 @@ export function mint() {
 }
 
 // ask sends a chat completion request under an id and returns its ending; it never throws. onOpen hears that a stream has
-// begun, onFrame the time of each frame with text, onText the text, onAside what is thought and called. Aborting the signal closes the connection, and that
+// begun, and its headers, onFrame the time of each frame with text, onText the text, onAside what is thought and called. Aborting the signal
+// closes the connection, and that
 // stops the engine, too.
 export async function ask(request, { id, signal, onOpen, onFrame, onText, onAside = () => {} }) {
   const answer = new Answer(performance.now());
@@ -28,7 +29,7 @@ export async function ask(request, { id, signal, onOpen, onFrame, onText, onAsid
     if (!response.ok || !/^text\/event-stream\b/i.test(response.headers.get('Content-Type') ?? '')) {
       return refusal(response.status, response.headers.get('Retry-After'), await response.text());
     }
-    onOpen(performance.now());
+    onOpen(performance.now(), response.headers);
     reader = response.body.getReader();
     const parser = new Parser();
     for (;;) {

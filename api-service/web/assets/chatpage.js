@@ -1,7 +1,7 @@
 // #/: a conversation, the settings of its next request, and one answer at a time.
 
 import { Announcer } from './announce.js';
-import { hasKey, models, settled, stop as stopStream, story, useKey } from './api.js';
+import { hasKey, models, settled, stop as stopStream, story, tell as report, useKey } from './api.js';
 import { ask, curl, mint } from './chat.js';
 import { Life } from './life.js';
 import { poll } from './poll.js';
@@ -54,8 +54,9 @@ async function send(question) {
   let ending = await ask(request, {
     id: seen.id,
     signal: mine.controller.signal,
-    onOpen: (now) => {
+    onOpen: (now, headers) => {
       seen.opened = seen.at(now);
+      seen.headers = headers;
       life.change();
       close = poll(400, () => story(seen.id).then((told) => seen.ended === null && life.tell(told), () => {}));
     },
@@ -75,7 +76,7 @@ async function send(question) {
   life.change();
   if (seen.stopped !== null && ending.code === 'user_stop') ending = { ...ending, kind: 'stopped' };
   const line = turn.end(ending);
-  tell(turn, life, seen.id, ending);
+  tell(turn, life, seen, ending);
   if (answering !== mine) return; // a new chat has begun meanwhile
   announcer.end(line);
   // A turn without an answer would leave two questions in a row, which chat templates refuse, and a refused question
@@ -86,13 +87,15 @@ async function send(question) {
 }
 
 // tell adds what the hops tell, once they do. A request that was refused at the door is no stream, and has no story.
-async function tell(turn, life, id, ending) {
+async function tell(turn, life, seen, ending) {
   if (ending.kind === 'unreachable' || (ending.kind === 'refused' && ending.status < 500 && !ending.path.includes('>'))) {
     turn.tell(null);
     return;
   }
+  const how = seen.headers && seen.gaps.report(seen.headers);
+  if (how) await report(seen.id, how).catch(() => {}); // the story is told without it, too
   try {
-    const told = await settled(id);
+    const told = await settled(seen.id);
     life.tell(told);
     turn.tell(told);
   } catch {

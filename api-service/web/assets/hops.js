@@ -26,6 +26,25 @@ export function sentence(story) {
   return parts.join('; ');
 }
 
+// delivered says how a stream came to its client; null where nobody has told, or nothing is wrong and quiet is asked for.
+export function delivered({ delivery }, quiet = false) {
+  const { verdict, proxy, tokens, sent, seen } = delivery ?? {};
+  switch (verdict) {
+    case 'buffered': {
+      const who = proxy === 'a proxy' ? '' : ` (${proxy})`;
+      const remedy = /^nginx/.test(proxy) ? 'proxy_buffering off in its configuration mends it' : 'Its buffering, compression or cache is to be switched off';
+      return node('p', { class: 'problem delivery' },
+        `A proxy between browser and api-service${who} collects tokens: ${count(seen.events, 'event')}, sent in ${sent.bursts} bursts, came in ${seen.bursts}. ${remedy}: see “Does a proxy collect tokens?” in docs/operations.md.`);
+    }
+    case 'merged':
+      return node('p', { class: 'hint delivery' }, `api-service sent ${count(tokens, 'token')} in ${count(sent.events, 'event')}: the engine makes several at once, or the browser reads slowly.`);
+    case 'flowing':
+      return quiet ? null : node('p', { class: 'hint delivery' }, `Events came as they were sent${proxy ? `, through ${proxy}` : ''}: ${count(seen.bursts, 'burst')} of ${sent.bursts}.`);
+    default:
+      return null;
+  }
+}
+
 // chip is a reason, coloured by what it means.
 export function chip(reason, state) {
   return node('span', { class: 'chip', 'data-mood': mood(reason, state) }, state === 'live' ? 'live' : reason || state);

@@ -16,8 +16,10 @@ export function plot(frames, measured, to, width) {
   root.append(drawn('path', { class: 'grid', d: `M${box.edge},${box.bottom}H${width - box.edge}` }));
   if (!measured) return root;
 
-  // One stall must not press everything else to the ground, so the scale ends a little above most of the gaps.
-  const top = Math.max(1, Math.min(measured.max ?? 1, 3 * (measured.p95 ?? 1)) * 1.15);
+  // One stall must not press everything else to the ground, so the scale ends a little above most of the gaps: unless these are
+  // none, because tokens come in bursts.
+  const most = measured.p95 >= 1 ? 3 * measured.p95 : Infinity;
+  const top = Math.max(1, Math.min(measured.max ?? 1, most) * 1.15);
   const y = (gap) => box.bottom - (Math.min(gap, top) / top) * (box.bottom - box.top);
   for (const at of scale(0, top, 3).marks.slice(-1)) {
     root.append(drawn('path', { class: 'grid', d: `M${box.edge},${y(at).toFixed(1)}H${width - box.edge}` }));

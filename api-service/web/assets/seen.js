@@ -1,5 +1,7 @@
 // What the browser itself saw of a stream, in milliseconds from the request on.
 
+import { Gaps } from './gaps.js';
+
 const most = 1 << 15; // frames whose times are kept; later ones are only counted
 const streams = 32; // that are remembered, for their own pages
 
@@ -11,6 +13,8 @@ export class Seen {
   ended = null;
   frames = []; // when each frame with text came
   count = 0;
+  headers = null; // of the response
+  gaps = new Gaps();
   #asked;
 
   constructor(id, now = performance.now()) {
@@ -25,6 +29,7 @@ export class Seen {
 
   frame(now) {
     this.count++;
+    this.gaps.take(now);
     if (this.frames.length < most) this.frames.push(this.at(now));
   }
 }

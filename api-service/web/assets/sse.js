@@ -1,18 +1,21 @@
 // The event-stream grammar of the HTML standard, as a pure step: bytes in, events out, wherever the bytes are split.
-// `id` and `retry` are read over: they are for EventSource, which reconnects, and a POST does not.
 
 // What one unfinished event may hold, in characters; beyond it push throws.
-const maxEvent = 1 << 20;
+const maxEvent = 4 << 20;
 
 export class Parser {
   #decoder = new TextDecoder(); // keeps incomplete UTF-8, drops a byte order mark
   #line = ''; // the unfinished line
   #skipLF = false; // the last line ended with CR: an LF that follows belongs to it
+  #id = ''; // outlives its event: the next one without an id has it, too
   #event = '';
   #data = [];
   #size = 0; // characters in #data
 
-  // push returns the events that these bytes complete, each {event, data}. An event that the stream's end leaves
+  // The last `retry:`, in ms; undefined if there was none.
+  retry;
+
+  // push returns the events that these bytes complete, each {id, event, data}. An event that the connection's end leaves
   // unfinished is dropped, as the standard says.
   push(bytes) {
     const events = [];
@@ -25,13 +28,13 @@ export class Parser {
     lines[0] = this.#line + lines[0];
     this.#line = lines.pop();
     for (const line of lines) this.#take(line, events);
-    if (this.#line.length + this.#size > maxEvent) throw new Error('an event is too large');
+    if (this.#line.length + this.#size > maxEvent) throw new RangeError(`an event has more than ${maxEvent} characters`);
     return events;
   }
 
   #take(line, events) {
     if (line === '') {
-      if (this.#data.length > 0) events.push({ event: this.#event || 'message', data: this.#data.join('\n') });
+      if (this.#data.length > 0) events.push({ id: this.#id, event: this.#event || 'message', data: this.#data.join('\n') });
       this.#event = '';
       this.#data = [];
       this.#size = 0;
@@ -42,10 +45,20 @@ export class Parser {
     const field = colon < 0 ? line : line.slice(0, colon);
     let value = colon < 0 ? '' : line.slice(colon + 1);
     if (value[0] === ' ') value = value.slice(1);
-    if (field === 'event') this.#event = value;
-    if (field === 'data') {
-      this.#data.push(value);
-      this.#size += value.length + 1;
+    switch (field) {
+      case 'data':
+        this.#data.push(value);
+        this.#size += value.length + 1;
+        break;
+      case 'event':
+        this.#event = value;
+        break;
+      case 'id':
+        if (!value.includes('\0')) this.#id = value;
+        break;
+      case 'retry':
+        if (/^[0-9]+$/.test(value)) this.retry = Number(value);
+        break;
     }
   }
 }

@@ -1,7 +1,7 @@
 // #/streams/ID: one stream, running or ended.
 
 import { stop, story, streamPath } from './api.js';
-import { chip, longest, pathOf, sentence, tableOf } from './hops.js';
+import { chip, delivered, longest, pathOf, sentence, tableOf } from './hops.js';
 import { Life } from './life.js';
 import { node } from './node.js';
 import { poll } from './poll.js';
@@ -16,8 +16,9 @@ export function streamPage(root, id) {
   const line = node('p', { class: 'told' });
   const path = node('div', {});
   const message = node('p', { class: 'hint' });
+  const how = node('div', {});
   const table = node('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'What each hop tells' });
-  const known = node('div', { hidden: true }, line, path, message, life.node, node('h3', {}, 'Hops'), table);
+  const known = node('div', { hidden: true }, line, path, message, how, life.node, node('h3', {}, 'Hops'), table);
   root.append(
     node('div', { class: 'title' }, node('h2', { tabindex: '-1' }, 'Stream'), name, node('span', { class: 'tools' }, halt,
       node('a', { class: 'button', href: streamPath(id) }, 'As JSON'))),
@@ -46,6 +47,7 @@ export function streamPage(root, id) {
       line.replaceChildren(chip(told.reason, told.state), ` ${sentence(told)}${told.model ? ` · ${told.model}` : ''}`);
       path.replaceChildren(...(told.reason ? [pathOf(longest(told))] : []));
       message.textContent = told.message ?? '';
+      how.replaceChildren(...[delivered(told)].filter(Boolean));
       life.tell(told);
       table.replaceChildren(tableOf(told));
       return told.hops.some(({ state }) => state !== 'ended');

@@ -1,7 +1,7 @@
 // The chat's moving parts. Whatever a model or a server says reaches the page as text nodes only.
 
 import { describe } from './ending.js';
-import { longest, pathOf, sentence } from './hops.js';
+import { delivered, longest, pathOf, sentence } from './hops.js';
 import { node } from './node.js';
 
 // A Turn is one question and its answer on the page.
@@ -81,8 +81,10 @@ export class Turn {
   // tell shows what the hops told of the ending; null if they know nothing.
   tell(story) {
     const more = this.#told.querySelector('.more');
-    if (story) this.#told.replaceChildren(pathOf(longest(story)), node('p', {}, `${story.reason ?? story.state}; ${sentence(story)} `, more));
-    else more.remove();
+    if (story) {
+      const how = delivered(story, true);
+      this.#told.replaceChildren(pathOf(longest(story)), node('p', {}, `${story.reason ?? story.state}; ${sentence(story)} `, more), ...(how ? [how] : []));
+    } else more.remove();
     this.#told.hidden = !story;
   }
 }

@@ -45,6 +45,8 @@ export class Exchange {
   // type returns the media type of the body.
   type() { return (this.#response.headers.get('Content-Type') ?? '').split(';')[0].trim().toLowerCase(); }
 
+  headers() { return this.#response.headers; }
+
   // read returns the next bytes; undefined is the end.
   async read() {
     if (!this.#reader) return undefined;

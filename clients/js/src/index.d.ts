@@ -143,6 +143,9 @@ export interface Options {
   /** After how long without a byte, in ms, a connection counts as broken. 45,000 unless told: three times what the service
    * leaves between two comments. */
   silence?: number;
+  /** Has each reader that reaches an ending tell the service how its events came: counts of pauses, and the headers Server and Via
+   * of the response. By that the service finds proxies that collect tokens. false unless told. */
+  report?: boolean;
 }
 
 export class Whence {

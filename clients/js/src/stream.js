@@ -1,6 +1,7 @@
 // One reader of one stream: its place in the stream, and the loop that comes back to it after every break.
 
 import { Broken } from './exchange.js';
+import { Gaps } from './gaps.js';
 import { Parser } from './sse.js';
 import { WhenceError, completed, errorObject, foreign } from './ending.js';
 
@@ -59,18 +60,22 @@ export class Stream {
         if (exchange.type() !== 'text/event-stream') throw new SyntaxError('its type is not text/event-stream');
         opened = performance.now();
         const parser = new Parser();
+        const gaps = new Gaps();
         for (let bytes; this.#ending === undefined && (bytes = await exchange.read()) !== undefined;) {
+          const now = performance.now();
           const frames = parser.push(bytes);
           patience.retry = parser.retry ?? patience.retry;
           for (const frame of frames) {
             if (this.#ending !== undefined) break;
             this.#source.signal?.throwIfAborted();
             patience.calm();
+            if (frame.event === 'delta') gaps.take(now);
             const event = this.#take(frame, skip);
             if (event) yield event;
           }
         }
         if (this.#ending === undefined) throw new Broken('the connection ended before the stream');
+        this.#source.report?.(gaps.report(exchange.headers()));
       } catch (err) {
         exchange.close();
         await this.#mend(err, patience, opened);

@@ -11,14 +11,16 @@ export class Whence {
   #fetch;
   #patience;
   #silence;
+  #report;
 
-  constructor({ baseURL = '', key, fetch, patience = 60_000, silence = 45_000 } = {}) {
+  constructor({ baseURL = '', key, fetch, patience = 60_000, silence = 45_000, report = false } = {}) {
     this.#base = String(baseURL).replace(/\/+$/, '').replace(/\/v1$/, ''); // SDKs of OpenAI want the /v1
     new URL(this.#base + '/v1', globalThis.location?.href); // which throws if it is none
     this.#key = key;
     this.#fetch = fetch ?? ((url, init) => globalThis.fetch(url, init)); // browsers want it called on their own object
     this.#patience = patience;
     this.#silence = silence;
+    this.#report = report;
   }
 
   // stream makes a stream. An attempt whose answer is lost is repeated under the same key, and makes no second one.
@@ -34,16 +36,18 @@ export class Whence {
   // resume returns a stream that somebody has made. Nothing is sent until it is read.
   resume(id, { lastEventId = '', token, signal } = {}) {
     const path = `/v1/streams/${encodeURIComponent(id)}`;
+    const query = token ? `?token=${encodeURIComponent(token)}` : '';
     return new Stream({
       id, lastEventId, token, signal,
       patience: () => new Patience(this.#patience),
       open: (exchange, cursor) => {
         const headers = { Accept: 'text/event-stream' };
         if (cursor !== '') headers['Last-Event-ID'] = cursor;
-        return this.#send(exchange, 'GET', `${path}/events${token ? `?token=${encodeURIComponent(token)}` : ''}`, { headers });
+        return this.#send(exchange, 'GET', `${path}/events${query}`, { headers });
       },
       exchange: () => new Exchange(this.#silence, signal),
       stop: (stopSignal) => this.#stop(path, stopSignal),
+      report: this.#report ? (seen) => this.#tell(`${path}/seen${query}`, seen) : undefined,
     });
   }
 
@@ -52,6 +56,19 @@ export class Whence {
       await this.#ask('DELETE', path, {}, signal);
     } catch (err) {
       if (!(err instanceof WhenceError && err.reason === 'not_found')) throw err; // it has ended, which is what was wanted
+    }
+  }
+
+  // tell sends what a reader saw of its stream, once, and nobody waits for it.
+  async #tell(path, body) {
+    if (body === undefined) return;
+    const exchange = new Exchange(this.#silence);
+    try {
+      await this.#send(exchange, 'POST', path, { headers: { 'Content-Type': 'application/json' }, body, keepalive: true });
+    } catch {
+      // It is of use to those who run the service, not to the reader.
+    } finally {
+      exchange.close();
     }
   }
 
@@ -72,10 +89,10 @@ export class Whence {
     }
   }
 
-  #send(exchange, method, path, { headers, body }) {
+  #send(exchange, method, path, { headers, body, keepalive }) {
     const all = new Headers(headers); // which throws here, where it is no broken connection
     if (this.#key !== undefined) all.set('Authorization', `Bearer ${this.#key}`);
-    return exchange.send(this.#fetch, this.#base + path, { method, headers: all, body });
+    return exchange.send(this.#fetch, this.#base + path, { method, headers: all, body, keepalive });
   }
 }
 

@@ -1,0 +1,38 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestProxiesThatCollectTokensAreNamed: an nginx that buffers is found by what its clients tell, one with our configuration is not.
+func TestProxiesThatCollectTokensAreNamed(t *testing.T) {
+	t.Parallel()
+	node := tool(t, "node")
+	chromium := tool(t, "chromium", "chromium-browser", "google-chrome")
+	w := run(t, allInOne, flags{all: append([]string{"--trust-forwarded"}, measured...), worker: []string{"--pace", "40"}})
+	collecting := nginx(t, w.api, "location / { proxy_pass http://whence; proxy_ignore_headers X-Accel-Buffering; }")
+	passing := nginx(t, w.api, "include whence.conf;")
+	for _, addr := range []string{collecting, passing} {
+		behind := *w
+		behind.api = addr
+		behind.ready(t)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), npmPatience)
+	defer cancel()
+	if out, err := runNode(ctx, node, "client-js", "DIRECT_URL=http://"+w.api, "COLLECTING_URL=http://"+collecting, "PASSING_URL=http://"+passing); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	nodeTest(t, "browser", "COLLECTING_URL=http://"+collecting, "CHROMIUM="+chromium)
+	s := w.scrape(t)
+	for verdict, want := range map[string]float64{"buffered": 2, "flowing": 2} {
+		if n := s.sum("whence_streams_judged_total", "verdict="+verdict); n != want {
+			t.Errorf("%v streams were %s, want %v", n, verdict, want)
+		}
+	}
+	lines, _ := w.processes[apiService].logs.since(0)
+	if n := strings.Count(strings.Join(lines, "\n"), "a proxy collects tokens"); n != 1 {
+		t.Errorf("the log has it %d times", n)
+	}
+}
