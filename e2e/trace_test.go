@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +37,7 @@ type span struct {
 
 type spanEvent struct {
 	name       string
+	at         uint64 // nanoseconds since 1970
 	attributes map[string]string
 }
 
@@ -83,7 +85,7 @@ func (c *collector) take(req *coltracepb.ExportTraceServiceRequest) {
 					attributes: attributes(s.GetAttributes()), status: s.GetStatus().GetCode(),
 				}
 				for _, e := range s.GetEvents() {
-					got.events = append(got.events, spanEvent{e.GetName(), attributes(e.GetAttributes())})
+					got.events = append(got.events, spanEvent{e.GetName(), e.GetTimeUnixNano(), attributes(e.GetAttributes())})
 				}
 				c.spans = append(c.spans, got)
 			}
@@ -95,6 +97,9 @@ func attributes(kvs []*commonpb.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, kv := range kvs {
 		all[kv.GetKey()] = kv.GetValue().GetStringValue()
+		if n, ok := kv.GetValue().GetValue().(*commonpb.AnyValue_IntValue); ok {
+			all[kv.GetKey()] = strconv.FormatInt(n.IntValue, 10)
+		}
 	}
 	return all
 }

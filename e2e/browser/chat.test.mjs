@@ -75,7 +75,7 @@ inBrowser('the chat', (at) => {
 
   test('earlier turns are sent along until a new chat', async () => {
     const sent = [];
-    at.page.on('request', (request) => request.method() === 'POST' && sent.push(request.postDataJSON()));
+    at.page.on('request', (request) => request.url().endsWith('/completions') && sent.push(request.postDataJSON()));
     await at.page.getByText('System prompt').click();
     await at.page.getByRole('textbox', { name: 'System prompt' }).fill('You are a helpful assistant.');
     await at.page.getByLabel('Seed').fill('7');
