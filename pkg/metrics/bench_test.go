@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -16,12 +15,10 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	defer s.End(streamerr.Completed, "engine")
 	s.Started("m", 1)
 	s.Out(1) // the first is recorded
-	msg := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
 	if n := testing.AllocsPerRun(1000, func() {
 		s.In(1)
-		s.InMessage(1, msg)
+		s.InBytes(9)
 		s.Out(1)
-		s.OutMessage(msg)
 		s.OutBytes(10)
 	}); n != 0 {
 		t.Errorf("%v allocations per message", n)
@@ -30,20 +27,17 @@ func TestMessagesAllocateNothing(t *testing.T) {
 
 // BenchmarkMessage is what one message costs that comes from below and is passed on.
 func BenchmarkMessage(b *testing.B) {
-	msg := func() *workerv1.GenerateResponse {
-		return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
-	}
 	for name, h := range map[string]*metrics.Hop{"off": nil, "on": newMetrics(b).Hop("h", metrics.Chat)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(p *testing.PB) {
-				s, m := h.Begin(), msg()
+				s := h.Begin()
 				s.Started("m", 1)
 				for p.Next() {
 					s.In(1)
-					s.InMessage(1, m)
+					s.InBytes(9)
 					s.Out(1)
-					s.OutMessage(m)
+					s.OutBytes(9)
 				}
 				s.End(streamerr.Completed, "engine")
 			})

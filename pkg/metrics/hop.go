@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -33,6 +34,7 @@ const other = "other"
 // A Hop is what one hop of the path measures. A nil Hop takes everything. All methods are safe for concurrent use.
 type Hop struct {
 	*instruments
+	paused *atomic.Bool
 	name   attribute.KeyValue
 	kind   string // the name without an instance
 	gen    []attribute.KeyValue
@@ -48,10 +50,11 @@ type Hop struct {
 	models map[string]*modelOptions
 }
 
-func newHop(in *instruments, name string, op Operation) *Hop {
+func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Hop {
 	hop := attribute.String("hop", name)
 	h := &Hop{
 		instruments: in,
+		paused:      paused,
 		name:        hop,
 		kind:        kindOf(name),
 		gen:         []attribute.KeyValue{hop, attribute.String("gen_ai.operation.name", string(op)), attribute.String("gen_ai.provider.name", provider)},
@@ -68,7 +71,7 @@ func newHop(in *instruments, name string, op Operation) *Hop {
 
 // Begin takes a stream in. It is live until its End.
 func (h *Hop) Begin() *Stream {
-	if h == nil {
+	if h == nil || h.paused.Load() {
 		return nil
 	}
 	s := &Stream{hop: h, began: time.Now()}

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -32,6 +33,7 @@ type Metrics struct {
 	registry    *prometheus.Registry
 	provider    *sdk.MeterProvider
 	instruments *instruments
+	paused      atomic.Bool
 
 	mu   sync.Mutex // guards the following field
 	hops []*Hop
@@ -88,12 +90,16 @@ func (m *Metrics) Hop(name string, op Operation) *Hop {
 	if m == nil {
 		return nil
 	}
-	h := newHop(m.instruments, name, op)
+	h := newHop(m.instruments, &m.paused, name, op)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.hops = append(m.hops, h)
 	return h
 }
+
+// Pause has streams that begin from now on not be measured, until it is ended. It is there to compare the one with the other on
+// the same servers.
+func (m *Metrics) Pause(on bool) { m.paused.Store(on) }
 
 func (m *Metrics) all() []*Hop {
 	m.mu.Lock()

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -198,9 +197,8 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	s := hop.Begin()
 	s.Started("m", 1)
 	s.In(1)
-	s.InMessage(1, nil)
+	s.InBytes(1)
 	s.Out(1)
-	s.OutMessage(nil)
 	s.OutBytes(1)
 	s.Unread(1)
 	s.Stopped(1, streamerr.UserStop)
@@ -277,32 +275,6 @@ func TestScrapesDuringTrafficOnlyGrow(t *testing.T) {
 		`whence_stream_endings_total{hop="h",origin="engine",reason="completed"}`: goroutines * each,
 		`whence_streams_live{hop="h"}`:                                            0,
 	})
-}
-
-func TestSizesAreThoseOfTheWire(t *testing.T) {
-	m := newMetrics(t)
-	s := m.Hop("h", metrics.Chat).Begin()
-	msg := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1, 2, 3}}}}
-	s.InMessage(0, msg) // two tags with their lengths, three ids
-	s.OutMessage(msg)
-	s.InMessage(0, "no message of protobuf")
-	wants(t, scrape(t, m), map[string]float64{
-		`whence_bytes_total{direction="recv",hop="h"}`: 7,
-		`whence_bytes_total{direction="send",hop="h"}`: 7,
-	})
-	s.End(streamerr.Completed, "engine")
-}
-
-// TestSizesFromBelowAreThoseOfOneInEight: the others are taken to be alike.
-func TestSizesFromBelowAreThoseOfOneInEight(t *testing.T) {
-	m := newMetrics(t)
-	s := m.Hop("h", metrics.Chat).Begin()
-	for i := range 16 {
-		ids := make([]uint32, 1+i) // each a byte, as are tags and lengths
-		s.InMessage(1, &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: ids}}})
-	}
-	wants(t, scrape(t, m), map[string]float64{`whence_bytes_total{direction="recv",hop="h"}`: 8*(4+1) + 8*(4+9)})
-	s.End(streamerr.Completed, "engine")
 }
 
 func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/protobuf/proto"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -27,9 +26,6 @@ type Stream struct {
 	prompt  atomic.Uint32                // tokens
 	model   atomic.Pointer[modelOptions] // nil until Started
 	ended   atomic.Bool
-
-	sized atomic.Uint64 // messages with tokens, from below
-	size  atomic.Uint64 // of the last of them that was looked at
 }
 
 // Link has figures of the stream link to its trace, in exemplars. place returns a context with the trace of a stream that ends so,
@@ -85,44 +81,18 @@ func (s *Stream) Out(tokens int) {
 	}
 }
 
-// sizedEach is how many messages with tokens share the size of one of them.
-const sizedEach = 8
-
-// InMessage notes the size of a protobuf message from below. To find it costs more than all else that a message does here,
-// so it is done for one of eight messages with tokens, which are all alike, and for every other message.
-func (s *Stream) InMessage(tokens int, m any) {
-	if s == nil {
-		return
-	}
-	if tokens == 0 {
-		s.in.bytes.Add(size(m))
-		return
-	}
-	if s.sized.Add(1)%sizedEach == 1 {
-		s.size.Store(size(m))
-	}
-	s.in.bytes.Add(s.size.Load())
-}
-
-// OutMessage notes the size of a protobuf message to the caller. It has been sent, so that its size is known.
-func (s *Stream) OutMessage(m any) {
+// InBytes notes the size of a message from below.
+func (s *Stream) InBytes(n int) {
 	if s != nil {
-		s.out.bytes.Add(size(m))
+		s.in.bytes.Add(uint64(n))
 	}
 }
 
-// OutBytes notes bytes to the caller that are no protobuf message.
+// OutBytes notes bytes to the caller.
 func (s *Stream) OutBytes(n int) {
 	if s != nil {
 		s.out.bytes.Add(uint64(n))
 	}
-}
-
-func size(m any) uint64 {
-	if m, ok := m.(proto.Message); ok {
-		return uint64(proto.MarshalOptions{UseCachedSize: true}.Size(m))
-	}
-	return 0
 }
 
 // Unread notes tokens that came from below in no message.

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -125,29 +123,10 @@ func (t *Trace) Received(tokens, bytes int) {
 	}
 }
 
-// ReceivedMessage notes a protobuf message from below.
-func (t *Trace) ReceivedMessage(tokens int, m any) {
-	if t == nil {
-		return
-	}
-	bytes := 0
-	if t.received.kept.keep > 0 {
-		bytes = size(m, false)
-	}
-	t.received.message(t.began, bytes, tokens)
-}
-
 // Wrote notes bytes of the message whose Sent is to come.
 func (t *Trace) Wrote(bytes int) {
 	if t != nil {
 		t.written += bytes
-	}
-}
-
-// WroteMessage is Wrote of a protobuf message that has been sent, so that its size is known.
-func (t *Trace) WroteMessage(m any) {
-	if t != nil {
-		t.Wrote(size(m, true))
 	}
 }
 
@@ -157,13 +136,6 @@ func (t *Trace) Sent(tokens int) {
 		t.sent.message(t.began, t.written, tokens)
 		t.written = 0
 	}
-}
-
-func size(m any, cached bool) int {
-	if m, ok := m.(proto.Message); ok {
-		return proto.MarshalOptions{UseCachedSize: cached}.Size(m)
-	}
-	return 0
 }
 
 // Tell adds what happened so far to the record of the stream.

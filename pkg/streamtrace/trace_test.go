@@ -9,7 +9,6 @@ import (
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -156,25 +155,19 @@ func TestNilTakesEverything(t *testing.T) {
 	tr.Header(streamtrace.SendHeader, streamtrace.Up, "")
 	tr.Stopping(&streamerr.Error{Path: streamerr.NewPath("client")})
 	tr.Received(1, 1)
-	tr.ReceivedMessage(1, nil)
 	tr.Wrote(1)
-	tr.WroteMessage(nil)
 	tr.Sent(1)
 	if r := told(tr); tr != nil || tr.ID() != "" || tr.Parent().Valid() || len(r.GetEvents()) != 0 {
 		t.Error(tr, r)
 	}
 }
 
-func tokens() *workerv1.GenerateResponse {
-	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
-}
-
 func TestMessagesAllocateNothing(t *testing.T) {
 	for name, tracer := range map[string]*streamtrace.Tracer{"off": nil, "states only": {}, "on": {Messages: 4}} {
-		tr, msg := tracer.Begin(streamtrace.Parent{}, ""), tokens()
+		tr := tracer.Begin(streamtrace.Parent{}, "")
 		if n := testing.AllocsPerRun(1000, func() {
-			tr.ReceivedMessage(1, msg)
-			tr.WroteMessage(msg)
+			tr.Received(1, 9)
+			tr.Wrote(9)
 			tr.Sent(1)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations per message", name, n)
@@ -189,11 +182,11 @@ func BenchmarkMessage(b *testing.B) {
 		tracer *streamtrace.Tracer
 	}{{"off", nil}, {"states only", &streamtrace.Tracer{}}, {"on", &streamtrace.Tracer{Messages: streamtrace.DefaultMessages}}} {
 		b.Run(c.name, func(b *testing.B) {
-			tr, msg := c.tracer.Begin(streamtrace.Parent{}, ""), tokens()
+			tr := c.tracer.Begin(streamtrace.Parent{}, "")
 			b.ReportAllocs()
 			for b.Loop() {
-				tr.ReceivedMessage(1, msg)
-				tr.WroteMessage(msg)
+				tr.Received(1, 9)
+				tr.Wrote(9)
 				tr.Sent(1)
 			}
 		})

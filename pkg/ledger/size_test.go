@@ -1,0 +1,67 @@
+package ledger_test
+
+import (
+	"testing"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// tokens is a message of 4 bytes, and one for each of so many ids.
+func tokens(n int) *workerv1.GenerateResponse {
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: make([]uint32, n)}}}
+}
+
+func traced(messages int) (*ledger.Ledger, *ledger.Record) {
+	var l ledger.Ledger
+	r := l.Open("a", "chat", "peer:1")
+	r.Trace((&streamtrace.Tracer{Messages: messages}).Begin(streamtrace.Parent{}, ""))
+	return &l, r
+}
+
+// TestSizesFromBelowAreThoseOfTheFirstAndOfOneInEight: the others are taken to be alike. What has no tokens is weighed.
+func TestSizesFromBelowAreThoseOfTheFirstAndOfOneInEight(t *testing.T) {
+	l, r := traced(100)
+	r.InMessage(0, tokens(100))
+	for i := range 20 {
+		r.InMessage(1, tokens(1+i))
+	}
+	r.InMessage(0, "no message of protobuf")
+	want := []uint32{104, 5, 6, 7, 8, 8, 8, 8, 8, 13, 13, 13, 13, 13, 13, 13, 13, 21, 21, 21, 21, 0}
+	events := l.Get("a").GetEvents()
+	if len(events) != len(want) {
+		t.Fatal(events)
+	}
+	for i, e := range events {
+		if e.GetBytes() != want[i] {
+			t.Errorf("message %d has %d bytes, want %d", i, e.GetBytes(), want[i])
+		}
+	}
+}
+
+func TestSizesToTheCallerAreExact(t *testing.T) {
+	l, r := traced(100)
+	for i := range 20 {
+		r.OutMessage(tokens(1 + i))
+		r.Out(1)
+	}
+	for i, e := range l.Get("a").GetEvents() {
+		if e.GetKind() != streamv1.EventKind_EVENT_KIND_SEND || e.GetBytes() != uint32(5+i) {
+			t.Errorf("%d: %v", i, e)
+		}
+	}
+}
+
+// BenchmarkMessage is what one message costs a hop that is traced, below and above.
+func BenchmarkMessage(b *testing.B) {
+	_, r := traced(streamtrace.DefaultMessages)
+	m := tokens(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		r.InMessage(1, m)
+		r.OutMessage(m)
+		r.Out(1)
+	}
+}
