@@ -21,7 +21,7 @@ import (
 // BenchmarkOverhead is what metrics and traces add to the CPU that a token costs, over an engine that costs nothing, client
 // included. One op is a pair of slices, one watched and one not, on the same servers and connections: 32 streams of 500 tokens
 // each. more-% is the median of the pairs' ratios, and low-% to high-% its confidence interval of 95 %, so a noisy machine
-// makes the interval wide, and not the median wrong. It takes a hundred ops, half a minute each, to see one per cent.
+// makes the interval wide, and not the median wrong. Fifty ops take half a minute, and see two per cent.
 func BenchmarkOverhead(b *testing.B) {
 	b.Setenv("OTEL_BSP_SCHEDULE_DELAY", "10") // milliseconds: what is exported five seconds later would be another slice's
 	for _, c := range []struct {

@@ -169,8 +169,11 @@ func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func
 }
 
 func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
+	if !r.kept {
+		return nil
+	}
 	events := follow.Events(out, r.apart)
-	if !r.kept || len(events) == 0 {
+	if len(events) == 0 {
 		return nil
 	}
 	switch err := r.edge.replay.Append(r.id, events...); {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -28,9 +27,8 @@ type Record struct {
 
 	in, out atomic.Uint32 // tokens
 
-	// Owned by the goroutine that receives.
-	sized  uint64 // messages with tokens, from below
-	weight int    // of the last of them that was weighed
+	below scale // owned by the goroutine that receives
+	above scale // owned by the goroutine that sends
 
 	mu        sync.Mutex // guards the following fields
 	model     string
@@ -133,8 +131,7 @@ func (r *Record) Owned(owner string) {
 func (r *Record) In(tokens int) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
-		r.seen.In(tokens)
-		r.trace.Received(tokens, 0)
+		r.trace.Received(r.seen.In(tokens), tokens, 0)
 	}
 }
 
@@ -142,44 +139,11 @@ func (r *Record) In(tokens int) {
 func (r *Record) InMessage(tokens int, m any) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
-		size := r.size(tokens, m)
-		r.seen.In(tokens)
+		size := r.below.size(r, tokens, m)
+		at := r.seen.In(tokens)
 		r.seen.InBytes(size)
-		r.trace.Received(tokens, size)
+		r.trace.Received(at, tokens, size)
 	}
-}
-
-// Of messages with tokens, which are alike, the first sizedFirst are weighed, and then one in sizedEach: to find a size costs more
-// than all else that a message does here.
-const (
-	sizedFirst = streamtrace.DefaultMessages // which a trace tells one by one
-	sizedEach  = 8
-)
-
-// size returns the size of a message from below, or of one that is like it.
-func (r *Record) size(tokens int, m any) int {
-	switch {
-	case !r.watched():
-		return 0
-	case tokens == 0:
-		return sizeOf(m)
-	}
-	if r.sized < sizedFirst || r.sized%sizedEach == 0 {
-		r.weight = sizeOf(m)
-	}
-	r.sized++
-	return r.weight
-}
-
-// watched reports whether anybody wants to know sizes.
-func (r *Record) watched() bool { return r.seen != nil || r.trace != nil }
-
-// sizeOf returns the size of a message on the wire. That of one that has been sent is in the message.
-func sizeOf(m any) int {
-	if m, ok := m.(proto.Message); ok {
-		return proto.MarshalOptions{UseCachedSize: true}.Size(m)
-	}
-	return 0
 }
 
 // Unread notes tokens that came from below, and that nobody has taken.
@@ -194,15 +158,14 @@ func (r *Record) Unread(tokens int) {
 func (r *Record) Out(tokens int) {
 	if r != nil {
 		r.out.Add(uint32(tokens))
-		r.seen.Out(tokens)
-		r.trace.Sent(tokens)
+		r.trace.Sent(r.seen.Out(tokens), tokens)
 	}
 }
 
-// OutMessage notes the size of a protobuf message that was sent, and whose Out is to come.
-func (r *Record) OutMessage(m any) {
-	if r != nil && r.watched() {
-		r.OutBytes(sizeOf(m))
+// OutMessage notes the size of a protobuf message that was sent with so many tokens, and whose Out is to come.
+func (r *Record) OutMessage(tokens int, m any) {
+	if r != nil {
+		r.OutBytes(r.above.size(r, tokens, m))
 	}
 }
 

@@ -29,11 +29,12 @@ type flow struct {
 	gaps          [len(gapBuckets) + 1]atomic.Uint64
 }
 
-// message counts a message, and reports whether it brought the first tokens.
-func (f *flow) message(n int, since time.Time) (first bool) {
+// message counts a message, says when it came since the stream began, 0 for one without tokens, and whether it brought the first
+// tokens.
+func (f *flow) message(n int, since time.Time) (at time.Duration, first bool) {
 	if n <= 0 {
 		f.plain.Add(1) // no gap of its own: what comes before the first token is its time, and an ending comes with the last
-		return false
+		return 0, false
 	}
 	f.tokens.Add(uint64(n))
 	now := max(1, time.Since(since))
@@ -41,14 +42,14 @@ func (f *flow) message(n int, since time.Time) (first bool) {
 	if before == 0 {
 		f.first.Store(uint64(n))
 		f.begun.Store(int64(now))
-		return true
+		return now, true
 	}
 	gap := now - before
 	if int64(gap) > f.longest.Load() {
 		f.longest.Store(int64(gap))
 	}
 	f.gaps[bucket(gap)].Add(1)
-	return false
+	return now, false
 }
 
 // bucket is where a gap is counted.

@@ -63,22 +63,34 @@ func (s *Stream) Waited(d time.Duration) {
 // since is when the stream would have begun had its caller not been waited for.
 func (s *Stream) since() time.Time { return s.began.Add(time.Duration(s.waited.Load())) }
 
-// In notes a message from below.
-func (s *Stream) In(tokens int) {
-	if s != nil {
-		s.in.message(tokens, s.since())
+// In notes a message from below, and returns when it came since the stream began, for whoever wants to know, too: to read the
+// clock costs as much as the rest. 0 is not known.
+func (s *Stream) In(tokens int) (at time.Duration) {
+	if s == nil {
+		return 0
 	}
+	at, _ = s.in.message(tokens, s.since())
+	return s.sinceBegan(at)
 }
 
-// Out notes a message to the caller.
-func (s *Stream) Out(tokens int) {
+// sinceBegan adds what the stream has waited for its caller, if the time is known.
+func (s *Stream) sinceBegan(at time.Duration) time.Duration {
+	if at > 0 {
+		at += time.Duration(s.waited.Load())
+	}
+	return at
+}
+
+// Out notes a message to the caller, and returns what In does.
+func (s *Stream) Out(tokens int) (at time.Duration) {
 	if s == nil {
-		return
+		return 0
 	}
-	if s.out.message(tokens, s.since()) {
-		took := time.Duration(s.out.begun.Load())
-		s.hop.first.Record(s.placed(streamerr.Completed), took.Seconds(), s.options().plain...)
+	at, first := s.out.message(tokens, s.since())
+	if first {
+		s.hop.first.Record(s.placed(streamerr.Completed), at.Seconds(), s.options().plain...)
 	}
+	return s.sinceBegan(at)
 }
 
 // InBytes notes the size of a message from below.

@@ -49,7 +49,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		defer close(heard)
 		hear(ctx, h, st, m, req)
 	}()
-	o := Drive(ctx, h, m, engine, req, noted(ctx, h, func(out *Out) error {
+	o := Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error {
 		err := st.Send(out)
 		if err == nil {
 			return nil
@@ -73,7 +73,7 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 		return h.refuse(err)
 	}
 	defer end()
-	o := Drive(ctx, h, m, engine, req, noted(ctx, h, func(out *Out) error { collect(out); return nil }))
+	o := Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error { collect(out); return nil }))
 	_ = grpc.SetTrailer(ctx, endTrailer(o)) // fails only where there is no call to answer
 	if call.Err() == nil {
 		o.Told(ctx, o.Reason().Code().String())
@@ -103,7 +103,7 @@ func (g gathering[In, Out, Resp]) Send(out *Out) error {
 }
 
 // noted is send, with the header and the sizes of the messages noted.
-func noted[Out any](ctx context.Context, h *Hop, send func(*Out) error) func(*Out) error {
+func noted[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], send func(*Out) error) func(*Out) error {
 	record := ledger.Of(ctx)
 	if record.Metrics() == nil && record.Events() == nil {
 		return send
@@ -116,7 +116,7 @@ func noted[Out any](ctx context.Context, h *Hop, send func(*Out) error) func(*Ou
 		}
 		err := send(out)
 		if err == nil {
-			record.OutMessage(out)
+			record.OutMessage(m.Tokens(out), out)
 		}
 		return err
 	}

@@ -52,7 +52,7 @@ func TestFileHasALineOfJSONForEachBatch(t *testing.T) {
 		c := streamtrace.Config{Messages: 1, File: path}
 		if err := c.Run("s", "", slog.New(slog.DiscardHandler), func(tracer *streamtrace.Tracer) error {
 			tr := tracer.Begin(streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""), "")
-			tr.Sent(1)
+			tr.Sent(0, 1)
 			ended(tracer, tr, streamerr.Internal)
 			return nil
 		}); err != nil {

@@ -55,7 +55,7 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 		below = tr.Parent()
 		tr.Header(streamtrace.RecvHeader, streamtrace.Up, "", "client")
 		for range 3 {
-			tr.Sent(1)
+			tr.Sent(0, 1)
 		}
 		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "Internal", streamerr.Internal, streamerr.NewPath("origin", "hop"))
 		ended(tracer, tr, streamerr.Internal)

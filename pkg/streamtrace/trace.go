@@ -40,17 +40,17 @@ type flow struct {
 	token time.Duration // when the first token came; 0 for not yet
 }
 
-func (f *flow) message(began time.Time, bytes, tokens int) {
-	m := message{bytes: uint32(bytes), tokens: uint32(tokens)}
-	if f.kept.keep > 0 {
-		m.at = time.Since(began)
-	}
+func (f *flow) message(began time.Time, at time.Duration, bytes, tokens int) {
 	f.mu.Lock()
-	if tokens > 0 && f.token == 0 {
-		f.token = max(1, time.Since(began))
+	defer f.mu.Unlock()
+	first := tokens > 0 && f.token == 0
+	if at == 0 && (first || f.kept.keep > 0) {
+		at = max(1, time.Since(began))
 	}
-	f.kept.add(m)
-	f.mu.Unlock()
+	if first {
+		f.token = at
+	}
+	f.kept.add(message{at: at, bytes: uint32(bytes), tokens: uint32(tokens)})
 }
 
 // firstToken returns when the first token came; 0 for not yet.
@@ -116,10 +116,10 @@ func resetCode(cause *streamerr.Error) string {
 	}
 }
 
-// Received notes a message from below.
-func (t *Trace) Received(tokens, bytes int) {
+// Received notes a message from below, that came so long after the stream began; 0 is now.
+func (t *Trace) Received(at time.Duration, tokens, bytes int) {
 	if t != nil {
-		t.received.message(t.began, bytes, tokens)
+		t.received.message(t.began, at, bytes, tokens)
 	}
 }
 
@@ -130,10 +130,10 @@ func (t *Trace) Wrote(bytes int) {
 	}
 }
 
-// Sent notes a message to the caller.
-func (t *Trace) Sent(tokens int) {
+// Sent notes a message to the caller, likewise.
+func (t *Trace) Sent(at time.Duration, tokens int) {
 	if t != nil {
-		t.sent.message(t.began, t.written, tokens)
+		t.sent.message(t.began, at, t.written, tokens)
 		t.written = 0
 	}
 }

@@ -35,10 +35,10 @@ func TestLongStreamKeepsItsFirstAndLastMessages(t *testing.T) {
 		tr.Header(streamtrace.RecvHeader, streamtrace.Up, "", "client")
 		for i := range 10000 {
 			time.Sleep(time.Millisecond)
-			tr.Received(1, i)
+			tr.Received(0, 1, i)
 			tr.Wrote(i)
 			tr.Wrote(1)
-			tr.Sent(2)
+			tr.Sent(0, 2)
 		}
 		time.Sleep(time.Millisecond)
 		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "OK", streamerr.Completed, streamerr.NewPath("engine", "hop"))
@@ -68,7 +68,7 @@ func TestFewMessagesAreAllKept(t *testing.T) {
 		for n := range 10 {
 			tr := (&streamtrace.Tracer{Messages: keep}).Begin(streamtrace.Parent{}, "")
 			for range n {
-				tr.Received(1, 1)
+				tr.Received(0, 1, 1)
 			}
 			r := told(tr)
 			var want []uint64
@@ -130,7 +130,7 @@ func TestReadersSeeAStreamThatRuns(t *testing.T) {
 	tr := (&streamtrace.Tracer{Messages: 4}).Begin(streamtrace.Parent{}, "")
 	var wg sync.WaitGroup
 	for _, write := range []func(){
-		func() { tr.Received(1, 1) }, func() { tr.Received(1, 1) }, func() { tr.Sent(1) },
+		func() { tr.Received(0, 1, 1) }, func() { tr.Received(0, 1, 1) }, func() { tr.Sent(0, 1) },
 		func() { tr.Note(streamtrace.Move, streamtrace.Down, "", streamerr.PeerLost, nil) },
 	} {
 		wg.Go(func() {
@@ -154,9 +154,9 @@ func TestNilTakesEverything(t *testing.T) {
 	tr := (*streamtrace.Tracer)(nil).Begin(streamtrace.Parent{}, "")
 	tr.Header(streamtrace.SendHeader, streamtrace.Up, "")
 	tr.Stopping(&streamerr.Error{Path: streamerr.NewPath("client")})
-	tr.Received(1, 1)
+	tr.Received(0, 1, 1)
 	tr.Wrote(1)
-	tr.Sent(1)
+	tr.Sent(0, 1)
 	if r := told(tr); tr != nil || tr.ID() != "" || tr.Parent().Valid() || len(r.GetEvents()) != 0 {
 		t.Error(tr, r)
 	}
@@ -166,9 +166,9 @@ func TestMessagesAllocateNothing(t *testing.T) {
 	for name, tracer := range map[string]*streamtrace.Tracer{"off": nil, "states only": {}, "on": {Messages: 4}} {
 		tr := tracer.Begin(streamtrace.Parent{}, "")
 		if n := testing.AllocsPerRun(1000, func() {
-			tr.Received(1, 9)
+			tr.Received(0, 1, 9)
 			tr.Wrote(9)
-			tr.Sent(1)
+			tr.Sent(0, 1)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations per message", name, n)
 		}
@@ -185,9 +185,9 @@ func BenchmarkMessage(b *testing.B) {
 			tr := c.tracer.Begin(streamtrace.Parent{}, "")
 			b.ReportAllocs()
 			for b.Loop() {
-				tr.Received(1, 9)
+				tr.Received(0, 1, 9)
 				tr.Wrote(9)
-				tr.Sent(1)
+				tr.Sent(0, 1)
 			}
 		})
 	}
