@@ -23,10 +23,10 @@ import (
 var buildCollector = sync.OnceValues(func() (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	path, err := filepath.Abs(filepath.Join(binDir, "collector"))
-	if err != nil {
+	if err := build(); err != nil { // which makes the directory
 		return "", err
 	}
+	path := filepath.Join(binDir, "collector")
 	cmd := exec.CommandContext(ctx, "go", "-C", filepath.Join("..", "scripts", "tools", "collector"), "build", "-o", path, ".")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%v: %w\n%s", cmd, err, out)
