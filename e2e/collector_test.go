@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -55,7 +54,7 @@ service:
 `, addrs["grpc"], addrs["http"], to.addr), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	helper(t, syscall.SIGTERM, nil, path, "--config", "file:"+config)
+	startFile(t, "collector", path, "--config", "file:"+config)
 	eventually(t, "the collector answers", func() bool {
 		resp, err := http.Post("http://"+addrs["http"]+"/v1/traces", "application/json", strings.NewReader("{}"))
 		if err == nil {

@@ -98,7 +98,7 @@ func TestLastMile(t *testing.T) {
 	defer page.Close()
 	server := startRedis(t)
 	m := &mileScene{browser: openBrowser(t)}
-	m.scene = stage(t, "", flags{
+	m.scene = stage(t, "", t.TempDir(), flags{
 		api:    []string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests", "--cors-origin", page.URL},
 		worker: []string{"--pace", fmt.Sprint(milePace)},
 	})

@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -177,19 +178,27 @@ func (q *Queue) unqueue(t *ticket) {
 func (q *Queue) next(now time.Time) *ticket {
 	for tier := tiers - 1; ; tier-- {
 		var best *ticket
+		wanted := false // by a stream of the tier itself: else those that have waited long have nobody to pass but their equals
 		for _, t := range q.tenants {
-			head := t.head(tier, now)
-			if head == nil {
-				continue
-			}
-			if best == nil || t.served < best.tenant.served || t.served == best.tenant.served && head.arrived.Before(best.arrived) {
+			wanted = wanted || len(t.waiting[tier]) > 0
+			if head := t.head(tier, now); head != nil && (best == nil || before(head, best)) {
 				best = head
 			}
 		}
-		if best != nil {
+		if wanted {
 			return best
 		}
 	}
+}
+
+// before reports whether a stream comes before another one of the same tier: its tenant has had less, or as much and has fewer that
+// run, whose tokens are still to be charged; or else it came first.
+func before(a, b *ticket) bool {
+	return cmp.Or(
+		cmp.Compare(a.tenant.served, b.tenant.served),
+		cmp.Compare(a.tenant.running, b.tenant.running),
+		a.arrived.Compare(b.arrived),
+	) < 0
 }
 
 // tenant returns the tenant of a claim. One that comes anew has had as much as the one of those here that has had least: it
