@@ -13,7 +13,7 @@ const cuts = 20
 func TestJavaScriptClientWorksInNode(t *testing.T) {
 	t.Parallel()
 	node := tool(t, "node")
-	w := run(t, separate, flags{worker: []string{"--pace", "60"}})
+	w := run(t, separate, flags{worker: []string{"--no-prefix-cache", "--pace", "60"}})
 	proxy := cutting(t, w.api, cuts, 1)
 	asked, done := make(chan string), make(chan struct{})
 	control := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func TestJavaScriptClientWorksInABrowser(t *testing.T) {
 	})
 	page := httptest.NewServer(mux)
 	defer page.Close()
-	w := run(t, allInOne, flags{worker: []string{"--pace", "60"}, api: []string{"--cors-origin", page.URL}})
+	w := run(t, allInOne, flags{worker: []string{"--no-prefix-cache", "--pace", "60"}, api: []string{"--cors-origin", page.URL}})
 	proxy := cutting(t, w.api, cuts, 2)
 	nodeTest(t, "browser", "CLIENT_PAGE="+page.URL, "CUT_URL="+proxy.url(), "CHROMIUM="+chromium)
 	if left := proxy.uncut(); left > 0 {
