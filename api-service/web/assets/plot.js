@@ -21,10 +21,8 @@ export function plot(frames, measured, to, width) {
   const most = measured.p95 >= 1 ? 3 * measured.p95 : Infinity;
   const top = Math.max(1, Math.min(measured.max ?? 1, most) * 1.15);
   const y = (gap) => box.bottom - (Math.min(gap, top) / top) * (box.bottom - box.top);
-  for (const at of scale(0, top, 3).marks.slice(-1)) {
-    root.append(drawn('path', { class: 'grid', d: `M${box.edge},${y(at).toFixed(1)}H${width - box.edge}` }));
-    root.append(drawn('text', { class: 'axis', x: width - box.edge, y: (y(at) - 3).toFixed(1), 'text-anchor': 'end' }, `${Number(at.toPrecision(2))} ms`));
-  }
+  const mark = scale(0, top, 3).marks.at(-1);
+  root.append(drawn('path', { class: 'grid', d: `M${box.edge},${y(mark).toFixed(1)}H${width - box.edge}` }));
   root.append(drawn('rect', { class: 'ttft', x: x(0), y: box.bottom - 4, width: Math.max(1, x(measured.ttft) - x(0)).toFixed(1), height: 4 }));
   let dots = '';
   let far = '';
@@ -37,5 +35,7 @@ export function plot(frames, measured, to, width) {
   if (measured.p50 !== undefined) {
     root.append(drawn('path', { class: 'median', d: `M${x(measured.ttft).toFixed(1)},${y(measured.p50).toFixed(1)}H${x(frames.at(-1)).toFixed(1)}` }));
   }
+  // Last, so that it stands above the dots.
+  root.append(drawn('text', { class: 'axis', x: width - box.edge, y: (y(mark) - 3).toFixed(1), 'text-anchor': 'end' }, `${Number(mark.toPrecision(2))} ms`));
   return root;
 }
