@@ -14,4 +14,7 @@ var (
 	integer   = strict.Integer
 	count     = strict.Count
 	printable = strict.Printable
+	only      = strict.Only
+	compact   = strict.Compact
+	null      = strict.Null
 )

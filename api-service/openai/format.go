@@ -68,13 +68,13 @@ func namedSchema(param string, raw json.RawMessage) (string, error) {
 		}
 	}
 	if raw, ok := fields["schema"]; ok && !null(raw) {
-		return schema(param+".schema", raw)
+		return compact(param+".schema", raw)
 	}
 	return anyObject, nil
 }
 
 func setTemplateKwargs(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.TemplateVariables, err = schema(param, raw)
+	c.Request.TemplateVariables, err = compact(param, raw)
 	return err
 }
 

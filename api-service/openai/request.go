@@ -1,5 +1,5 @@
 // Package openai is the OpenAI JSON of api-service: request bodies in, chunks, completions and lists out. No other package
-// knows this JSON.
+// knows this JSON but conversation, which reads the part of requests that templates see.
 //
 // A body is read strictly: a wrong type, a value out of range, an unknown field, or one that is known but cannot be
 // honoured, is refused with an error that names it; nothing is silently ignored but what has no effect on an answer.
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/keys"
+	"github.com/whence-dev/whence/api-service/openai/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -265,8 +266,14 @@ func (c *Chat) Param(inner string) string {
 		if !c.completion && c.Request.GetSampling().GetLogprobs() > 0 {
 			return "top_logprobs"
 		}
+	case "template_variables":
+		return "chat_template_kwargs"
+	case "guide":
+		if c.guide != "" {
+			return c.guide
+		}
 	}
-	return c.toolParam(name)
+	return conversation.Param(name)
 }
 
 func accept(*Chat, string, json.RawMessage) error { return nil }

@@ -121,6 +121,29 @@ func Count(param string, raw json.RawMessage, low int64) (*uint32, error) {
 	return &n, nil
 }
 
+// Only refuses members of an object that are not among names.
+func Only(param string, fields map[string]json.RawMessage, names ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(names, name) {
+			at := param + "." + Printable(name)
+			return streamerr.InvalidParam(at, "unknown field %q", at)
+		}
+	}
+	return nil
+}
+
+// Compact returns an object as it is, but for white space.
+func Compact(param string, raw json.RawMessage) (string, error) {
+	if _, err := Object(param, raw); err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		return "", Mismatch(param, "an object", raw)
+	}
+	return b.String(), nil
+}
+
 // Null reports whether a field says nothing.
 func Null(raw json.RawMessage) bool { return string(raw) == "null" }
 

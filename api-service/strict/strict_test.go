@@ -57,3 +57,13 @@ func FuzzIDs(f *testing.F) {
 		}
 	})
 }
+
+func TestMembersThatNobodyKnowsAreRefusedInTheOrderOfTheirNames(t *testing.T) {
+	fields := map[string]json.RawMessage{"type": nil, "zeta": nil, "beta": nil}
+	if err := strict.Only("p", fields, "type"); streamerr.As(err).Param != "p.beta" {
+		t.Error(err)
+	}
+	if err := strict.Only("p", fields, "type", "zeta", "beta"); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,7 +4,7 @@ package tokens
 import (
 	"encoding/json"
 
-	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/openai/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -53,7 +53,7 @@ var tokenize = map[string]setter{
 		return err
 	},
 	"messages": func(b *body, param string, raw json.RawMessage) (err error) {
-		b.request.Messages, err = openai.Messages(param, raw)
+		b.request.Messages, err = conversation.Messages(param, raw)
 		return err
 	},
 	"add_special_tokens": func(b *body, param string, raw json.RawMessage) error {

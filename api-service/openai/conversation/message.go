@@ -1,4 +1,7 @@
-package openai
+// Package conversation reads conversations in OpenAI's JSON: what was said, which tools there are, and which of them is to be called.
+//
+// It reads as strictly as package openai, whose requests they are part of: what is wrong is refused by its name.
+package conversation
 
 import (
 	"bytes"
@@ -7,18 +10,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func setMessages(c *Chat, param string, raw json.RawMessage) (err error) {
-	c.Request.Messages, err = Messages(param, raw)
-	return err
-}
-
 // Messages reads a conversation.
 func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, error) {
-	items, err := array(param, raw)
+	items, err := strict.Array(param, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -34,19 +33,19 @@ func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, error) {
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
 func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
-	fields, err := object(param, raw)
+	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return nil, err
 	}
 	m := &chatv1.Message{}
-	if m.Role, err = member(param, "role", fields); err != nil {
+	if m.Role, err = strict.Member(param, "role", fields); err != nil {
 		return nil, err
 	}
 	if !slices.Contains(roles, m.Role) {
-		return nil, streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, printable(m.Role), strings.Join(roles, ", "))
+		return nil, streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, strict.Printable(m.Role), strings.Join(roles, ", "))
 	}
 	for name, raw := range fields {
-		at := param + "." + printable(name)
+		at := param + "." + strict.Printable(name)
 		null := bytes.Equal(raw, []byte("null"))
 		switch name {
 		case "role":
@@ -56,7 +55,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 			}
 		case "name":
 			if !null {
-				if m.Name, err = text(at, raw); err != nil {
+				if m.Name, err = strict.String(at, raw); err != nil {
 					return nil, err
 				}
 			}
@@ -70,7 +69,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 			}
 		case "tool_call_id":
 			if !null && m.Role == "tool" {
-				if m.ToolCallId, err = text(at, raw); err != nil {
+				if m.ToolCallId, err = strict.String(at, raw); err != nil {
 					return nil, err
 				}
 			} else if !null {
@@ -78,13 +77,13 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 			}
 		case "reasoning_content", "reasoning":
 			if !null && m.Role == "assistant" && m.Reasoning == "" {
-				if m.Reasoning, err = text(at, raw); err != nil {
+				if m.Reasoning, err = strict.String(at, raw); err != nil {
 					return nil, err
 				}
 			}
 		case "function_call", "audio":
 			if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
-				return nil, unsupported(at, "%s is not supported by this model", at)
+				return nil, streamerr.InvalidParam(at, "%s is not supported by this model", at)
 			}
 		case "refusal", "annotations": // what clients send back of an answer; no part of its text
 		default:
@@ -104,13 +103,13 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 	switch {
 	case raw[0] == '"':
-		return text(param, raw)
+		return strict.String(param, raw)
 	case nullable && bytes.Equal(raw, []byte("null")):
 		return "", nil
 	case raw[0] != '[':
-		return "", mismatch(param, "a string or an array of parts", raw)
+		return "", strict.Mismatch(param, "a string or an array of parts", raw)
 	}
-	parts, err := array(param, raw)
+	parts, err := strict.Array(param, raw)
 	if err != nil {
 		return "", err
 	}
@@ -120,18 +119,18 @@ func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 	var b strings.Builder
 	for i, raw := range parts {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		part, err := object(at, raw)
+		part, err := strict.Object(at, raw)
 		if err != nil {
 			return "", err
 		}
-		kind, err := member(at, "type", part)
+		kind, err := strict.Member(at, "type", part)
 		if err != nil {
 			return "", err
 		}
 		if kind != "text" {
-			return "", unsupported(at, "%s is of the type %q; this model reads text alone", at, printable(kind))
+			return "", streamerr.InvalidParam(at, "%s is of the type %q; this model reads text alone", at, strict.Printable(kind))
 		}
-		s, err := member(at, "text", part)
+		s, err := strict.Member(at, "text", part)
 		if err != nil {
 			return "", err
 		}

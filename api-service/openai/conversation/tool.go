@@ -1,0 +1,143 @@
+package conversation
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// function reads {"type": "function", "function": {…}}, of which the latter has only the members named.
+func function(param string, raw json.RawMessage, beside []string, names ...string) (outer, inner map[string]json.RawMessage, err error) {
+	if outer, err = strict.Object(param, raw); err != nil {
+		return nil, nil, err
+	}
+	kind, err := strict.Member(param, "type", outer)
+	if err != nil {
+		return nil, nil, err
+	}
+	if kind != "function" {
+		return nil, nil, streamerr.InvalidParam(param+".type", "%s.type is %q; only \"function\" is supported", param, strict.Printable(kind))
+	}
+	if err := strict.Only(param, outer, append(beside, "type", "function")...); err != nil {
+		return nil, nil, err
+	}
+	raw, ok := outer["function"]
+	if !ok {
+		return nil, nil, streamerr.InvalidParam(param+".function", "%s.function is missing", param)
+	}
+	if inner, err = strict.Object(param+".function", raw); err != nil {
+		return nil, nil, err
+	}
+	return outer, inner, strict.Only(param+".function", inner, names...)
+}
+
+// Tools reads the functions that a model may call.
+func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	tools := make([]*chatv1.Tool, 0, len(items))
+	for i, raw := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		_, fields, err := function(at, raw, nil, "name", "description", "parameters", "strict")
+		if err != nil {
+			return nil, err
+		}
+		at += ".function"
+		tool := &chatv1.Tool{}
+		if tool.Name, err = strict.Member(at, "name", fields); err != nil {
+			return nil, err
+		}
+		if raw, ok := fields["description"]; ok && !strict.Null(raw) {
+			if tool.Description, err = strict.String(at+".description", raw); err != nil {
+				return nil, err
+			}
+		}
+		if raw, ok := fields["parameters"]; ok && !strict.Null(raw) {
+			if tool.Parameters, err = strict.Compact(at+".parameters", raw); err != nil {
+				return nil, err
+			}
+		}
+		if raw, ok := fields["strict"]; ok && !strict.Null(raw) { // a required call is always strict, any other never is
+			if _, err = strict.Boolean(at+".strict", raw); err != nil {
+				return nil, err
+			}
+		}
+		tools = append(tools, tool)
+	}
+	return tools, nil
+}
+
+var toolModes = map[string]chatv1.ToolMode{
+	"none": chatv1.ToolMode_TOOL_MODE_NONE, "auto": chatv1.ToolMode_TOOL_MODE_AUTO, "required": chatv1.ToolMode_TOOL_MODE_REQUIRED,
+}
+
+// ToolChoice reads which tool is to be called, and whether.
+func ToolChoice(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
+	choice := &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
+	if raw[0] == '"' {
+		word, err := strict.String(param, raw)
+		if err != nil {
+			return nil, err
+		}
+		mode, ok := toolModes[word]
+		if !ok {
+			return nil, streamerr.InvalidParam(param, "%s is %q; it must be none, auto, required, or name a function", param, strict.Printable(word))
+		}
+		choice.Mode = mode
+	} else {
+		_, fields, err := function(param, raw, nil, "name")
+		if err != nil {
+			return nil, err
+		}
+		if choice.Name, err = strict.Member(param+".function", "name", fields); err != nil {
+			return nil, err
+		}
+	}
+	return choice, nil
+}
+
+// toolCalls reads the calls of an assistant's turn.
+func toolCalls(param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	var calls []*chatv1.ToolCall
+	for i, raw := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		outer, fields, err := function(at, raw, []string{"id", "index"}, "name", "arguments")
+		if err != nil {
+			return nil, err
+		}
+		call := &chatv1.ToolCall{}
+		if call.Id, err = strict.Member(at, "id", outer); err != nil {
+			return nil, err
+		}
+		if call.Name, err = strict.Member(at+".function", "name", fields); err != nil {
+			return nil, err
+		}
+		if call.Arguments, err = strict.Member(at+".function", "arguments", fields); err != nil {
+			return nil, err
+		}
+		if strings.TrimSpace(call.GetArguments()) == "" {
+			call.Arguments = "{}" // as some servers say it of tools without any
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+// inFunction are members of tools and calls that OpenAI's JSON has one level deeper than the IDL.
+var inFunction = regexp.MustCompile(`^((?:tools|messages\[\d+\]\.tool_calls)\[\d+\])\.(name|description|parameters|arguments)$`)
+
+// Param names a field of a conversation as its JSON did, which the IDL calls inner.
+func Param(inner string) string {
+	return strings.TrimSuffix(inFunction.ReplaceAllString(inner, "$1.function.$2"), ".reasoning")
+}
