@@ -173,7 +173,6 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 var tooLarge = map[string]string{
 	"pkg/tokenizer":               "one file format with many small components, none of which is of use alone",
 	"chat-service/prompt/hfjinja": "one language, from lexer to filters",
-	"llm-worker/engine/tinyllama": "one model: weights, forward pass and its memory know each other's shapes",
 	"chat-service/route":          "workers, their health, the choice among them and moves all share what is known of a worker",
 }
 

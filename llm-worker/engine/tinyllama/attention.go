@@ -4,19 +4,21 @@ import (
 	"math"
 
 	"github.com/viterin/vek/vek32"
+
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// remember stores the key and value of a row in one layer. kv has all heads' keys, then all heads' values.
-func (l *lane) remember(layer int, r row, rotation rotation, kv []float32) {
-	c, at := l.weights.config, r.position%blockTokens
-	key, value := kv[:c.kvDim()], kv[c.kvDim():]
+// remember stores the key and value of a row in one layer. both has all heads' keys, then all heads' values.
+func (l *lane) remember(layer int, r row, rotation rotation, both []float32) {
+	c, at := l.weights.config, r.position%kv.BlockTokens
+	key, value := both[:c.kvDim()], both[c.kvDim():]
 	for head := range c.kvHeads {
 		first, last := head*c.headDim, (head+1)*c.headDim
-		keys, values := c.cache(r.sequence.blocks[r.position/blockTokens], layer, head)
+		keys, values := c.layout().Part(r.sequence.memory.Blocks[r.position/kv.BlockTokens], layer, head)
 		rotation.apply(key[first:last])
 		copy(keys[at*c.headDim:], key[first:last])
 		for i, v := range value[first:last] {
-			values[i*blockTokens+at] = v
+			values[i*kv.BlockTokens+at] = v
 		}
 	}
 }
@@ -28,23 +30,23 @@ func (l *lane) remember(layer int, r row, rotation rotation, kv []float32) {
 func (l *lane) attend(layer int, r row, rotation rotation, query, out []float32) {
 	c := l.weights.config
 	dim, count := c.headDim, r.position+1
-	blocks := r.sequence.blocks[:blocksFor(count)]
-	scores := l.scores[:len(blocks)*blockTokens]
+	blocks := r.sequence.memory.Blocks[:kv.Blocks(count)]
+	layout, scores := c.layout(), l.scores[:len(blocks)*kv.BlockTokens]
 	scale := float32(1 / math.Sqrt(float64(dim)))
 	for head := range c.heads {
 		q, kvHead := query[head*dim:(head+1)*dim], head*c.kvHeads/c.heads
 		rotation.apply(q)
 		vek32.MulNumber_Inplace(q, scale)
 		for b, block := range blocks {
-			keys, _ := c.cache(block, layer, kvHead)
-			first, last := b*blockTokens, min((b+1)*blockTokens, count)
+			keys, _ := layout.Part(block, layer, kvHead)
+			first, last := b*kv.BlockTokens, min((b+1)*kv.BlockTokens, count)
 			dots(scores[first:last], keys[:(last-first)*dim], q)
 		}
 		total := exponentials(scores, count)
 		o := out[head*dim : (head+1)*dim]
 		for b, block := range blocks {
-			_, values := c.cache(block, layer, kvHead)
-			weights := scores[b*blockTokens : (b+1)*blockTokens]
+			_, values := layout.Part(block, layer, kvHead)
+			weights := scores[b*kv.BlockTokens : (b+1)*kv.BlockTokens]
 			if b == 0 {
 				dots(o, values, weights)
 				continue

@@ -116,7 +116,7 @@ func traceOf(t *testing.T, m *Model, company int) (result trace) {
 				continue
 			}
 			if o.ID == subject {
-				for _, b := range m.sequences[subject].blocks {
+				for _, b := range m.sequences[subject].memory.Blocks {
 					for _, v := range b {
 						result.bits = append(result.bits, math.Float32bits(v))
 					}

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
 // config is what the forward pass needs of config.json, checked.
@@ -30,6 +32,9 @@ type config struct {
 
 func (c *config) queryDim() int { return c.heads * c.headDim }
 func (c *config) kvDim() int    { return c.kvHeads * c.headDim }
+func (c *config) layout() kv.Layout {
+	return kv.Layout{Layers: c.layers, Heads: c.kvHeads, Dim: c.headDim}
+}
 
 // configJSON has a pointer wherever Hugging Face has a default that is not the zero value.
 type configJSON struct {

@@ -1,5 +1,7 @@
 package tinyllama
 
+import "github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+
 // A lane runs jobs one tile of tokens after another, on one goroutine at a time. All its memory is made beforehand.
 type lane struct {
 	// Static.
@@ -50,7 +52,7 @@ func newLane(w *Weights, context int) *lane {
 		qkv:       make([]float32, tileRows*(c.queryDim()+2*c.kvDim())),
 		attention: make([]float32, tileRows*c.queryDim()),
 		gateUp:    make([]float32, tileRows*2*c.feedForward),
-		scores:    make([]float32, blocksFor(context)*blockTokens),
+		scores:    make([]float32, kv.Blocks(context)*kv.BlockTokens),
 		part:      make([]float32, c.headDim),
 		sigmas:    make([]float32, c.feedForward),
 		logits:    make([]float32, logitRows*c.vocab),

@@ -22,6 +22,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -72,7 +73,7 @@ type Model struct {
 
 	// Owned by whoever calls Step.
 	sequences map[uint64]*sequence
-	pool      pool
+	pool      *kv.Pool
 	lanes     []*lane
 	jobs      []job          // of the step under way
 	group     sync.WaitGroup // of its lanes
@@ -87,7 +88,7 @@ func New(w *Weights, opts Options) *Model {
 		weights:   w,
 		options:   opts,
 		sequences: map[uint64]*sequence{},
-		pool:      pool{blockFloats: w.config.blockFloats(), total: blocksFor(opts.KVTokens)},
+		pool:      kv.New(w.config.layout(), kv.Blocks(opts.KVTokens)),
 	}
 	for range opts.Threads {
 		m.lanes = append(m.lanes, newLane(w, opts.ContextLength))
@@ -106,13 +107,13 @@ func (m *Model) EOS() []uint32 { return m.weights.eos }
 
 // KV reports reserved and total positions.
 func (m *Model) KV() (used, total uint64) {
-	return uint64(m.pool.reserved) * blockTokens, uint64(m.pool.total) * blockTokens
+	return uint64(m.pool.Reserved()) * kv.BlockTokens, uint64(m.pool.Total()) * kv.BlockTokens
 }
 
 // Cached reports how many tokens of a sequence's prompt others had left for it.
 func (m *Model) Cached(id uint64) int {
 	if s := m.sequences[id]; s != nil {
-		return s.cached
+		return s.memory.Cached
 	}
 	return 0
 }
@@ -144,13 +145,13 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	if need <= len(prompt) { // max_tokens, as the context leaves room for one
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
 	}
-	if blocksFor(need) > m.pool.total {
+	if kv.Blocks(need) > m.pool.Total() {
 		param := "prompt"
-		if blocksFor(len(prompt)+1) <= m.pool.total {
+		if kv.Blocks(len(prompt)+1) <= m.pool.Total() {
 			param = "sampling.max_tokens"
 		}
 		return streamerr.InvalidParam(param, "prompt and answer can take %d tokens of KV cache, but there are %d in all",
-			need, m.pool.total*blockTokens)
+			need, m.pool.Total()*kv.BlockTokens)
 	}
 	return nil
 }
@@ -184,14 +185,20 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 		return err
 	}
 	need := m.positions(req)
-	if !m.pool.reserve(blocksFor(need)) {
+	known := req.GetPrompt()
+	if m.options.NoPrefixCache {
+		known = nil
+	}
+	memory, ok := m.pool.Join(need, known)
+	if !ok {
 		return batch.ErrFull
 	}
 	asked, answer := split(req)
-	s := &sequence{
-		prompt:   req.GetPrompt(),
-		reserved: blocksFor(need),
-		answer:   make([]uint32, 0, blockTokens),
+	m.sequences[id] = &sequence{
+		prompt: req.GetPrompt(),
+		memory: memory,
+		read:   memory.Cached,
+		answer: make([]uint32, 0, kv.BlockTokens),
 		sampler: sample.New(req.GetSampling(), sample.Sequence{
 			Prompt: asked,
 			Answer: answer,
@@ -201,10 +208,6 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 			Guide:  matcher,
 		}),
 	}
-	if !m.options.NoPrefixCache {
-		m.pool.lend(s, m.weights.config)
-	}
-	m.sequences[id] = s
 	return nil
 }
 
@@ -231,6 +234,10 @@ func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
 func (m *Model) Leave(id uint64) {
 	if s := m.sequences[id]; s != nil {
 		delete(m.sequences, id)
-		m.pool.giveBack(s, !m.options.NoPrefixCache)
+		var read []uint32 // to be remembered
+		if !m.options.NoPrefixCache {
+			read = s.known()[:s.read]
+		}
+		m.pool.Leave(s.memory, read)
 	}
 }

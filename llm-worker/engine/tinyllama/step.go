@@ -6,6 +6,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -13,14 +14,11 @@ import (
 // A sequence is a prompt and what has been answered to it.
 type sequence struct {
 	// Static.
-	prompt   []uint32 // all that was known when it joined: an answer that was begun elsewhere, too
-	reserved int      // blocks
+	prompt []uint32 // all that was known when it joined: an answer that was begun elsewhere, too
+	memory *kv.Memory
 
 	sampler  *sample.Sampler
-	shared   []*node  // what the first blocks are of
-	blocks   []block  // so far, at most reserved
-	read     int      // positions whose keys and values are in blocks
-	cached   int      // of them, those that were there when it joined
+	read     int      // positions whose keys and values are in memory
 	answer   []uint32 // the tokens that were chosen, once the prompt is read
 	finished bool
 }
@@ -90,9 +88,7 @@ func (m *Model) schedule(ids []uint64) error {
 		if tokens == 0 {
 			continue
 		}
-		for len(s.blocks) < blocksFor(s.read+tokens) {
-			s.blocks = append(s.blocks, m.pool.take())
-		}
+		m.pool.Grow(s.memory, s.read+tokens)
 		m.jobs = append(m.jobs, job{id: id, sequence: s, tokens: tokens})
 	}
 	return nil

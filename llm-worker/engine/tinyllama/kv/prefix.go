@@ -1,4 +1,4 @@
-package tinyllama
+package kv
 
 import (
 	"container/list"
@@ -20,9 +20,9 @@ type prefixes struct {
 // A node is a block of a prefix, and what followed on it.
 type node struct {
 	tokens   []uint32 // one for each position of block, or fewer in a node without children
-	block    block    // nobody writes to it
+	block    Block    // nobody writes to it
 	parent   *node
-	children []*node // no two begin with the same blockTokens
+	children []*node // no two begin with the same BlockTokens
 	holders  int     // sequences that read it; each holds all parents, too
 	idle     *list.Element
 }
@@ -37,7 +37,7 @@ func (p *prefixes) find(tokens []uint32) (whole []*node, part *node, n int) {
 				part, n = c, k
 			}
 		}
-		if n < blockTokens {
+		if n < BlockTokens {
 			return whole, part, n
 		}
 		whole, at, tokens = append(whole, part), part, tokens[n:]
@@ -81,13 +81,13 @@ func (p *prefixes) touch(n *node) {
 }
 
 // add remembers blocks that hold tokens and follow on at, or on the root if that is nil. It returns those that are not needed.
-func (p *prefixes) add(at *node, tokens []uint32, blocks []block) (spare []block) {
+func (p *prefixes) add(at *node, tokens []uint32, blocks []Block) (spare []Block) {
 	if at == nil {
 		at = &p.root
 	}
 	var way []*node
 	for i, b := range blocks {
-		part := tokens[min(i*blockTokens, len(tokens)):min((i+1)*blockTokens, len(tokens))]
+		part := tokens[min(i*BlockTokens, len(tokens)):min((i+1)*BlockTokens, len(tokens))]
 		same := slices.IndexFunc(at.children, func(c *node) bool { return common(c.tokens, part) == len(part) })
 		switch {
 		case len(part) == 0:
@@ -110,7 +110,7 @@ func (p *prefixes) add(at *node, tokens []uint32, blocks []block) (spare []block
 }
 
 // dropBeginnings forgets the nodes below at that hold no more than the beginning of tokens.
-func (p *prefixes) dropBeginnings(at *node, tokens []uint32) (spare []block) {
+func (p *prefixes) dropBeginnings(at *node, tokens []uint32) (spare []Block) {
 	for _, c := range slices.Clone(at.children) {
 		if c.holders == 0 && common(c.tokens, tokens) == len(c.tokens) {
 			spare = append(spare, p.drop(c))
@@ -120,16 +120,16 @@ func (p *prefixes) dropBeginnings(at *node, tokens []uint32) (spare []block) {
 }
 
 // giveUp forgets the node that was left alone longest, and returns its block.
-func (p *prefixes) giveUp() block {
+func (p *prefixes) giveUp() Block {
 	front := p.idle.Front()
 	if front == nil {
-		panic("tinyllama: more blocks are taken than reserved")
+		panic("kv: more blocks are taken than reserved")
 	}
 	return p.drop(front.Value.(*node)) //nolint:forcetypeassert // nothing else is in the list
 }
 
 // drop forgets a node that has no children and no holders.
-func (p *prefixes) drop(n *node) block {
+func (p *prefixes) drop(n *node) Block {
 	p.idle.Remove(n.idle)
 	n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
 	return n.block
