@@ -98,7 +98,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 		"github.com/cloudwego/hertz": {"api-service/edge"},
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
-			"api-service/edge", "chat-service/server", "chat-service/route", "llm-worker/worker", "llm-worker/engine", "examples", // where servers and clients are made
+			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", // where servers and clients are made
 		},
 	} {
 		for _, p := range packages(t) {
@@ -173,7 +173,6 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 var tooLarge = map[string]string{
 	"pkg/tokenizer":               "one file format with many small components, none of which is of use alone",
 	"chat-service/prompt/hfjinja": "one language, from lexer to filters",
-	"chat-service/route":          "workers, their health, the choice among them and moves all share what is known of a worker",
 }
 
 const (

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -79,8 +80,8 @@ func (c *Card) Validate() error {
 	if err != nil {
 		return fmt.Errorf("--worker: %w", err)
 	}
-	if n := len(source.Static()); n > route.MaxWorkers {
-		return fmt.Errorf("--worker: there are %d workers; %d are the most", n, route.MaxWorkers)
+	if n := len(source.Static()); n > fleet.MaxWorkers {
+		return fmt.Errorf("--worker: there are %d workers; %d are the most", n, fleet.MaxWorkers)
 	}
 	// A lone worker is never left, so its streams may have any timers.
 	if len(source.Static()) != 1 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {

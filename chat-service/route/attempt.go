@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -16,15 +17,15 @@ import (
 // left at once, while the call is given the grace to tell it why.
 type attempt struct {
 	// Static.
-	worker *Worker
+	worker *fleet.Worker
 	peer   string                 // the worker's name when it was chosen
 	info   *workerv1.InfoResponse // likewise
 	items  chan item              // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
 	left   chan struct{}          // closed by leave: nobody reads items any more
 	ended  chan struct{}          // closed when the call is over
 
-	expected int    // tokens of the prompt that were expected in the worker's cache; -1 where nobody expected anything
-	charge   charge // to the worker
+	expected int          // tokens of the prompt that were expected in the worker's cache; -1 where nobody expected anything
+	charge   fleet.Charge // to the worker
 
 	// Set by start.
 	stop   func(cause error)
@@ -48,21 +49,15 @@ const unread = 16
 
 // newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. Of its prompt so many tokens are
 // expected in the worker's cache, or -1.
-func newAttempt(w *Worker, info *workerv1.InfoResponse, prompt, expected int) *attempt {
-	w.ours.Add(1)
-	a := &attempt{
-		worker: w, peer: info.GetInstance(), info: info, expected: expected,
+func newAttempt(w *fleet.Worker, info *workerv1.InfoResponse, prompt, expected int) *attempt {
+	return &attempt{
+		worker: w, peer: info.GetInstance(), info: info, expected: expected, charge: w.Charge(prompt, max(0, expected)),
 		items: make(chan item, unread), left: make(chan struct{}), ended: make(chan struct{}),
 	}
-	a.charge.begin(w, prompt, max(0, expected))
-	return a
 }
 
 // abandon takes the stream off the worker.
-func (a *attempt) abandon() {
-	a.charge.end(a.worker)
-	a.worker.done()
-}
+func (a *attempt) abandon() { a.charge.End() }
 
 // start opens the call, one of calls. A stop of ctx's stream reaches it with its cause.
 func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv1.TokenRequest) {
@@ -87,8 +82,8 @@ func (a *attempt) run(ctx context.Context, req *workerv1.TokenRequest) {
 			a.put(item{panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
 		}
 	}()
-	for out, err := range a.worker.engine(a.peer)(ctx, req) {
-		a.charge.note(a.worker, out)
+	for out, err := range a.worker.Engine(a.peer)(ctx, req) {
+		a.charge.Note(out)
 		if !a.put(item{out: out, err: err}) {
 			return
 		}

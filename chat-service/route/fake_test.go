@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"io"
 	"iter"
 	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -173,17 +173,17 @@ func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 	}
 	opts.Self = "chat"
 	p := New(opts)
-	var members []*Worker
-	for i, f := range fakes {
-		w := &Worker{slot: i, closed: func() {}, conn: io.NopCloser(nil), engine: func(string) Engine { return f.generate }, doubt: make(chan struct{}, 1), log: opts.Log}
-		w.info.Store(info(f.name))
-		w.name.Store(&f.name)
-		p.slots[i] = w
+	var members []*fleet.Worker
+	for _, f := range fakes {
+		w := fleet.Pretended(f.name, f.generate)
+		w.Say(info(f.name))
 		members = append(members, w)
 	}
-	p.workers.Store(&members)
+	p.Pretend(members...)
 	return p
 }
 
 // inOrder takes the first candidate, which makes tests easy to read.
-func inOrder(_ *workerv1.TokenRequest, candidates []*Worker) *Worker { return candidates[0] }
+func inOrder(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
+	return candidates[0]
+}

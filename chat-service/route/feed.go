@@ -4,18 +4,18 @@ import (
 	"context"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvindex"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // follow keeps the index true to one worker, until ctx is done. The worker has a number in the index while it is healthy: one that
 // was away has another cache than before.
-func (k *KV) follow(ctx context.Context, w *Worker) {
-	tick := time.NewTicker(probeEvery)
+func (k *KV) follow(ctx context.Context, w *fleet.Worker) {
+	tick := time.NewTicker(fleet.ProbeEvery)
 	defer tick.Stop()
 	defer k.leave(w)
 	for {
-		info := w.info.Load()
+		info := w.Info()
 		switch number, ok := k.join(w, info != nil); {
 		case ok && info.GetKvEvents():
 			err := k.listen(ctx, w, number)
@@ -23,7 +23,7 @@ func (k *KV) follow(ctx context.Context, w *Worker) {
 				return
 			}
 			if k.tells(w, false) {
-				w.log.Warn("worker tells its blocks no more", "worker", w.Name(), "err", err)
+				w.Log().Warn("worker tells its blocks no more", "worker", w.Name(), "err", err)
 			}
 			k.index.Clear(number)
 		case info == nil:
@@ -33,7 +33,7 @@ func (k *KV) follow(ctx context.Context, w *Worker) {
 		k.awaited.Expire(time.Now())
 		select {
 		case <-tick.C:
-		case <-w.turned:
+		case <-w.Turned():
 		case <-ctx.Done():
 			return
 		}
@@ -41,7 +41,7 @@ func (k *KV) follow(ctx context.Context, w *Worker) {
 }
 
 // join returns a worker's number in the index, which it gets if it is healthy. ok is false if it has none.
-func (k *KV) join(w *Worker, healthy bool) (number kvindex.Worker, ok bool) {
+func (k *KV) join(w *fleet.Worker, healthy bool) (number kvindex.Worker, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if at, known := k.places[w]; known || !healthy {
@@ -53,7 +53,7 @@ func (k *KV) join(w *Worker, healthy bool) (number kvindex.Worker, ok bool) {
 	return number, ok
 }
 
-func (k *KV) leave(w *Worker) {
+func (k *KV) leave(w *fleet.Worker) {
 	k.mu.Lock()
 	at, known := k.places[w]
 	delete(k.places, w)
@@ -64,7 +64,7 @@ func (k *KV) leave(w *Worker) {
 }
 
 // tells notes whether a worker tells what it holds, and returns whether it did before.
-func (k *KV) tells(w *Worker, tells bool) (did bool) {
+func (k *KV) tells(w *fleet.Worker, tells bool) (did bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if at, known := k.places[w]; known {
@@ -75,10 +75,10 @@ func (k *KV) tells(w *Worker, tells bool) (did bool) {
 }
 
 // listen takes in what a worker tells, until the call ends, and returns why it did.
-func (k *KV) listen(ctx context.Context, w *Worker, number kvindex.Worker) error {
+func (k *KV) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := w.client.KVEvents(ctx, &workerv1.KVEventsRequest{})
+	events, err := w.KVEvents(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/capability"
@@ -27,11 +28,11 @@ func goesOn(s *streamv1.Sampling, info *workerv1.InfoResponse) bool {
 
 // exactFirst returns those of the candidates where an answer that was begun elsewhere goes on exactly; all if it does so at
 // none, or is none.
-func exactFirst(req *workerv1.TokenRequest, candidates []*Worker, infos map[*Worker]*workerv1.InfoResponse) []*Worker {
+func exactFirst(req *workerv1.TokenRequest, candidates []*fleet.Worker, infos map[*fleet.Worker]*workerv1.InfoResponse) []*fleet.Worker {
 	if req.GetGenerated() == 0 {
 		return candidates
 	}
-	var exact []*Worker
+	var exact []*fleet.Worker
 	for _, w := range candidates {
 		if infos[w].GetContinues() {
 			exact = append(exact, w)
@@ -48,11 +49,11 @@ func exactFirst(req *workerv1.TokenRequest, candidates []*Worker, infos map[*Wor
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
 	var nearest *workerv1.InfoResponse // of those that are healthy, the one that lacks the least
 	var missing []string
-	for _, w := range p.members() {
-		if last := w.probed.Load(); last != nil && last.info != nil && len(capability.Missing(req.GetSampling(), last.info.GetCapabilities())) == 0 {
+	for _, w := range p.Members() {
+		if last := w.Last(); last != nil && len(capability.Missing(req.GetSampling(), last.GetCapabilities())) == 0 {
 			return unavailable(req, nil)
 		}
-		info := w.info.Load()
+		info := w.Info()
 		lacks := capability.Missing(req.GetSampling(), info.GetCapabilities())
 		if info != nil && len(lacks) > 0 && (nearest == nil || len(lacks) < len(missing)) {
 			nearest, missing = info, lacks

@@ -18,13 +18,12 @@ import (
 // A make is what a worker is: "exact" goes on exactly, "gpu" resumes, "text" does neither, and what follows are fields that it
 // honours.
 func makeOf(p *Pool, is ...string) {
-	for i, w := range p.members() {
-		now := proto.CloneOf(w.info.Load())
+	for i, w := range p.Members() {
+		now := proto.CloneOf(w.Info())
 		kind, fields, _ := strings.Cut(is[i], " ")
 		now.Continues, now.Resumes = kind == "exact", kind == "gpu"
 		now.Capabilities = &workerv1.Capabilities{Sampling: append(strings.Fields(fields), "max_tokens", "temperature"), Upstream: kind}
-		w.info.Store(now)
-		w.probed.Store(&report{info: now})
+		w.Say(now)
 	}
 }
 
@@ -71,13 +70,13 @@ func TestRequestGoesWhereItIsHonoured(t *testing.T) {
 func TestRequestIsNotAtFaultWhileWhoHonoursItIsAway(t *testing.T) {
 	p := poolOf(t, Options{}, &fake{name: "w/0"}, &fake{name: "w/1"})
 	makeOf(p, "text", "gpu top_k")
-	p.members()[1].info.Store(nil)
+	p.Members()[1].Say(nil)
 	req := ask(3)
 	req.Sampling = &streamv1.Sampling{TopK: proto.Uint32(3)}
 	if e := streamerr.As(read(t.Context(), p, req, nil).err); e.Reason != streamerr.Unavailable || e.RetryAfter == 0 {
 		t.Error(e)
 	}
-	p.members()[0].info.Store(nil)
+	p.Members()[0].Say(nil)
 	req.Sampling = &streamv1.Sampling{IgnoreEos: true}
 	if e := streamerr.As(read(t.Context(), p, req, nil).err); e.Reason != streamerr.Unavailable {
 		t.Error("nobody is healthy, and it is", e)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvindex"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
@@ -68,7 +69,7 @@ type KV struct {
 	awaited *kvindex.Forecast // of workers that will tell soon
 
 	mu     sync.Mutex // guards the following field
-	places map[*Worker]place
+	places map[*fleet.Worker]place
 
 	// Guarded by the pool's mu.
 	turn int
@@ -90,7 +91,7 @@ func NewKV(opts KVOptions) *KV {
 	x := kvindex.New(opts.Blocks)
 	return &KV{
 		opts: opts, index: x, guessed: kvindex.NewForecast(x, opts.TTL), awaited: kvindex.NewForecast(x, awaitedTTL),
-		places: make(map[*Worker]place),
+		places: make(map[*fleet.Worker]place),
 	}
 }
 
@@ -127,11 +128,11 @@ func (p *plan) of(req *workerv1.TokenRequest, size int, index *kvindex.Index) *s
 }
 
 // cached returns how many tokens of the request a worker is expected to find in its cache. The last is always read.
-func (k *KV) cached(w *Worker, req *workerv1.TokenRequest) (tokens int, s *sized, at place) {
+func (k *KV) cached(w *fleet.Worker, req *workerv1.TokenRequest) (tokens int, s *sized, at place) {
 	k.mu.Lock()
 	at, known := k.places[w]
 	k.mu.Unlock()
-	s = k.plan.of(req, int(w.info.Load().GetKvBlockSize()), k.index)
+	s = k.plan.of(req, int(w.Info().GetKvBlockSize()), k.index)
 	if s == nil || !known {
 		return 0, nil, at
 	}
@@ -142,16 +143,16 @@ func (k *KV) cached(w *Worker, req *workerv1.TokenRequest) (tokens int, s *sized
 const costUnit = 16
 
 // cost is what it takes a worker to answer a request, in blocks.
-func (k *KV) cost(w *Worker, req *workerv1.TokenRequest) float64 {
+func (k *KV) cost(w *fleet.Worker, req *workerv1.TokenRequest) float64 {
 	cached, _, _ := k.cached(w, req)
 	prompt := float64(len(req.GetPrompt()))
-	read := max(0, float64(w.unread.Load())+prompt-k.opts.Overlap*float64(cached))
-	use := float64(w.tokens.Load()) + prompt - float64(cached)
+	read := max(0, float64(w.Unread())+prompt-k.opts.Overlap*float64(cached))
+	use := float64(w.Tokens()) + prompt - float64(cached)
 	return (read+use)/costUnit + float64(w.Load())
 }
 
 // choose is a Policy. Of workers that cost the same, each is taken in turn.
-func (k *KV) choose(req *workerv1.TokenRequest, candidates []*Worker) *Worker {
+func (k *KV) choose(req *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
 	k.turn++
 	costs := make([]float64, len(candidates))
 	best, least, most := 0, math.Inf(1), math.Inf(-1)
@@ -181,7 +182,7 @@ func (k *KV) choose(req *workerv1.TokenRequest, candidates []*Worker) *Worker {
 }
 
 // sent notes that a worker gets a request, and returns how many of its tokens are expected to be cached there.
-func (k *KV) sent(w *Worker, req *workerv1.TokenRequest) (cached int) {
+func (k *KV) sent(w *fleet.Worker, req *workerv1.TokenRequest) (cached int) {
 	cached, s, at := k.cached(w, req)
 	k.plan = plan{}
 	if s != nil {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
@@ -23,10 +24,10 @@ func cachingPool(t testing.TB, opts KVOptions, names ...string) (*Pool, *KV) {
 		fakes[i] = &fake{name: name}
 	}
 	p := poolOf(t, Options{KV: k}, fakes...)
-	for _, w := range p.members() {
+	for _, w := range p.Members() {
 		said := info(w.Name())
 		said.KvBlockSize = 16
-		w.info.Store(said)
+		w.Say(said)
 		k.join(w, true)
 	}
 	return p, k
@@ -42,7 +43,7 @@ func prompt(seed, n int) *workerv1.TokenRequest {
 
 func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c")
-	k.index.Store(k.places[p.members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 320).GetPrompt(), 16))
+	k.index.Store(k.places[p.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 320).GetPrompt(), 16))
 	for i := range 5 {
 		a := p.take(&workerv1.TokenRequest{Prompt: slices.Concat(prompt(1, 320).GetPrompt(), prompt(10+i, 80).GetPrompt())}, 0, nil)
 		if a.peer != "b" || a.expected != 320 {
@@ -57,14 +58,15 @@ func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
 
 func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b")
-	k.index.Store(k.places[p.members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
-	p.members()[1].unread.Store(10000)
+	k.index.Store(k.places[p.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
+	p.Members()[1].Charge(10000, 0)
 	if a := p.take(prompt(1, 176), 0, nil); a.peer != "a" || a.expected != 0 {
 		t.Error(a.peer, a.expected)
 	}
 	ignoring, k := cachingPool(t, KVOptions{Overlap: 0}, "a", "b")
-	k.index.Store(k.places[ignoring.members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 16).GetPrompt(), 16))
-	ignoring.members()[1].tokens.Store(32)
+	k.index.Store(k.places[ignoring.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 16).GetPrompt(), 16))
+	busy := ignoring.Members()[1].Charge(32, 0)
+	busy.Read()
 	if a := ignoring.take(prompt(1, 176), 0, nil); a.peer != "a" {
 		t.Error(a.peer)
 	}
@@ -107,12 +109,11 @@ func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
 
 func TestTemperatureSpreadsChoices(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1, Temperature: 0.5}, "a", "b", "c")
-	k.index.Store(k.places[p.members()[0]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
-	counts := shares(func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
-		w := k.choose(prompt(1, 160), candidates)
-		w.ours.Add(-1) // shares counts it, and it is to cost nothing
-		return w
-	}, p.members())
+	k.index.Store(k.places[p.Members()[0]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
+	counts := make([]int, 3)
+	for range 1000 {
+		counts[slices.Index(p.Members(), k.choose(prompt(1, 160), p.Members()))]++
+	}
 	// Two workers cost the most, so that their weight is exp(-1/0.5): 787, 106 and 106 of 1,000.
 	for i, want := range []int{787, 106, 106} {
 		if counts[i] < want-60 || counts[i] > want+60 {
@@ -136,14 +137,14 @@ func TestChargesAreGivenBack(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if p.members()[0].tokens.Load() == 0 || p.members()[0].unread.Load() == 0 {
+		if p.Members()[0].Tokens() == 0 || p.Members()[0].Unread() == 0 {
 			t.Error("twenty streams charge nothing")
 		}
 		wg.Wait()
 		p.calls.Wait()
-		for _, w := range p.members() {
-			if w.unread.Load() != 0 || w.tokens.Load() != 0 || w.ours.Load() != 0 {
-				t.Errorf("%s is left with %d tokens to read, %d in use and %d streams", w.Name(), w.unread.Load(), w.tokens.Load(), w.ours.Load())
+		for _, w := range p.Members() {
+			if w.Unread() != 0 || w.Tokens() != 0 || w.Load() != 0 {
+				t.Errorf("%s is left with %d tokens to read, %d in use and %d streams", w.Name(), w.Unread(), w.Tokens(), w.Load())
 			}
 		}
 	})
@@ -189,7 +190,7 @@ func TestIndexFollowsWhatWorkersTell(t *testing.T) {
 		eventually(t, fmt.Sprintf("%d tokens are expected", want), func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			got, _, _ := k.cached(p.members()[0], prompt(1, 100))
+			got, _, _ := k.cached(p.Members()[0], prompt(1, 100))
 			k.plan = plan{}
 			return got == want
 		})
@@ -211,14 +212,12 @@ func TestIndexFollowsWhatWorkersTell(t *testing.T) {
 }
 
 func TestSessionStaysOnItsWorker(t *testing.T) {
-	all := make([]*Worker, 8)
+	all := make([]*fleet.Worker, 8)
 	for i := range all {
-		all[i] = &Worker{}
-		name := fmt.Sprintf("llm-worker/%d", i)
-		all[i].name.Store(&name)
+		all[i] = fleet.Pretended(fmt.Sprintf("llm-worker/%d", i), nil)
 	}
 	by := BySession()
-	home, counts := map[string]*Worker{}, map[*Worker]int{}
+	home, counts := map[string]*fleet.Worker{}, map[*fleet.Worker]int{}
 	for i := range 800 {
 		id := fmt.Sprint("session ", i)
 		home[id] = by(&workerv1.TokenRequest{Session: id, Prompt: []uint32{uint32(i)}}, all)
@@ -249,16 +248,12 @@ func TestSessionStaysOnItsWorker(t *testing.T) {
 
 func TestSessionsLoadIsBounded(t *testing.T) {
 	all := workersWith(0, 0, 0, 0)
-	for i, w := range all {
-		name := fmt.Sprint(i)
-		w.name.Store(&name)
-	}
 	by := BySession()
 	for range 1000 {
-		by(&workerv1.TokenRequest{Session: "the only one"}, all).ours.Add(1)
+		by(&workerv1.TokenRequest{Session: "the only one"}, all).Charge(0, 0)
 	}
 	for _, w := range all {
-		if n := w.ours.Load(); n > 314 { // 1.25 times its share, rounded up
+		if n := w.Load(); n > 314 { // 1.25 times its share, rounded up
 			t.Errorf("a worker has %d of 1,000", n)
 		}
 	}
@@ -266,7 +261,7 @@ func TestSessionsLoadIsBounded(t *testing.T) {
 
 // BenchmarkTakeByKV is a decision among 64 workers for a prompt of 8,000 tokens.
 func BenchmarkTakeByKV(b *testing.B) {
-	names := make([]string, MaxWorkers)
+	names := make([]string, fleet.MaxWorkers)
 	for i := range names {
 		names[i] = fmt.Sprint(i)
 	}

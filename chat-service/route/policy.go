@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // A Policy chooses the worker of a stream. There is at least one candidate; they come in the order of the configuration, and
 // all of them can take the stream. It is called by one goroutine at a time, so it may remember.
-type Policy func(req *workerv1.TokenRequest, candidates []*Worker) *Worker
+type Policy func(req *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker
 
 // The policies, by the values of --policy. The first is the default.
 const (
@@ -39,7 +40,7 @@ func NewPolicy(name string) (Policy, error) {
 // LeastLoaded takes the worker with the fewest streams, and each in turn of several that have as few.
 func LeastLoaded() Policy {
 	turn := 0
-	return func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
+	return func(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
 		turn++
 		best := candidates[turn%len(candidates)]
 		for i := range candidates {
@@ -54,7 +55,7 @@ func LeastLoaded() Policy {
 // RoundRobin takes each in turn.
 func RoundRobin() Policy {
 	turn := 0
-	return func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
+	return func(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
 		turn++
 		return candidates[turn%len(candidates)]
 	}
@@ -63,7 +64,7 @@ func RoundRobin() Policy {
 // PowerOfTwo takes the less loaded of two workers drawn at random: nearly as even as LeastLoaded, and several chat-services
 // that hear of the same idle worker do not all run there at once.
 func PowerOfTwo() Policy {
-	return func(_ *workerv1.TokenRequest, candidates []*Worker) *Worker {
+	return func(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
 		n := len(candidates)
 		first := rand.IntN(n)
 		if n == 1 {

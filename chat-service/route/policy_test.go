@@ -1,18 +1,25 @@
 package route
 
-import "testing"
+import (
+	"fmt"
+	"testing"
 
-func workersWith(loads ...int64) (all []*Worker) {
-	for _, load := range loads {
-		w := &Worker{}
-		w.others.Store(load)
+	"github.com/whence-dev/whence/chat-service/fleet"
+)
+
+func workersWith(loads ...int64) (all []*fleet.Worker) {
+	for _, load := range loads { // whose streams never end
+		w := fleet.Pretended(fmt.Sprint(len(all)), nil)
+		for range load {
+			w.Charge(0, 0)
+		}
 		all = append(all, w)
 	}
 	return all
 }
 
 // shares runs a policy for 1,000 streams that never end and returns how many each worker got.
-func shares(p Policy, workers []*Worker) (counts []int) {
+func shares(p Policy, workers []*fleet.Worker) (counts []int) {
 	counts = make([]int, len(workers))
 	for range 1000 {
 		chosen := p(nil, workers)
@@ -21,7 +28,7 @@ func shares(p Policy, workers []*Worker) (counts []int) {
 				counts[i]++
 			}
 		}
-		chosen.ours.Add(1)
+		chosen.Charge(0, 0)
 	}
 	return counts
 }

@@ -33,6 +33,7 @@ type service struct {
 	info *workerv1.InfoResponse
 	// other is what it says of itself from then on.
 	other  atomic.Pointer[workerv1.InfoResponse]
+	probes atomic.Int64
 	hop    rpc.Hop
 	grpc   *grpc.Server
 	up     *health.Server
@@ -45,6 +46,7 @@ func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest,
 }
 
 func (s *service) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+	s.probes.Add(1)
 	if other := s.other.Load(); other != nil {
 		return other, nil
 	}
@@ -148,8 +150,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // usable counts the workers that would be chosen.
 func usable(p *Pool) (n int) {
-	for _, w := range p.members() {
-		if w.info.Load() != nil && w.trust.holds() {
+	for _, w := range p.Members() {
+		if w.Info() != nil && w.Trusted() {
 			n++
 		}
 	}
@@ -211,13 +213,13 @@ func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
 	a.info.Load = &workerv1.Load{Running: 4, Queued: 3}
 	var log journal
 	p, _ := dialAll(t, Options{}, &log, a)
-	eventually(t, "7 streams are others'", func() bool { return p.members()[0].Load() == 7 })
+	eventually(t, "7 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken := p.take(ask(1), 1, nil)
-	if p.members()[0].Load() != 8 {
-		t.Error(p.members()[0].Load())
+	if p.Members()[0].Load() != 8 {
+		t.Error(p.Members()[0].Load())
 	}
-	p.members()[0].suspect() // has it asked: of the 7, one is now ours
-	eventually(t, "6 streams are others'", func() bool { return p.members()[0].Load() == 7 })
+	p.Members()[0].Suspect() // has it asked: of the 7, one is now ours
+	eventually(t, "6 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken.abandon()
 }
 
@@ -230,11 +232,11 @@ func TestWorkersOfOneNameAreToldApart(t *testing.T) {
 		t.Error("both are used")
 	}
 	first, second := a, 1
-	if p.members()[1].info.Load() != nil {
+	if p.Members()[1].Info() != nil {
 		first, second = b, 0
 	}
 	first.grpc.Stop()
-	eventually(t, "the name is free", func() bool { return p.members()[second].info.Load() != nil })
+	eventually(t, "the name is free", func() bool { return p.Members()[second].Info() != nil })
 }
 
 func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
@@ -247,8 +249,9 @@ func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 		return nil
 	}}, &log, a, b)
 	eventually(t, "it is refused", func() bool { return log.count("another model") == 1 })
-	p.members()[1].suspect()
-	eventually(t, "it was asked again", func() bool { return len(p.members()[1].doubt) == 0 })
+	p.Members()[1].Suspect()
+	asked := b.probes.Load()
+	eventually(t, "it was asked again", func() bool { return b.probes.Load() > asked })
 	if usable(p) != 1 || log.count("another model") != 1 {
 		t.Error(log.text.String())
 	}

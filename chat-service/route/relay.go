@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -27,12 +28,12 @@ type relay struct {
 	req      *workerv1.TokenRequest // as it was asked
 	sampling *streamv1.Sampling     // as it was asked, with a seed
 
-	room    int        // tokens that the answer may have: as many as with the worker that began it
-	answer  []uint32   // delivered so far; at most room
-	started bool       // Started was delivered
-	moves   int        // since the first token
-	tried   []*Worker  // since the last token
-	behind  []*attempt // those that were silent
+	room    int             // tokens that the answer may have: as many as with the worker that began it
+	answer  []uint32        // delivered so far; at most room
+	started bool            // Started was delivered
+	moves   int             // since the first token
+	tried   []*fleet.Worker // since the last token
+	behind  []*attempt      // those that were silent
 	timer   *time.Timer
 }
 
@@ -119,7 +120,7 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 		}
 		if !ok {
 			silent := streamerr.New(streamerr.Deadline, "%s sent nothing for %v", a.peer, r.pool.opts.MigrateAfter)
-			a.worker.suspect()
+			a.worker.Suspect()
 			if next = r.move(ctx, a, silent); next != nil || r.complete(a, yield) {
 				left, behind = silent, true
 				r.behind = append(r.behind, a)
@@ -168,7 +169,7 @@ func (r *relay) request(info *workerv1.InfoResponse) *workerv1.TokenRequest {
 // patience returns how long a worker may be silent; 0 is for ever. A prompt takes its time between Started and the first
 // token, and so does the queue.
 func (r *relay) patience(a *attempt) time.Duration {
-	if r.pool.alone(a.worker) || a.admitted && !a.flowing {
+	if r.pool.Alone(a.worker) || a.admitted && !a.flowing {
 		return 0
 	}
 	return r.pool.opts.MigrateAfter
@@ -187,7 +188,7 @@ func (r *relay) deliver(a *attempt, out *workerv1.GenerateResponse, yield yielde
 	case *workerv1.GenerateResponse_Tokens:
 		if !a.flowing {
 			a.flowing = true
-			a.worker.trust.delivered()
+			a.worker.Delivered()
 			r.tried = r.tried[:0]
 		}
 		if len(r.answer)+len(m.Tokens.GetIds()) > r.room {
@@ -220,7 +221,7 @@ func (r *relay) lost(ctx context.Context, a *attempt, err error, yield yielder) 
 	e := streamerr.As(err)
 	switch e.Reason {
 	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable:
-		a.worker.suspect()
+		a.worker.Suspect()
 	case streamerr.Overloaded: // which is no reason to doubt it
 	default:
 		yield(nil, err)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -76,10 +77,10 @@ func TestPoolKeepsTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
 		p := poolOf(t, Options{Migrations: 3, MigrateAfter: time.Second}, a, b)
-		for _, w := range p.members() {
+		for _, w := range p.Members() {
 			long := info(w.Name())
 			long.ContextLength = 1 << 30
-			w.info.Store(long)
+			w.Say(long)
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
 			Engine: p.Generate,
@@ -134,9 +135,9 @@ func readLosing(t *testing.T, stop, at int, limit uint32, fault func(*fake) erro
 	}
 	p := poolOf(t, Options{Policy: inOrder, Migrations: 1, MigrateAfter: 3 * time.Second}, a, b)
 	got = read(t.Context(), p, ask(limit), nil)
-	workers := p.members()
+	workers := p.Members()
 	p.Close()
-	if a.running()+b.running() != 0 || workers[0].ours.Load() != 0 || workers[1].ours.Load() != 0 {
+	if a.running()+b.running() != 0 || workers[0].Load() != 0 || workers[1].Load() != 0 {
 		t.Errorf("lost after %d tokens: something still runs", at)
 	}
 	return got, len(b.asked)
@@ -155,7 +156,7 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 		for _, sampling := range []*streamv1.Sampling{nil, {MaxTokens: new(uint32(9))}} {
 			req := &workerv1.TokenRequest{StreamId: "id", Model: "m", Prompt: []uint32{1}, Sampling: sampling}
 			got := read(t.Context(), p, req, nil)
-			p.members()[0].trust.renew() // as a probe does
+			p.Members()[0].Say(p.Members()[0].Info()) // as a probe does
 			first, second := a.asked[len(a.asked)-1], b.asked[len(b.asked)-1]
 			if got.err != nil || first.GetSampling().Seed == nil || first.GetSampling().GetSeed() != second.GetSampling().GetSeed() || sampling.GetSeed() != 0 {
 				t.Errorf("%v: %v, then %v", got.err, first, second)
@@ -167,12 +168,12 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 		if a.asked[0].GetSampling().GetSeed() == a.asked[1].GetSampling().GetSeed() {
 			t.Error("two requests got the same seed")
 		}
-		p.members()[0].info.Store(&workerv1.InfoResponse{Instance: "w/0", ContextLength: contextLength}) // honours no seed, perhaps
+		p.Members()[0].Say(&workerv1.InfoResponse{Instance: "w/0", ContextLength: contextLength}) // honours no seed, perhaps
 		read(t.Context(), p, &workerv1.TokenRequest{Prompt: []uint32{1}}, nil)
 		if a.asked[2].GetSampling() != nil {
 			t.Error(a.asked[2])
 		}
-		p.members()[0].trust.renew()
+		p.Members()[0].Say(p.Members()[0].Info())
 		a.fault = func(int) error { return streamerr.New(streamerr.Overloaded, "full") } // and the next one does
 		read(t.Context(), p, &workerv1.TokenRequest{Prompt: []uint32{1}}, nil)
 		if last := b.asked[len(b.asked)-1]; a.asked[3].GetSampling() != nil || last.GetSampling().Seed == nil {
@@ -194,7 +195,7 @@ func TestRefusalsAreNotTriedAgain(t *testing.T) {
 				b := &fake{name: "w/1"}
 				p := poolOf(t, Options{Policy: inOrder, Migrations: 3}, a, b)
 				read(t.Context(), p, ask(9), nil).failed(t, reason, "w/0")
-				if len(b.asked) != 0 || !p.members()[0].trust.holds() {
+				if len(b.asked) != 0 || !p.Members()[0].Trusted() {
 					t.Errorf("%v after %d tokens: the second worker was asked %d times", reason, at, len(b.asked))
 				}
 			})
@@ -242,7 +243,7 @@ func TestEachWorkerIsTriedOnceAndTheLastFailureCounts(t *testing.T) {
 
 func TestNoHealthyWorkerIsUnavailable(t *testing.T) {
 	p := poolOf(t, Options{}, &fake{name: "w/0"})
-	p.members()[0].info.Store(nil)
+	p.Members()[0].Say(nil)
 	got := read(t.Context(), p, ask(1), nil)
 	got.failed(t, streamerr.Unavailable, "")
 	if streamerr.As(got.err).RetryAfter == 0 {
@@ -327,7 +328,7 @@ func TestSilentWorkerIsWaitedForWhereThereIsNoOther(t *testing.T) {
 			return nil
 		}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 3, MigrateAfter: time.Second}, a, b)
-		p.members()[1].info.Store(nil)
+		p.Members()[1].Say(nil)
 		got := read(t.Context(), p, ask(9), nil)
 		if got.err != nil || len(got.tokens) != 9 || got.took < 10*time.Second || len(a.causes) != 0 {
 			t.Errorf("%+v, %v", got, a.causes)
@@ -473,7 +474,7 @@ func TestStreamIsNotMovedToWorkersThatCannotGoOnExactly(t *testing.T) {
 				return nil
 			}
 			p := poolOf(t, Options{Policy: inOrder, Migrations: 3}, a, b)
-			p.members()[which].info.Store(&workerv1.InfoResponse{Instance: fmt.Sprint("w/", which), ContextLength: contextLength})
+			p.Members()[which].Say(&workerv1.InfoResponse{Instance: fmt.Sprint("w/", which), ContextLength: contextLength})
 			read(t.Context(), p, ask(9), nil).failed(t, streamerr.PeerLost, "w/0")
 			if len(b.asked) != 0 {
 				t.Error(b.asked)
@@ -488,7 +489,7 @@ func TestWorkerThatSendsTooMuchIsStopped(t *testing.T) {
 		p := poolOf(t, Options{}, a)
 		short := info("w/0")
 		short.ContextLength = 3 + 5 // and it goes to 64
-		p.members()[0].info.Store(short)
+		p.Members()[0].Say(short)
 		open := ask(0)
 		open.Sampling.MaxTokens = nil // as many as the context leaves
 		got := read(t.Context(), p, open, nil)
@@ -503,8 +504,8 @@ func TestPanicOfAnEngineIsTheStreamsOwn(t *testing.T) {
 	a := &fake{name: "w/0", fault: func(int) error { panic("a bug") }}
 	p := poolOf(t, Options{}, a)
 	defer func() {
-		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "a bug") || p.members()[0].ours.Load() != 0 {
-			t.Error(v, p.members()[0].ours.Load())
+		if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), "a bug") || p.Members()[0].Load() != 0 {
+			t.Error(v, p.Members()[0].Load())
 		}
 	}()
 	read(t.Context(), p, ask(1), nil)
@@ -513,7 +514,7 @@ func TestPanicOfAnEngineIsTheStreamsOwn(t *testing.T) {
 // BenchmarkRelay is what the pool costs per token, beside the call.
 func BenchmarkRelay(b *testing.B) {
 	item := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
-	endless := Engine(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	endless := fleet.Engine(func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
 			for yield(item, nil) {
 			}
@@ -521,14 +522,15 @@ func BenchmarkRelay(b *testing.B) {
 	})
 	for _, workers := range []int{1, 2} {
 		b.Run(fmt.Sprint(workers, " workers"), func(b *testing.B) {
-			fakes := []*fake{{name: "w/0"}, {name: "w/1"}}[:workers]
-			p := poolOf(b, Options{Migrations: 3, MigrateAfter: time.Minute}, fakes...)
-			for _, w := range p.members() {
-				long := info(w.Name())
+			p := poolOf(b, Options{Migrations: 3, MigrateAfter: time.Minute})
+			var members []*fleet.Worker
+			for i := range workers {
+				w, long := fleet.Pretended(fmt.Sprint("w/", i), endless), info(fmt.Sprint("w/", i))
 				long.ContextLength = 1 << 31
-				w.info.Store(long)
-				w.engine = func(string) Engine { return endless }
+				w.Say(long)
+				members = append(members, w)
 			}
+			p.Pretend(members...)
 			req := ask(1 << 30)
 			b.ReportAllocs()
 			n := 0

@@ -22,34 +22,12 @@ func TestWorkersTellHowTheyAre(t *testing.T) {
 	}
 
 	two.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
-	p.members()[1].suspect()
+	p.Members()[1].Suspect()
 	eventually(t, "the one that drains is down", func() bool { return told(1).GetState() == chatv1.WorkerState_WORKER_STATE_DOWN })
 	if w := told(1); w.GetMessage() != "worker/2 is NOT_SERVING" || w.GetInfo().GetInstance() != "worker/2" {
 		t.Errorf("what it said is forgotten: %v", w)
 	}
 	if w := told(0); w.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
 		t.Error(w)
-	}
-}
-
-func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
-	p := New(Options{})
-	w := &Worker{target: "h:1", doubt: make(chan struct{}, 1)}
-	p.workers.Store(&[]*Worker{w})
-	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN || got.GetMessage() == "" || got.GetInfo() != nil {
-		t.Errorf("before it was asked: %v", got)
-	}
-	w.report(info("worker/1"), nil)
-	w.ours.Store(3)
-	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY || got.GetStreams() != 3 {
-		t.Error(got)
-	}
-	w.suspect()
-	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_SUSPECT || got.GetMessage() == "" {
-		t.Error(got)
-	}
-	w.trust.answered()
-	if got := p.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
-		t.Error(got)
 	}
 }

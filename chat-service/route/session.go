@@ -5,6 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
@@ -21,14 +22,14 @@ const (
 // rendezvous hashing with bounded loads: when a worker comes or goes, only its own sessions move, and a session whose worker is
 // busy has the same second choice each time. Several chat-services agree without talking to each other.
 func BySession() Policy {
-	return func(req *workerv1.TokenRequest, candidates []*Worker) *Worker {
+	return func(req *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
 		var total int64
 		for _, w := range candidates {
 			total += w.Load()
 		}
 		most := int64(math.Ceil(sessionSlack * float64(total+1) / float64(len(candidates))))
 		key := session(req)
-		var best *Worker
+		var best *fleet.Worker
 		var height uint64
 		for _, w := range candidates {
 			if w.Load() >= most {

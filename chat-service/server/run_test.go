@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/pkg/leaktest"
 )
@@ -17,7 +18,7 @@ func valid() Config {
 }
 
 func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
-	many := make([]string, route.MaxWorkers+1)
+	many := make([]string, fleet.MaxWorkers+1)
 	for i := range many {
 		many[i] = fmt.Sprint("h:", i)
 	}

@@ -1,4 +1,4 @@
-package route
+package fleet
 
 import (
 	"context"
@@ -24,11 +24,16 @@ import (
 
 const (
 	// A lost worker is dialed again as often as it is asked, not ever more seldom.
-	redialEvery = probeEvery
+	redialEvery = ProbeEvery
 	// A worker whose host vanished without a word is noticed after these two.
 	pingEvery   = 20 * time.Second
 	pingTimeout = 5 * time.Second
 )
+
+// KVEvents are what a worker tells of its KV cache.
+type KVEvents interface {
+	Recv() (*workerv1.KVEventsResponse, error)
+}
 
 // An Engine answers token ids.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
@@ -49,7 +54,7 @@ type Worker struct {
 	closed  func()        // called once, when the connection is closed
 	turned  chan struct{} // capacity 1: its health has changed
 
-	unwatch context.CancelFunc // nil while nobody asks the worker; guarded by the pool's mu
+	unwatch context.CancelFunc // nil while nobody asks the worker; guarded by the fleet's mu
 	leaving atomic.Bool        // it is no member any more, and is closed when it has no stream
 	closing sync.Once
 
@@ -95,9 +100,34 @@ func (w *Worker) Name() string {
 	return ""
 }
 
-// Slot returns a number below MaxWorkers that no other member of the pool has, for tables about workers. It is another's when
-// the worker has been taken from the pool, though streams may still run on it.
+// Slot returns a number below MaxWorkers that no other member of the fleet has, for tables about workers. It is another's when
+// the worker has been taken from the fleet, though streams may still run on it.
 func (w *Worker) Slot() int { return w.slot }
+
+// Info returns what the worker says of itself, nil while it is not healthy. It must not be changed.
+func (w *Worker) Info() *workerv1.InfoResponse { return w.info.Load() }
+
+// Last returns what it said when it was healthy last, nil if it never was.
+func (w *Worker) Last() *workerv1.InfoResponse {
+	if last := w.probed.Load(); last != nil {
+		return last.info
+	}
+	return nil
+}
+
+// Engine returns the worker's engine, under the name that it had when it was chosen.
+func (w *Worker) Engine(peer string) Engine { return w.engine(peer) }
+
+// KVEvents returns what the worker's KV cache holds, as it changes.
+func (w *Worker) KVEvents(ctx context.Context) (KVEvents, error) {
+	return w.client.KVEvents(ctx, &workerv1.KVEventsRequest{})
+}
+
+// Turned has something when the worker's health has changed. There is one reader.
+func (w *Worker) Turned() <-chan struct{} { return w.turned }
+
+// Log is where what happens to the worker is told.
+func (w *Worker) Log() *slog.Logger { return w.log }
 
 // Load returns how many streams the worker has: ours as of now, those of others as of the last probe.
 func (w *Worker) Load() int64 { return w.ours.Load() + w.others.Load() }

@@ -1,4 +1,4 @@
-package route
+package fleet
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 // Why returns what the workers know of a stream, in the order in which they had it. known is what this hop knows of it, nil
 // if nothing. Workers are asked at once: those that the stream was on, or all of them where that is not known; one that
 // cannot be asked tells nothing.
-func (p *Pool) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
+func (f *Fleet) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	workers := p.had(known.GetMoves())
+	workers := f.had(known.GetMoves())
 	told := make([][]*streamv1.Record, len(workers))
 	var asked sync.WaitGroup
 	for i, w := range workers {
@@ -34,8 +34,8 @@ func (p *Pool) Why(ctx context.Context, id string, known *streamv1.Record) []*st
 }
 
 // had returns the workers that moves name, in that order, or all of them.
-func (p *Pool) had(moves []*streamv1.Move) (workers []*Worker) {
-	everybody := p.everybody()
+func (f *Fleet) had(moves []*streamv1.Move) (workers []*Worker) {
+	everybody := f.everybody()
 	for _, m := range moves {
 		for _, name := range []string{m.GetFrom(), m.GetTo()} {
 			for _, w := range everybody {

@@ -1,4 +1,4 @@
-package route
+package fleet
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// probeEvery is how often a worker is asked how it is, probeTimeout how long it may take to answer.
+// ProbeEvery is how often a worker is asked how it is, probeTimeout how long it may take to answer.
 const (
-	probeEvery   = time.Second
+	ProbeEvery   = time.Second
 	probeTimeout = time.Second
 	// maxLate is how many probes in a row a healthy worker may leave unanswered. Until then it is under suspicion: a machine that
 	// is busy for a moment is no reason to refuse streams where there is no other one.
@@ -24,7 +24,7 @@ const (
 
 // watch asks the worker how it is, again and again, until ctx is done. changed is called when its health has changed.
 func (w *Worker) watch(ctx context.Context, changed func()) {
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(ProbeEvery)
 	defer tick.Stop()
 	for {
 		w.probe(ctx, changed)
@@ -105,8 +105,8 @@ func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
 	return info, nil
 }
 
-// suspect has the worker asked how it is, now, because a stream was lost there; until it answers, others are chosen.
-func (w *Worker) suspect() {
+// Suspect has the worker asked how it is, now, because a stream was lost there; until it answers, others are chosen.
+func (w *Worker) Suspect() {
 	w.trust.failed()
 	select {
 	case w.doubt <- struct{}{}:

@@ -1,10 +1,10 @@
-package route
+package fleet
 
 // Room returns how many of this process's streams the healthy workers have places for, those that are taken included; negative
 // while none is healthy, or one of them does not say.
-func (p *Pool) Room() int {
+func (f *Fleet) Room() int {
 	room, healthy := 0, 0
-	for _, w := range p.members() {
+	for _, w := range f.Members() {
 		info := w.info.Load()
 		if info == nil {
 			continue

@@ -1,4 +1,4 @@
-package route
+package fleet
 
 import (
 	"time"
@@ -35,9 +35,9 @@ func (w *Worker) report(info *workerv1.InfoResponse, err error) {
 }
 
 // Workers tells how the workers are, in the order of the configuration, and behind them those that are leaving.
-func (p *Pool) Workers() []*chatv1.Worker {
+func (f *Fleet) Workers() []*chatv1.Worker {
 	var all []*chatv1.Worker
-	for _, w := range p.everybody() {
+	for _, w := range f.everybody() {
 		all = append(all, w.tell())
 	}
 	return all

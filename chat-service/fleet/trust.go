@@ -1,4 +1,4 @@
-package route
+package fleet
 
 import (
 	"sync"
@@ -13,7 +13,7 @@ const (
 	ejectMax = 30 * time.Second
 )
 
-// A trust is what its streams say of a worker, beside what it says itself. It is the circuit breaker of the pool, and leans
+// A trust is what its streams say of a worker, beside what it says itself. It is the circuit breaker of the fleet, and leans
 // on the probes: a failed stream opens it and has the worker probed at once, and a probe that succeeds half-opens it. A worker
 // that keeps answering probes and keeps losing streams is left alone longer and longer. A stream that the engine failed does
 // not count, for the request may be to blame. The zero value trusts.
@@ -72,3 +72,9 @@ func (t *trust) holds() bool {
 	defer t.mu.Unlock()
 	return !t.doubted
 }
+
+// Trusted reports whether there is no doubt about the worker.
+func (w *Worker) Trusted() bool { return w.trust.holds() }
+
+// Delivered notes that the worker has given a stream something.
+func (w *Worker) Delivered() { w.trust.delivered() }

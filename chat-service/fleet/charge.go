@@ -1,0 +1,49 @@
+package fleet
+
+import workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+
+// A Charge is what a stream costs its worker, as far as is known here. It is owned by one goroutine, which may change.
+type Charge struct {
+	worker *Worker
+	unread int64 // tokens of the prompt that are still to be read
+	tokens int64 // tokens that it takes of the KV cache
+}
+
+// Charge makes a stream one of the worker's, until End. Of its prompt so many tokens are expected in the worker's cache.
+func (w *Worker) Charge(prompt, cached int) Charge {
+	c := Charge{worker: w, unread: int64(prompt - cached), tokens: int64(prompt - cached)}
+	w.ours.Add(1)
+	w.unread.Add(c.unread)
+	w.tokens.Add(c.tokens)
+	return c
+}
+
+// Read notes that the worker has nothing left to read of the prompt.
+func (c *Charge) Read() {
+	c.worker.unread.Add(-c.unread)
+	c.unread = 0
+}
+
+// Note charges what the worker sends: a token says that the prompt has been read.
+func (c *Charge) Note(out *workerv1.GenerateResponse) {
+	n := int64(len(out.GetTokens().GetIds()))
+	if n == 0 {
+		return
+	}
+	c.Read()
+	c.worker.tokens.Add(n)
+	c.tokens += n
+}
+
+// End gives everything back, once.
+func (c *Charge) End() {
+	c.Read()
+	c.worker.tokens.Add(-c.tokens)
+	c.worker.done()
+}
+
+// Unread returns how many tokens of our streams' prompts the worker has still to read, as far as is known.
+func (w *Worker) Unread() int64 { return w.unread.Load() }
+
+// Tokens returns how many tokens our streams take of its KV cache, likewise.
+func (w *Worker) Tokens() int64 { return w.tokens.Load() }

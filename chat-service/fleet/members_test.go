@@ -1,0 +1,140 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// info is what a healthy worker says.
+func info(name string) *workerv1.InfoResponse {
+	return &workerv1.InfoResponse{Instance: name, Model: "m", ContextLength: 64, Continues: true}
+}
+
+func TestSlotsAreSmallAndFreedWithTheirWorker(t *testing.T) {
+	f := New(Options{})
+	defer f.Set()
+	target := func(i int) string { return fmt.Sprint("127.0.0.1:", 10000+i) }
+	var all []string
+	for i := range MaxWorkers {
+		all = append(all, target(i))
+	}
+	if err := f.Set(all...); err != nil {
+		t.Fatal(err)
+	}
+	slots := map[int]bool{}
+	for _, w := range f.Members() {
+		slots[w.Slot()] = true
+	}
+	if len(slots) != MaxWorkers || !slots[0] || !slots[MaxWorkers-1] {
+		t.Error(slots)
+	}
+	if err := f.Set(append(all, target(MaxWorkers))...); err == nil || !strings.Contains(err.Error(), "64") || len(f.Members()) != MaxWorkers {
+		t.Error(err, len(f.Members()))
+	}
+	kept := f.Members()[9]
+	all[5] = target(99)
+	if err := f.Set(all...); err != nil || f.Members()[5].Slot() != 5 || f.Members()[9] != kept || len(f.Workers()) != MaxWorkers {
+		t.Error(err, f.Members()[5].Slot(), len(f.Workers()))
+	}
+	if err := f.Set(all[3], all[3]); err != nil || len(f.Members()) != 1 {
+		t.Error(err, len(f.Members()))
+	}
+}
+
+// A prober answers a worker's probes as a test says.
+type prober func(context.Context) (*workerv1.InfoResponse, error)
+
+type (
+	infoOnly struct {
+		workerv1.WorkerClient
+		answer *prober
+	}
+	alwaysServing struct{ healthpb.HealthClient }
+)
+
+func (c infoOnly) Info(ctx context.Context, _ *workerv1.InfoRequest, _ ...grpc.CallOption) (*workerv1.InfoResponse, error) {
+	return (*c.answer)(ctx)
+}
+
+func (alwaysServing) Check(context.Context, *healthpb.HealthCheckRequest, ...grpc.CallOption) (*healthpb.HealthCheckResponse, error) {
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+}
+
+func TestWorkerMayBeLateForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{Check: func(*workerv1.InfoResponse) error { return nil }})
+		w := Pretended("w/0", nil)
+		w.Say(info("w/0"))
+		f.Pretend(w)
+		answers := true
+		answer := prober(func(ctx context.Context) (*workerv1.InfoResponse, error) {
+			if !answers {
+				<-ctx.Done()
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+			return info("w/0"), nil
+		})
+		w.check, w.client, w.health = f.check, infoOnly{answer: &answer}, alwaysServing{}
+		changes := 0
+		probe := func() { w.probe(t.Context(), func() { changes++ }) }
+		answers = false
+		for range maxLate - 1 {
+			probe()
+		}
+		if w.Info() == nil || w.Trusted() || changes != 0 {
+			t.Error("late, but not ill: it is only chosen where there is no other one")
+		}
+		answers = true
+		if probe(); !w.Trusted() {
+			t.Error("it has answered")
+		}
+		answers = false
+		for range maxLate {
+			probe()
+		}
+		if w.Info() != nil || changes != 1 {
+			t.Error("it has not answered three times, and still gets streams")
+		}
+		answers = true
+		if probe(); w.Info() == nil || !w.Trusted() || changes != 2 {
+			t.Error("it is back")
+		}
+		answer = func(context.Context) (*workerv1.InfoResponse, error) {
+			return nil, status.Error(codes.Unavailable, "refused")
+		}
+		if probe(); w.Info() != nil {
+			t.Error("a refused connection is no lateness")
+		}
+	})
+}
+
+func TestWorkerOfAnotherNameIsNotHeldToWhatTheOneBeforeDid(t *testing.T) {
+	f := New(Options{Check: func(*workerv1.InfoResponse) error { return nil }})
+	w := Pretended("w/0", nil)
+	w.Say(info("w/0"))
+	f.Pretend(w)
+	name := "w/0"
+	answer := prober(func(context.Context) (*workerv1.InfoResponse, error) { return info(name), nil })
+	w.check, w.client, w.health = f.check, infoOnly{answer: &answer}, alwaysServing{}
+	for range ejectAfter {
+		w.trust.doubted = false
+		w.trust.failed()
+	}
+	if w.probe(t.Context(), func() {}); w.Trusted() {
+		t.Error("it is left alone for a while, whatever it answers")
+	}
+	name = "w/7"
+	if w.probe(t.Context(), func() {}); !w.Trusted() || w.Name() != "w/7" {
+		t.Error("it is a new one")
+	}
+}
