@@ -32,25 +32,25 @@ func hermes(in Input) Input {
 		system.WriteString(toolsAfter)
 		messages = append(messages, &chatv1.Message{Role: "system", Content: system.String()})
 	}
-	afterTool := false
+	var results []string // of the calls of one turn, which are one turn as well
+	answered := func() {
+		if len(results) > 0 {
+			messages = append(messages, &chatv1.Message{Role: "user", Content: strings.Join(results, "\n")})
+			results = nil
+		}
+	}
 	for _, m := range rest {
-		switch {
-		case m.GetRole() == "tool":
-			content := "<tool_response>\n" + m.GetContent() + "\n</tool_response>"
-			if afterTool { // the answers to one turn are one turn
-				messages[len(messages)-1].Content += "\n" + content
-				continue
-			}
-			m = &chatv1.Message{Role: "user", Content: content}
-			afterTool = true
-		case len(m.GetToolCalls()) > 0:
+		if m.GetRole() == "tool" {
+			results = append(results, "<tool_response>\n"+m.GetContent()+"\n</tool_response>")
+			continue
+		}
+		answered()
+		if len(m.GetToolCalls()) > 0 {
 			m = &chatv1.Message{Role: m.GetRole(), Content: spell(m), Name: m.GetName()}
-			afterTool = false
-		default:
-			afterTool = false
 		}
 		messages = append(messages, m)
 	}
+	answered()
 	in.Messages, in.Tools = messages, nil
 	return in
 }

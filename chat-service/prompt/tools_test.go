@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -89,6 +90,21 @@ func TestModelWithoutToolsInItsTemplateIsToldOfThem(t *testing.T) {
 		"<|im_start|>user\n<tool_response>\nno\n</tool_response>\n<tool_response>\nnot yet\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
 	if err != nil || got != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+}
+
+// A request may have a hundred thousand results; joined one by one they took a minute.
+func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
+	in := Input{Messages: asked()}
+	for range 5000 {
+		in.Messages = append(in.Messages, &chatv1.Message{Role: "tool", Content: "x"})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	joined := hermes(in).Messages
+	runtime.ReadMemStats(&after)
+	if made, length := after.TotalAlloc-before.TotalAlloc, len(joined[len(joined)-1].GetContent()); made > uint64(20*length) {
+		t.Errorf("%d bytes were made for a turn of %d", made, length)
 	}
 }
 
