@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cloudwego/kitex/client"
+	knetpoll "github.com/cloudwego/kitex/pkg/remote/trans/netpoll"
 	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
 	"github.com/cloudwego/kitex/pkg/streaming"
@@ -44,6 +45,7 @@ func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 			client.WithDestService(desc.ServiceName),
 			client.WithHostPorts(target),
 			client.WithTransportProtocol(transport.GRPC),
+			client.WithDialer(dialer{knetpoll.NewDialer()}),
 			client.WithGRPCConnPoolSize(1),
 			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: clientPing, Timeout: pingTimeout}),
 		)
