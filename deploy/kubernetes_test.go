@@ -99,8 +99,10 @@ func TestManifestsFitTogether(t *testing.T) {
 	if drains["llm-worker"] > drains["chat-service"] || drains["chat-service"] > drains["api-service"] {
 		t.Errorf("who is asked must not outlast who asks: %v", drains)
 	}
-	if ip := objects["llm-worker"]["Service"].Spec.ClusterIP; ip != "None" {
-		t.Errorf("the Service of the workers has the address %q: chat-service could not choose", ip)
+	for _, service := range []string{"llm-worker", "chat-service"} {
+		if ip := objects[service]["Service"].Spec.ClusterIP; ip != "None" {
+			t.Errorf("the Service of %s has the address %q: who asks it could not choose", service, ip)
+		}
 	}
 	for _, patch := range []string{"llm-worker", "chat-service"} {
 		o := decode[object](t, "kubernetes/overlays/vllm/"+patch+".yaml")[0]

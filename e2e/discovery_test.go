@@ -161,17 +161,10 @@ func TestSeveralChatServices(t *testing.T) {
 		}
 	}
 	chats[0].kill(t)
-	lost := 0
-	for _, l := range all[:2] {
+	for _, l := range all[:2] { // one of them was there
 		if e := l.rest(t); e.err != nil {
-			lost++
-			if e.err.code() != "peer_lost" || len(e.err.Path) != 2 || e.err.Path[0] != "chat-service/"+addrs[0] {
-				t.Error(e.err)
-			}
+			t.Error(e.err)
 		}
-	}
-	if lost != 1 {
-		t.Error(lost, "streams were lost with one of two chat-services")
 	}
 	for range 4 {
 		w.works(t)

@@ -4,12 +4,16 @@
 //	ChatRequest ─> Validate ─> Choices ─> Echo ─> Render ─> Answer ─> StopStrings ─> Detokenise ─> Tokenise ─> worker
 //	     Deltas <─────────────────┴────────┴──────────────────┴──────────┴──────────────┴────── Tokens <───────┘
 //
+// An answer that was begun elsewhere (ChatRequest.answered) goes through all of them again, as if the worker had just given it.
+//
 // Converse and Compose make of the pipeline engines over requests that come in several messages.
 package chat
 
 import (
+	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -64,7 +68,8 @@ func (m *Model) workerContext() int {
 
 // New returns the pipeline for m over worker.
 func New(m *Model, worker TokenEngine) Engine {
-	return validate(choices.New(echo(m, render(m, answer(m, stopStrings(detoken.New(m.Tokenizer, m.decoding, oneByOne(tokenise(m, worker)))))))))
+	tokens := again(oneByOne(tokenise(m, worker)))
+	return validate(choices.New(echo(m, render(m, tell(answer(m, stopStrings(detoken.New(m.Tokenizer, m.decoding, tokens))))))))
 }
 
 // A rendered request is one whose conversation has become text, or whose prompt was none.
@@ -77,6 +82,7 @@ type rendered struct {
 	tools   []*chatv1.Tool // that the model has been told of
 	thinks  bool           // what the model thinks is to be parted from what it says
 	opened  bool           // the text ends where the model is to think
+	told    *told          // nil where nobody asks which tokens they are
 }
 
 func (r rendered) are() string {
@@ -132,9 +138,18 @@ func tokenise(m *Model, next TokenEngine) stream.Engine[rendered, *workerv1.Gene
 			return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("sampling.max_tokens",
 				"the %s %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", r.are(), len(ids), asked, m.Name, length))
 		}
+		answered := r.req.GetAnswered().GetIds()
+		for _, id := range answered {
+			if int64(id) >= int64(m.Tokenizer.VocabSize()) {
+				return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("answered", "token id %d is not below %d, the size of the vocabulary", id, m.Tokenizer.VocabSize()))
+			}
+		}
+		if room := cmp.Or(asked, length-len(ids)); len(answered) >= room {
+			return complete(r.req.GetStreamId(), m.Name, len(ids), room)
+		}
 		return next(ctx, &workerv1.TokenRequest{
-			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: ids, Sampling: sampling(m, r.req.GetSampling(), length-len(ids)),
-			Claim: r.req.GetClaim(),
+			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: slices.Concat(ids, answered), Generated: uint32(len(answered)),
+			Sampling: sampling(m, r.req.GetSampling(), length-len(ids)), Claim: r.req.GetClaim(),
 		})
 	}
 }

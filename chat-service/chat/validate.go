@@ -22,7 +22,7 @@ const (
 // sampling.
 func validate(next Engine) Engine {
 	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check} {
+		for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check, checkAnswered} {
 			if err := check(req); err != nil {
 				return stream.Fail[*chatv1.GenerateResponse](err)
 			}
@@ -40,6 +40,21 @@ func checkStops(req *chatv1.ChatRequest) error {
 			at := fmt.Sprintf("stop[%d]", i)
 			return streamerr.InvalidParam(at, "%s must be UTF-8 of 1 to %d bytes", at, maxStopSize)
 		}
+	}
+	return nil
+}
+
+func checkAnswered(req *chatv1.ChatRequest) error {
+	s := req.GetSampling()
+	switch {
+	case !req.GetTellIds() && req.GetAnswered() == nil:
+		return nil
+	case !req.GetTellIds():
+		return streamerr.InvalidParam("answered", "an answer that was begun elsewhere goes on only where tell_ids is set")
+	case choices.Count(req) > 1:
+		return streamerr.InvalidParam("tell_ids", "the tokens of %d choices are not told; of one they are", choices.Count(req))
+	case s != nil && s.Logprobs != nil:
+		return streamerr.InvalidParam("tell_ids", "tokens with their log-probabilities are in logprobs; tell_ids must be left out")
 	}
 	return nil
 }

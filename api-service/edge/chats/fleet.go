@@ -1,7 +1,7 @@
 // Package chats is the chat-services behind an api-service: one or several, wherever they are found.
 //
-// Each stream goes to one of them, the one with the fewest of this process's streams. One that does not answer is avoided, and a
-// stream that it has not begun goes to another one. What is asked about streams, models and workers is asked of all.
+// Each stream goes to one of them, the one with the fewest of this process's streams. One that does not answer is avoided, and its
+// streams go on at another one. What is asked about streams, models and workers is asked of all.
 package chats
 
 import (
@@ -13,11 +13,11 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/stream"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const (
@@ -38,6 +38,7 @@ type Fleet struct {
 	self   string
 	source *discover.Source
 	log    *slog.Logger
+	within time.Duration // moveWithin, but in tests
 
 	peers atomic.Pointer[[]*peer] // replaced by set, never changed
 
@@ -48,7 +49,7 @@ type Fleet struct {
 
 // New returns the chat-services of source. self is this hop's name.
 func New(self string, source *discover.Source, log *slog.Logger) (*Fleet, error) {
-	f := &Fleet{self: self, source: source, log: log}
+	f := &Fleet{self: self, source: source, log: log, within: moveWithin}
 	f.peers.Store(new([]*peer))
 	return f, f.set(source.Static()) // before Run, for those who ask before
 }
@@ -166,21 +167,17 @@ func (f *Fleet) choose(tried []*peer) (best *peer) {
 // Generate is an Engine.
 func (f *Fleet) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		var tried []*peer
-		var last error = streamerr.New(streamerr.Unavailable, "no chat-service was found")
-		for len(tried) < maxTries {
-			p := f.choose(tried)
-			if p == nil {
-				break
-			}
-			tried = append(tried, p)
-			if last = p.run(ctx, req, yield); last == nil {
+		c := newCourse(f, req, yield)
+		for p := c.next(ctx); p != nil; p = c.next(ctx) {
+			err := p.run(ctx, c.request(), func(out *chatv1.GenerateResponse) bool { return c.deliver(ctx, p, out) })
+			if err == nil {
 				return
 			}
+			c.lost(ctx, p, err)
 		}
 		if cause := stream.Cause(ctx); cause != nil {
-			last = cause
+			c.ending = cause
 		}
-		yield(nil, last)
+		c.end()
 	}
 }

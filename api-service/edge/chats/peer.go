@@ -27,6 +27,7 @@ const (
 type peer struct {
 	// Static.
 	addr    string
+	name    string // in paths, until it names itself
 	conn    *kitexrpc.ClientConn
 	chat    chatv1.ChatClient
 	streams streamv1.StreamsClient
@@ -47,7 +48,7 @@ func dial(self, name, addr string) (*peer, error) {
 	}
 	chat := chatv1.NewChatClient(conn)
 	return &peer{
-		addr: addr, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
+		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
 		engine: rpc.Dial(self, name, chat.Generate, rpc.Chat),
 	}, nil
 }
@@ -96,23 +97,18 @@ func (p *peer) ready(ctx context.Context) error {
 	return nil
 }
 
-// run answers a stream that choose has counted. It returns an error, and has yielded nothing, where another chat-service may do
-// better.
-func (p *peer) run(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) error {
+// run answers a stream that choose has counted. It returns why the stream has failed here, nil if it is over: it has ended, or
+// yield has had enough.
+func (p *peer) run(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse) bool) error {
 	defer p.done()
-	begun := false
 	for out, err := range p.engine(ctx, req) {
-		if err != nil && stream.Cause(ctx) == nil {
-			e := streamerr.As(err)
-			if away(e) {
+		if err != nil {
+			if stream.Cause(ctx) == nil && away(streamerr.As(err)) {
 				p.ill.Store(true) // until it has answered a probe
 			}
-			if !begun && (away(e) || e.Reason == streamerr.Unavailable || e.Reason == streamerr.Overloaded) {
-				return err
-			}
+			return err
 		}
-		begun = true
-		if !yield(out, err) {
+		if !yield(out) {
 			return nil
 		}
 	}

@@ -580,7 +580,14 @@ type ChatRequest struct {
 	// False: reasoning stays in the text, as the model wrote it. [true]
 	SeparateReasoning *bool `protobuf:"varint,18,opt,name=separate_reasoning,json=separateReasoning,proto3,oneof" json:"separate_reasoning,omitempty"`
 	// What the stream may ask for where there is not room for all.
-	Claim         *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	Claim *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	// Whether deltas say which tokens they are, so that the answer can go on elsewhere. For one choice only, and not with
+	// sampling.logprobs.
+	TellIds bool `protobuf:"varint,24,opt,name=tell_ids,json=tellIds,proto3" json:"tell_ids,omitempty"`
+	// The answer so far, as deltas have told it: it was begun elsewhere, and goes on here, as with
+	// whence.worker.v1.TokenRequest.generated. It is told again from its beginning, in deltas that count none of its tokens, and
+	// then what follows. Only with tell_ids.
+	Answered      *TokenIDs `protobuf:"bytes,25,opt,name=answered,proto3" json:"answered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -727,6 +734,20 @@ func (x *ChatRequest) GetClaim() *v1.Claim {
 	return nil
 }
 
+func (x *ChatRequest) GetTellIds() bool {
+	if x != nil {
+		return x.TellIds
+	}
+	return false
+}
+
+func (x *ChatRequest) GetAnswered() *TokenIDs {
+	if x != nil {
+		return x.Answered
+	}
+	return nil
+}
+
 // GenerateRequest is the request, or control.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -826,7 +847,12 @@ type Delta struct {
 	// What the model thinks before it answers. As text is.
 	Reasoning string `protobuf:"bytes,10,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
 	// Parts of tool calls. The first of a call has its id and name, those that follow have arguments.
-	ToolCalls     []*ToolCallDelta `protobuf:"bytes,11,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	ToolCalls []*ToolCallDelta `protobuf:"bytes,11,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// If ChatRequest.tell_ids is set, which tokens these are.
+	Ids []uint32 `protobuf:"varint,12,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// If ChatRequest.tell_ids is set: what was held back and is told because the stream fails. Had it gone on, this might have
+	// become something else, such as a stop string or a tool call; so it is no part of an answer that goes on elsewhere.
+	Remainder     bool `protobuf:"varint,13,opt,name=remainder,proto3" json:"remainder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -901,6 +927,20 @@ func (x *Delta) GetToolCalls() []*ToolCallDelta {
 		return x.ToolCalls
 	}
 	return nil
+}
+
+func (x *Delta) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *Delta) GetRemainder() bool {
+	if x != nil {
+		return x.Remainder
+	}
+	return false
 }
 
 // TokenLogprob is a token, and how likely it was.
@@ -2829,7 +2869,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xba\x05\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x8b\x06\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
@@ -2848,13 +2888,15 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x13parallel_tool_calls\x18\x0f \x01(\bH\x00R\x11parallelToolCalls\x88\x01\x01\x12-\n" +
 	"\x12template_variables\x18\x11 \x01(\tR\x11templateVariables\x122\n" +
 	"\x12separate_reasoning\x18\x12 \x01(\bH\x01R\x11separateReasoning\x88\x01\x01\x12-\n" +
-	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claimB\x16\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x19\n" +
+	"\btell_ids\x18\x18 \x01(\bR\atellIds\x124\n" +
+	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\bansweredB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
 	"\x13_separate_reasoning\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\xe1\x01\n" +
+	"\amessage\"\x91\x02\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x16\n" +
@@ -2863,7 +2905,9 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\treasoning\x18\n" +
 	" \x01(\tR\treasoning\x12<\n" +
 	"\n" +
-	"tool_calls\x18\v \x03(\v2\x1d.whence.chat.v1.ToolCallDeltaR\ttoolCalls\"\x94\x01\n" +
+	"tool_calls\x18\v \x03(\v2\x1d.whence.chat.v1.ToolCallDeltaR\ttoolCalls\x12\x10\n" +
+	"\x03ids\x18\f \x03(\rR\x03ids\x12\x1c\n" +
+	"\tremainder\x18\r \x01(\bR\tremainder\"\x94\x01\n" +
 	"\fTokenLogprob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
@@ -3080,72 +3124,73 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
 	38, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
-	8,  // 9: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	39, // 10: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	11, // 11: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	13, // 12: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
-	11, // 13: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	40, // 14: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	41, // 15: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	42, // 16: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	10, // 17: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	43, // 18: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	12, // 19: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
-	8,  // 20: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 21: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	43, // 22: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
-	17, // 23: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
-	11, // 24: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 25: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
-	12, // 26: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
-	11, // 27: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 28: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
-	2,  // 29: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	8,  // 30: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	39, // 31: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
-	2,  // 32: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
-	23, // 33: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
-	16, // 34: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
-	8,  // 35: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	39, // 36: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
-	26, // 37: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
-	2,  // 38: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	42, // 39: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
-	10, // 40: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
-	28, // 41: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	43, // 42: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
-	40, // 43: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
-	41, // 44: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
-	30, // 45: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	44, // 46: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	45, // 47: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 48: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	46, // 49: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	47, // 50: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	35, // 51: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	9,  // 52: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	15, // 53: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	22, // 54: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	25, // 55: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	29, // 56: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	32, // 57: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	34, // 58: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	18, // 59: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	20, // 60: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	14, // 61: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	16, // 62: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	24, // 63: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	27, // 64: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	31, // 65: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	33, // 66: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	36, // 67: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	19, // 68: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	21, // 69: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	61, // [61:70] is the sub-list for method output_type
-	52, // [52:61] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	7,  // 9: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
+	8,  // 10: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	39, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	11, // 12: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	13, // 13: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
+	11, // 14: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
+	40, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	41, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	42, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	10, // 18: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	43, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	12, // 20: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
+	8,  // 21: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	42, // 22: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	43, // 23: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	17, // 24: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
+	11, // 25: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 26: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
+	12, // 27: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
+	11, // 28: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 29: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
+	2,  // 30: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
+	8,  // 31: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	39, // 32: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	2,  // 33: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
+	23, // 34: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
+	16, // 35: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
+	8,  // 36: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	39, // 37: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	26, // 38: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
+	2,  // 39: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
+	42, // 40: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
+	10, // 41: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
+	28, // 42: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
+	43, // 43: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
+	40, // 44: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
+	41, // 45: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
+	30, // 46: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	44, // 47: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	45, // 48: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 49: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	46, // 50: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	47, // 51: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	35, // 52: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	9,  // 53: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	15, // 54: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	22, // 55: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	25, // 56: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	29, // 57: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	32, // 58: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	34, // 59: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	18, // 60: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	20, // 61: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	14, // 62: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	16, // 63: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	24, // 64: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	27, // 65: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	31, // 66: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	33, // 67: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	36, // 68: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	19, // 69: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	21, // 70: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	62, // [62:71] is the sub-list for method output_type
+	53, // [53:62] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }

@@ -1,0 +1,181 @@
+package chats
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// maxMoves bounds how often a stream goes on elsewhere.
+	maxMoves = 3
+	// moveWithin bounds how long a stream waits for a chat-service that goes on with it: one may be about to come back, and a
+	// worker may hold the stream until it has noticed that the chat-service before is lost.
+	moveWithin = 20 * time.Second
+	// firstPause is the first one after all chat-services were asked, and lastPause the longest.
+	firstPause = 20 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// A course is the way of one stream from chat-service to chat-service. Its fields are owned by the stream's goroutine.
+type course struct {
+	fleet *Fleet
+	asked *chatv1.ChatRequest
+	moves bool // it can: its chat-service tells which tokens it has delivered
+	yield func(*chatv1.GenerateResponse, error) bool
+
+	ending error   // if nobody goes on with it
+	tried  []*peer // since the last pause
+	begun  bool    // Started was delivered
+	told   told
+
+	// Of the move that is being tried.
+	from  *peer // whose stream it was; nil while there is none
+	until time.Time
+	pause time.Duration
+	moved int // moves that were made
+
+	remainder *chatv1.GenerateResponse // not delivered yet
+}
+
+func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
+	logprobs := req.GetSampling() != nil && req.GetSampling().Logprobs != nil
+	return &course{
+		fleet: f, asked: req, yield: yield, ending: errNobody,
+		moves: len(f.source.Static()) != 1 && req.GetN() <= 1 && len(req.GetPrompts()) <= 1 && !logprobs,
+	}
+}
+
+// request is what the next chat-service is asked.
+func (c *course) request() *chatv1.ChatRequest {
+	if !c.moves {
+		return c.asked
+	}
+	req := &chatv1.ChatRequest{}
+	c.asked.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		req.ProtoReflect().Set(field, value) // what is in it is shared, and only read
+		return true
+	})
+	req.TellIds = true
+	if c.begun {
+		req.Answered = &chatv1.TokenIDs{Ids: c.told.ids}
+	}
+	return req
+}
+
+// next returns who is to answer, or to go on; nil if nobody is.
+func (c *course) next(ctx context.Context) *peer {
+	if stream.Cause(ctx) != nil {
+		return nil
+	}
+	if !c.begun {
+		if len(c.tried) == maxTries || len(c.tried) > 0 && !elsewhere(c.ending) {
+			return nil
+		}
+		return c.fleet.choose(c.tried)
+	}
+	if c.from == nil {
+		return nil
+	}
+	for time.Now().Before(c.until) {
+		if p := c.fleet.choose(c.tried); p != nil {
+			return p
+		}
+		if !sleep(ctx, c.pause) {
+			return nil
+		}
+		c.pause = min(2*c.pause, lastPause)
+		c.tried = nil
+	}
+	return nil
+}
+
+// sleep reports false if the stream is stopped meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-stream.Stopping(ctx):
+		return false
+	}
+}
+
+// lost notes that the stream has failed at p with err.
+func (c *course) lost(ctx context.Context, p *peer, err error) {
+	c.tried = append(c.tried, p)
+	e := streamerr.As(err)
+	switch {
+	case !c.begun:
+		c.ending = err
+	case c.from == nil: // it had the stream
+		c.ending = err
+		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
+			c.from, c.tried = p, []*peer{p}
+			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
+		}
+	case !elsewhere(err) && e.Param != "stream_id": // which is the worker's, that still has it from the one before
+		c.from = nil
+	}
+}
+
+// elsewhere reports whether another chat-service may do better with a stream that has not begun.
+func elsewhere(err error) bool {
+	e := streamerr.As(err)
+	return away(e) || e.Reason == streamerr.Unavailable || e.Reason == streamerr.Overloaded
+}
+
+// deliver passes on what p says, but not what was delivered before. It reports false when the reader has had enough.
+func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
+	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Started:
+		if c.begun {
+			c.move(ctx, p)
+			return true
+		}
+		c.begun = true
+	case *chatv1.GenerateResponse_Delta:
+		if !c.moves {
+			break
+		}
+		if m.Delta.GetRemainder() {
+			c.remainder = out
+			return true
+		}
+		if !c.told.add(m.Delta) {
+			return true
+		}
+		c.from = nil // it goes on
+	case *chatv1.GenerateResponse_End:
+		c.from = nil
+	}
+	return c.yield(out, nil)
+}
+
+// move notes that p goes on with the stream.
+func (c *course) move(ctx context.Context, p *peer) {
+	c.moved++
+	c.told.again()
+	c.remainder = nil
+	why := streamerr.As(c.ending)
+	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", p.name),
+		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(c.told.ids)), slog.String("message", why.Text()))
+	ledger.Of(ctx).Moved(c.from.name, p.name, why.Reason, len(c.told.ids))
+}
+
+// end ends a stream with which nobody goes on.
+func (c *course) end() {
+	if c.remainder != nil && !c.yield(c.remainder, nil) {
+		return
+	}
+	c.yield(nil, c.ending)
+}

@@ -1,0 +1,166 @@
+package chats
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// runs waits until a stream has said more than it has by now.
+func (l *live) runs(t *testing.T) *live {
+	t.Helper()
+	before := len(l.said())
+	eventually(t, "it goes on", func() bool { return len(l.said()) > before+5 })
+	return l
+}
+
+// counts checks that a stream that is over has counted without a gap, and nothing twice.
+func (l *live) counts(t *testing.T) {
+	t.Helper()
+	select {
+	case <-l.over:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+	if l.err != nil {
+		t.Fatal(l.err)
+	}
+	var text, thought, called strings.Builder
+	for n := range l.sum {
+		fmt.Fprintf(&text, "%d ", n)
+		fmt.Fprintf(&thought, "(%d)", n)
+		if n%10 == 0 {
+			called.WriteString("count:")
+		}
+		fmt.Fprintf(&called, "%d ", n)
+	}
+	if l.sum == 0 || l.text != text.String() || l.thought != thought.String() || l.called != called.String() {
+		t.Errorf("%d tokens: %q, %q, %q", l.sum, l.text, l.thought, l.called)
+	}
+}
+
+func TestStreamGoesOnElsewhere(t *testing.T) {
+	for name, strike := range map[string]func(*service){
+		"its chat-service is lost":   func(s *service) { s.grpc.Stop() },
+		"its chat-service has to go": func(s *service) { close(s.drain) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+			f := still(t, a, b)
+			b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
+			var all []*live
+			for range 4 {
+				all = append(all, open(t, f).started(t).runs(t))
+			}
+			b.refuse.Store(streamerr.InvalidParam("stream_id", "a worker still has it"))
+			strike(a)
+			eventually(t, "it is asked, and asked again", func() bool { return b.asked.Load() > 10 })
+			b.refuse.Store(nil)
+			for _, l := range all {
+				if len(l.runs(t).moves(t)) != 1 {
+					t.Error(l.moves(t))
+				}
+			}
+			close(b.finish)
+			for _, l := range all {
+				l.counts(t)
+			}
+		})
+	}
+}
+
+func TestStreamGoesOnWhereItWas(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	b.grpc.Stop()
+	f := still(t, a, b)
+	l := open(t, f).started(t)
+	for range maxMoves {
+		l.runs(t)
+		a.grpc.Stop()
+		a = serve(t, "chat-service/0", a.addr)
+	}
+	l.runs(t)
+	close(a.finish)
+	l.counts(t)
+	if len(l.moves(t)) != maxMoves {
+		t.Error(l.moves(t))
+	}
+}
+
+func TestStreamEndsAsItsChatServiceDidWhereNobodyGoesOn(t *testing.T) {
+	likely := &chatv1.ChatRequest{Sampling: &streamv1.Sampling{Logprobs: proto.Uint32(0)}}
+	for name, c := range map[string]struct {
+		asked   *chatv1.ChatRequest
+		refusal *streamerr.Error
+	}{
+		"the request is refused there":      {&chatv1.ChatRequest{}, streamerr.InvalidParam("generated", "not here")},
+		"there is no room for it in time":   {&chatv1.ChatRequest{}, streamerr.New(streamerr.Overloaded, "full")},
+		"it is two answers":                 {&chatv1.ChatRequest{N: 2}, nil},
+		"it is the answers to two prompts":  {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{}, {}}}, nil},
+		"its tokens are told with logprobs": {likely, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+			f := still(t, a, b)
+			f.within = 100 * time.Millisecond
+			b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
+			l := ask(t, f, c.asked).started(t).runs(t)
+			b.refuse.Store(c.refusal)
+			close(a.drain)
+			<-l.over
+			if e := streamerr.As(l.err); e.Reason != streamerr.Draining || e.Path.Origin() != "chat-service/0" {
+				t.Error(e)
+			}
+			if !strings.HasSuffix(l.text, " <") || len(l.moves(t)) > 0 {
+				t.Errorf("%q, moved %v", l.text, l.moves(t))
+			}
+		})
+	}
+}
+
+func TestStopReachesAStreamThatNobodyHas(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := still(t, a, b)
+	b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
+	l := open(t, f).started(t).runs(t)
+	a.grpc.Stop()
+	asked := b.asked.Load()
+	eventually(t, "it looks for another", func() bool { return b.asked.Load() > asked+3 })
+	l.stop(streamerr.New(streamerr.ClientGone, "left"))
+	<-l.over
+	if e := streamerr.As(l.err); e.Reason != streamerr.ClientGone {
+		t.Error(e)
+	}
+}
+
+func TestLostStreamOfAWorkerStaysLost(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f := still(t, a, b)
+	b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
+	l := open(t, f).started(t).runs(t)
+	b.refuse.Store(nil)
+	a.fail.Store(&streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("llm-worker/0"), Message: "gone"})
+	<-l.over
+	if e := streamerr.As(l.err); e.Reason != streamerr.PeerLost || e.Path.Origin() != "llm-worker/0" {
+		t.Error(e)
+	}
+}
+
+// moves are those of its record.
+func (l *live) moves(t *testing.T) []*streamv1.Move {
+	t.Helper()
+	moves := l.record.Proto().GetMoves()
+	for _, m := range moves {
+		if m.GetFrom() == "" || m.GetTo() == "" || m.GetTokens() == 0 || m.GetReason() == streamv1.Reason_REASON_UNSPECIFIED {
+			t.Error(m)
+		}
+	}
+	return moves
+}

@@ -1,0 +1,65 @@
+package chats
+
+import (
+	"maps"
+	"slices"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// A told is what was delivered of an answer.
+type told struct {
+	ids             []uint32
+	text, reasoning int            // bytes
+	arguments       map[uint32]int // bytes, of each tool call
+
+	// Of that, what is still to be told again.
+	known struct {
+		ids, text, reasoning int
+		arguments            map[uint32]int
+	}
+}
+
+// again notes that the answer is told from its beginning.
+func (t *told) again() {
+	t.known.ids, t.known.text, t.known.reasoning, t.known.arguments = len(t.ids), t.text, t.reasoning, maps.Clone(t.arguments)
+}
+
+// add takes from d what was delivered before, and reports whether anything is left. The ids of tool calls are made anew each time
+// that an answer is told; the first ones are kept.
+func (t *told) add(d *chatv1.Delta) bool {
+	again := min(len(d.GetIds()), t.known.ids)
+	t.known.ids -= again
+	t.ids = append(t.ids, d.GetIds()[again:]...)
+	d.Ids = nil
+	d.Text = fresh(d.GetText(), &t.known.text)
+	t.text += len(d.GetText())
+	d.Reasoning = fresh(d.GetReasoning(), &t.known.reasoning)
+	t.reasoning += len(d.GetReasoning())
+	d.ToolCalls = slices.DeleteFunc(d.GetToolCalls(), t.addCall)
+	return d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0
+}
+
+// addCall reports whether nothing is left of a piece of a tool call.
+func (t *told) addCall(call *chatv1.ToolCallDelta) bool {
+	if known, ok := t.known.arguments[call.GetIndex()]; ok {
+		call.Id, call.Name = "", ""
+		call.Arguments = fresh(call.GetArguments(), &known)
+		t.known.arguments[call.GetIndex()] = known
+		if call.GetArguments() == "" {
+			return true
+		}
+	}
+	if t.arguments == nil {
+		t.arguments = map[uint32]int{}
+	}
+	t.arguments[call.GetIndex()] += len(call.GetArguments())
+	return false
+}
+
+// fresh returns what follows the bytes of s that are known.
+func fresh(s string, known *int) string {
+	n := min(len(s), *known)
+	*known -= n
+	return s[n:]
+}

@@ -1,0 +1,203 @@
+package chat_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/chat-service/chat"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/answer"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// heard is what is certain of an answer, and what is not.
+type heard struct {
+	answer.Answer
+	ids    []uint32
+	tokens uint32
+	rest   string // of remainders
+	end    *streamv1.End
+	err    error
+}
+
+func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *heard {
+	t.Helper()
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	h := &heard{}
+	for out, err := range e(ctx, req) {
+		h.err = err
+		switch d := out.GetDelta(); {
+		case d.GetRemainder():
+			h.rest += d.GetReasoning() + d.GetText()
+		case d != nil:
+			h.Add(d)
+			h.ids = append(h.ids, d.GetIds()...)
+			h.tokens += d.GetTokens()
+		}
+		if out.GetEnd() != nil {
+			h.end = out.GetEnd()
+		}
+	}
+	return h
+}
+
+// said is an answer without the ids of its calls, which are made anew each time.
+func (h *heard) said() string {
+	s := fmt.Sprintf("%q %q", h.Reasoning(), h.Text())
+	for _, call := range h.Calls() {
+		s += fmt.Sprintf(" %s(%q)", call.GetName(), call.GetArguments())
+	}
+	return s
+}
+
+// begins reports whether all of h is in the whole answer, where it was.
+func (h *heard) begins(whole *heard) bool {
+	if !strings.HasPrefix(whole.Reasoning(), h.Reasoning()) || !strings.HasPrefix(whole.Text(), h.Text()) || len(h.Calls()) > len(whole.Calls()) {
+		return false
+	}
+	for i, call := range h.Calls() {
+		if of := whole.Calls()[i]; of.GetName() != call.GetName() || !strings.HasPrefix(of.GetArguments(), call.GetArguments()) {
+			return false
+		}
+	}
+	return true
+}
+
+// goOn is a worker that goes on with what p says.
+func goOn(p *parrot) chat.TokenEngine {
+	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		n := int(req.GetGenerated())
+		if !slices.Equal(req.GetPrompt()[len(req.GetPrompt())-n:], p.ids[:n]) {
+			return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("prompt", "%v is not the answer so far", req))
+		}
+		rest := &parrot{ids: p.ids[n:], step: p.step, finish: p.finish}
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for out, err := range rest.generate(ctx, req) {
+				if started := out.GetStarted(); started != nil {
+					started.PromptTokens -= uint32(n)
+				}
+				if u := out.GetEnd().GetUsage(); u != nil {
+					u.PromptTokens, u.CompletionTokens = uint32(len(req.GetPrompt())-n), uint32(len(p.ids))
+				}
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// TestAnswerThatGoesOnElsewhereIsTheSame ends answers after any token, and has another pipeline go on with what is certain of them.
+func TestAnswerThatGoesOnElsewhereIsTheSame(t *testing.T) {
+	plain, thinks := model(t), modelWith(t, thinking, false, "<think>", "</think>")
+	r := rand.New(rand.NewPCG(5, 6))
+	for name, c := range map[string]struct {
+		m    *chat.Model
+		says string
+		req  *chatv1.ChatRequest
+	}{
+		"text":       {plain, "The quick brown 👩‍💻🚀 이제 그만 fox. ", user("x")},
+		"no stop":    {plain, "one two three four", stopAt("two four", "three fivefold", "ones")},
+		"stop":       {plain, "one two three four", stopAt("three f")},
+		"calls":      {plain, twoCalls, tooled("x")},
+		"first call": {plain, twoCalls, with(tooled("x"), func(r *chatv1.ChatRequest) { r.ParallelToolCalls = proto.Bool(false) })},
+		"no call":    {plain, "Hm. <tool_call> is <tool_cal of what?", tooled("x")},
+		"thoughts":   {thinks, "is it 🙂\n</think>\n\nyes </thin", user("x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &parrot{ids: c.m.Tokenizer.Encode(c.says, false), finish: streamv1.Finish_FINISH_STOP}
+			asks := func(answered []uint32) *chatv1.ChatRequest {
+				return with(c.req, func(r *chatv1.ChatRequest) {
+					r.TellIds = true
+					if answered != nil {
+						r.Answered = &chatv1.TokenIDs{Ids: answered}
+					}
+				})
+			}
+			whole := listen(t, chat.New(c.m, p.generate), asks(nil))
+			if whole.err != nil || whole.end == nil || whole.rest != "" {
+				t.Fatal(whole.err, whole.end, whole.rest)
+			}
+			for i := range 2 * (len(p.ids) + 1) {
+				at := i / 2
+				if p.step = nil; i%2 == 1 { // which tokens come together changes what is counted, but not what is said
+					p.step = func() int { return 1 + r.IntN(4) }
+				}
+				cut := &parrot{ids: p.ids[:at], step: p.step, fail: streamerr.New(streamerr.Draining, "it has to go")}
+				begun := listen(t, chat.New(c.m, cut.generate), asks(nil))
+				if begun.err == nil { // it had what it needed
+					continue
+				}
+				if !slices.Equal(begun.ids, p.ids[:len(begun.ids)]) || int(begun.tokens) != len(begun.ids) {
+					t.Fatalf("after %d: %d tokens, which are %v of %v", at, begun.tokens, begun.ids, p.ids)
+				}
+				if !begun.begins(whole) {
+					t.Fatalf("after %d: %s is no beginning of %s", at, begun.said(), whole.said())
+				}
+				on := listen(t, chat.New(c.m, goOn(p)), asks(begun.ids))
+				counts := proto.Equal(on.end, whole.end) && begun.tokens+on.tokens == whole.tokens
+				if on.err != nil || on.end == nil || on.said() != whole.said() || !counts && p.step == nil {
+					t.Fatalf("after %d\n got %s, %v of %d + %d tokens, %v\nwant %s, %v of %d tokens", at,
+						on.said(), on.end, begun.tokens, on.tokens, on.err, whole.said(), whole.end, whole.tokens)
+				}
+			}
+		})
+	}
+}
+
+func with(req *chatv1.ChatRequest, change func(*chatv1.ChatRequest)) *chatv1.ChatRequest {
+	req = proto.CloneOf(req)
+	change(req)
+	return req
+}
+
+func stopAt(stops ...string) *chatv1.ChatRequest {
+	return with(user("x"), func(r *chatv1.ChatRequest) { r.Stop = stops })
+}
+
+func TestAnswerThatHasAllItMayHaveIsOnlyEnded(t *testing.T) {
+	m := model(t)
+	ids := m.Tokenizer.Encode("one two three", false)
+	req := with(user("x"), func(r *chatv1.ChatRequest) {
+		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: ids}
+		r.Sampling = &streamv1.Sampling{MaxTokens: proto.Uint32(uint32(len(ids)))}
+	})
+	nobody := &parrot{}
+	h := listen(t, chat.New(m, nobody.generate), req)
+	if h.err != nil || h.Text() != "one two three" || h.tokens != 0 || h.end.GetFinish() != streamv1.Finish_FINISH_LENGTH ||
+		int(h.end.GetUsage().GetCompletionTokens()) != len(ids) || h.end.GetUsage().GetPromptTokens() == 0 || nobody.asked.Load() != nil {
+		t.Errorf("%v %q %v", h.err, h.Text(), h.end)
+	}
+}
+
+func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
+	m := model(t)
+	for _, c := range []struct {
+		param  string
+		change func(*chatv1.ChatRequest)
+	}{
+		{"answered", func(r *chatv1.ChatRequest) { r.Answered.Ids = []uint32{1 << 30} }},
+		{"answered", func(r *chatv1.ChatRequest) { r.TellIds = false }},
+		{"tell_ids", func(r *chatv1.ChatRequest) { r.N = 2 }},
+		{"tell_ids", func(r *chatv1.ChatRequest) { r.Sampling = &streamv1.Sampling{Logprobs: proto.Uint32(1)} }},
+	} {
+		p := &parrot{}
+		req := with(user("x"), func(r *chatv1.ChatRequest) { r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: []uint32{1}} })
+		h := listen(t, chat.New(m, p.generate), with(req, c.change))
+		if e := streamerr.As(h.err); h.err == nil || e.Reason != streamerr.Invalid || e.Param != c.param {
+			t.Errorf("%s: %v", c.param, h.err)
+		}
+	}
+}
