@@ -44,20 +44,29 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if err != nil {
 		return h.refuse(err)
 	}
-	defer end()
 	go func() { // ends when st does, which is when this handler has returned
 		defer close(heard)
 		hear(ctx, h, st, m, req)
 	}()
-	o := Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error {
-		err := st.Send(out)
-		if err == nil {
-			return nil
+	d := delivery[Out]{send: st.Send, lost: lost}
+	driven := make(chan Outcome, 1)
+	go func() { // waited for below, or by whoever waits for the hop's live streams
+		driven <- Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error { return d.pass(ctx, out) }))
+	}()
+	var o Outcome
+	select {
+	case o = <-driven:
+		defer end()
+	case <-ctx.Done():
+		if !d.abandon() {
+			o = <-driven
+			defer end()
+			break
 		}
-		gone := lost()
-		gone.Cause = err
-		return gone
-	}))
+		// A call is over only when its handler has returned, and until then Send waits for a caller that does not read.
+		o = Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
+		defer func() { go func() { <-driven; end() }() }()
+	}
 	st.SetTrailer(endTrailer(o))
 	if incoming.Err() == nil { // else there is nobody to hear it
 		o.Told(ctx, o.Reason().Code().String())
@@ -217,7 +226,10 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
 			record.Used(end.GetUsage())
 		}
-		switch err := send(out); {
+		timers.passing.Store(true)
+		err := send(out)
+		timers.passing.Store(false)
+		switch {
 		case err == nil:
 			record.Out(tokens)
 		case !errors.Is(err, ErrUndelivered):

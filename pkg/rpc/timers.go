@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -14,7 +15,7 @@ import (
 
 // Timers bound how long the streams of a hop may take; 0 is no bound. Each ends the stream with DEADLINE, and says which
 // timer of which hop has fired. Inner hops should be less patient than outer ones, so that the one nearest to the fault
-// speaks.
+// speaks. A stall while an item waits for a caller that does not read is that caller's, and ends with SLOW_READER.
 type Timers struct {
 	// Deadline bounds the whole stream.
 	Deadline time.Duration
@@ -56,6 +57,8 @@ type watch struct {
 	next     *time.Timer // of the first token, then of the next item; of the caller while the stream waits for it
 	begun    bool        // there was a token since the caller's last message
 	idle     time.Time   // since when the stream waits for its caller; zero while it does not
+
+	passing atomic.Bool // the item that came last is on its way up
 }
 
 // watch begins the timers of a stream.
@@ -85,7 +88,10 @@ func Bound[Req, In, Out any](hop string, t Timers, m *Method[Req, In, Out], next
 				if err == nil {
 					timers.item(m.Tokens(out))
 				}
-				if !yield(out, err) {
+				timers.passing.Store(true)
+				more := yield(out, err)
+				timers.passing.Store(false)
+				if !more {
 					return
 				}
 			}
@@ -123,6 +129,21 @@ func (w *watch) after(d time.Duration, timer, what string) *time.Timer {
 	})
 }
 
+// stall stops the stream where no item follows the last one, by the fault of whoever holds it up.
+func (w *watch) stall() *time.Timer {
+	d := w.timers.Stall
+	if d <= 0 {
+		return nil
+	}
+	return time.AfterFunc(d, func() {
+		cause := streamerr.New(streamerr.Deadline, "there was no token for %v (stall timeout of %s)", d, w.name)
+		if w.passing.Load() {
+			cause = streamerr.New(streamerr.SlowReader, "the caller has read nothing for %v (stall timeout of %s)", d, w.name)
+		}
+		w.ctl.Stop(cause)
+	})
+}
+
 // item notes that an item with so many tokens has come.
 func (w *watch) item(tokens int) {
 	switch {
@@ -133,7 +154,7 @@ func (w *watch) item(tokens int) {
 	case tokens > 0:
 		w.begun = true
 		stop(w.next)
-		w.next = w.after(w.timers.Stall, "stall timeout", "there was no token for")
+		w.next = w.stall()
 	}
 }
 

@@ -120,7 +120,15 @@ func (s *Server) Serve(ln net.Listener) error {
 			return err
 		}
 	}
-	return svr.Run()
+	err := svr.Run()
+	select {
+	case <-s.exit: //nolint:errcheck // closed, and nothing is sent
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil // the calls that still ran are cut, as whoever stops the server was told
+		}
+	default:
+	}
+	return err
 }
 
 // Stop ends Serve. Calls that still run are cut, so drain streams first.
