@@ -131,6 +131,7 @@ func members(raw json.RawMessage) ([]member, error) {
 		return nil, errors.Join(errors.New("it is no object"), err)
 	}
 	var all []member
+	seen := map[string]bool{}
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
@@ -138,12 +139,13 @@ func members(raw json.RawMessage) ([]member, error) {
 		}
 		m := member{}
 		m.key, _ = key.(string)
-		if slices.ContainsFunc(all, func(other member) bool { return other.key == m.key }) {
+		if seen[m.key] {
 			return nil, fmt.Errorf("the member %.64q is there twice", m.key)
 		}
 		if err := dec.Decode(&m.value); err != nil {
 			return nil, err
 		}
+		seen[m.key] = true
 		all = append(all, m)
 	}
 	if _, err := dec.Token(); err != nil {

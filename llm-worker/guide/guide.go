@@ -7,6 +7,9 @@
 // It is a pushdown automaton over bytes. A state is the set of stacks that the bytes so far allow; states are made when they are
 // needed and kept, and so are the tokens that each allows, found by walking the vocabulary as a trie.
 //
+// Guides come from requests, and all streams wait for a matcher: what a guide is made of, the stacks of a state, and what finding
+// its tokens costs are bounded. An answer that could be in too many places at once is followed in some of them.
+//
 // What is generated is valid under the schema; not everything that is valid is generated. Objects have the properties that their
 // schema names, in its order, and others only where it names none. White space is one space, or none, behind a comma and a colon.
 // Numbers have at most 15 digits, and strings no \u escapes: what needs none is written as it is. A keyword that could not be kept

@@ -22,8 +22,11 @@ type allowed struct {
 	need int32
 }
 
-// maxStates bounds the states that a matcher keeps; at more it forgets them all, and makes those anew that it meets.
-const maxStates = 1 << 14
+// maxStates and maxFrames bound what a matcher keeps; at more it forgets it all, and makes anew what it meets.
+const (
+	maxStates = 1 << 14
+	maxFrames = 1 << 16
+)
 
 // Matcher returns a matcher at the beginning of an answer.
 func (g *Guide) Matcher() *Matcher {
@@ -48,7 +51,7 @@ func (m *Matcher) Advance(token uint32) error {
 			return errDead(token)
 		}
 	}
-	if m.state = s; len(m.grammar.states) > maxStates {
+	if m.state = s; len(m.grammar.states) > maxStates || len(m.grammar.frames) > maxFrames {
 		m.forget()
 	}
 	return nil
@@ -100,15 +103,27 @@ func (m *Matcher) allow(id uint32, may bool) {
 	}
 }
 
-// walk finds the tokens that the state allows.
+// maxLooks bounds what a walk costs, in stacks that are looked at for each node of the vocabulary: a string has ten. A state with so
+// many that this is not enough allows no token whose bytes are further from the root.
+const maxLooks = 32
+
+// walk finds the tokens that the state allows, the shortest first. Tokens of one byte are found whatever it costs, so that there
+// always is one.
 func (m *Matcher) walk() *mask {
-	all := &mask{}
-	v := m.vocabulary
-	var down func(at int32, s *state)
-	down = func(at int32, s *state) {
-		for child := v.nodes[at].child; child != 0; child = v.nodes[child].sibling {
+	type place struct {
+		at int32
+		s  *state
+	}
+	all, v := &mask{}, m.vocabulary
+	looks := maxLooks * len(v.nodes)
+	for queue := []place{{0, m.state}}; len(queue) > 0; queue = queue[1:] {
+		from := queue[0]
+		for child := v.nodes[from.at].child; child != 0; child = v.nodes[child].sibling {
+			if looks -= len(from.s.tops); looks < 0 && from.at != 0 {
+				return all
+			}
 			n := &v.nodes[child]
-			next := m.grammar.step(s, n.b)
+			next := m.grammar.step(from.s, n.b)
 			if next == nil {
 				continue
 			}
@@ -116,9 +131,8 @@ func (m *Matcher) walk() *mask {
 				all.tokens = append(all.tokens, allowed{id, int32(next.need)})
 				all.need = max(all.need, next.need)
 			}
-			down(child, next)
+			queue = append(queue, place{child, next})
 		}
 	}
-	down(0, m.state)
 	return all
 }

@@ -53,7 +53,7 @@ var anyValue = func() *symbol {
 }()
 
 // number is one within the schema's bounds.
-func number(s schema, integer bool) (*symbol, error) {
+func (c *compiler) number(s schema, integer bool) (*symbol, error) {
 	low, high, bounded := float64(-largest), float64(largest), false
 	for name, tighten := range map[string]func(v float64){
 		"minimum":          func(v float64) { low = max(low, math.Ceil(v)) },
@@ -76,6 +76,9 @@ func number(s schema, integer bool) (*symbol, error) {
 		return nil, errors.New("there is no whole number within its bounds")
 	}
 	if bounded {
+		if err := c.take(numberParts); err != nil {
+			return nil, err
+		}
 		return within(int64(low), int64(high), integer), nil
 	}
 	if integer {

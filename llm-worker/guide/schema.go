@@ -10,15 +10,32 @@ import (
 
 // A compiler makes symbols of one guide's schemas.
 type compiler struct {
-	root json.RawMessage
-	refs map[string]*symbol // by JSON pointer into root
+	left int // of maxParts
+
+	root    json.RawMessage
+	refs    map[string]*symbol                    // by JSON pointer into root
+	members map[string]map[string]json.RawMessage // of what references have gone through, by JSON pointer
 }
 
-func newCompiler() *compiler { return &compiler{} }
+// maxParts bounds a guide: its schemas, their values, and its numbers with bounds, which have many symbols each.
+const (
+	maxParts    = 1 << 14
+	numberParts = 1 << 5
+)
+
+func newCompiler() *compiler { return &compiler{left: maxParts} }
+
+// take counts parts of the guide.
+func (c *compiler) take(n int) error {
+	if c.left -= n; c.left < 0 {
+		return errors.New("it has too many parts")
+	}
+	return nil
+}
 
 // document compiles a schema that references point into.
 func (c *compiler) document(text string) (*symbol, error) {
-	c.root, c.refs = json.RawMessage(text), map[string]*symbol{}
+	c.root, c.refs, c.members = json.RawMessage(text), map[string]*symbol{}, map[string]map[string]json.RawMessage{}
 	return c.schema(c.root, 0)
 }
 
@@ -42,6 +59,9 @@ type schema map[string]json.RawMessage
 func (c *compiler) schema(raw json.RawMessage, depth int) (*symbol, error) {
 	if depth > maxDepth {
 		return nil, errors.New("it is nested too deeply")
+	}
+	if err := c.take(1); err != nil {
+		return nil, err
 	}
 	if strings.TrimSpace(string(raw)) == "true" {
 		return anyValue, nil
@@ -109,7 +129,10 @@ func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := choice()
+	if err := c.take(len(list)); err != nil {
+		return nil, err
+	}
+	var texts []string
 	for _, raw := range list {
 		var v any
 		if err := json.Unmarshal(raw, &v); err != nil {
@@ -122,9 +145,10 @@ func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
 		if err != nil {
 			return nil, err
 		}
-		one.parts = append(one.parts, literal(text))
+		texts = append(texts, text)
 	}
-	return one, nil
+	slices.Sort(texts)
+	return oneText(slices.Compact(texts)), nil
 }
 
 // ref is another part of the document, which may be the one around it.
@@ -136,18 +160,9 @@ func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
 	if known := c.refs[pointer]; known != nil {
 		return known, nil
 	}
-	target := c.root
-	for _, name := range strings.Split(strings.TrimPrefix(pointer, "#"), "/")[1:] {
-		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
-		all, err := members(target)
-		if err != nil {
-			return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
-		}
-		i := slices.IndexFunc(all, func(m member) bool { return m.key == name })
-		if i < 0 {
-			return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
-		}
-		target = all[i].value
+	target, ok := c.at(pointer)
+	if !ok {
+		return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
 	}
 	s := choice()
 	c.refs[pointer] = s // before what it is, which may refer to it
@@ -157,6 +172,31 @@ func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
 	}
 	s.parts = []*symbol{part}
 	return s, nil
+}
+
+// at returns what a JSON pointer points to.
+func (c *compiler) at(pointer string) (json.RawMessage, bool) {
+	cut := strings.LastIndexByte(pointer, '/')
+	if cut < 0 {
+		return c.root, pointer == "#"
+	}
+	around, name := pointer[:cut], strings.NewReplacer("~1", "/", "~0", "~").Replace(pointer[cut+1:])
+	inside, known := c.members[around]
+	if !known {
+		target, ok := c.at(around)
+		if !ok {
+			return nil, false
+		}
+		if all, err := members(target); err == nil {
+			inside = make(map[string]json.RawMessage, len(all))
+			for _, m := range all {
+				inside[m.key] = m.value
+			}
+		}
+		c.members[around] = inside
+	}
+	target, ok := inside[name]
+	return target, ok
 }
 
 // types compiles a schema by its types; without one, those are taken that its keywords are about.
@@ -199,7 +239,7 @@ func (c *compiler) typed(s schema, kind string, depth int) (*symbol, error) {
 		least, most, err := bounds(s, "minLength", "maxLength")
 		return sequence(literal(`"`), times(least, most, character), literal(`"`)), err
 	case "integer", "number":
-		return number(s, kind == "integer")
+		return c.number(s, kind == "integer")
 	case "boolean":
 		return boolean, nil
 	case "null":

@@ -1,6 +1,7 @@
 package guide
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 )
@@ -30,12 +31,17 @@ type frameKey struct {
 
 // A state is where an answer can be: at the front of one of several stacks, each with one byte on top.
 type state struct {
-	tops   []*frame
-	done   bool // the answer may end here
-	need   int  // bytes until it may, at the least
+	tops   []*frame // at most maxStacks; those that were found first, which depends on the bytes so far alone
+	done   bool     // the answer may end here
+	need   int      // bytes until it may, at the least
 	follow map[byte]*state
 	mask   *mask
 }
+
+// maxStacks bounds a state, which could otherwise double with each byte: `anyOf` may have the same beginning twice, and refer to
+// itself. The others are not followed any more. One with which the answer ends soonest is among them always: wherever there is a
+// choice, that is what is followed first.
+const maxStacks = 1 << 10
 
 func newGrammar() *grammar {
 	return &grammar{frames: map[frameKey]*frame{}, states: map[string]*state{}}
@@ -61,6 +67,14 @@ func (g *grammar) frame(s *symbol, least, most int, next *frame) *frame {
 	return f
 }
 
+// least is how many bytes there are to the end, at the least.
+func (f *frame) least() int {
+	if f == nil {
+		return 0
+	}
+	return f.need
+}
+
 // state returns the state of stacks.
 func (g *grammar) state(stacks ...*frame) *state {
 	s := &state{need: endless, follow: map[byte]*state{}}
@@ -68,7 +82,6 @@ func (g *grammar) state(stacks ...*frame) *state {
 	for _, f := range stacks {
 		g.expand(f, s, seen)
 	}
-	slices.SortFunc(s.tops, func(a, b *frame) int { return int(a.id) - int(b.id) })
 	key := make([]byte, 0, 4*len(s.tops)+1)
 	for _, f := range s.tops {
 		key = binary.LittleEndian.AppendUint32(key, f.id)
@@ -90,7 +103,7 @@ func (g *grammar) expand(f *frame, s *state, seen map[*frame]bool) {
 	case f == nil:
 		s.done = true
 		return
-	case seen[f] || f.need >= endless: // it never ends
+	case seen[f] || f.need >= endless || len(s.tops) == maxStacks: // it never ends, or nobody looks
 		return
 	}
 	seen[f] = true
@@ -105,6 +118,9 @@ func (g *grammar) expand(f *frame, s *state, seen map[*frame]bool) {
 		g.expand(next, s, seen)
 	case oneOf:
 		for _, part := range f.symbol.parts {
+			if len(s.tops) == maxStacks {
+				return
+			}
 			g.expand(g.push(part, f.next), s, seen)
 		}
 	case repeat:
@@ -131,6 +147,7 @@ func (g *grammar) step(s *state, b byte) *state {
 	}
 	var next *state
 	if len(stacks) > 0 {
+		slices.SortStableFunc(stacks, func(a, b *frame) int { return cmp.Compare(a.least(), b.least()) })
 		next = g.state(stacks...)
 	}
 	s.follow[b] = next

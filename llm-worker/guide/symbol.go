@@ -1,6 +1,10 @@
 package guide
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+)
 
 // A symbol is a piece of a grammar. It is static once it is measured, and may be part of itself.
 type symbol struct {
@@ -63,6 +67,35 @@ func literal(text string) *symbol {
 	return s
 }
 
+// oneText is one of several texts, which are sorted and differ. What they have in common is there once, so that however many there
+// are, only few bytes can come next.
+func oneText(texts []string) *symbol {
+	one := choice()
+	if len(texts) > 0 && texts[0] == "" {
+		one.parts, texts = append(one.parts, sequence()), texts[1:]
+	}
+	for len(texts) > 0 {
+		first, n := texts[0], len(texts)
+		if i := slices.IndexFunc(texts, func(t string) bool { return t[0] != first[0] }); i > 0 {
+			n = i
+		}
+		last, common := texts[n-1], 1
+		for common < min(len(first), len(last)) && first[common] == last[common] {
+			common++
+		}
+		rest := make([]string, n)
+		for i, t := range texts[:n] {
+			rest[i] = t[common:]
+		}
+		if texts = texts[n:]; n == 1 {
+			one.parts = append(one.parts, literal(first))
+			continue
+		}
+		one.parts = append(one.parts, sequence(literal(first[:common]), oneText(rest)))
+	}
+	return one
+}
+
 // single are the symbols of one byte.
 var single = func() (all [256]*symbol) {
 	for b := range all {
@@ -90,6 +123,9 @@ func measure(s *symbol) *symbol {
 	}
 	for _, s := range all {
 		s.measured = true
+		if s.kind == oneOf { // see maxStacks
+			slices.SortStableFunc(s.parts, func(a, b *symbol) int { return cmp.Compare(a.need, b.need) })
+		}
 	}
 	return s
 }

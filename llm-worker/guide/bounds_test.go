@@ -1,0 +1,137 @@
+package guide
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func each(n int, format string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strings.ReplaceAll(format, "N", fmt.Sprint(i+1))
+	}
+	return strings.Join(all, ",")
+}
+
+// ambiguous are schemas under which an answer can be in many places at once.
+var ambiguous = map[string]string{
+	"lengths":  `{"anyOf":[` + each(2500, `{"maxLength":N}`) + `]}`,
+	"counts":   `{"anyOf":[` + each(2500, `{"minItems":N}`) + `]}`,
+	"itself":   `{"$defs":{"t":{"anyOf":[` + each(3, `{"type":"array","items":{"$ref":"#/$defs/t"},"minItems":N}`) + `,{"type":"null"}]}},"$ref":"#/$defs/t"}`,
+	"optional": `{"properties":{` + each(4000, `"N":{}`) + `}}`,
+}
+
+// TestStatesAreBounded: some of these took minutes for a token, in which no other stream got one, and all the memory there was.
+func TestStatesAreBounded(t *testing.T) {
+	v, tok := vocabulary(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	for name, schema := range ambiguous {
+		g, err := New(v, forms(schema))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		m := g.Matcher()
+		logits := make([]float32, v.size)
+		for range 12 {
+			m.Apply(logits, 1000, nil)
+			if n := len(m.grammar.frames); n > maxFrames+maxStacks*1000 {
+				t.Errorf("%s: %d frames are kept", name, n)
+			}
+			for _, s := range m.grammar.states {
+				if len(s.tops) > maxStacks {
+					t.Errorf("%s: a state has %d stacks", name, len(s.tops))
+				}
+			}
+			a := m.state.mask.tokens[r.IntN(len(m.state.mask.tokens))]
+			if err := m.Advance(a.id); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if m.Over() {
+				break
+			}
+		}
+		for extra := range 4 { // whatever is left out, there is a way to the end
+			text, whole := wander(t, v, tok, forms(schema), g.root.need+extra, r)
+			if !whole || !json.Valid([]byte(text)) || violates(t, schema, text) != "" {
+				t.Errorf("%s: %q, whole %v", name, text, whole)
+			}
+		}
+	}
+}
+
+// TestWhatIsLeftOutDependsOnTheAnswerAlone: an answer that moves, or whose matcher forgets, goes on as it would have.
+func TestWhatIsLeftOutDependsOnTheAnswerAlone(t *testing.T) {
+	v, _ := vocabulary(t)
+	for name, schema := range ambiguous {
+		g, err := New(v, forms(schema))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		here, forgetful := g.Matcher(), g.Matcher()
+		var answer []uint32
+		for range 5 {
+			here.Apply(make([]float32, v.size), 1000, nil)
+			id := slices.MinFunc(here.state.mask.tokens, func(a, b allowed) int { return int(b.need) - int(a.need) }).id
+			answer = append(answer, id)
+			if here.Advance(id) != nil || forgetful.Advance(id) != nil {
+				t.Fatal("it is allowed")
+			}
+			forgetful.forget()
+		}
+		there := g.Matcher()
+		for _, id := range answer {
+			if err := there.Advance(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, moved, forgot := make([]float32, v.size), make([]float32, v.size), make([]float32, v.size)
+		here.Apply(want, 1000, nil)
+		there.Apply(moved, 1000, nil)
+		forgetful.Apply(forgot, 1000, nil)
+		if !slices.Equal(want, moved) || !slices.Equal(want, forgot) {
+			t.Errorf("%s: other tokens are allowed", name)
+		}
+	}
+}
+
+func TestManyValuesShareTheirBeginnings(t *testing.T) {
+	v, tok := vocabulary(t)
+	g, err := New(v, forms(`{"enum":["",`+each(5000, `"N"`)+`,null,true,"true",1,12,{"a":1}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, good := range map[string]bool{`"4711"`: true, `"5000"`: true, `""`: true, `"5001"`: false, `"true"`: true, `true`: true, `12`: true, `{"a":1}`: true, `"47x"`: false} {
+		m := g.Matcher()
+		ok := true
+		for _, id := range tok.Encode(text, false) {
+			if ok = ok && m.Advance(id) == nil; len(m.state.tops) > 256 {
+				t.Fatalf("%s: %d stacks", text, len(m.state.tops))
+			}
+		}
+		if (ok && m.Done()) != good {
+			t.Errorf("%s: %v", text, ok)
+		}
+	}
+}
+
+// TestGuidesOfManyPartsAreRefused: what a guide is made of counts, over all its forms.
+func TestGuidesOfManyPartsAreRefused(t *testing.T) {
+	v, _ := vocabulary(t)
+	numbers := `{"anyOf":[` + each(600, `{"type":"integer","minimum":N}`) + `]}`
+	refs := `{"$defs":{` + each(1500, `"N":{}`) + `},"anyOf":[` + each(1500, `{"$ref":"#/$defs/N"}`) + `]}`
+	if _, err := New(v, forms(refs)); err != nil {
+		t.Errorf("references: %v", err)
+	}
+	for name, all := range map[string][]string{"numbers": {numbers}, "references": slices.Repeat([]string{refs}, 20), "values": slices.Repeat([]string{`{"enum":[` + each(5000, "N") + `]}`}, 4)} {
+		_, err := New(v, forms(all...))
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || !strings.Contains(e.Message, "too many parts") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
