@@ -33,6 +33,7 @@ type counting struct {
 	goal  map[uint64]uint32
 	most  int
 	steps int
+	asked int // to join
 }
 
 func newCounting() *counting {
@@ -49,6 +50,7 @@ func (m *counting) Check(req *workerv1.TokenRequest) error {
 func (m *counting) Join(id uint64, req *workerv1.TokenRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked++
 	if m.room > 0 && len(m.at) >= m.room {
 		return batch.ErrFull
 	}
@@ -281,6 +283,9 @@ func TestSequenceWaitsUntilThereIsRoomInMemory(t *testing.T) {
 		wg.Wait()
 		if m.most != 2 {
 			t.Error(m.most)
+		}
+		if m.asked > 12 { // once, and once more for each that leaves, not at every step
+			t.Errorf("the model was asked %d times for six places", m.asked)
 		}
 	})
 }

@@ -87,6 +87,7 @@ type Loop struct {
 	batch map[uint64]*sequence // those that have joined
 	ids   []uint64
 	outs  []Output
+	full  *sequence // the one that there was no room for, until another has left; nil for none
 
 	mu      sync.Mutex // guards the following fields
 	nextID  uint64
@@ -197,6 +198,7 @@ func (l *Loop) drop(s *sequence) {
 	}
 	delete(l.batch, s.id)
 	l.model.Leave(s.id)
+	l.full = nil
 	used, _ := l.model.KV()
 	l.mu.Lock()
 	l.running, l.kvUsed = len(l.batch), used // together, and before anybody can know that the place is free
@@ -215,9 +217,14 @@ func (l *Loop) admit() {
 			break
 		}
 		s := l.waiting[0]
+		if s == l.full { // to ask costs as much as the request is long, and guides are compiled for it
+			l.mu.Unlock()
+			break
+		}
 		// Joined under the lock, so that a reader that leaves now is either still waiting or in the batch.
 		err := l.model.Join(s.id, s.req)
 		if errors.Is(err, ErrFull) {
+			l.full = s
 			l.mu.Unlock()
 			break
 		}

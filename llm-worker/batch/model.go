@@ -17,7 +17,7 @@ type Model interface {
 	// goroutine, at any time. An error is a *streamerr.Error with reason Invalid that names the field.
 	Check(req *workerv1.TokenRequest) error
 	// Join adds a sequence under id, which is unique for the life of the model, and reserves all the memory that it
-	// can come to need. ErrFull means not now. The model keeps req, and does not change it.
+	// can come to need. ErrFull means not before another has left. The model keeps req, and does not change it.
 	Join(id uint64, req *workerv1.TokenRequest) error
 	// Leave forgets a sequence, and its memory is free for others; what the sequence had read may be remembered for prompts
 	// that begin like it, as long as nobody needs that memory. It is called once for every sequence that joined, finished or not.
