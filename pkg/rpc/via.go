@@ -67,11 +67,8 @@ func toStop(e *streamerr.Error) *streamv1.Stop {
 
 // fromStop is what a hop hears from the one above it. A stop that says nothing is the caller's.
 func fromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Reason) *streamerr.Error {
-	e := &streamerr.Error{
-		Reason:  streamerr.Reason(stop.GetReason()),
-		Path:    streamerr.NewPath(stop.GetPath()...),
-		Message: stop.GetMessage(),
-	}
+	e := streamerr.New(streamerr.Reason(stop.GetReason()), "%s", stop.GetMessage())
+	e.Path = streamerr.NewPath(stop.GetPath()...)
 	if e.Reason == streamerr.Unspecified {
 		e.Reason = unspecified
 	}

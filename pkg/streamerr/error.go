@@ -41,19 +41,21 @@ func InvalidParam(param, format string, args ...any) *Error {
 const maxText = 2048
 
 func clip(text string) string {
-	if len(text) > maxText {
-		text = text[:maxText] + "…"
+	const cut = "…"
+	if len(text) > maxText+len(cut) || len(text) > maxText && !strings.HasSuffix(text, cut) { // not twice
+		text = text[:maxText] + cut
 	}
 	return strings.ToValidUTF8(text, string(utf8.RuneError))
 }
 
-// Text returns what people read: the message, else the cause's text, else the reason.
+// Text returns what people read: the message, else the cause's text, else the reason. Whoever wrote it, it is no longer than what
+// New makes.
 func (e *Error) Text() string {
 	switch {
 	case e.Message != "":
-		return e.Message
+		return clip(e.Message)
 	case e.Cause != nil:
-		return e.Cause.Error()
+		return clip(e.Cause.Error())
 	default:
 		return e.Reason.Error()
 	}

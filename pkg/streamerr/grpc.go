@@ -31,7 +31,7 @@ const (
 // GRPCStatus makes every grpc-go client and server understand e: status.FromError, status.Code and returning e from a
 // handler all work.
 func (e *Error) GRPCStatus() *status.Status {
-	st := status.New(e.Reason.Code(), clip(e.Text()))
+	st := status.New(e.Reason.Code(), e.Text())
 	if st.Code() == codes.OK {
 		return st
 	}

@@ -1,0 +1,40 @@
+package rpc_test
+
+import (
+	"strings"
+	"testing"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// TestWhatAStopSaysIsBounded: a ledger keeps ten thousand of them.
+func TestWhatAStopSaysIsBounded(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	client := workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc)))
+	st, err := client.Generate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := ask(1 << 30)()
+	req.StreamId = "wordy"
+	if err := st.Send(rpc.Worker.Open(req)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	stop := &streamv1.Stop{Reason: streamv1.Reason_REASON_USER_STOP, Message: strings.Repeat("x", 1<<20), Path: []string{"client"}}
+	if err := st.Send(rpc.Worker.Stop(stop)); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = st.Recv()
+	}
+	r := svc.hop.Ledger.Get("wordy")
+	if streamerr.Reason(r.GetReason()) != streamerr.UserStop || len(r.GetMessage()) > 4<<10 || !strings.HasPrefix(r.GetMessage(), "xxx") {
+		t.Errorf("%v, a message of %d bytes", r.GetReason(), len(r.GetMessage()))
+	}
+}
