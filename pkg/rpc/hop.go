@@ -135,6 +135,9 @@ func callLost(call context.Context) *streamerr.Error {
 
 // Stop ends a stream from outside of it, for a service's unary Stop method.
 func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*streamv1.StopStreamResponse, error) {
+	if req.GetStop().GetReason() == streamv1.Reason_REASON_COMPLETED { // whoever reads it would wait for an End
+		return nil, streamerr.Via(h.Name, streamerr.InvalidParam("stop.reason", "a stream that is stopped from outside has not completed"))
+	}
 	ctx = withIncomingVia(ctx)
 	cause := fromStop(ctx, req.GetStop(), streamerr.OperatorStop)
 	if cause.Reason == streamerr.OperatorStop && len(req.GetStop().GetPath()) == 0 {
