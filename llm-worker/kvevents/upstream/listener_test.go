@@ -204,6 +204,34 @@ func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
 	}
 }
 
+// TestListenerEndsWhileAPeerKeepsSilent: a worker that shuts down does not wait for what is no engine.
+func TestListenerEndsWhileAPeerKeepsSilent(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	l := New(Options{Events: "tcp://" + ln.Addr().String()}, &kvevents.Hub{}, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { l.Run(ctx); close(ended) }()
+	peer, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	if _, err := io.ReadFull(peer, make([]byte, 64)); err != nil { // its greeting
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(handshakeTimeout / 2):
+		t.Error("the listener waits for the peer")
+		<-ended
+	}
+}
+
 func TestPingsAreAnswered(t *testing.T) {
 	ours, theirs := net.Pipe()
 	var wg sync.WaitGroup

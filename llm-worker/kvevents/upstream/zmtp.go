@@ -27,13 +27,15 @@ const (
 	handshakeTimeout = 5 * time.Second
 )
 
-// dial connects as a socket of a type, such as SUB. The connection ends with ctx.
+// dial connects as a socket of a type, such as SUB. It ends with ctx; the connection does not.
 func dial(ctx context.Context, addr, socket string) (*conn, error) {
 	d := net.Dialer{Timeout: handshakeTimeout}
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
+	undo := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	defer undo()
 	c := &conn{Conn: nc}
 	if err := c.handshake(socket); err != nil {
 		_ = nc.Close()
