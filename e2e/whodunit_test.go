@@ -67,6 +67,8 @@ type finding struct {
 // same origin and the path up to itself, once, in its log, its ledger, its metrics and its span.
 func TestWhodunit(t *testing.T) {
 	t.Parallel()
+	binary(t, "whence")
+	_, _ = buildGRPCurl() // while no stream waits to be stopped with it; the rows that need it say if it is missing
 	var mu sync.Mutex
 	var found []*finding
 	t.Cleanup(func() {
