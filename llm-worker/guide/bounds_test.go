@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -132,6 +133,30 @@ func TestGuidesOfManyPartsAreRefused(t *testing.T) {
 		_, err := New(v, forms(all...))
 		if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != param || !strings.Contains(e.Message, "too many parts") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestCharactersWithoutATokenAreRefused: at one of them no token would be allowed, and the whole batch would fail.
+func TestCharactersWithoutATokenAreRefused(t *testing.T) {
+	v := &Vocabulary{nodes: make([]node, 1)}
+	for b := byte(' '); b < 0x7f; b++ {
+		v.spelled = append(v.spelled, string(rune(b)))
+		v.add(string(rune(b)), uint32(v.size))
+		v.size++
+	}
+	for text, good := range map[string]bool{"a": true, "\x01": false, "\t": false, "\u007f": false} {
+		value, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := &streamv1.Guide{Forms: []*streamv1.GuideForm{{Before: text}}}
+		for _, g := range []*streamv1.Guide{before, forms(`{"enum":[` + string(value) + `]}`)} {
+			_, err := New(v, g)
+			escaped := g != before && text < " " // which takes no other characters
+			if e := streamerr.As(err); (err == nil) != (good || escaped) || err != nil && (e.Reason != streamerr.Invalid || e.Param != param) {
+				t.Errorf("%q: %v", text, err)
+			}
 		}
 	}
 }

@@ -62,6 +62,9 @@ func New(v *Vocabulary, g *streamv1.Guide) (*Guide, error) {
 		forms = append(forms, sequence(literal(form.GetBefore()), value, literal(form.GetAfter())))
 	}
 	root := choice(forms...)
+	if v.lacks(unmeasured(root)) {
+		return nil, streamerr.InvalidParam(param, "the guide has a character that this model has no token for")
+	}
 	measure(root)
 	if root.need >= endless {
 		return nil, streamerr.InvalidParam(param, "the guide's schema cannot be kept to: no value is valid under it")

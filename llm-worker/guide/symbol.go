@@ -30,14 +30,17 @@ const (
 // A class is a set of bytes.
 type class [4]uint64
 
-func (c *class) add(from, to byte) *class {
+func (c *class) add(from, to byte) {
 	for b := int(from); b <= int(to); b++ {
 		c[b>>6] |= 1 << (b & 63)
 	}
-	return c
 }
 
 func (c *class) has(b byte) bool { return c[b>>6]&(1<<(b&63)) != 0 }
+
+func (c *class) meets(other *class) bool {
+	return c[0]&other[0]|c[1]&other[1]|c[2]&other[2]|c[3]&other[3] != 0
+}
 
 // oneOfBytes is any byte of the ranges, which are pairs.
 func oneOfBytes(ranges ...byte) *symbol {

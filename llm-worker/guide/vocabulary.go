@@ -11,6 +11,7 @@ type Vocabulary struct {
 	spelled []string // by id
 	nodes   []node   // nodes[0] is the root
 	size    int
+	alone   class // bytes that are a token
 }
 
 type node struct {
@@ -25,7 +26,6 @@ var ErrVocabulary = errors.New("guide: there is no token for every byte")
 // NewVocabulary returns the vocabulary of a tokenizer.
 func NewVocabulary(tok *tokenizer.Tokenizer) (*Vocabulary, error) {
 	v := &Vocabulary{nodes: make([]node, 1), size: tok.VocabSize(), spelled: make([]string, tok.VocabSize())}
-	var alone [256]bool
 	for id := range uint32(v.size) {
 		text, ok := tok.Spells(id)
 		if !ok || text == "" {
@@ -33,16 +33,26 @@ func NewVocabulary(tok *tokenizer.Tokenizer) (*Vocabulary, error) {
 		}
 		v.spelled[id] = text
 		v.add(text, id)
-		if len(text) == 1 {
-			alone[text[0]] = true
-		}
 	}
-	for b, ok := range alone { // all that UTF-8 has, but for control characters
-		if !ok && (b >= ' ' && b < 0x7f || b >= 0x80 && b <= 0xf4 || b == '\n') {
+	for b := range 256 { // all that UTF-8 has, but for control characters
+		if !v.alone.has(byte(b)) && (b >= ' ' && b < 0x7f || b >= 0x80 && b <= 0xf4 || b == '\n') {
 			return nil, ErrVocabulary
 		}
 	}
 	return v, nil
+}
+
+// lacks reports whether one of the symbols has a part that no token of one byte spells: an answer could come to where nothing is
+// allowed.
+func (v *Vocabulary) lacks(symbols []*symbol) bool {
+	for _, s := range symbols {
+		for _, p := range s.parts {
+			if p.kind == oneByte && !p.class.meets(&v.alone) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (v *Vocabulary) add(text string, id uint32) {
@@ -51,6 +61,9 @@ func (v *Vocabulary) add(text string, id uint32) {
 		at = v.step(at, text[i])
 	}
 	v.nodes[at].tokens = append(v.nodes[at].tokens, id)
+	if len(text) == 1 {
+		v.alone.add(text[0], text[0])
+	}
 }
 
 // step returns the child for b, which it makes if need be.
