@@ -66,6 +66,9 @@ func (h *Hub) change(block uint64, stored bool) {
 func (h *Hub) Clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.held) == 0 { // as each second while an engine is away
+		return
+	}
 	clear(h.held)
 	for s := range h.subscribers {
 		s.pending, s.reset = nil, true

@@ -155,3 +155,22 @@ func BenchmarkPublish(b *testing.B) {
 		hub.Publish(removed, stored)
 	}
 }
+
+// TestNothingIsToldOfNothing: an engine that is away is looked for each second, and each time all is forgotten.
+func TestNothingIsToldOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &kvevents.Hub{}
+		s := h.Subscribe()
+		defer s.Close()
+		v := &view{}
+		h.Publish(nil, []uint64{1, 2})
+		v.drain(t, s)
+		for range 5 {
+			h.Clear()
+			v.drain(t, s)
+		}
+		if v.resets != 2 || len(v.held) != 0 {
+			t.Errorf("%d snapshots, %v", v.resets, v.held)
+		}
+	})
+}
