@@ -86,7 +86,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Sec
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
+	rpc.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Chat, "chat", DefaultChat, "where chat-services are: "+discover.Forms)
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")

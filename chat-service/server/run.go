@@ -69,7 +69,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.S
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
+	rpc.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Worker, "worker", DefaultWorker, "where llm-workers are: "+discover.Forms)
 	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin, power-of-two, session or kv")
 	c.KV.Flags(fs)

@@ -61,7 +61,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Name, "name", DefaultName, "this instance's `name` in paths and logs")
+	rpc.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine of a LlamaForCausalLM; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name, and without one for that of vllm and sglang")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
