@@ -195,6 +195,25 @@ func TestTheUrgentComeFirstAndNobodyStarves(t *testing.T) {
 	})
 }
 
+// Those who are nobody in particular are one tenant: within it, too, the urgent must not starve the others.
+func TestNoTierOfATenantStarves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(1, Options{})
+		p.ask(t.Context(), nil, 0, 5) // runs
+		for _, tier := range []streamv1.Tier{
+			streamv1.Tier_TIER_FLEX, streamv1.Tier_TIER_UNSPECIFIED, streamv1.Tier_TIER_PRIORITY,
+			streamv1.Tier_TIER_PRIORITY, streamv1.Tier_TIER_PRIORITY, streamv1.Tier_TIER_PRIORITY,
+		} {
+			p.ask(t.Context(), in("", tier), 0, 20)
+			time.Sleep(time.Millisecond) // so that one came first
+		}
+		p.all.Wait()
+		if want := []string{"1", "4", "5", "3", "2", "6", "7"}; !slices.Equal(p.order, want) {
+			t.Errorf("%q, want %q", p.order, want)
+		}
+	})
+}
+
 func TestWaitingEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})

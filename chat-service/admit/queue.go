@@ -41,15 +41,16 @@ func (t *tenant) queued() (n int) {
 	return n
 }
 
-// head is who of the tenant's streams is next in a tier, at a time; nil if nobody is.
-func (t *tenant) head(tier int, now time.Time) *ticket {
+// head is who of the tenant's streams is next in a tier, at a time: the one that came first of those that are of it, and those
+// that have waited long enough to count as it; nil if there are none.
+func (t *tenant) head(tier int, now time.Time) (first *ticket) {
 	for below := 0; below <= tier; below++ {
 		line := t.waiting[tier-below]
-		if len(line) > 0 && now.Sub(line[0].arrived) >= time.Duration(below)*agesAfter {
-			return line[0]
+		if len(line) > 0 && now.Sub(line[0].arrived) >= time.Duration(below)*agesAfter && (first == nil || line[0].arrived.Before(first.arrived)) {
+			first = line[0]
 		}
 	}
-	return nil
+	return first
 }
 
 // A ticket is one stream's place, in the queue and then with a worker.
