@@ -66,7 +66,7 @@ func newReader(m *Model, r rendered) *reader {
 		known := func(name string) bool {
 			return slices.ContainsFunc(r.tools, func(t *chatv1.Tool) bool { return t.GetName() == name })
 		}
-		a.calls = toolcall.New(m.Written.Calls, known, m.Written.hidden, a.event)
+		a.calls = toolcall.New(m.Written.Calls, known, (&parameters{tools: r.tools}).takes, m.Written.hidden, a.event)
 	}
 	return a
 }

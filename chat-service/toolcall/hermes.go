@@ -48,18 +48,3 @@ func hermesTail(p *Parser) bool {
 	}
 	return p.no(hermesText)
 }
-
-// xmlName is behind "<function=".
-func xmlName(p *Parser) bool {
-	name, w := p.head(">")
-	switch {
-	case w == unsure:
-		return false
-	case w == differs || !p.known(name):
-		return p.no(hermesText)
-	}
-	p.begin(name)
-	p.buf = p.buf[len(name)+1:]
-	p.state = xmlParameters(new(xmlArguments))
-	return true
-}

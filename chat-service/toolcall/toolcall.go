@@ -3,7 +3,7 @@
 // A Parser takes an answer's text in pieces and gives out Events: text, what the model thinks, where its Format says that in the
 // same way, and calls. However the text is cut, the events joined are the same. A call is given out from the moment on at which
 // its tool and the beginning of its arguments are known, its arguments as they come: they are the model's, byte for byte, and
-// nobody has checked that they are valid; an answer that ends within them leaves them unfinished.
+// nobody has checked that they are valid; an answer that ends within them leaves them unfinished. XML becomes JSON on the way.
 //
 // What only looks like a call, because its form is broken or there is no such tool, is text, with nothing lost. White space
 // between calls, and between text and a call, belongs to neither.
@@ -39,6 +39,7 @@ const maxHead = 4096
 type Parser struct {
 	// Static.
 	known  func(tool string) bool
+	takes  func(tool, parameter string) Value
 	hidden *strings.Replacer // special tokens, which clients must not see
 	out    func(Event)
 
@@ -54,14 +55,14 @@ type Parser struct {
 // A state consumes from the front of p.buf, and reports whether it is worth calling the next one: false asks for more text.
 type state func(p *Parser) bool
 
-// New returns a Parser for answers in the format f. known says which tools there are; hidden are the model's special tokens that
-// f has a use for, and text has none; out gets the events.
-func New(f *Format, known func(tool string) bool, hidden []string, out func(Event)) *Parser {
+// New returns a Parser for answers in the format f. known says which tools there are, takes what their parameters are; hidden are the
+// model's special tokens that f has a use for, and text has none; out gets the events.
+func New(f *Format, known func(tool string) bool, takes func(tool, parameter string) Value, hidden []string, out func(Event)) *Parser {
 	var pairs []string
 	for _, token := range hidden {
 		pairs = append(pairs, token, "")
 	}
-	return &Parser{known: known, hidden: strings.NewReplacer(pairs...), out: out, state: f.begin}
+	return &Parser{known: known, takes: takes, hidden: strings.NewReplacer(pairs...), out: out, state: f.begin}
 }
 
 // Next takes the next piece.

@@ -17,10 +17,21 @@ type call struct{ name, arguments string }
 
 func known(name string) bool { return name == "f" || name == "get_weather" }
 
+// takes is for the tools: in every one, what begins with s is text, and what begins with o may be null.
+func takes(_, parameter string) Value {
+	switch {
+	case strings.HasPrefix(parameter, "s"):
+		return TextValue
+	case strings.HasPrefix(parameter, "o"):
+		return TextOrNull
+	}
+	return AnyValue
+}
+
 // read parses text in pieces of step bytes each.
 func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 	t.Helper()
-	p := New(f, known, nil, func(e Event) {
+	p := New(f, known, takes, nil, func(e Event) {
 		switch e.Kind {
 		case Text:
 			a.text += e.Text
@@ -62,6 +73,15 @@ func calls(of ...string) (list []call) {
 	return list
 }
 
+// xml is a call of f with parameters.
+func xml(of ...string) string {
+	s := "<tool_call>\n<function=f>\n"
+	for i := 0; i < len(of); i += 2 {
+		s += "<parameter=" + of[i] + ">" + of[i+1] + "</parameter>\n"
+	}
+	return s + "</function>\n</tool_call>"
+}
+
 var answers = []struct {
 	format *Format
 	text   string
@@ -81,6 +101,15 @@ var answers = []struct {
 	{Hermes, "<tool_call>\n<function=f>\n<parameter=city>\nNew\nYork\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>", answer{"", "", calls("f", `{"city": "New\nYork", "n": 3}`)}},
 	{Hermes, "<tool_call><function=f></function></tool_call>", answer{"", "", calls("f", "{}")}},
 	{Hermes, "<tool_call><function=g></function></tool_call>", answer{text: "<tool_call><function=g></function></tool_call>"}},
+
+	{Hermes, xml("s", "12", "s2", "\n{\"a\": 1}\n", "s3", "", "s4", "null"), answer{"", "", calls("f", `{"s": "12", "s2": "{\"a\": 1}", "s3": "", "s4": "null"}`)}},
+	{Hermes, xml("o", "12", "o2", "\nnull\n", "o3", "nullable", "o4", "nul"), answer{"", "", calls("f", `{"o": "12", "o2": null, "o3": "nullable", "o4": "nul"}`)}},
+	{Hermes, xml("a", "\n[1,\n2]\n", "b", "[draft] <b>&</b>", "c", "", "d", "true", "e", "\n\nx\n\n"), answer{"", "", calls("f", "{\"a\": [1,\n2], \"b\": \"[draft] <b>&</b>\", \"c\": \"\", \"d\": true, \"e\": \"\\nx\\n\"}")}},
+	{Hermes, "<tool_call><function=f><parameter=s>\nOslo é", answer{"", "", calls("f", `{"s": "Oslo é`)}},
+	{Hermes, "<tool_call><function=f><parameter=a>[1, 2", answer{"", "", calls("f", `{"a": [1, 2`)}},
+	{Hermes, "<tool_call><function=f><parameter=s>a</parameter><parameter=ci", answer{"", "", calls("f", `{"s": "a"`)}},
+	{Hermes, xml("a", "["+strings.Repeat("1, ", maxHead)+"1]", "b", "["+strings.Repeat("1, ", maxHead/4)+"draft]"+strings.Repeat(" ", maxHead)),
+		answer{"", "", calls("f", `{"a": [`+strings.Repeat("1, ", maxHead)+`1], "b": "[`+strings.Repeat("1, ", maxHead/4)+"draft]"+strings.Repeat(" ", maxHead)+`"}`)}},
 
 	{Llama, "Hello {\"name\": \"f\", \"parameters\": {}}", answer{text: "Hello {\"name\": \"f\", \"parameters\": {}}"}},
 	{Llama, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", answer{"", "", calls("f", `{"a": "b"}`)}},
@@ -120,7 +149,7 @@ func TestAnswersAreReadHoweverTheyAreCut(t *testing.T) {
 
 func TestArgumentsComeAsTheyAreWritten(t *testing.T) {
 	var events []Event
-	p := New(Hermes, known, nil, func(e Event) { events = append(events, e) })
+	p := New(Hermes, known, takes, nil, func(e Event) { events = append(events, e) })
 	for _, piece := range []string{"<tool_call>\n{\"name\": \"f\", \"argum", "ents\": {\"a\"", ": 1"} {
 		p.Next(piece)
 	}
@@ -135,9 +164,31 @@ func TestArgumentsComeAsTheyAreWritten(t *testing.T) {
 	}
 }
 
+// A file that is written in one parameter comes as it is written: a stream that is silent for as long as that takes has stalled.
+func TestLongParametersComeAsTheyAreWritten(t *testing.T) {
+	for _, begin := range []string{"<parameter=s>", "<parameter=s>{", "<parameter=o>n", "<parameter=a>x", "<parameter=a>[", "<parameter=a>{]", "<parameter=a", "<parameter=a>\""} {
+		held := 0
+		p := New(Hermes, known, takes, nil, func(e Event) {
+			if e.Kind == Arguments {
+				held = 0
+			}
+		})
+		p.Next("<tool_call><function=f>")
+		for _, r := range begin + strings.Repeat("1", 3*maxHead) + ">1" {
+			p.Next(string(r))
+			if held++; held > maxHead+200 && begin != "<parameter=a" {
+				t.Fatalf("%s: %d bytes are held back", begin, held)
+			}
+		}
+		if len(p.buf) > maxHead+200 {
+			t.Errorf("%s: %d bytes are kept", begin, len(p.buf))
+		}
+	}
+}
+
 func TestSpecialTokensAreNotShown(t *testing.T) {
 	text := ""
-	p := New(Llama, known, Llama.Markers, func(e Event) { text += e.Text })
+	p := New(Llama, known, takes, Llama.Markers, func(e Event) { text += e.Text })
 	p.Next("a")
 	p.Next("<|python_tag|>")
 	p.Next("print(1)")
@@ -156,7 +207,7 @@ func TestHeadsThatNeverEndAreText(t *testing.T) {
 		{Mistral, "[TOOL_CALLS]"}, {DeepSeek, deepOpen + deepBegin}, {Harmony, "<|channel|>"},
 	} {
 		held := 0
-		p := New(c.format, known, nil, func(e Event) { held -= len(e.Text) })
+		p := New(c.format, known, takes, nil, func(e Event) { held -= len(e.Text) })
 		all := c.begin + strings.Repeat("x", 3*maxHead)
 		for i := range len(all) {
 			p.Next(all[i : i+1])
@@ -223,7 +274,7 @@ func BenchmarkParser(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		p := New(Hermes, known, nil, func(Event) {})
+		p := New(Hermes, known, takes, nil, func(Event) {})
 		for i := 0; i < len(text); i += 5 {
 			p.Next(text[i:min(i+5, len(text))])
 		}

@@ -1,7 +1,6 @@
 package toolcall
 
 import (
-	"encoding/json"
 	"strings"
 
 	"github.com/whence-dev/whence/chat-service/marker"
@@ -14,8 +13,9 @@ const (
 
 // xmlArguments are the arguments of a call that come as <parameter=key>value</parameter>, to be said as an object.
 type xmlArguments struct {
+	tool  string
 	begun bool
-	value string // what has come of the one under way
+	value xmlValue // the one under way
 }
 
 // open returns what stands before a member of the object.
@@ -24,7 +24,7 @@ func (x *xmlArguments) open(key string) string {
 	if !x.begun {
 		before, x.begun = "{", true
 	}
-	return before + quoted(key) + ": "
+	return before + `"` + escaped(key) + `": `
 }
 
 // xmlParameters is between parameters. What is not one is left out, up to the end of the call.
@@ -34,12 +34,18 @@ func xmlParameters(x *xmlArguments) state {
 		p.buf = p.buf[at:]
 		switch which {
 		case 0:
-			key, rest, ok := strings.Cut(p.buf[len(parameterOpen):], ">")
-			if !ok {
+			head, w := p.head(">")
+			switch w {
+			case unsure:
 				return false
+			case differs:
+				p.buf = p.buf[len(parameterOpen):]
+			case there:
+				key := head[len(parameterOpen):]
+				p.arguments(x.open(key))
+				x.value = xmlValue{takes: p.takes(x.tool, key)}
+				p.buf, p.state = p.buf[len(head)+1:], xmlWithin(x)
 			}
-			p.arguments(x.open(key))
-			p.buf, p.state = rest, xmlValue(x)
 			return true
 		case 1:
 			p.buf = p.buf[len(xmlClose):]
@@ -55,32 +61,37 @@ func xmlParameters(x *xmlArguments) state {
 	}
 }
 
-// xmlValue is within a parameter. Its value is given out at once: only its end says whether it is JSON or text.
-func xmlValue(x *xmlArguments) state {
+// xmlWithin is within a parameter.
+func xmlWithin(x *xmlArguments) state {
 	return func(p *Parser) bool {
 		at, which := marker.Find(p.buf, p.last, parameterClose)
-		x.value += p.buf[:at]
-		if p.buf = p.buf[at:]; which < 0 && !p.last {
-			return false
+		piece := p.buf[:at]
+		p.buf = p.buf[at:]
+		switch {
+		case which >= 0:
+			p.arguments(x.value.next(piece, closed))
+			p.buf, p.state = p.buf[len(parameterClose):], xmlParameters(x)
+			return true
+		case p.last:
+			p.arguments(x.value.next(piece, cut))
+		default:
+			p.arguments(x.value.next(piece, open))
 		}
-		value := strings.TrimSuffix(strings.TrimPrefix(x.value, "\n"), "\n")
-		x.value = ""
-		if !json.Valid([]byte(value)) {
-			value = quoted(value)
-		}
-		p.arguments(value)
-		if which < 0 {
-			return false // cut short
-		}
-		p.buf, p.state = p.buf[len(parameterClose):], xmlParameters(x)
-		return true
+		return false
 	}
 }
 
-func quoted(s string) string {
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a string has JSON
+// xmlName is behind "<function=".
+func xmlName(p *Parser) bool {
+	name, w := p.head(">")
+	switch {
+	case w == unsure:
+		return false
+	case w == differs || !p.known(name):
+		return p.no(hermesText)
 	}
-	return string(b)
+	p.begin(name)
+	p.buf = p.buf[len(name)+1:]
+	p.state = xmlParameters(&xmlArguments{tool: strings.Clone(name)})
+	return true
 }
