@@ -10,6 +10,10 @@ import (
 const (
 	// MaxOutput bounds the bytes that a render writes. Text that a macro writes counts again where its result is written.
 	MaxOutput = 16 << 20
+	// maxJoined bounds the bytes that + and ~ write: a template that adds each message to the ones before writes the square of
+	// what it is given, and nothing can interrupt it.
+	maxJoined = 256 << 20
+	valueSize = 24 // of an element of a list
 	maxSteps  = 1 << 20
 	maxDepth  = 200
 	maxRange  = 100_000 // as in Jinja2's sandbox
@@ -17,13 +21,13 @@ const (
 
 // budget counts what one render has used. The template reports to it through the calls that the translation put there.
 type budget struct {
-	written, steps, depth int
+	written, joined, steps, depth int
 }
 
 // register adds the calls that the template uses to vars.
 func (b *budget) register(vars map[string]jinja.Value, used map[string]bool) {
 	for name, fn := range map[string]function{
-		"_hf_out": b.out, "_hf_step": b.step, "_hf_enter": b.enter, "_hf_leave": b.leave,
+		"_hf_out": b.out, "_hf_step": b.step, "_hf_enter": b.enter, "_hf_leave": b.leave, "_hf_add": b.add, "_hf_concat": b.concat,
 	} {
 		if used[name] {
 			vars[name] = jinja.NewCallable(name, fn)
@@ -34,6 +38,17 @@ func (b *budget) register(vars map[string]jinja.Value, used map[string]bool) {
 func (b *budget) write(n int) error {
 	if b.written += n; b.written > MaxOutput {
 		return fmt.Errorf("%w: more than %d bytes of output", ErrLimit, MaxOutput)
+	}
+	return nil
+}
+
+// join counts a value of n bytes that is made of others.
+func (b *budget) join(n int) error {
+	if n > MaxOutput {
+		return fmt.Errorf("%w: a value of more than %d bytes", ErrLimit, MaxOutput)
+	}
+	if b.joined += n; b.joined > maxJoined {
+		return fmt.Errorf("%w: more than %d bytes in values that are made of others", ErrLimit, maxJoined)
 	}
 	return nil
 }

@@ -88,11 +88,14 @@ func TestRunawayTemplateEndsWithErrLimit(t *testing.T) {
 		"text in a loop": "{% for i in range(99999) %}" + strings.Repeat("text ", 100) + "{% endfor %}",
 		"output in a loop": "{% set s %}" + strings.Repeat("s", 999) + "{% endset %}{% for i in range(99999) %}{{ s }}" +
 			"{% endfor %}",
-		"text in a macro":      "{% macro f() %}" + strings.Repeat("text ", 100) + "{% endmacro %}{% for i in range(99999) %}{{ f() }}{% endfor %}",
-		"text in a call block": "{% macro f() %}{% for i in range(99999) %}{{ caller() }}{% endfor %}{% endmacro %}{% call f() %}" + strings.Repeat("text ", 100) + "{% endcall %}",
-		"empty loops":          "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-		"a macro without end":  "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-		"a huge range":         "{{ range(1000000000) | length }}",
+		"text in a macro":       "{% macro f() %}" + strings.Repeat("text ", 100) + "{% endmacro %}{% for i in range(99999) %}{{ f() }}{% endfor %}",
+		"text in a call block":  "{% macro f() %}{% for i in range(99999) %}{{ caller() }}{% endfor %}{% endmacro %}{% call f() %}" + strings.Repeat("text ", 100) + "{% endcall %}",
+		"text that is joined":   "{% set ns = namespace(s='') %}{% for i in range(99999) %}{% set ns.s = ns.s + 'a few bytes more' %}{% endfor %}",
+		"text with a tilde":     "{% set ns = namespace(s='') %}{% for i in range(99999) %}{% set ns.s = ns.s ~ 'a few bytes more' %}{% endfor %}",
+		"lists that are joined": "{% set ns = namespace(s=[]) %}{% for i in range(99999) %}{% set ns.s = ns.s + [i] %}{% endfor %}",
+		"empty loops":           "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+		"a macro without end":   "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+		"a huge range":          "{{ range(1000000000) | length }}",
 	} {
 		if _, err := render(source); !errors.Is(err, ErrLimit) {
 			t.Errorf("%s: %v", name, err)

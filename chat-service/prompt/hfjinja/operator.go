@@ -10,8 +10,6 @@ import (
 
 // helpers are what the translation puts in the place of operators and accessors, by name.
 var helpers = map[string]function{
-	"_hf_add":    add,
-	"_hf_concat": concat,
 	"_hf_in":     contains(true),
 	"_hf_not_in": contains(false),
 	"_hf_known":  known,
@@ -44,22 +42,25 @@ func typeName(v jinja.Value) string {
 	return "function"
 }
 
-func add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
-	a, b := args[0], args[1]
+func (b *budget) add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	left, right := args[0], args[1]
 	switch {
-	case a.IsString() && b.IsString():
-		if len(a.AsString())+len(b.AsString()) > MaxOutput {
-			return jinja.Undefined(), fmt.Errorf("%w: a string of more than %d bytes", ErrLimit, MaxOutput)
+	case left.IsString() && right.IsString():
+		if err := b.join(len(left.AsString()) + len(right.AsString())); err != nil {
+			return jinja.Undefined(), err
 		}
-		return jinja.NewString(a.AsString() + b.AsString()), nil
-	case a.IsList() && b.IsList():
-		return jinja.NewList(slices.Concat(a.AsList().Items, b.AsList().Items)), nil
-	case a.IsFloat() && isNumber(b), isNumber(a) && b.IsFloat():
-		return jinja.NewFloat(float(a) + float(b)), nil
-	case isNumber(a) && isNumber(b):
-		return jinja.NewInt(integer(a) + integer(b)), nil
+		return jinja.NewString(left.AsString() + right.AsString()), nil
+	case left.IsList() && right.IsList():
+		if err := b.join(valueSize * (left.AsList().Len() + right.AsList().Len())); err != nil {
+			return jinja.Undefined(), err
+		}
+		return jinja.NewList(slices.Concat(left.AsList().Items, right.AsList().Items)), nil
+	case left.IsFloat() && isNumber(right), isNumber(left) && right.IsFloat():
+		return jinja.NewFloat(float(left) + float(right)), nil
+	case isNumber(left) && isNumber(right):
+		return jinja.NewInt(integer(left) + integer(right)), nil
 	}
-	return jinja.Undefined(), unusable("%s and %s cannot be added", typeName(a), typeName(b))
+	return jinja.Undefined(), unusable("%s and %s cannot be added", typeName(left), typeName(right))
 }
 
 // isNumber says so of booleans too, as Python does.
@@ -82,18 +83,19 @@ func float(v jinja.Value) float64 {
 	return float64(integer(v))
 }
 
-func concat(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
-	var b strings.Builder
-	for _, arg := range args {
-		s, err := text(arg)
-		if err != nil {
+func (b *budget) concat(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
+	parts, size := make([]string, len(args)), 0
+	for i, arg := range args {
+		var err error
+		if parts[i], err = text(arg); err != nil {
 			return jinja.Undefined(), err
 		}
-		if b.WriteString(s); b.Len() > MaxOutput {
-			return jinja.Undefined(), fmt.Errorf("%w: a string of more than %d bytes", ErrLimit, MaxOutput)
-		}
+		size += len(parts[i])
 	}
-	return jinja.NewString(b.String()), nil
+	if err := b.join(size); err != nil {
+		return jinja.Undefined(), err
+	}
+	return jinja.NewString(strings.Join(parts, "")), nil
 }
 
 // contains returns the operator "in", or "not in".

@@ -19,9 +19,9 @@
 //     which print as lists, first, last and join of strings, case in sort, unique and dictsort, .capitalize() and .title()
 //     of anything but lower case, and variables set in a loop's else, which outlive it.
 //
-// A template comes with the model, so it is trusted as the weights are. Limits catch its mistakes: at 16 MiB of output, a
-// million loop steps, or 200 nested macro calls a render ends with an error that is ErrLimit, and a panic in the library
-// becomes an error.
+// A template comes with the model, so it is trusted as the weights are. Limits catch its mistakes, and conversations that it was not
+// made for: at 16 MiB of output, 256 MiB of values joined on the way there, a million loop steps, or 200 nested macro calls a
+// render ends with an error that is ErrLimit. A panic in the library becomes an error.
 package hfjinja
 
 import (
