@@ -1,7 +1,7 @@
 // Package reasoning parts what a model thinks from what it answers, while both are written: <think>…</think>, at the beginning of
 // an answer.
 //
-// Tags and the white space around what is thought belong to neither. Tags further on are text: a model that writes about them
+// Tags and the white space around what is thought belong to neither, up to a length behind it. Tags further on are text: a model that writes about them
 // has not begun to think again.
 package reasoning
 
@@ -19,7 +19,8 @@ const (
 
 const space = " \t\r\n"
 
-// maxSpace bounds the white space that is held back before an answer, in bytes; what has more in front is text.
+// maxSpace bounds the white space that is held back, in bytes, because a model can write it without end: an answer that has more in
+// front is text, and behind what is thought only so much is left out.
 const maxSpace = 256
 
 // A Splitter reads one answer. It is not safe for concurrent use.
@@ -105,7 +106,8 @@ func (s *Splitter) think(last bool) string {
 		s.held = strings.TrimLeft(s.held, space)
 	}
 	at, which := marker.Find(s.held, last, Close)
-	thought := strings.TrimRight(s.held[:at], space)
+	thought := s.held[:at]
+	thought = thought[:max(len(strings.TrimRight(thought, space)), len(thought)-maxSpace)]
 	switch {
 	case which >= 0:
 		s.held, s.where = s.held[at+len(Close):], behind

@@ -40,6 +40,7 @@ var answers = []struct {
 	{true, "a < b </thin king </think>c", "a < b </thin king", "c"},
 	{true, "cut </th", "cut </th", ""},
 	{true, "</think>yes", "", "yes"},
+	{true, "hm" + strings.Repeat("\n", maxSpace+2) + "</think>yes", "hm\n\n", "yes"},
 }
 
 func TestThoughtsAndAnswerArePartedHoweverTheyAreCut(t *testing.T) {
@@ -50,6 +51,18 @@ func TestThoughtsAndAnswerArePartedHoweverTheyAreCut(t *testing.T) {
 			if thought, text := split(c.opened, c.answer, step); thought != c.thought || text != c.text {
 				t.Fatalf("%q (opened %v): thought %q, text %q; want %q, %q", c.answer, c.opened, thought, text, c.thought, c.text)
 			}
+		}
+	}
+}
+
+func TestWhiteSpaceWithoutEndIsNotHeldBack(t *testing.T) {
+	s := New(true)
+	s.Next("hm")
+	held := 0
+	for range 10 * maxSpace {
+		thought, _ := s.Next("\n")
+		if held += 1 - len(thought); held > maxSpace {
+			t.Fatalf("%d bytes are held back", held)
 		}
 	}
 }

@@ -21,10 +21,13 @@ func mistralHead(p *Parser) bool {
 	if !p.skipSpace() {
 		return false
 	}
-	if p.buf[0] == '[' {
+	switch {
+	case p.buf[0] == '[':
 		p.consume(1)
 		p.state = mistralItem
-	} else {
+	case strings.Contains(space, p.buf[:1]): // more than a call can have
+		return p.no(mistralText)
+	default:
 		p.state = mistralName
 	}
 	return true

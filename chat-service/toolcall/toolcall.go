@@ -123,9 +123,11 @@ func (p *Parser) consume(n int) {
 	p.buf = p.buf[n:]
 }
 
-// skipSpace consumes white space, and reports whether anything follows it.
+// skipSpace consumes white space, and reports whether anything follows it: something that is no part of a call, if it is still white
+// space, of which a model may write without end.
 func (p *Parser) skipSpace() bool {
-	p.consume(len(p.buf) - len(strings.TrimLeft(p.buf, space)))
+	n := len(p.buf) - len(strings.TrimLeft(p.buf, space))
+	p.consume(max(0, min(n, maxHead-len(p.raw))))
 	return p.buf != ""
 }
 

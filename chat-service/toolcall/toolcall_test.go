@@ -111,6 +111,9 @@ var answers = []struct {
 	{Hermes, xml("a", "["+strings.Repeat("1, ", maxHead)+"1]", "b", "["+strings.Repeat("1, ", maxHead/4)+"draft]"+strings.Repeat(" ", maxHead)),
 		answer{"", "", calls("f", `{"a": [`+strings.Repeat("1, ", maxHead)+`1], "b": "[`+strings.Repeat("1, ", maxHead/4)+"draft]"+strings.Repeat(" ", maxHead)+`"}`)}},
 
+	{Hermes, "<tool_call>" + strings.Repeat(" ", maxHead) + "{\"name\": \"f\", \"arguments\": {}}", answer{text: "<tool_call>" + strings.Repeat(" ", maxHead) + "{\"name\": \"f\", \"arguments\": {}}"}},
+	{Hermes, "<tool_call>" + strings.Repeat(" ", maxHead-len(hermesOpen)) + "{\"name\": \"f\", \"arguments\": {}}", answer{calls: calls("f", "{}")}},
+
 	{Llama, "Hello {\"name\": \"f\", \"parameters\": {}}", answer{text: "Hello {\"name\": \"f\", \"parameters\": {}}"}},
 	{Llama, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}", answer{"", "", calls("f", `{"a": "b"}`)}},
 	{Llama, "\n<|python_tag|>{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"get_weather\", \"parameters\": {\"x\": {}}}", answer{"", "", calls("f", "{}", "get_weather", `{"x": {}}`)}},
@@ -199,20 +202,25 @@ func TestSpecialTokensAreNotShown(t *testing.T) {
 }
 
 func TestHeadsThatNeverEndAreText(t *testing.T) {
+	const call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}"
 	for _, c := range []struct {
 		format *Format
 		begin  string
 	}{
-		{Hermes, "<tool_call>{\"x\":\""}, {Hermes, "<tool_call>{\"arguments\":{\"x\":\""}, {Hermes, "<tool_call><function="}, {Llama, "{\"a\":["},
-		{Mistral, "[TOOL_CALLS]"}, {DeepSeek, deepOpen + deepBegin}, {Harmony, "<|channel|>"},
+		{Hermes, "<tool_call>{\"x\":\""}, {Hermes, "<tool_call>{\"arguments\":{\"x\":\""}, {Hermes, "<tool_call><function="}, {Hermes, "<tool_call>"}, {Hermes, call},
+		{Llama, "{\"a\":["}, {Llama, ""}, {Llama, "{\"name\": \"f\", \"parameters\": {}}"},
+		{Mistral, "[TOOL_CALLS]"}, {Mistral, "[TOOL_CALLS]["}, {Mistral, "[TOOL_CALLS][" + call[len("<tool_call>"):]},
+		{DeepSeek, deepOpen + deepBegin}, {DeepSeek, deepOpen}, {DeepSeek, deepOpen + deepBegin + "f" + deepSep + "{}"}, {Harmony, "<|channel|>"},
 	} {
-		held := 0
-		p := New(c.format, known, takes, nil, func(e Event) { held -= len(e.Text) })
-		all := c.begin + strings.Repeat("x", 3*maxHead)
-		for i := range len(all) {
-			p.Next(all[i : i+1])
-			if held++; held > maxHead+200 {
-				t.Fatalf("%s %s: %d bytes are held back", c.format.Name, c.begin, held)
+		for _, filler := range []string{"x", " "} {
+			held := 0
+			p := New(c.format, known, takes, nil, func(e Event) { held -= len(e.Text) })
+			all := c.begin + strings.Repeat(filler, 3*maxHead)
+			for i := range len(all) {
+				p.Next(all[i : i+1])
+				if held++; held > maxHead+200 {
+					t.Fatalf("%s %s%s: %d bytes are held back", c.format.Name, c.begin, filler, held)
+				}
 			}
 		}
 	}
