@@ -93,6 +93,9 @@ func (t *talk) answer(items iter.Seq2[*chatv1.GenerateResponse, error]) bool {
 	t.used.PromptTokens += usage.GetPromptTokens()
 	t.used.CompletionTokens += usage.GetCompletionTokens()
 	t.used.CachedTokens += usage.GetCachedTokens()
+	if usage != nil && usage.ReasoningTokens != nil {
+		t.used.ReasoningTokens = new(t.used.GetReasoningTokens() + *usage.ReasoningTokens)
+	}
 	t.req.Messages = append(t.req.Messages, &chatv1.Message{
 		Role: "assistant", Content: said.Text(), Reasoning: said.Reasoning(), ToolCalls: said.Calls(),
 	})

@@ -95,6 +95,18 @@ func TestConversationAnswersEachTurnAsIfAllHadBeenAskedAtOnce(t *testing.T) {
 	}
 }
 
+func TestConversationCountsWhatItThought(t *testing.T) {
+	m := modelWith(t, thinking, false, "<think>", "</think>")
+	p := &parrot{ids: m.Tokenizer.Encode("hm</think>yes", false)}
+	_, turns, end, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(user("Is it?"), true, turn("And now?")))
+	if err != nil || len(turns) != 2 || turns[0].GetUsage().GetReasoningTokens() == 0 {
+		t.Fatal(turns, err)
+	}
+	if got, want := end.GetUsage().GetReasoningTokens(), 2*turns[0].GetUsage().GetReasoningTokens(); got != want {
+		t.Errorf("%d tokens of reasoning, want %d", got, want)
+	}
+}
+
 func TestConversationEndsWithTheTurnThatCannotBeAnswered(t *testing.T) {
 	m := model(t)
 	for name, c := range map[string]struct {

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/whence-dev/whence/chat-service/choices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -25,10 +27,11 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // A fake answers each choice with so many words, one each pace.
 type fake struct {
-	words int // 0 is for ever
-	pace  func(choice string) time.Duration
-	fail  func(choice string, word int) error // word 0 is before Started
-	hold  func(choice string) <-chan struct{} // Started comes when it is closed
+	words   int     // 0 is for ever
+	thought *uint32 // of them; nil where nobody counts
+	pace    func(choice string) time.Duration
+	fail    func(choice string, word int) error // word 0 is before Started
+	hold    func(choice string) <-chan struct{} // Started comes when it is closed
 
 	mu     sync.Mutex
 	asked  []*chatv1.ChatRequest
@@ -75,7 +78,7 @@ func (f *fake) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 			case word > f.words && f.words > 0:
 				out.Message = &chatv1.GenerateResponse_End{End: &streamv1.End{
 					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Finish: streamv1.Finish_FINISH_LENGTH,
-					Usage: &streamv1.Usage{PromptTokens: 7, CompletionTokens: uint32(f.words)},
+					Usage: &streamv1.Usage{PromptTokens: 7, CachedTokens: 2, CompletionTokens: uint32(f.words), ReasoningTokens: f.thought},
 				}}
 			default:
 				pace := time.Millisecond
@@ -176,6 +179,20 @@ func TestChoicesAreStreamsOfTheirOwnBelow(t *testing.T) {
 	for i, req := range f.asked {
 		if req.GetStreamId() != fmt.Sprint("s.", i) || req.GetSampling().GetSeed() != 40+uint64(i%2) || req.GetPrompts()[0].GetText() != []string{"a", "b"}[i/2] || choices.Count(req) != 1 {
 			t.Errorf("choice %d was asked %v", i, req)
+		}
+	}
+}
+
+func TestUsageIsThatOfAllChoices(t *testing.T) {
+	for _, thought := range []*uint32{nil, new(uint32(2))} {
+		f := newFake(3)
+		f.thought = thought
+		want := &streamv1.Usage{PromptTokens: 14, CachedTokens: 4, CompletionTokens: 12}
+		if thought != nil {
+			want.ReasoningTokens = new(4 * *thought)
+		}
+		if _, _, _, end, err := read(t.Context(), choices.New(f.generate), asking(2, "a", "b")); err != nil || !proto.Equal(end.GetUsage(), want) {
+			t.Errorf("%v %v, want %v", end.GetUsage(), err, want)
 		}
 	}
 }

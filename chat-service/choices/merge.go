@@ -146,6 +146,9 @@ func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateRe
 		end := message.End
 		m.path = end.GetPath()
 		m.usage.CompletionTokens += end.GetUsage().GetCompletionTokens()
+		if usage := end.GetUsage(); usage != nil && usage.ReasoningTokens != nil {
+			m.usage.ReasoningTokens = new(m.usage.GetReasoningTokens() + *usage.ReasoningTokens)
+		}
 		if it.choice%m.each == 0 {
 			m.usage.PromptTokens += end.GetUsage().GetPromptTokens()
 			m.usage.CachedTokens += end.GetUsage().GetCachedTokens()
