@@ -92,7 +92,7 @@ func (a *reader) pass(out *chatv1.GenerateResponse, yield func(*chatv1.GenerateR
 		}
 		return !a.done
 	case *chatv1.GenerateResponse_End:
-		if a.end(); !a.flush(yield) {
+		if a.end(); len(a.delta.GetLogprobs()) > 0 && !a.send(yield) || !a.flush(yield) {
 			return false
 		}
 		if a.called > 0 && m.End.GetFinish() == streamv1.Finish_FINISH_STOP {
@@ -184,6 +184,12 @@ func (a *reader) flush(yield func(*chatv1.GenerateResponse, error) bool) bool {
 	if d.GetText() == "" && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
 		return true
 	}
+	return a.send(yield)
+}
+
+// send yields what there is.
+func (a *reader) send(yield func(*chatv1.GenerateResponse, error) bool) bool {
+	d := &a.delta
 	out := detoken.Delta(d.GetText(), d.GetTokens(), d.GetLogprobs()...)
 	out.GetDelta().Reasoning, out.GetDelta().ToolCalls = d.GetReasoning(), d.GetToolCalls()
 	d.Text, d.Tokens, d.Reasoning, d.ToolCalls, d.Logprobs = "", 0, "", nil, nil

@@ -147,6 +147,23 @@ func TestSpecialTokensHaveANameAndNoBytes(t *testing.T) {
 	}
 }
 
+func TestTheLastTokensAreToldWhereverTheAnswerIsParted(t *testing.T) {
+	m := modelWith(t, thinking, false, "<think>", "</think>")
+	end, _ := m.Tokenizer.TokenID("<|im_end|>")
+	thought := append(m.Tokenizer.Encode("hm</think>yes", false), end)
+	called := append(m.Tokenizer.Encode(twoCalls, false), end)
+	for name, c := range map[string]struct {
+		model *chat.Model
+		req   *chatv1.ChatRequest
+		ids   []uint32
+	}{"thoughts": {m, user("x"), thought}, "calls": {model(t), tooled("x"), called}} {
+		c.req.Sampling = &streamv1.Sampling{Logprobs: new(uint32(0))}
+		if _, tokens, _ := readLikely(t, chat.New(c.model, telling(&parrot{ids: c.ids})), c.req); len(tokens) != len(c.ids) {
+			t.Errorf("%s: %d tokens are told of %d", name, len(tokens), len(c.ids))
+		}
+	}
+}
+
 func TestPromptsNeedNoTemplate(t *testing.T) {
 	m := model(t)
 	text := &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: "Once upon a time"}}
