@@ -46,7 +46,7 @@ type Queue struct {
 	turnover stream.Turnover
 
 	mu      sync.Mutex         // guards the following fields
-	tenants map[string]*tenant // those that have a stream here, waiting or running
+	tenants map[string]*tenant // those that have a stream here, and some that had
 	running int
 	waiting int
 	tokens  int // of the prompts that wait

@@ -173,6 +173,32 @@ func TestTenantsGetTheirShares(t *testing.T) {
 	})
 }
 
+// One that asks again as soon as it has its answer has nothing here for a moment each time. That is no reason to forget what it has had.
+func TestWhoAsksAgainAndAgainHasNoMoreThanItsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(1, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 200 {
+			p.ask(ctx, of("queues", 1), 0, 5)
+		}
+		began := time.Now()
+		for time.Since(began) < 500*time.Second {
+			<-p.ask(ctx, of("returns", 1), 0, 50)
+		}
+		p.mu.Lock()
+		ratio := float64(p.tokens["returns"]) / float64(p.tokens["queues"])
+		p.mu.Unlock()
+		if ratio < 0.8 || ratio > 1.25 {
+			t.Errorf("%.2f times the tokens", ratio)
+		}
+		cancel()
+		p.all.Wait()
+		if n := len(p.queue.tenants); n != 0 {
+			t.Errorf("%d tenants are left", n)
+		}
+	})
+}
+
 func TestTheUrgentComeFirstAndNobodyStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})

@@ -16,6 +16,9 @@ const agesAfter = 30 * time.Second
 // share is how much of the queue one named tenant may fill, so that there is room for others to wait.
 const share = 0.5
 
+// maxGone is how many tenants are remembered that have nothing here; any of more are forgotten.
+const maxGone = 256
+
 // The tiers, least urgent first.
 const tiers = 3
 
@@ -87,7 +90,7 @@ func (q *Queue) enter(claim *streamv1.Claim, tokens int) (*ticket, error) {
 		return t, nil
 	}
 	if err := q.full(t); err != nil {
-		q.forget(t.tenant)
+		q.forget()
 		return nil, err
 	}
 	t.tenant.waiting[t.tier] = append(t.tenant.waiting[t.tier], t)
@@ -129,8 +132,8 @@ func (q *Queue) leave(t *ticket) {
 		t.tenant.waiting[t.tier] = slices.Delete(line, i, i+1)
 		q.unqueue(t)
 	}
-	q.forget(t.tenant)
 	q.dispatch()
+	q.forget()
 }
 
 // charge notes that a stream has had tokens of its answer.
@@ -202,28 +205,41 @@ func before(a, b *ticket) bool {
 	) < 0
 }
 
-// tenant returns the tenant of a claim. One that comes anew has had as much as the one of those here that has had least: it
+// tenant returns the tenant of a claim. One that comes anew has had at least as much as the one of those here that has had least: it
 // neither pays for having been away nor saves up for its return.
 func (q *Queue) tenant(claim *streamv1.Claim) *tenant {
 	t := q.tenants[claim.GetTenant()]
 	if t == nil {
 		t = &tenant{name: claim.GetTenant()}
-		least := math.Inf(1)
-		for _, other := range q.tenants {
-			least = min(least, other.served)
-		}
-		if !math.IsInf(least, 1) {
-			t.served = least
-		}
 		q.tenants[t.name] = t
+	}
+	if least := q.least(); !t.active() && !math.IsInf(least, 1) {
+		t.served = max(t.served, least)
 	}
 	t.weight = float64(max(claim.GetWeight(), 1))
 	return t
 }
 
-// forget drops a tenant that has nothing here.
-func (q *Queue) forget(t *tenant) {
-	if !t.active() {
-		delete(q.tenants, t.name)
+// least returns what the one of those here has had that has had least; infinity if nobody is here.
+func (q *Queue) least() float64 {
+	least := math.Inf(1)
+	for _, t := range q.tenants {
+		if t.active() {
+			least = min(least, t.served)
+		}
+	}
+	return least
+}
+
+// forget drops tenants that have nothing here, and have had no more than they would be taken to have had if they came anew. The
+// others are remembered until then: who asks for one answer after another has left after each, and would come first each time.
+func (q *Queue) forget() {
+	least, gone := q.least(), 0
+	for name, t := range q.tenants {
+		if !t.active() {
+			if gone++; t.served <= least || gone > maxGone {
+				delete(q.tenants, name)
+			}
+		}
 	}
 }
