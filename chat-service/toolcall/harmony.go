@@ -44,10 +44,27 @@ func harmonyHeader(p *Parser) bool {
 	case there:
 		p.buf, p.state = p.buf[len(header)+len(harmonyMessage):], harmonyBody(p.address(header))
 	case differs:
+		if p.last && begunHeader(p.buf) {
+			p.buf = "" // the answer was cut short in it, and nobody says headers
+			return false
+		}
 		p.state = harmonyBody(Text)
 		p.buf = strings.TrimPrefix(p.buf, harmonyChannel) // which a body would end at once
 	}
 	return true
+}
+
+// begunHeader reports whether s is the beginning of a header: a role, an address, a channel.
+func begunHeader(s string) bool {
+	if len(s) > maxHead {
+		return false
+	}
+	for _, first := range []string{"assistant", " to=", harmonyChannel} {
+		if strings.HasPrefix(s, first) || strings.HasPrefix(first, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // address says what the message behind a header is, and begins a call if it is one.

@@ -136,6 +136,11 @@ var answers = []struct {
 	{Harmony, " to=functions.f<|channel|>commentary json<|message|>{}", answer{"", "", calls("f", "{}")}},
 	{Harmony, "no channel", answer{text: "no channel"}},
 	{Harmony, "<|channel|>final<|message|>cut", answer{text: "cut"}},
+	{Harmony, "<|channel|>ana", answer{}},
+	{Harmony, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assi", answer{"", "Hm.", nil}},
+	{Harmony, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>fin", answer{"", "Hm.", nil}},
+	{Harmony, "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constr", answer{"", "Hm.", nil}},
+	{Harmony, "<|channel|>final<|message|>a<|end|>b", answer{text: "ab"}},
 }
 
 func TestAnswersAreReadHoweverTheyAreCut(t *testing.T) {
