@@ -32,7 +32,7 @@ func Converse(next Engine) stream.Engine[*Conversation, *chatv1.ConverseResponse
 				yield(nil, streamerr.InvalidParam("n", "a conversation goes on with one answer, and to messages"))
 				return
 			}
-			t := talk{req: proto.CloneOf(c.First), yield: yield}
+			t := talk{req: proto.CloneOf(c.First), size: proto.Size(c.First), yield: yield}
 			for t.answer(next(ctx, t.req)) {
 				in, err := c.Later.Next(ctx)
 				if err == nil {
@@ -54,7 +54,8 @@ func Converse(next Engine) stream.Engine[*Conversation, *chatv1.ConverseResponse
 
 // A talk is a conversation under way.
 type talk struct {
-	req   *chatv1.ChatRequest // all that was said; no longer than the context, or the next answer is refused
+	req   *chatv1.ChatRequest // all that was said
+	size  int                 // of req, in bytes; templates may leave out what was said, so the context does not bound it
 	yield func(*chatv1.ConverseResponse, error) bool
 	turn  uint32
 	end   *streamv1.End // of the last answer
@@ -96,9 +97,9 @@ func (t *talk) answer(items iter.Seq2[*chatv1.GenerateResponse, error]) bool {
 	if usage != nil && usage.ReasoningTokens != nil {
 		t.used.ReasoningTokens = new(t.used.GetReasoningTokens() + *usage.ReasoningTokens)
 	}
-	t.req.Messages = append(t.req.Messages, &chatv1.Message{
-		Role: "assistant", Content: said.Text(), Reasoning: said.Reasoning(), ToolCalls: said.Calls(),
-	})
+	answer := &chatv1.Message{Role: "assistant", Content: said.Text(), Reasoning: said.Reasoning(), ToolCalls: said.Calls()}
+	t.size += proto.Size(answer)
+	t.req.Messages = append(t.req.Messages, answer)
 	return t.yield(&chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_TurnEnd{TurnEnd: &chatv1.TurnEnd{
 		Turn: t.turn, Finish: t.end.GetFinish(), MatchedStop: t.end.GetMatchedStop(), Usage: usage,
 	}}}, nil)
@@ -111,6 +112,9 @@ func (t *talk) goOn(in *chatv1.ConverseRequest) error {
 	}
 	if len(in.GetTurn().GetMessages()) == 0 {
 		return streamerr.InvalidParam("turn.messages", "the turn has no messages")
+	}
+	if t.size += proto.Size(in); t.size > MaxComposed {
+		return streamerr.InvalidParam("turn.messages", "with this turn the conversation is longer than %d bytes", MaxComposed)
 	}
 	t.req.Messages = append(t.req.Messages, in.GetTurn().GetMessages()...)
 	return nil

@@ -29,7 +29,7 @@ func turn(contents ...string) *chatv1.ConverseRequest {
 
 // conversation is one whose later messages have all come, and its end, too, if it is over.
 func conversation(first *chatv1.ChatRequest, over bool, later ...*chatv1.ConverseRequest) *chat.Conversation {
-	c := &chat.Conversation{First: first, Later: stream.NewInbox[*chatv1.ConverseRequest](100, 1<<20)}
+	c := &chat.Conversation{First: first, Later: stream.NewInbox[*chatv1.ConverseRequest](100, 2*chat.MaxComposed)}
 	for _, in := range later {
 		if c.Later.Put(in, proto.Size(in)) != nil {
 			panic("no room")
@@ -104,6 +104,16 @@ func TestConversationCountsWhatItThought(t *testing.T) {
 	}
 	if got, want := end.GetUsage().GetReasoningTokens(), 2*turns[0].GetUsage().GetReasoningTokens(); got != want {
 		t.Errorf("%d tokens of reasoning, want %d", got, want)
+	}
+}
+
+func TestConversationIsNoLongerThanOneThatIsAskedAtOnce(t *testing.T) {
+	m := modelWith(t, "{{ messages[-1].content }}", false)
+	p := &parrot{ids: m.Tokenizer.Encode("So.", false)}
+	long := strings.Repeat("word ", chat.MaxComposed/10) // half of it
+	answers, _, _, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(user("a"), true, turn(long, "b"), turn(long, "c"), turn("d")))
+	if e := streamerr.As(err); err == nil || e.Reason != streamerr.Invalid || e.Param != "turn.messages" || len(answers) != 2 {
+		t.Errorf("%d answers, %v", len(answers), err)
 	}
 }
 
