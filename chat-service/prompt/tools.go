@@ -3,9 +3,11 @@ package prompt
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/ardanlabs/jinja"
 
+	"github.com/whence-dev/whence/chat-service/prompt/hfjinja"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -85,10 +87,11 @@ func calls(of []*chatv1.ToolCall, asText bool) jinja.Value {
 	return jinja.NewList(items)
 }
 
-// reserved are variables that a request must not set: they are made of its other parts.
+// reserved are variables that a request must not set: they are made of its other parts, or are functions that templates call.
 var reserved = map[string]bool{
 	"messages": true, "tools": true, "documents": true, "add_generation_prompt": true,
 	"bos_token": true, "eos_token": true, "unk_token": true, "pad_token": true,
+	"raise_exception": true, "strftime_now": true, "range": true, "namespace": true, "dict": true, "cycler": true, "joiner": true,
 }
 
 // setVariables adds the variables of a request.
@@ -105,7 +108,7 @@ func setVariables(vars map[string]jinja.Value, text string) error {
 		return streamerr.InvalidParam(param, "%s must be a JSON object: %v", param, err)
 	}
 	for _, name := range object.AsDict().OrderedKeys() {
-		if reserved[name] {
+		if reserved[name] || strings.HasPrefix(name, hfjinja.Own) {
 			return streamerr.InvalidParam(param, "%s must not set %q", param, name)
 		}
 		vars[name] = object.AsDict().Data[name]

@@ -75,6 +75,19 @@ func TestVariablesReachTheTemplate(t *testing.T) {
 	}
 }
 
+func TestVariablesAreNotFunctionsOfTheTemplate(t *testing.T) {
+	template, err := New("{% if messages[0].content == 'x' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"raise_exception", "namespace", "range", "_hf_known", "_hf_out"} {
+		_, err := template.Render(Input{Messages: user("y"), Variables: `{"` + name + `":1}`})
+		if e, ok := errors.AsType[*streamerr.Error](err); !ok || e.Reason != streamerr.Invalid || e.Param != "template_variables" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 func TestModelWithoutToolsInItsTemplateIsToldOfThem(t *testing.T) {
 	template, err := Load(whencetiny.FS())
 	if err != nil {

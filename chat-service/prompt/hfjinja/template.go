@@ -58,6 +58,9 @@ type Template struct {
 	used     map[string]bool
 }
 
+// Own is what the names begin with that the translation gives to its own variables and functions; others must not.
+const Own = "_hf_"
+
 // Compile translates and compiles source. strftime_now tells the time by now.
 func Compile(source string, now func() time.Time) (*Template, error) {
 	translation, dialect, err := translate(source)

@@ -15,7 +15,7 @@ import (
 //   - Methods, filters and tests that the library has not or gets wrong are replaced by those in this package.
 //   - Variables set in a loop body are reset for each iteration, and a loop's else is a condition after it.
 //
-// Names that begin with "_hf_" belong to the translation.
+// Names that begin with Own belong to the translation.
 type translator struct {
 	out    []string
 	blocks []block
