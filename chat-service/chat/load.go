@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -9,10 +10,16 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
+// textConfig is what config.json says of a model of text; of one that also sees or hears, it says that in a part of its own.
+type textConfig struct {
+	ContextLength int `json:"max_position_embeddings"`
+}
+
 // Load reads a model from a Hugging Face directory: config.json, tokenizer.json and tokenizer_config.json.
 func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	var config struct {
-		ContextLength int `json:"max_position_embeddings"`
+		textConfig
+		Text textConfig `json:"text_config"`
 	}
 	b, err := fs.ReadFile(fsys, "config.json")
 	if err != nil {
@@ -21,8 +28,9 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	if err := json.Unmarshal(b, &config); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
-	if config.ContextLength <= 0 {
-		return nil, fmt.Errorf("config.json: max_position_embeddings is %d", config.ContextLength)
+	context := cmp.Or(config.ContextLength, config.Text.ContextLength)
+	if context <= 0 {
+		return nil, fmt.Errorf("config.json: max_position_embeddings is %d; it must say how many tokens the context holds", context)
 	}
 	b, err = fs.ReadFile(fsys, "tokenizer.json")
 	if err != nil {
@@ -41,7 +49,7 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
 	return &Model{
-		Name: name, OwnedBy: ownedBy, ContextLength: config.ContextLength, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
+		Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
 		Written: writtenBy(tmpl, tok),
 	}, nil
 }
