@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,9 @@ func parse(text []byte, path string, defaults Card) ([]Card, error) {
 	in.KnownFields(true) // a key that is misspelt is not a key that is left out
 	if err := in.Decode(&file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := in.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: there is more than one document; all models stand in one list", path)
 	}
 	dir := filepath.Dir(path)
 	var cards []Card

@@ -71,8 +71,9 @@ func TestExampleOfTheDocsIsOne(t *testing.T) {
 
 func TestFilesThatAreWrongAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                            "EOF",
-		"models: []":                                  "there are no models",
+		"":           "EOF",
+		"models: []": "there are no models",
+		"models: [{name: a}]\n---\nmodels: [{name: b}]": "there is more than one document",
 		"models: 7":                                   "cannot unmarshal",
 		"model: []":                                   "field model not found",
 		"models: [{nom: x}]":                          "field nom not found",
