@@ -46,7 +46,7 @@ func hermes(in Input) Input {
 		}
 		answered()
 		if len(m.GetToolCalls()) > 0 {
-			m = &chatv1.Message{Role: m.GetRole(), Content: spell(m), Name: m.GetName()}
+			m = &chatv1.Message{Role: m.GetRole(), Content: spell(m), Name: m.GetName(), Reasoning: m.GetReasoning()}
 		}
 		messages = append(messages, m)
 	}

@@ -121,6 +121,16 @@ func TestManyResultsOfToolsAreJoinedAtOnce(t *testing.T) {
 	}
 }
 
+func TestThoughtsStayWithTheCallsThatFollowedThem(t *testing.T) {
+	const source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.reasoning_content }}|{{ m.content }}<|im_end|>{% endfor %}"
+	got := render(t, source, Input{Messages: append(user("x"), &chatv1.Message{
+		Role: "assistant", Reasoning: "hm", ToolCalls: []*chatv1.ToolCall{{Name: "f", Arguments: "{}"}},
+	})})
+	if want := "<|im_start|>assistant\nhm|<tool_call>"; !strings.Contains(got, want) {
+		t.Errorf("%q has no %q", got, want)
+	}
+}
+
 func TestBadToolsAreRefusedByName(t *testing.T) {
 	template, err := New("{{ tools }}", nil)
 	if err != nil {
