@@ -58,6 +58,7 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	if err != nil {
 		return nil, err
 	}
+	print := fingerprint(dir) // before they are read: what changes meanwhile is read again
 	loaded, err := chat.Load(dir, c.ID(), owner)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 		workers = queue.Stage(workers)
 	}
 	return &model{
-		card: c, print: fingerprint(dir), model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
+		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
 		engine: rpc.Bound(self, c.Timers, rpc.Chat, chat.New(loaded, workers)),
 	}, nil
 }
