@@ -99,7 +99,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 // HTTPFlags adds only the flags that say how HTTP is spoken.
 func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "`bytes` of a request's body at most")
-	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request's header and body may take")
+	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to come, header and body together, and a new connection may say nothing")
 	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits for the request to be found valid; past it the status is 200 and a refusal comes as an event")
 	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take; past it the reader is too slow")
 	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave what was sent to it unacknowledged; past it it counts as gone; 0 for the system's own limit")

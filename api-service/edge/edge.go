@@ -17,6 +17,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 
 	"github.com/whence-dev/whence/api-service/delivery"
@@ -121,15 +122,16 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		reached = nil // by proxies, under names that are theirs
 	}
 	e.keyring.Open = gate.Loopback(reached)
+	arrival := httpd.Arrival(e.config.ReadTimeout)
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
-		server.WithOnAccept(e.accepted),
+		server.WithOnAccept(func(conn net.Conn) context.Context { return arrival.Accepted(e.accepted(conn), conn) }),
+		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
 		server.WithKeepAliveTimeout(pulse.ProbeEvery),
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
-		server.WithReadTimeout(e.config.ReadTimeout),
 		server.WithWriteTimeout(e.config.WriteTimeout),
 		server.WithIdleTimeout(idleTimeout),
 		server.WithExitWaitTime(httpd.StopWait),
