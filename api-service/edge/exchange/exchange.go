@@ -52,9 +52,12 @@ func ID(c *app.RequestContext) string {
 // Peer is the client's address, for people.
 func (d *Desk) Peer(c *app.RequestContext) string {
 	if d.TrustForwarded {
-		all := string(c.GetHeader("X-Forwarded-For"))
-		if last := strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:]); last != "" {
-			return last
+		all := c.Request.Header.PeekAll("X-Forwarded-For") // lines above the last may be the client's own, as HAProxy leaves them
+		if len(all) > 0 {
+			line := string(all[len(all)-1])
+			if last := strings.TrimSpace(line[strings.LastIndexByte(line, ',')+1:]); last != "" {
+				return last
+			}
 		}
 	}
 	return c.RemoteAddr().String()

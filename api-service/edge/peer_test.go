@@ -1,0 +1,45 @@
+package edge_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	streamstory "github.com/whence-dev/whence/api-service/story"
+)
+
+// TestClientCannotForgeItsAddress: nginx puts what it knows behind what the client says, HAProxy below it, in a line of its own.
+func TestClientCannotForgeItsAddress(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
+	for name, lines := range map[string]string{
+		"behind": "X-Forwarded-For: forged, 192.0.2.7\r\n",
+		"below":  "X-Forwarded-For: forged\r\nX-Forwarded-For: 192.0.2.7\r\n",
+		"alone":  "X-Forwarded-For: 192.0.2.7\r\n",
+	} {
+		body := asking("start m say hi end x")
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: %s\r\n%sContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", name, lines, len(body), body)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole(t, resp)
+		_ = conn.Close()
+		_, told := get(t, url+"/v1/streams?state=ended&limit=1")
+		var got struct{ Streams []streamstory.Story }
+		if err := json.Unmarshal([]byte(told), &got); err != nil || len(got.Streams) != 1 || got.Streams[0].ID != name {
+			t.Fatal(told, err)
+		}
+		if peer := got.Streams[0].Hops[0].Peer; peer != "192.0.2.7" {
+			t.Errorf("%s: the client is %q", name, peer)
+		}
+	}
+}
