@@ -122,11 +122,15 @@ func TestReportsAreReadStrictly(t *testing.T) {
 	if err != nil || r.Gaps != (delivery.Gaps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) || r.Server != "nginx" || r.Via != "1.1 x" {
 		t.Error(r, err)
 	}
-	for _, body := range []string{
-		``, `[]`, `null`, `{}`, `{"gaps":null}`, `{"gaps":[1]}`, `{"gaps":[0,0,0,0,0,0,0,0,0,0,0]}`, `{"gaps":[-1,0,0,0,0,0,0,0,0,0]}`, `{"gaps":[0.5,0,0,0,0,0,0,0,0,0]}`,
-		`{"gaps":[16777217,0,0,0,0,0,0,0,0,0]}`, `{"gaps":[0,0,0,0,0,0,0,0,0,0],"more":1}`, `{"gaps":[0,0,0,0,0,0,0,0,0,0]} {}`, `{"gaps":[0,0,0,0,0,0,0,0,0,0],"server":1}`,
+	const none = `[0,0,0,0,0,0,0,0,0,0]`
+	for body, param := range map[string]string{
+		``: "", `[]`: "", `null`: "", `{"gaps":` + none + `} {}`: "",
+		`{}`: "gaps", `{"gaps":null}`: "gaps", `{"gaps":"x"}`: "gaps", `{"gaps":[1]}`: "gaps", `{"gaps":[0,0,0,0,0,0,0,0,0,0,0]}`: "gaps",
+		`{"gaps":[-1,0,0,0,0,0,0,0,0,0]}`: "gaps[0]", `{"gaps":[0,0.5,0,0,0,0,0,0,0,0]}`: "gaps[1]", `{"gaps":[0,0,16777217,0,0,0,0,0,0,0]}`: "gaps[2]",
+		`{"gaps":` + none + `,"more":1}`: "more", `{"gaps":` + none + `,"server":1}`: "server", `{"gaps":` + none + `,"via":[]}`: "via",
 	} {
-		if _, err := delivery.Parse([]byte(body)); err == nil || streamerr.As(err).Reason != streamerr.Invalid {
+		_, err := delivery.Parse([]byte(body))
+		if e := streamerr.As(err); e == nil || e.Reason != streamerr.Invalid || e.Param != param || strings.Contains(e.Text(), "Go ") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}

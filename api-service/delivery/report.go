@@ -1,10 +1,10 @@
 package delivery
 
 import (
-	"bytes"
 	"encoding/json"
-	"io"
+	"fmt"
 
+	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -22,28 +22,42 @@ const maxGaps = 1 << 24
 
 // Parse reads a report: {"gaps":[…],"server":"…","via":"…"}, strictly.
 func Parse(body []byte) (Report, error) {
-	var in struct {
-		Gaps   []uint32 `json:"gaps"`
-		Server string   `json:"server"`
-		Via    string   `json:"via"`
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return Report{}, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil {
-		return Report{}, streamerr.New(streamerr.Invalid, "the body must be a JSON object with gaps, and perhaps server and via: %v", err)
+	if raw, told := fields["gaps"]; !told || strict.Null(raw) {
+		return Report{}, streamerr.InvalidParam("gaps", "gaps is missing")
 	}
-	if _, err := dec.Token(); err != io.EOF {
-		return Report{}, streamerr.New(streamerr.Invalid, "something stands behind the JSON object")
-	}
-	r := Report{Server: in.Server, Via: in.Via}
-	if len(in.Gaps) != len(r.Gaps) {
-		return Report{}, streamerr.InvalidParam("gaps", "gaps has %d counts; it must have %d", len(in.Gaps), len(r.Gaps))
-	}
-	for _, n := range in.Gaps {
-		if n > maxGaps {
-			return Report{}, streamerr.InvalidParam("gaps", "gaps has a count over %d", maxGaps)
+	var r Report
+	err = strict.Each(fields, &r, setters)
+	return r, err
+}
+
+var setters = map[string]func(r *Report, param string, raw json.RawMessage) error{
+	"gaps": func(r *Report, param string, raw json.RawMessage) error {
+		counts, err := strict.Array(param, raw)
+		if err != nil {
+			return err
 		}
-	}
-	copy(r.Gaps[:], in.Gaps)
-	return r, nil
+		if len(counts) != len(r.Gaps) {
+			return streamerr.InvalidParam(param, "%s has %d counts; it must have %d", param, len(counts), len(r.Gaps))
+		}
+		for i, raw := range counts {
+			n, err := strict.Integer(fmt.Sprintf("%s[%d]", param, i), raw, 0, maxGaps)
+			if err != nil {
+				return err
+			}
+			r.Gaps[i] = uint32(n)
+		}
+		return nil
+	},
+	"server": func(r *Report, param string, raw json.RawMessage) (err error) {
+		r.Server, err = strict.String(param, raw)
+		return err
+	},
+	"via": func(r *Report, param string, raw json.RawMessage) (err error) {
+		r.Via, err = strict.String(param, raw)
+		return err
+	},
 }

@@ -54,6 +54,11 @@ func (s *scripted) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.Wor
 	return &chatv1.WorkersResponse{Workers: []*chatv1.Worker{{Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_DOWN}}}, nil
 }
 
+func (s *scripted) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
+	resp, err := s.hop.Stop(ctx, req.GetStream())
+	return &chatv1.StopResponse{Stream: resp}, err
+}
+
 func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		s.claim.Store(req.GetClaim())
@@ -344,9 +349,9 @@ func TestUserStopsAStreamByItsID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = again.Body.Close()
-		if again.StatusCode == http.StatusAccepted {
-			t.Errorf("%s: stopped twice", name)
+		param := map[string]string{"delete": "id", "abort_request": "rid"}[name]
+		if body := whole(t, again); again.StatusCode != http.StatusNotFound || !strings.Contains(body, `"param":"`+param+`"`) {
+			t.Errorf("%s: stopped twice: %d %s", name, again.StatusCode, body)
 		}
 	}
 }

@@ -11,7 +11,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/whence-dev/whence/api-service/strict"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -148,19 +150,34 @@ func Stopping(id string, age time.Duration) []byte {
 // ParseAbort reads the body of SGLang's POST /abort_request, and returns the stream's id. SGLang takes rid for a prefix; here
 // it names one stream.
 func ParseAbort(body []byte) (rid string, err error) {
-	var in struct {
-		RID      string `json:"rid"`
-		AbortAll bool   `json:"abort_all"`
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return "", err
 	}
-	switch err := json.Unmarshal(body, &in); {
+	err = strict.Each(fields, &rid, aborts)
+	switch {
 	case err != nil:
-		return "", streamerr.New(streamerr.Invalid, "the body must be a JSON object with a string rid: %v", err)
-	case in.AbortAll:
-		return "", streamerr.InvalidParam("abort_all", "abort_all is not supported: it would end other users' streams")
-	case in.RID == "":
+		return "", err
+	case rid == "":
 		return "", streamerr.InvalidParam("rid", "rid is missing")
+	case !stream.ValidID(rid):
+		return "", streamerr.InvalidParam("rid", "rid is %.64q, which is no stream's id", rid)
 	}
-	return in.RID, nil
+	return rid, nil
+}
+
+var aborts = map[string]func(rid *string, param string, raw json.RawMessage) error{
+	"rid": func(rid *string, param string, raw json.RawMessage) (err error) {
+		*rid, err = strict.String(param, raw)
+		return err
+	},
+	"abort_all": func(_ *string, param string, raw json.RawMessage) error {
+		all, err := strict.Boolean(param, raw)
+		if err == nil && all {
+			return streamerr.InvalidParam(param, "%s is not supported: it would end other users' streams", param)
+		}
+		return err
+	},
 }
 
 // Print writes the story for people, hop by hop.

@@ -87,8 +87,12 @@ func TestAbortNamesOneStream(t *testing.T) {
 	if rid, err := story.ParseAbort([]byte(`{"rid":"a"}`)); err != nil || rid != "a" {
 		t.Error(rid, err)
 	}
-	for _, body := range []string{``, `[]`, `{}`, `{"rid":5}`, `{"rid":""}`, `{"abort_all":true}`} {
-		if _, err := story.ParseAbort([]byte(body)); streamerr.As(err).Reason != streamerr.Invalid {
+	for body, param := range map[string]string{
+		``: "", `[]`: "", `{"rid":"a"}{}`: "", `{}`: "rid", `{"rid":5}`: "rid", `{"rid":""}`: "rid", `{"rid":"no id"}`: "rid",
+		`{"RID":"a"}`: "RID", `{"rid":"a","reason":"x"}`: "reason", `{"abort_all":true}`: "abort_all", `{"rid":"a","abort_all":1}`: "abort_all",
+	} {
+		_, err := story.ParseAbort([]byte(body))
+		if e := streamerr.As(err); e == nil || e.Reason != streamerr.Invalid || e.Param != param || strings.Contains(e.Text(), "Go ") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}

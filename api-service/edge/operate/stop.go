@@ -18,7 +18,7 @@ import (
 // stopStream is DELETE /v1/streams/{id}.
 func (o *Operator) stopStream(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	o.stopByID(ctx, c, c.Param("id"))
+	o.stopByID(ctx, c, "id", c.Param("id"))
 }
 
 // abortRequest is SGLang's POST /abort_request.
@@ -34,12 +34,12 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
-	o.stopByID(ctx, c, rid)
+	o.stopByID(ctx, c, "rid", rid)
 }
 
 // stopByID ends a stream with USER_STOP, wherever it is: a stream of another api-service is stopped where all of them meet,
-// in a chat-service, and its ending goes up to the one that owns it.
-func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, id string) {
+// in a chat-service, and its ending goes up to the one that owns it. param is what the request calls the id.
+func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, id string) {
 	if err := o.check(ctx, c, id); err != nil {
 		o.Refuse(c, err)
 		return
@@ -49,7 +49,7 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, id strin
 	if !ok {
 		var err error
 		if age, err = o.stopBelow(ctx, id, streamerr.Via(o.Hop.Name, cause)); err != nil {
-			o.Refuse(c, err)
+			o.Refuse(c, named(err, param))
 			return
 		}
 	}
@@ -86,10 +86,19 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	below, err := o.Chats.Why(ctx, id)
 	hops = append(hops, below...)
 	if len(hops) == 0 {
-		o.Refuse(c, err)
+		o.Refuse(c, named(err, "id"))
 		return
 	}
 	exchange.JSON(c, story.New(hops).JSON())
+}
+
+// named is an error of a hop below as the client reads it, who calls the stream's id by another name.
+func named(err error, param string) error {
+	out := *streamerr.As(err)
+	if out.Param == "stream_id" {
+		out.Param = param
+	}
+	return &out
 }
 
 // check refuses what names no stream, or one of somebody else's.
