@@ -48,6 +48,8 @@ type Redis struct {
 
 	downSince atomic.Int64 // unix nanoseconds; 0 while the server answers
 
+	hearing sync.Mutex // held while the server is told what to wake readers for, which depends on followed; taken before mu
+
 	mu       sync.Mutex // guards the following fields, and those of all followed
 	followed map[string]*followed
 }

@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/replaytest"
@@ -259,6 +262,51 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 		t.Error("after its ending it says", text, last)
 	}
 	closeLog(t, a)
+}
+
+// TestReaderThatComesAsAnotherLeavesIsWoken: a page that is reloaded leaves and comes at once, and must not get its tokens by the
+// second, which is when all readers are looked after.
+func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	open := func() replay.Reader {
+		r, err := b.Open(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	follow := func(r replay.Reader) {
+		if _, err := r.Read(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	leaves := open()
+	follow(leaves)
+	for range 200 {
+		comes := open()
+		var both sync.WaitGroup
+		both.Go(func() { follow(comes) })
+		both.Go(leaves.Close) // the runtime begins with the last
+		both.Wait()
+		eventually(t, "the reader is told of what is new", func() bool {
+			listening, err := db.PubSubNumSub(t.Context(), "whence:wake:s").Result()
+			return err == nil && listening["whence:wake:s"] == 1
+		})
+		leaves = comes
+	}
+	leaves.Close()
+	if err := a.Append("s", closing); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestURLsAreChecked(t *testing.T) {

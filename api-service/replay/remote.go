@@ -39,8 +39,10 @@ func (r *Redis) follow(h Head, run string) *followed {
 	f.readers++
 	r.mu.Unlock()
 	if first {
+		r.hearing.Lock()
 		// If it fails, the library does it again when the server is back, and until then the beat wakes readers.
 		_ = r.pubsub.Subscribe(r.closing, wakeName(h.ID))
+		r.hearing.Unlock()
 	}
 	r.see(h)
 	return f
@@ -61,7 +63,19 @@ func (r *Redis) unfollow(f *followed) {
 	r.mu.Unlock()
 	r.see(f.head)
 	if last {
-		_ = r.pubsub.Unsubscribe(r.closing, wakeName(f.head.ID)) // a wake-up for nobody is none
+		r.deafen(f.head.ID)
+	}
+}
+
+// deafen hears no more of a stream, unless somebody has come who reads it: a page that is reloaded leaves and comes at once.
+func (r *Redis) deafen(id string) {
+	r.hearing.Lock()
+	defer r.hearing.Unlock()
+	r.mu.Lock()
+	read := r.followed[id] != nil
+	r.mu.Unlock()
+	if !read {
+		_ = r.pubsub.Unsubscribe(r.closing, wakeName(id)) // a wake-up for nobody is none
 	}
 }
 
