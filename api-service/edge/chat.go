@@ -86,6 +86,10 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 
 // readCall reads a request for a stream, and how it may be left: by its header, or as its key or otherwise says. It returns the body, too.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
+	entry, err := e.asker(c)
+	if err != nil {
+		return nil, otherwise, nil, err
+	}
 	body, err := e.desk.Body(c)
 	if err != nil {
 		return nil, otherwise, nil, err
@@ -97,7 +101,6 @@ func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Pol
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, otherwise, nil, err
 	}
-	entry := key(c)
 	if in.Request.Claim, err = entry.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return nil, otherwise, nil, err
 	}

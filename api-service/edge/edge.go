@@ -180,7 +180,7 @@ func (e *Edge) routes(h *server.Hertz) {
 		h.GET(f.Path, serve)
 		h.HEAD(f.Path, serve)
 		if f.Path == web.Icon {
-			h.GET("/favicon.ico", serve) // which browsers ask for where no page says otherwise, as for the JSON of a stream
+			h.GET(iconByHabit, serve)
 		}
 	}
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
@@ -207,6 +207,9 @@ func (e *Edge) routes(h *server.Hertz) {
 func (e *Edge) rights() operate.Rights {
 	return operate.Rights{Operator: e.config.OperatorKey, Open: e.keyring.Open, Owner: e.owner}
 }
+
+// iconByHabit is what browsers ask for where no page says otherwise, as for the JSON of a stream.
+const iconByHabit = "/favicon.ico"
 
 // page serves one file of the page.
 func page(f web.File) app.HandlerFunc {

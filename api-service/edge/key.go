@@ -12,42 +12,43 @@ import (
 	"github.com/whence-dev/whence/api-service/web"
 )
 
-// keyOf names the entry of a request's key among what handlers pass each other.
-const keyOf = "whence key"
-
-// known lets requests through that have a key of the ring, and those that need none.
+// known lets requests through that have a key of the ring, and those that need none. The operator's key is none of the ring:
+// handlers tell whose it is, and streams are not made with it.
 func (e *Edge) known() app.HandlerFunc {
-	open := map[string]bool{"/healthz": true, "/readyz": true}
+	open := map[string]bool{"/healthz": true, "/readyz": true, iconByHabit: true}
 	for _, f := range web.Files() {
 		open[f.Path] = true
 	}
 	return func(ctx context.Context, c *app.RequestContext) {
-		path := string(c.Path())
-		// Browsers' EventSource sends no headers; the handler checks the token.
-		tokened := strings.HasPrefix(path, "/v1/streams/") && (strings.HasSuffix(path, "/events") || strings.HasSuffix(path, "/seen")) && c.Query(follow.TokenParam) != "" && len(c.GetHeader(keys.Header)) == 0
-		if open[path] || tokened {
+		header := string(c.GetHeader(keys.Header))
+		r := e.rights()
+		if open[string(c.Path())] || tokened(c) && header == "" || r.Operates(header) {
 			c.Next(ctx)
 			return
 		}
-		header := string(c.GetHeader(keys.Header))
-		key, err := e.keys.Find(header)
-		if r := e.rights(); err != nil && r.Operates(header) {
-			err = nil // whom handlers tell from others
-		}
-		if err != nil {
+		if _, err := e.asker(c); err != nil {
 			exchange.ID(c)
 			c.Abort()
-			c.Header("WWW-Authenticate", "Bearer")
 			e.desk.Refuse(c, err)
 			return
 		}
-		c.Set(keyOf, key)
 		c.Next(ctx)
 	}
 }
 
-// key returns what the request's key stands for.
-func key(c *app.RequestContext) *keys.Entry {
-	entry, _ := c.Value(keyOf).(*keys.Entry)
-	return entry
+// tokened reports whether a request is one for which a read token will do, and has one: browsers' EventSource sends no headers. The
+// handler checks it.
+func tokened(c *app.RequestContext) bool {
+	rest, ok := strings.CutPrefix(string(c.Path()), "/v1/streams/")
+	_, what, _ := strings.Cut(rest, "/")
+	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
+}
+
+// asker returns what the request's key stands for.
+func (e *Edge) asker(c *app.RequestContext) (*keys.Entry, error) {
+	entry, err := e.keys.Find(string(c.GetHeader(keys.Header)))
+	if err != nil {
+		c.Header("WWW-Authenticate", "Bearer")
+	}
+	return entry, err
 }

@@ -20,7 +20,7 @@ keys:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url, chat := start(t, func(c *edge.Config) { c.Keys = path })
+	url, chat := start(t, func(c *edge.Config) { c.Keys, c.OperatorKey = path, "op" })
 
 	for _, request := range []struct {
 		method, path, key string
@@ -30,7 +30,10 @@ keys:
 		{"GET", "/v1/models", "", 401}, {"GET", "/v1/models", "three", 401}, {"GET", "/v1/models", "one", 200},
 		{"GET", "/v1/workers", "", 401}, {"GET", "/v1/streams", "", 401}, {"GET", "/v1/streams/x?token=x", "", 401},
 		{"DELETE", "/v1/streams/x/events?token=x", "", 405}, {"POST", "/abort_request", "", 401}, {"GET", "/nowhere", "", 401},
-		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "three", 401},
+		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "three", 401}, {"GET", "/favicon.ico", "", 200},
+		{"GET", "/v1/streams/events?token=x", "", 401}, {"DELETE", "/v1/streams/seen?token=x", "", 401}, {"GET", "/v1/streams/x/events?token=x", "", 404},
+		{"GET", "/v1/streams", "op", 200}, {"GET", "/v1/models", "op", 200}, {"DELETE", "/v1/streams/x", "op", 404}, // the operator looks, and stops, and makes nothing
+		{"POST", "/v1/chat/completions", "op", 401}, {"POST", "/v1/streams", "op", 401}, {"POST", "/generate", "op", 401},
 	} {
 		var headers []string
 		if request.key != "" {
