@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 
@@ -190,16 +191,24 @@ func (e *Edge) routes(h *server.Hertz) {
 	taken := h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
+		var allowed []string
 		for _, r := range taken {
-			prefix, _, rest := strings.Cut(r.Path, "*id")
-			if !rest {
-				prefix, _, rest = strings.Cut(r.Path, ":id")
-			}
-			if r.Path == string(c.Path()) || rest && strings.HasPrefix(string(c.Path()), prefix) {
-				c.Response.Header.Add("Allow", r.Method)
+			if fits(r.Path, string(c.Path())) && !slices.Contains(allowed, r.Method) {
+				allowed = append(allowed, r.Method)
 			}
 		}
+		c.Header("Allow", strings.Join(allowed, ", "))
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
+	})
+}
+
+// fits reports whether a route, such as /v1/streams/:id/events, is that of a path, whatever the method.
+func fits(route, path string) bool {
+	if prefix, _, rest := strings.Cut(route, "*"); rest {
+		return strings.HasPrefix(path, prefix)
+	}
+	return slices.EqualFunc(strings.Split(route, "/"), strings.Split(path, "/"), func(want, has string) bool {
+		return want == has || strings.HasPrefix(want, ":") && has != ""
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -361,6 +362,7 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 	for name, set := range map[string]func(*http.Request) string{
 		"body":   func(*http.Request) string { return `,"timeout":0.05` },
 		"header": func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "0.05"); return `,"timeout":3600` },
+		"tiny":   func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "1e-10"); return "" }, // under a nanosecond, and no 0
 	} {
 		req, _ := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", nil)
 		req.Header.Set("Content-Type", "application/json")
@@ -389,6 +391,23 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Error(resp.StatusCode)
+	}
+}
+
+// TestMethodsThatARouteTakesAreTold: those of this route, each once.
+func TestMethodsThatARouteTakesAreTold(t *testing.T) {
+	url, _ := start(t, nil)
+	for path, want := range map[string]string{
+		"/": "GET, HEAD", "/v1/streams": "GET, POST", "/v1/streams/x": "DELETE, GET", "/v1/streams/x/events": "GET", "/v1/streams/x/token": "POST",
+		"/v1/models/org/m": "GET", "/v1/chat/completions": "POST",
+	} {
+		resp := ask(t, http.MethodPut, url+path, "{}")
+		body := whole(t, resp)
+		got := strings.Split(strings.Join(resp.Header.Values("Allow"), ", "), ", ")
+		slices.Sort(got)
+		if resp.StatusCode != http.StatusMethodNotAllowed || strings.Join(got, ", ") != want {
+			t.Errorf("%s: %d %q %s", path, resp.StatusCode, got, body)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func Timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error)
 	if err != nil || !(seconds > 0 && seconds <= openai.MaxTimeout.Seconds()) {
 		return 0, streamerr.InvalidParam(TimeoutHeader, "%s is %.32q; it must be seconds, over 0 and at most %v", TimeoutHeader, header, openai.MaxTimeout.Seconds())
 	}
-	return time.Duration(seconds * float64(time.Second)), nil
+	return max(time.Duration(seconds*float64(time.Second)), time.Nanosecond), nil // 0 would be no limit at all
 }
 
 // WithStatus gives an error, where nothing has been sent, an HTTP status that its Reason alone does not say.
