@@ -82,7 +82,7 @@ test('a body that ends as bodies do, without an ending, is a break', bound, asyn
 
 test('silence is a break', bound, async (t) => {
   const service = await serve(t, sayAndWait(retry + delta(1, 'a')), () => {}, say(retry + end(2)));
-  assert.equal(await new Whence({ baseURL: service.baseURL, silence: 200 }).resume('x').text(), 'a');
+  assert.equal(await new Whence({ baseURL: service.baseURL, silence: 1000 }).resume('x').text(), 'a'); // on a busy machine, too
   assert.equal(service.requests.length, 3);
 });
 
@@ -91,7 +91,7 @@ test('patience ends with a typed ending', bound, async (t) => {
   const stream = new Whence({ baseURL: service.baseURL, patience: 500 }).resume('x');
   const begun = performance.now();
   await assert.rejects(all(stream), (err) => err instanceof WhenceError && err.reason === 'peer_lost' && err.ending === stream.ending);
-  assert.ok(performance.now() - begun < 2000);
+  assert.ok(performance.now() - begun < 10_000); // of a minute, if it were not asked for
   assert.equal(stream.ending.origin, 'api-service');
   await assert.rejects(stream.text(), { ending: stream.ending }); // once more the same
 });
@@ -186,8 +186,9 @@ test('leaving the loop leaves the stream; another loop goes on', bound, async (t
 
 test('abort leaves at once: while it is made, read, waited for, and handed out', bound, async (t) => {
   const reason = new Error('enough');
-  const slow = await serve(t, () => {});
-  await assert.rejects(new Whence({ baseURL: slow.baseURL }).stream(request, { signal: AbortSignal.timeout(50) }), { name: 'TimeoutError' });
+  const asked = new AbortController();
+  const slow = await serve(t, () => asked.abort(reason));
+  await assert.rejects(new Whence({ baseURL: slow.baseURL }).stream(request, { signal: asked.signal }), reason);
   assert.equal(slow.requests.length, 1);
 
   for (const [answer, patience] of [[sayAndWait(delta(1, 'a')), 60_000], [sayAndCut(`retry: 30000\n\n${delta(1, 'a')}`), 1e9]]) {
