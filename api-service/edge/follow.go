@@ -124,17 +124,19 @@ func (e *Edge) renewToken(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", e.made(r.Head()).JSON())
 }
 
-// owner tells whose a stream is that runs here, has ended here, or is kept.
-func (e *Edge) owner(ctx context.Context, id string) (owner string, known bool) {
-	if owner, known = e.hop.Ledger.Owner(id); known {
-		return owner, true
+// owner tells whose a stream is that runs here, is kept, or has ended here. Live is false for the last: what runs elsewhere under
+// its id may be somebody else's.
+func (e *Edge) owner(ctx context.Context, id string) (owner string, live, known bool) {
+	ended, known := e.hop.Ledger.Owner(id)
+	if known && e.runs.find(id) != nil {
+		return ended, true, true
 	}
 	r, err := e.replay.Open(ctx, id)
 	if err != nil {
-		return "", false
+		return ended, false, known
 	}
 	defer r.Close()
-	return r.Head().Owner, true
+	return r.Head().Owner, true, true
 }
 
 // background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it has started. It returns the

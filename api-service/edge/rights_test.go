@@ -93,6 +93,28 @@ func TestWhoIsUnknownToAnInstanceIsTheOperatorsAffair(t *testing.T) {
 	}
 }
 
+// TestIDsAreNoRights: who asks for a stream under the id of somebody else's at another instance owns what becomes of that request.
+func TestIDsAreNoRights(t *testing.T) {
+	operated := func(c *edge.Config) { c.OperatorKey = "op" }
+	var chat string
+	url, _ := start(t, func(c *edge.Config) { operated(c); chat = c.Chat })
+	other, _ := start(t, func(c *edge.Config) { operated(c); c.Chat = chat })
+	id := plainStream(t, url, "Authorization", "Bearer me")
+	resp := ask(t, http.MethodPost, other+"/v1/chat/completions", asking(running), "Authorization", "Bearer you", "X-Request-Id", id)
+	if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
+		t.Fatal(resp.StatusCode, body)
+	}
+	for _, who := range []struct {
+		name string
+		want int
+	}{{"you", 404}, {"me", 403}, {"op", 202}} {
+		resp = ask(t, http.MethodDelete, other+"/v1/streams/"+id, "", "Authorization", "Bearer "+who.name)
+		if body := whole(t, resp); resp.StatusCode != who.want {
+			t.Errorf("%s stops it: %d %s", who.name, resp.StatusCode, body)
+		}
+	}
+}
+
 // TestTokenMayExpireUnderItsReader, who reads on; one that comes back needs a new one, which takes the key.
 func TestTokenMayExpireUnderItsReader(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TokenTTL = time.Second })

@@ -19,8 +19,9 @@ type Rights struct {
 	Operator string
 	// Open lets everybody do everything while there is no Operator: for listeners that only this machine reaches.
 	Open bool
-	// Owner returns the digest of the credentials that made a stream, if this instance knows the stream.
-	Owner func(ctx context.Context, id string) (owner string, known bool)
+	// Owner returns the digest of the credentials that made a stream, if this instance knows the stream. Where it is not live, it
+	// has ended here.
+	Owner func(ctx context.Context, id string) (owner string, live, known bool)
 }
 
 // mayList refuses lists to all but operators.
@@ -42,7 +43,7 @@ func (r *Rights) mayHave(ctx context.Context, c *app.RequestContext, id string) 
 	if r.Operator == "" && r.Open || r.Operates(credentials) {
 		return nil
 	}
-	owner, known := r.Owner(ctx, id)
+	owner, _, known := r.Owner(ctx, id)
 	switch {
 	case !known && r.Operator == "", known && owner == "", known && same(owner, follow.Digest(credentials)):
 		return nil
@@ -53,6 +54,20 @@ func (r *Rights) mayHave(ctx context.Context, c *app.RequestContext, id string) 
 	default:
 		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the stream was made with other credentials"}
 	}
+}
+
+// mayAskBelow refuses to have hops below stop a stream that has ended here, to all but operators: whoever knows the id of
+// somebody's stream at another instance could ask for one of the same id here, and would be its owner.
+func (r *Rights) mayAskBelow(ctx context.Context, c *app.RequestContext, id string) error {
+	if r.Operator == "" || r.Operates(string(c.GetHeader(exchange.AuthorizationHeader))) {
+		return nil
+	}
+	if _, live, known := r.Owner(ctx, id); known && !live {
+		e := streamerr.New(streamerr.NotFound, "the stream has ended")
+		e.Param = "stream_id"
+		return e
+	}
+	return nil
 }
 
 // Operates reports whether a request has the operator's key.

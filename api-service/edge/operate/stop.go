@@ -47,7 +47,11 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	cause := &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(exchange.Client), Message: "the client asked for the stream to stop"}
 	age, ok := o.Hop.Live.Stop(id, cause)
 	if !ok {
-		var err error
+		err := o.mayAskBelow(ctx, c, id)
+		if err != nil {
+			o.Refuse(c, named(err, param))
+			return
+		}
 		if age, err = o.stopBelow(ctx, id, streamerr.Via(o.Hop.Name, cause)); err != nil {
 			o.Refuse(c, named(err, param))
 			return
