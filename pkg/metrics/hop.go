@@ -23,6 +23,7 @@ type Operation string
 const (
 	Chat           Operation = "chat"
 	TextCompletion Operation = "text_completion"
+	Embeddings     Operation = "embeddings"
 )
 
 // Of the gen_ai.* labels.
@@ -36,18 +37,24 @@ type Hop struct {
 	*instruments
 	paused *atomic.Bool
 	name   attribute.KeyValue
-	kind   string // the name without an instance
-	gen    []attribute.KeyValue
+	kind   string    // the name without an instance
+	op     Operation // of streams that do not say
 	add    []metric.AddOption
 	record []metric.RecordOption
 
-	unknown *modelOptions // of streams that have not started
+	unknown map[Operation]*modelOptions // of streams that have not started
 
 	mu     sync.Mutex // guards the following fields
 	live   map[*Stream]struct{}
 	in     totals // of streams that have ended
 	out    totals
-	models map[string]*modelOptions
+	models map[served]*modelOptions
+}
+
+// served is what streams are told apart by.
+type served struct {
+	op    Operation
+	model string
 }
 
 func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Hop {
@@ -57,16 +64,24 @@ func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Ho
 		paused:      paused,
 		name:        hop,
 		kind:        kindOf(name),
-		gen:         []attribute.KeyValue{hop, attribute.String("gen_ai.operation.name", string(op)), attribute.String("gen_ai.provider.name", provider)},
+		op:          op,
 		add:         []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(hop))},
 		record:      []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(hop))},
 		live:        map[*Stream]struct{}{},
-		models:      map[string]*modelOptions{},
+		unknown:     map[Operation]*modelOptions{},
+		models:      map[served]*modelOptions{},
 	}
-	h.unknown = newModelOptions(h.gen)
+	for _, each := range []Operation{Chat, TextCompletion, Embeddings} {
+		h.unknown[each] = newModelOptions(h.gen(each))
+	}
 	h.wasted.Add(context.Background(), 0, h.add...) // a counter that begins at its first event has no rate
 	h.cached.Add(context.Background(), 0, h.add...)
 	return h
+}
+
+// gen are the labels of what streams do that have not started.
+func (h *Hop) gen(op Operation) []attribute.KeyValue {
+	return []attribute.KeyValue{h.name, attribute.String("gen_ai.operation.name", string(op)), attribute.String("gen_ai.provider.name", provider)}
 }
 
 // Begin takes a stream in. It is live until its End.
@@ -74,7 +89,7 @@ func (h *Hop) Begin() *Stream {
 	if h == nil || h.paused.Load() {
 		return nil
 	}
-	s := &Stream{hop: h, began: time.Now()}
+	s := &Stream{hop: h, op: h.op, began: time.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.live[s] = struct{}{}
@@ -168,21 +183,21 @@ func (h *Hop) Reloaded(taken bool) {
 // maxModels bounds the labels that the models of a hop become; further ones are counted as other.
 const maxModels = 100
 
-// model returns the labels of a model.
-func (h *Hop) model(name string) *modelOptions {
+// model returns the labels of what is done with a model.
+func (h *Hop) model(op Operation, name string) *modelOptions {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o := h.models[name]; o != nil {
+	if o := h.models[served{op, name}]; o != nil {
 		return o
 	}
 	if len(h.models) >= maxModels {
 		name = other
 	}
-	o := h.models[name]
+	o := h.models[served{op, name}]
 	if o == nil {
-		o = newModelOptions(append(slices.Clip(h.gen), attribute.String("gen_ai.response.model", name)))
+		o = newModelOptions(append(h.gen(op), attribute.String("gen_ai.response.model", name)))
 		o.known = true
-		h.models[name] = o
+		h.models[served{op, name}] = o
 	}
 	return o
 }

@@ -177,6 +177,30 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 	})
 }
 
+func TestStreamsOfOneHopAreToldApartByWhatTheyDo(t *testing.T) {
+	m := newMetrics(t)
+	hop := m.Hop("llm-worker/0", metrics.TextCompletion)
+	generates, embeds, fails := hop.Begin(), hop.Begin(), hop.Begin()
+	generates.Does("")
+	embeds.Does(metrics.Embeddings)
+	fails.Does(metrics.Embeddings)
+	generates.Started("m", 10)
+	embeds.Started("m", 7)
+	generates.End(streamerr.Completed, "engine")
+	embeds.End(streamerr.Completed, "engine")
+	fails.End(streamerr.Overloaded, "llm-worker/0")
+	const of = `gen_ai_provider_name="whence",gen_ai_response_model="m"`
+	got := scrape(t, m)
+	wants(t, got, map[string]float64{
+		`gen_ai_client_token_usage_sum{gen_ai_operation_name="text_completion",` + of + `,gen_ai_token_type="input",hop="llm-worker/0"}`:                            10,
+		`gen_ai_client_token_usage_sum{gen_ai_operation_name="embeddings",` + of + `,gen_ai_token_type="input",hop="llm-worker/0"}`:                                 7,
+		`gen_ai_client_token_usage_count{gen_ai_operation_name="text_completion",` + of + `,gen_ai_token_type="output",hop="llm-worker/0"}`:                         1,
+		`gen_ai_client_token_usage_count{gen_ai_operation_name="embeddings",` + of + `,gen_ai_token_type="output",hop="llm-worker/0"}`:                              -1,
+		`gen_ai_server_request_duration_seconds_count{gen_ai_operation_name="embeddings",` + of + `,hop="llm-worker/0"}`:                                            1,
+		`gen_ai_server_request_duration_seconds_count{error_type="overloaded",gen_ai_operation_name="embeddings",gen_ai_provider_name="whence",hop="llm-worker/0"}`: 1,
+	})
+}
+
 func TestNobodyMeasuresNothing(t *testing.T) {
 	var m *metrics.Metrics
 	hop := m.Hop("h", metrics.Chat)

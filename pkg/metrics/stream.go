@@ -17,6 +17,7 @@ import (
 // though gaps are those between messages, whoever of several receives them; what comes after End is not counted.
 type Stream struct {
 	hop   *Hop
+	op    Operation
 	began time.Time
 	place func(streamerr.Reason) context.Context // of the stream's trace, by how the stream ends; nil for none
 
@@ -43,13 +44,20 @@ func (s *Stream) placed(reason streamerr.Reason) context.Context {
 	return s.place(reason)
 }
 
+// Does says what the stream does, if it is not what those of its hop do; "" leaves it. It must be called before the stream runs.
+func (s *Stream) Does(op Operation) {
+	if s != nil && op != "" {
+		s.op = op
+	}
+}
+
 // Started notes what was admitted. The model's name must come from who serves it.
 func (s *Stream) Started(model string, promptTokens uint32) {
 	if s == nil {
 		return
 	}
 	s.prompt.Store(promptTokens)
-	s.model.Store(s.hop.model(model))
+	s.model.Store(s.hop.model(s.op, model))
 }
 
 // Waited notes time that the stream has spent waiting for its caller. It counts nowhere: not for the first token, nor between
@@ -146,7 +154,9 @@ func (s *Stream) End(reason streamerr.Reason, origin string) {
 	}
 	if options.known {
 		h.usage.Record(ctx, int64(s.prompt.Load()), options.input...)
-		h.usage.Record(ctx, int64(s.out.tokens.Load()), options.output...)
+		if s.op != Embeddings { // which have none
+			h.usage.Record(ctx, int64(s.out.tokens.Load()), options.output...)
+		}
 	}
 	if n := s.lost(reason); n > 0 {
 		h.wasted.Add(ctx, n, h.add...)
@@ -167,7 +177,7 @@ func (s *Stream) options() *modelOptions {
 	if o := s.model.Load(); o != nil {
 		return o
 	}
-	return s.hop.unknown
+	return s.hop.unknown[s.op]
 }
 
 func reasonLabel(reason streamerr.Reason) attribute.KeyValue {

@@ -7,6 +7,8 @@
 // types of grpc-go; package kitexrpc lends these types to Kitex servers and clients. A caller that resets is told from one whose
 // connection broke: kitexrpc's servers do so by themselves, grpc-go's with SenseLoss.
 //
+// A unary method carries a stream of one item: see ServeUnary and DialUnary.
+//
 // A request may be a sequence: a Method with an Inbox hands later messages to the engine as they come, and half-close is their
 // end. Serve so serves client streaming and conversations; a stream that waits for its caller has a timer of its own, and a
 // drain does not wait for it.
@@ -19,12 +21,15 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
 // engines take.
 type Method[Req, In, Out any] struct {
+	// Operation is what the streams do, if it is not what those of the hop do.
+	Operation metrics.Operation
 	// Open wraps a request, Stop a control message.
 	Open func(Req) *In
 	Stop func(*streamv1.Stop) *In

@@ -210,6 +210,8 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		h.close(ctx, o, begun)
 	}()
 	record := ledger.Of(ctx)
+	record.Metrics().Does(m.Operation)
+	record.Events().Does(string(m.Operation))
 	timers := h.watch(ctx)
 	defer timers.end()
 	for out, err := range engine(ctx, req) {

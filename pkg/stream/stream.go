@@ -34,3 +34,17 @@ func Fail[Item any](err error) iter.Seq2[Item, error] {
 		yield(zero, err)
 	}
 }
+
+// Unary makes an engine of a function, which gives its one item.
+func Unary[Req, Item any](answer func(context.Context, Req) (Item, error)) Engine[Req, Item] {
+	return func(ctx context.Context, req Req) iter.Seq2[Item, error] {
+		return func(yield func(Item, error) bool) {
+			if cause := Cause(ctx); cause != nil {
+				var zero Item
+				yield(zero, cause)
+				return
+			}
+			yield(answer(ctx, req))
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package streamtrace
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -49,7 +50,7 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 	if tr.parent.Valid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, tr.parent.context())
 	}
-	_, span := t.spans.Start(ctx, spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.began), trace.WithAttributes(tr.attributes(r)...))
+	_, span := t.spans.Start(ctx, tr.spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.began), trace.WithAttributes(tr.attributes(r)...))
 	for _, e := range r.GetEvents() {
 		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.began.Add(e.GetAt().AsDuration())), trace.WithAttributes(eventAttributes(e)...))
 	}
@@ -82,21 +83,30 @@ func failed(reason streamerr.Reason) bool {
 	return reason != streamerr.Completed && reason != streamerr.ClientGone && reason != streamerr.UserStop
 }
 
-// operation is what gen_ai.operation.name says of all hops: the conversation is the client's, wherever its tokens are made.
-const operation = "chat"
+// chat is what gen_ai.operation.name says of all hops: the conversation is the client's, wherever its tokens are made.
+const chat = "chat"
 
-func spanName(r *streamv1.Record) string {
-	if r.GetModel() == "" {
-		return operation
+// Does says what the stream does, as gen_ai.operation.name has it, if it is no conversation; "" leaves it. It must be called before
+// the stream runs.
+func (t *Trace) Does(operation string) {
+	if t != nil {
+		t.operation = operation
 	}
-	return operation + " " + r.GetModel()
+}
+
+func (t *Trace) spanName(r *streamv1.Record) string {
+	name := cmp.Or(t.operation, chat)
+	if r.GetModel() == "" {
+		return name
+	}
+	return name + " " + r.GetModel()
 }
 
 func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 	reason := streamerr.Reason(r.GetReason())
 	path := streamerr.Path(r.GetPath())
 	all := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", operation),
+		attribute.String("gen_ai.operation.name", cmp.Or(t.operation, chat)),
 		attribute.String("gen_ai.provider.name", "whence"),
 		attribute.String("whence.stream.id", r.GetStreamId()),
 		attribute.String("whence.hop", r.GetHop()),

@@ -89,6 +89,23 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 	}
 }
 
+func TestSpanIsNamedByWhatItsStreamDoes(t *testing.T) {
+	tracer := &streamtrace.Tracer{}
+	spans := exported(t, tracer, func() {
+		tr := tracer.Begin(streamtrace.Parent{}, "")
+		tr.Does("embeddings")
+		ended(tracer, tr, streamerr.Internal)
+	})
+	if len(spans) != 1 || spans[0].Name != "embeddings m" {
+		t.Fatal(spans)
+	}
+	for _, a := range spans[0].Attributes {
+		if a.Key == "gen_ai.operation.name" && a.Value.AsString() != "embeddings" {
+			t.Error(a)
+		}
+	}
+}
+
 func TestStreamsThatDidNotCompleteAreExported(t *testing.T) {
 	for reason, status := range map[streamerr.Reason]codes.Code{
 		streamerr.Completed: 99, streamerr.ClientGone: codes.Unset, streamerr.UserStop: codes.Unset,

@@ -30,7 +30,8 @@ type Trace struct {
 	received, sent flow
 
 	// Owned by the goroutine that sends.
-	written int // bytes of the message whose Sent is to come
+	written   int    // bytes of the message whose Sent is to come
+	operation string // what the stream does; "" for what most do
 }
 
 // A flow is the messages of one direction.

@@ -414,7 +414,7 @@ func (x *ToolChoice) GetName() string {
 	return ""
 }
 
-// Prompt is what a model is to continue, as it stands: no chat template is applied.
+// Prompt is what a model is to continue, or to make a vector of, as it stands: no chat template is applied.
 type Prompt struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Content:
@@ -2342,6 +2342,152 @@ func (x *TurnEnd) GetUsage() *v1.Usage {
 	return nil
 }
 
+// EmbeddingsRequest asks for vectors.
+type EmbeddingsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
+	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// A model of Models; empty for the only one.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// At least one and at most 2048, none of them empty.
+	Inputs []*Prompt `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// How many numbers a vector is to have, where the model leaves a choice.
+	Dimensions *uint32 `protobuf:"varint,4,opt,name=dimensions,proto3,oneof" json:"dimensions,omitempty"`
+	// What the stream may ask for where there is not room for all.
+	Claim         *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbeddingsRequest) Reset() {
+	*x = EmbeddingsRequest{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbeddingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbeddingsRequest) ProtoMessage() {}
+
+func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbeddingsRequest.ProtoReflect.Descriptor instead.
+func (*EmbeddingsRequest) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *EmbeddingsRequest) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *EmbeddingsRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EmbeddingsRequest) GetInputs() []*Prompt {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *EmbeddingsRequest) GetDimensions() uint32 {
+	if x != nil && x.Dimensions != nil {
+		return *x.Dimensions
+	}
+	return 0
+}
+
+func (x *EmbeddingsRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+// EmbeddingsResponse is one vector for each input.
+type EmbeddingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the inputs.
+	Embeddings []*v11.Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
+	// The model that made them.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// How it ended, and what was used.
+	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbeddingsResponse) Reset() {
+	*x = EmbeddingsResponse{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbeddingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbeddingsResponse) ProtoMessage() {}
+
+func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbeddingsResponse.ProtoReflect.Descriptor instead.
+func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *EmbeddingsResponse) GetEmbeddings() []*v11.Embedding {
+	if x != nil {
+		return x.Embeddings
+	}
+	return nil
+}
+
+func (x *EmbeddingsResponse) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EmbeddingsResponse) GetEnd() *v1.End {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 // ModelsRequest asks for all models.
 type ModelsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2351,7 +2497,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2363,7 +2509,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2376,7 +2522,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
 }
 
 // Model is something that answers.
@@ -2400,13 +2546,15 @@ type Model struct {
 	Sampling []string `protobuf:"bytes,8,rep,name=sampling,proto3" json:"sampling,omitempty"`
 	// Of its tokenizer, as in whence.worker.v1.InfoResponse.
 	ModelChecksum string `protobuf:"bytes,9,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
+	// Whether Embeddings works: a healthy worker makes vectors.
+	Embeds        bool `protobuf:"varint,10,opt,name=embeds,proto3" json:"embeds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2418,7 +2566,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2431,7 +2579,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Model) GetId() string {
@@ -2497,6 +2645,13 @@ func (x *Model) GetModelChecksum() string {
 	return ""
 }
 
+func (x *Model) GetEmbeds() bool {
+	if x != nil {
+		return x.Embeds
+	}
+	return false
+}
+
 // ModelsResponse lists all models.
 type ModelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2508,7 +2663,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2675,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2688,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -2554,7 +2709,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2721,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2734,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -2600,7 +2755,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2767,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2780,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -2644,7 +2799,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2656,7 +2811,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2669,7 +2824,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 // Worker is one of those that generate.
@@ -2699,7 +2854,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2866,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2879,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Worker) GetTarget() string {
@@ -2801,7 +2956,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2813,7 +2968,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2826,7 +2981,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -2997,8 +3152,23 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x04turn\x18\x01 \x01(\rR\x04turn\x120\n" +
 	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12-\n" +
-	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\x0f\n" +
-	"\rModelsRequest\"\x9e\x02\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\xd9\x01\n" +
+	"\x11EmbeddingsRequest\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12.\n" +
+	"\x06inputs\x18\x03 \x03(\v2\x16.whence.chat.v1.PromptR\x06inputs\x12#\n" +
+	"\n" +
+	"dimensions\x18\x04 \x01(\rH\x00R\n" +
+	"dimensions\x88\x01\x01\x12-\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claimB\r\n" +
+	"\v_dimensions\"\x90\x01\n" +
+	"\x12EmbeddingsResponse\x12;\n" +
+	"\n" +
+	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
+	"embeddings\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
+	"\rModelsRequest\"\xb6\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
@@ -3008,7 +3178,9 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x0fhealthy_workers\x18\x06 \x01(\rR\x0ehealthyWorkers\x12#\n" +
 	"\rknown_workers\x18\a \x01(\rR\fknownWorkers\x12\x1a\n" +
 	"\bsampling\x18\b \x03(\tR\bsampling\x12%\n" +
-	"\x0emodel_checksum\x18\t \x01(\tR\rmodelChecksum\"?\n" +
+	"\x0emodel_checksum\x18\t \x01(\tR\rmodelChecksum\x12\x16\n" +
+	"\x06embeds\x18\n" +
+	" \x01(\bR\x06embeds\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +
@@ -3037,12 +3209,14 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WORKER_STATE_HEALTHY\x10\x01\x12\x18\n" +
 	"\x14WORKER_STATE_SUSPECT\x10\x02\x12\x15\n" +
-	"\x11WORKER_STATE_DOWN\x10\x032\xc5\x05\n" +
+	"\x11WORKER_STATE_DOWN\x10\x032\x9a\x06\n" +
 	"\x04Chat\x12Q\n" +
 	"\bGenerate\x12\x1f.whence.chat.v1.GenerateRequest\x1a .whence.chat.v1.GenerateResponse(\x010\x01\x12M\n" +
 	"\bComplete\x12\x1f.whence.chat.v1.CompleteRequest\x1a .whence.chat.v1.CompleteResponse\x12L\n" +
 	"\aCompose\x12\x1e.whence.chat.v1.ComposeRequest\x1a\x1f.whence.chat.v1.ComposeResponse(\x01\x12Q\n" +
-	"\bConverse\x12\x1f.whence.chat.v1.ConverseRequest\x1a .whence.chat.v1.ConverseResponse(\x010\x01\x12G\n" +
+	"\bConverse\x12\x1f.whence.chat.v1.ConverseRequest\x1a .whence.chat.v1.ConverseResponse(\x010\x01\x12S\n" +
+	"\n" +
+	"Embeddings\x12!.whence.chat.v1.EmbeddingsRequest\x1a\".whence.chat.v1.EmbeddingsResponse\x12G\n" +
 	"\x06Models\x12\x1d.whence.chat.v1.ModelsRequest\x1a\x1e.whence.chat.v1.ModelsResponse\x12A\n" +
 	"\x04Stop\x12\x1b.whence.chat.v1.StopRequest\x1a\x1c.whence.chat.v1.StopResponse\x12J\n" +
 	"\aWorkers\x12\x1e.whence.chat.v1.WorkersRequest\x1a\x1f.whence.chat.v1.WorkersResponse\x12M\n" +
@@ -3063,7 +3237,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                 // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),              // 1: whence.chat.v1.WorkerState
@@ -3094,51 +3268,54 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*Turn)(nil),                  // 26: whence.chat.v1.Turn
 	(*ConverseResponse)(nil),      // 27: whence.chat.v1.ConverseResponse
 	(*TurnEnd)(nil),               // 28: whence.chat.v1.TurnEnd
-	(*ModelsRequest)(nil),         // 29: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 30: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 31: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 32: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 33: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 34: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 35: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 36: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 37: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 38: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 39: whence.stream.v1.Stop
-	(v1.Finish)(0),                // 40: whence.stream.v1.Finish
-	(*v1.Usage)(nil),              // 41: whence.stream.v1.Usage
-	(*v1.Started)(nil),            // 42: whence.stream.v1.Started
-	(*v1.End)(nil),                // 43: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 44: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 45: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 46: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*EmbeddingsRequest)(nil),     // 29: whence.chat.v1.EmbeddingsRequest
+	(*EmbeddingsResponse)(nil),    // 30: whence.chat.v1.EmbeddingsResponse
+	(*ModelsRequest)(nil),         // 31: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 32: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 33: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 34: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 35: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 36: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 37: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 38: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 39: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 40: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 41: whence.stream.v1.Stop
+	(v1.Finish)(0),                // 42: whence.stream.v1.Finish
+	(*v1.Usage)(nil),              // 43: whence.stream.v1.Usage
+	(*v1.Started)(nil),            // 44: whence.stream.v1.Started
+	(*v1.End)(nil),                // 45: whence.stream.v1.End
+	(*v11.Embedding)(nil),         // 46: whence.worker.v1.Embedding
+	(*v1.StopStreamRequest)(nil),  // 47: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 48: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 49: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
 	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	37, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	39, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
 	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	38, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	40, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
 	7,  // 9: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
 	8,  // 10: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	39, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	41, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	11, // 12: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	13, // 13: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	11, // 14: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	40, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	41, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	42, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	42, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	43, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	44, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	10, // 18: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	43, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	45, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
 	12, // 20: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	8,  // 21: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 22: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	43, // 23: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	44, // 22: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	45, // 23: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
 	17, // 24: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	11, // 25: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	3,  // 26: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -3147,50 +3324,56 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 29: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
 	2,  // 30: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
 	8,  // 31: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	39, // 32: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	41, // 32: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
 	2,  // 33: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
 	23, // 34: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
 	16, // 35: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
 	8,  // 36: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	39, // 37: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	41, // 37: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
 	26, // 38: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
 	2,  // 39: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	42, // 40: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
+	44, // 40: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
 	10, // 41: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
 	28, // 42: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	43, // 43: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
-	40, // 44: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
-	41, // 45: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
-	30, // 46: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	44, // 47: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	45, // 48: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 49: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	46, // 50: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	47, // 51: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	35, // 52: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	9,  // 53: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	15, // 54: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	22, // 55: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	25, // 56: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	29, // 57: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	32, // 58: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	34, // 59: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	18, // 60: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	20, // 61: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	14, // 62: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	16, // 63: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	24, // 64: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	27, // 65: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	31, // 66: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	33, // 67: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	36, // 68: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	19, // 69: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	21, // 70: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	62, // [62:71] is the sub-list for method output_type
-	53, // [53:62] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	45, // 43: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
+	42, // 44: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
+	43, // 45: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
+	6,  // 46: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
+	40, // 47: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.stream.v1.Claim
+	46, // 48: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.worker.v1.Embedding
+	45, // 49: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.stream.v1.End
+	32, // 50: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	47, // 51: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	48, // 52: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 53: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	49, // 54: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	50, // 55: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	37, // 56: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	9,  // 57: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	15, // 58: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	22, // 59: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	25, // 60: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	29, // 61: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	31, // 62: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	34, // 63: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	36, // 64: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	18, // 65: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	20, // 66: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	14, // 67: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	16, // 68: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	24, // 69: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	27, // 70: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	30, // 71: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	33, // 72: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	35, // 73: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	38, // 74: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	19, // 75: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	21, // 76: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	67, // [67:77] is the sub-list for method output_type
+	57, // [57:67] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3232,13 +3415,14 @@ func file_whence_chat_v1_chat_proto_init() {
 		(*ConverseResponse_TurnEnd)(nil),
 		(*ConverseResponse_End)(nil),
 	}
+	file_whence_chat_v1_chat_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	Chat_Complete_FullMethodName   = "/whence.chat.v1.Chat/Complete"
 	Chat_Compose_FullMethodName    = "/whence.chat.v1.Chat/Compose"
 	Chat_Converse_FullMethodName   = "/whence.chat.v1.Chat/Converse"
+	Chat_Embeddings_FullMethodName = "/whence.chat.v1.Chat/Embeddings"
 	Chat_Models_FullMethodName     = "/whence.chat.v1.Chat/Models"
 	Chat_Stop_FullMethodName       = "/whence.chat.v1.Chat/Stop"
 	Chat_Workers_FullMethodName    = "/whence.chat.v1.Chat/Workers"
@@ -51,6 +52,8 @@ type ChatClient interface {
 	// TurnEnd, and the caller may send further turns, before that or after. Half-close says that there are no more turns: the
 	// stream ends with an End when the last one is answered. A stop ends the whole stream, as everywhere.
 	Converse(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConverseRequest, ConverseResponse], error)
+	// Embeddings makes vectors of texts, with a model that can. It is a stream of one item: Stop ends it as it ends others.
+	Embeddings(ctx context.Context, in *EmbeddingsRequest, opts ...grpc.CallOption) (*EmbeddingsResponse, error)
 	// Models lists the models that can answer.
 	Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error)
 	// Stop ends a stream from outside of it.
@@ -119,6 +122,16 @@ func (c *chatClient) Converse(ctx context.Context, opts ...grpc.CallOption) (grp
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Chat_ConverseClient = grpc.BidiStreamingClient[ConverseRequest, ConverseResponse]
+
+func (c *chatClient) Embeddings(ctx context.Context, in *EmbeddingsRequest, opts ...grpc.CallOption) (*EmbeddingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EmbeddingsResponse)
+	err := c.cc.Invoke(ctx, Chat_Embeddings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *chatClient) Models(ctx context.Context, in *ModelsRequest, opts ...grpc.CallOption) (*ModelsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -189,6 +202,8 @@ type ChatServer interface {
 	// TurnEnd, and the caller may send further turns, before that or after. Half-close says that there are no more turns: the
 	// stream ends with an End when the last one is answered. A stop ends the whole stream, as everywhere.
 	Converse(grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]) error
+	// Embeddings makes vectors of texts, with a model that can. It is a stream of one item: Stop ends it as it ends others.
+	Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error)
 	// Models lists the models that can answer.
 	Models(context.Context, *ModelsRequest) (*ModelsResponse, error)
 	// Stop ends a stream from outside of it.
@@ -220,6 +235,9 @@ func (UnimplementedChatServer) Compose(grpc.ClientStreamingServer[ComposeRequest
 }
 func (UnimplementedChatServer) Converse(grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]) error {
 	return status.Error(codes.Unimplemented, "method Converse not implemented")
+}
+func (UnimplementedChatServer) Embeddings(context.Context, *EmbeddingsRequest) (*EmbeddingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Embeddings not implemented")
 }
 func (UnimplementedChatServer) Models(context.Context, *ModelsRequest) (*ModelsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Models not implemented")
@@ -295,6 +313,24 @@ func _Chat_Converse_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Chat_ConverseServer = grpc.BidiStreamingServer[ConverseRequest, ConverseResponse]
+
+func _Chat_Embeddings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EmbeddingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ChatServer).Embeddings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Chat_Embeddings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ChatServer).Embeddings(ctx, req.(*EmbeddingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Chat_Models_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ModelsRequest)
@@ -396,6 +432,10 @@ var Chat_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Complete",
 			Handler:    _Chat_Complete_Handler,
+		},
+		{
+			MethodName: "Embeddings",
+			Handler:    _Chat_Embeddings_Handler,
 		},
 		{
 			MethodName: "Models",

@@ -441,6 +441,88 @@ func (*GenerateResponse_Tokens) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_End) isGenerateResponse_Message() {}
 
+// EmbedRequest asks for vectors.
+type EmbedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 of A-Z a-z 0-9 . _ : -, unique among live streams; minted when empty.
+	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// The model of Info; empty for whichever it is.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// At least one, at most 2048.
+	Inputs []*TokenIds `protobuf:"bytes,3,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// How many numbers a vector is to have, where the model leaves a choice.
+	Dimensions *uint32 `protobuf:"varint,4,opt,name=dimensions,proto3,oneof" json:"dimensions,omitempty"`
+	// What the stream may ask for where there is not room for all.
+	Claim         *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbedRequest) Reset() {
+	*x = EmbedRequest{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedRequest) ProtoMessage() {}
+
+func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
+func (*EmbedRequest) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *EmbedRequest) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetInputs() []*TokenIds {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *EmbedRequest) GetDimensions() uint32 {
+	if x != nil && x.Dimensions != nil {
+		return *x.Dimensions
+	}
+	return 0
+}
+
+func (x *EmbedRequest) GetClaim() *v1.Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
 // TokenIds is a text.
 type TokenIds struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -452,7 +534,7 @@ type TokenIds struct {
 
 func (x *TokenIds) Reset() {
 	*x = TokenIds{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +546,7 @@ func (x *TokenIds) String() string {
 func (*TokenIds) ProtoMessage() {}
 
 func (x *TokenIds) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,12 +559,122 @@ func (x *TokenIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIds.ProtoReflect.Descriptor instead.
 func (*TokenIds) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TokenIds) GetIds() []uint32 {
 	if x != nil {
 		return x.Ids
+	}
+	return nil
+}
+
+// Embedding is what a model makes of a text.
+type Embedding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A vector of length 1.
+	Values        []float32 `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Embedding) Reset() {
+	*x = Embedding{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Embedding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Embedding) ProtoMessage() {}
+
+func (x *Embedding) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
+func (*Embedding) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Embedding) GetValues() []float32 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// EmbedResponse is one vector for each input.
+type EmbedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order of the inputs, all of them of one size.
+	Embeddings []*Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
+	// The model that made them.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// How it ended, and what was used.
+	End           *v1.End `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbedResponse) Reset() {
+	*x = EmbedResponse{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedResponse) ProtoMessage() {}
+
+func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
+func (*EmbedResponse) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *EmbedResponse) GetEmbeddings() []*Embedding {
+	if x != nil {
+		return x.Embeddings
+	}
+	return nil
+}
+
+func (x *EmbedResponse) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *EmbedResponse) GetEnd() *v1.End {
+	if x != nil {
+		return x.End
 	}
 	return nil
 }
@@ -496,7 +688,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +700,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +713,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 // InfoResponse describes a worker.
@@ -554,6 +746,8 @@ type InfoResponse struct {
 	// count only what is generated here, and the same seed draws other tokens. True for servers that batch on a GPU, where
 	// nothing is exact; of no meaning beside continues.
 	Resumes bool `protobuf:"varint,17,opt,name=resumes,proto3" json:"resumes,omitempty"`
+	// Whether Embed works.
+	Embeds bool `protobuf:"varint,18,opt,name=embeds,proto3" json:"embeds,omitempty"`
 	// Of the tokenizer in the worker's model directory: the same if and only if token ids mean the same text. "1:" and a SHA-256
 	// in hex; the number is that of the method. Empty if the worker does not know.
 	ModelChecksum string `protobuf:"bytes,14,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
@@ -567,7 +761,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +773,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +786,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InfoResponse) GetInstance() string {
@@ -672,6 +866,13 @@ func (x *InfoResponse) GetResumes() bool {
 	return false
 }
 
+func (x *InfoResponse) GetEmbeds() bool {
+	if x != nil {
+		return x.Embeds
+	}
+	return false
+}
+
 func (x *InfoResponse) GetModelChecksum() string {
 	if x != nil {
 		return x.ModelChecksum
@@ -713,7 +914,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -725,7 +926,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +939,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Capabilities) GetPrompt() Form {
@@ -794,7 +995,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +1007,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +1020,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -889,7 +1090,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +1102,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +1115,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -935,7 +1136,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1148,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1161,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -979,7 +1180,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1192,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1205,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 // KVEventsResponse is a change of what the KV cache holds. A block is named by its chained hash, the same on all hops: XXH64, seed
@@ -1026,7 +1227,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1239,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1252,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1109,10 +1310,27 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
-	"\amessage\"\x1c\n" +
+	"\amessage\"\xd8\x01\n" +
+	"\fEmbedRequest\x12\x1b\n" +
+	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x122\n" +
+	"\x06inputs\x18\x03 \x03(\v2\x1a.whence.worker.v1.TokenIdsR\x06inputs\x12#\n" +
+	"\n" +
+	"dimensions\x18\x04 \x01(\rH\x00R\n" +
+	"dimensions\x88\x01\x01\x12-\n" +
+	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claimB\r\n" +
+	"\v_dimensions\"\x1c\n" +
 	"\bTokenIds\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\r\n" +
-	"\vInfoRequest\"\xed\x03\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"#\n" +
+	"\tEmbedding\x12\x16\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"\x8b\x01\n" +
+	"\rEmbedResponse\x12;\n" +
+	"\n" +
+	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
+	"embeddings\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\r\n" +
+	"\vInfoRequest\"\x85\x04\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -1126,7 +1344,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\x12\x1c\n" +
 	"\tcontinues\x18\n" +
 	" \x01(\bR\tcontinues\x12\x18\n" +
-	"\aresumes\x18\x11 \x01(\bR\aresumes\x12%\n" +
+	"\aresumes\x18\x11 \x01(\bR\aresumes\x12\x16\n" +
+	"\x06embeds\x18\x12 \x01(\bR\x06embeds\x12%\n" +
 	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\x12\"\n" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\"\xa6\x01\n" +
@@ -1159,9 +1378,10 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
-	"\tFORM_TEXT\x10\x022\xc2\x02\n" +
+	"\tFORM_TEXT\x10\x022\x8c\x03\n" +
 	"\x06Worker\x12U\n" +
-	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12E\n" +
+	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12H\n" +
+	"\x05Embed\x12\x1e.whence.worker.v1.EmbedRequest\x1a\x1f.whence.worker.v1.EmbedResponse\x12E\n" +
 	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x1e.whence.worker.v1.InfoResponse\x12E\n" +
 	"\x04Stop\x12\x1d.whence.worker.v1.StopRequest\x1a\x1e.whence.worker.v1.StopResponse\x12S\n" +
 	"\bKVEvents\x12!.whence.worker.v1.KVEventsRequest\x1a\".whence.worker.v1.KVEventsResponse0\x01B@Z>github.com/whence-dev/whence/idl/gen/whence/worker/v1;workerv1b\x06proto3"
@@ -1179,57 +1399,66 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
 	(Form)(0),                     // 0: whence.worker.v1.Form
 	(*TokenRequest)(nil),          // 1: whence.worker.v1.TokenRequest
 	(*GenerateRequest)(nil),       // 2: whence.worker.v1.GenerateRequest
 	(*Tokens)(nil),                // 3: whence.worker.v1.Tokens
 	(*GenerateResponse)(nil),      // 4: whence.worker.v1.GenerateResponse
-	(*TokenIds)(nil),              // 5: whence.worker.v1.TokenIds
-	(*InfoRequest)(nil),           // 6: whence.worker.v1.InfoRequest
-	(*InfoResponse)(nil),          // 7: whence.worker.v1.InfoResponse
-	(*Capabilities)(nil),          // 8: whence.worker.v1.Capabilities
-	(*Load)(nil),                  // 9: whence.worker.v1.Load
-	(*StopRequest)(nil),           // 10: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),          // 11: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),       // 12: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),      // 13: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),           // 14: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 15: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 16: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 17: whence.stream.v1.Started
-	(*v1.End)(nil),                // 18: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 19: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 20: whence.stream.v1.StopStreamResponse
+	(*EmbedRequest)(nil),          // 5: whence.worker.v1.EmbedRequest
+	(*TokenIds)(nil),              // 6: whence.worker.v1.TokenIds
+	(*Embedding)(nil),             // 7: whence.worker.v1.Embedding
+	(*EmbedResponse)(nil),         // 8: whence.worker.v1.EmbedResponse
+	(*InfoRequest)(nil),           // 9: whence.worker.v1.InfoRequest
+	(*InfoResponse)(nil),          // 10: whence.worker.v1.InfoResponse
+	(*Capabilities)(nil),          // 11: whence.worker.v1.Capabilities
+	(*Load)(nil),                  // 12: whence.worker.v1.Load
+	(*StopRequest)(nil),           // 13: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),          // 14: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),       // 15: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),      // 16: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),           // 17: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 18: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 19: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 20: whence.stream.v1.Started
+	(*v1.End)(nil),                // 21: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 22: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 23: whence.stream.v1.StopStreamResponse
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	14, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	15, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
+	17, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
+	18, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
 	1,  // 2: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	16, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	17, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	19, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	20, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	3,  // 5: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	18, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	9,  // 7: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
-	8,  // 8: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
-	0,  // 9: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
-	0,  // 10: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
-	19, // 11: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	20, // 12: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	2,  // 13: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	6,  // 14: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	10, // 15: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	12, // 16: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	4,  // 17: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	7,  // 18: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	11, // 19: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	13, // 20: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	21, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	6,  // 7: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
+	18, // 8: whence.worker.v1.EmbedRequest.claim:type_name -> whence.stream.v1.Claim
+	7,  // 9: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.worker.v1.Embedding
+	21, // 10: whence.worker.v1.EmbedResponse.end:type_name -> whence.stream.v1.End
+	12, // 11: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
+	11, // 12: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
+	0,  // 13: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
+	0,  // 14: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
+	22, // 15: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	23, // 16: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	2,  // 17: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	5,  // 18: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	9,  // 19: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	13, // 20: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	15, // 21: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	4,  // 22: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	8,  // 23: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	10, // 24: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
+	14, // 25: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	16, // 26: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	22, // [22:27] is the sub-list for method output_type
+	17, // [17:22] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1246,13 +1475,14 @@ func file_whence_worker_v1_worker_proto_init() {
 		(*GenerateResponse_Tokens)(nil),
 		(*GenerateResponse_End)(nil),
 	}
+	file_whence_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

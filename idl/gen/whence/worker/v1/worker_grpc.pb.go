@@ -22,6 +22,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Worker_Generate_FullMethodName = "/whence.worker.v1.Worker/Generate"
+	Worker_Embed_FullMethodName    = "/whence.worker.v1.Worker/Embed"
 	Worker_Info_FullMethodName     = "/whence.worker.v1.Worker/Info"
 	Worker_Stop_FullMethodName     = "/whence.worker.v1.Worker/Stop"
 	Worker_KVEvents_FullMethodName = "/whence.worker.v1.Worker/KVEvents"
@@ -31,11 +32,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Worker generates tokens.
+// Worker generates tokens, and makes vectors of them.
 type WorkerClient interface {
 	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or a status that says
 	// why not. The first message is the request, later ones are control; half-close is not a cancel.
 	Generate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
+	// Embed makes vectors of token ids, if InfoResponse.embeds says that the engine can. It is a stream of one item: Stop ends it as
+	// it ends others.
+	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
 	// Info says what this worker serves and how busy it is.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
 	// Stop ends a stream from outside of it.
@@ -65,6 +69,16 @@ func (c *workerClient) Generate(ctx context.Context, opts ...grpc.CallOption) (g
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_GenerateClient = grpc.BidiStreamingClient[GenerateRequest, GenerateResponse]
+
+func (c *workerClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EmbedResponse)
+	err := c.cc.Invoke(ctx, Worker_Embed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *workerClient) Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -109,11 +123,14 @@ type Worker_KVEventsClient = grpc.ServerStreamingClient[KVEventsResponse]
 // All implementations must embed UnimplementedWorkerServer
 // for forward compatibility.
 //
-// Worker generates tokens.
+// Worker generates tokens, and makes vectors of them.
 type WorkerServer interface {
 	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or a status that says
 	// why not. The first message is the request, later ones are control; half-close is not a cancel.
 	Generate(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
+	// Embed makes vectors of token ids, if InfoResponse.embeds says that the engine can. It is a stream of one item: Stop ends it as
+	// it ends others.
+	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
 	// Info says what this worker serves and how busy it is.
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	// Stop ends a stream from outside of it.
@@ -133,6 +150,9 @@ type UnimplementedWorkerServer struct{}
 
 func (UnimplementedWorkerServer) Generate(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error {
 	return status.Error(codes.Unimplemented, "method Generate not implemented")
+}
+func (UnimplementedWorkerServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
 }
 func (UnimplementedWorkerServer) Info(context.Context, *InfoRequest) (*InfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Info not implemented")
@@ -170,6 +190,24 @@ func _Worker_Generate_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_GenerateServer = grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]
+
+func _Worker_Embed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EmbedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServer).Embed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Worker_Embed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServer).Embed(ctx, req.(*EmbedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Worker_Info_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(InfoRequest)
@@ -225,6 +263,10 @@ var Worker_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "whence.worker.v1.Worker",
 	HandlerType: (*WorkerServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Embed",
+			Handler:    _Worker_Embed_Handler,
+		},
 		{
 			MethodName: "Info",
 			Handler:    _Worker_Info_Handler,

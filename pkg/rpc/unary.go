@@ -1,0 +1,118 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// A unary method is an engine of one item, which is its End, too. ServeUnary serves it, and of its Method needs no messages.
+
+// ChatEmbeddings is whence.chat.v1.Chat/Embeddings.
+var ChatEmbeddings = &Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest, chatv1.EmbeddingsResponse]{
+	Operation: metrics.Embeddings,
+	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
+	Started:   func(out *chatv1.EmbeddingsResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
+	Tokens:    func(*chatv1.EmbeddingsResponse) int { return 0 },
+	End:       (*chatv1.EmbeddingsResponse).GetEnd,
+}
+
+// WorkerEmbed is whence.worker.v1.Worker/Embed.
+var WorkerEmbed = &Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, workerv1.EmbedResponse]{
+	Operation: metrics.Embeddings,
+	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
+	Started:   func(out *workerv1.EmbedResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
+	Tokens:    func(*workerv1.EmbedResponse) int { return 0 },
+	End:       (*workerv1.EmbedResponse).GetEnd,
+}
+
+// admitted is what a unary answer says of its admission.
+func admitted(model string, end *streamv1.End) *streamv1.Started {
+	return &streamv1.Started{Model: model, PromptTokens: end.GetUsage().GetPromptTokens()}
+}
+
+// A Teller is the unary method of a peer that ends a stream from outside of it.
+type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
+
+// DialUnary returns the engine behind a unary method of a peer. self and peer are hop names.
+//
+// A unary call has no room for a Stop, and its reset says nothing, so when the stream is stopped the peer is told by tell, with
+// the cause and the path so far, and then has the grace to answer; one that cannot be told is reset at once.
+func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
+	return stream.Unary(func(ctx context.Context, req Req) (*Out, error) {
+		callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
+		defer cut(nil)
+		record := ledger.Of(ctx)
+		events := callEvents{trace: record.Events(), peer: peer}
+		events.opening(via(ctx).Append(self))
+		answered, told := make(chan struct{}), make(chan struct{})
+		undo := stream.AfterStop(ctx, func(cause error) {
+			defer close(told)
+			e := streamerr.Via(self, cause)
+			events.resetting(streamtrace.CodeStop, e)
+			grace, cancel := context.WithTimeout(callCtx, DefaultGrace)
+			defer cancel()
+			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.ID(req), Stop: toStop(e)}) {
+				events.resetting(streamtrace.CodeCancel, e)
+				cut(errLeft)
+			}
+		})
+		out, err := call(callCtx, req)
+		close(answered)
+		stopped := !undo()
+		if stopped {
+			<-told
+		}
+		if err == nil {
+			events.answered()
+			record.InMessage(m.Tokens(out), out)
+		}
+		events.over(nil, err)
+		if stopped && !events.cut.Load() {
+			record.Confirmed()
+		}
+		switch cause := stream.Cause(ctx); {
+		case err == nil: // even if it was stopped: this is all of it
+			return out, nil
+		case cause != nil:
+			return nil, cause
+		default:
+			return nil, streamerr.FromGRPC(peer, err)
+		}
+	})
+}
+
+// tellEvery is how often a peer is told that does not know the stream: the call that is to end may still be on its way.
+const tellEvery = 5 * time.Millisecond
+
+// until tells the peer, and returns when it has answered the call; false if it cannot be told, or does not answer in time.
+func (tell Teller) until(grace context.Context, answered <-chan struct{}, stop *streamv1.StopStreamRequest) bool {
+	for {
+		err := tell(grace, stop)
+		if err != nil && !errors.Is(streamerr.FromGRPC("", err), streamerr.NotFound) {
+			return false
+		}
+		again := (<-chan time.Time)(nil)
+		if err != nil {
+			again = time.After(tellEvery)
+		}
+		select {
+		case <-answered:
+			return true
+		case <-grace.Done():
+			return false
+		case <-again:
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+type embedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+
+// An embedder is a service that makes vectors. late is how long a call takes to become a stream.
+type embedder struct {
+	*service
+	embed embedEngine
+	late  time.Duration
+	deaf  bool // to Stop
+}
+
+func (s *embedder) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
+	time.Sleep(s.late)
+	err = rpc.ServeUnary(ctx, s.hop, rpc.WorkerEmbed, s.embed, req, func(out *workerv1.EmbedResponse) { resp = out })
+	return resp, err
+}
+
+func (s *embedder) Stop(ctx context.Context, req *workerv1.StopRequest) (*workerv1.StopResponse, error) {
+	if s.deaf {
+		return s.UnimplementedWorkerServer.Stop(ctx, req)
+	}
+	resp, err := s.hop.Stop(ctx, req.GetStream())
+	return &workerv1.StopResponse{Stream: resp}, err
+}
+
+func newEmbedder(name string, e embedEngine) *embedder {
+	return &embedder{service: newService(name, nil), embed: e}
+}
+
+func embedAt(cc grpc.ClientConnInterface, self, peer string) embedEngine {
+	client := workerv1.NewWorkerClient(cc)
+	tell := func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
+		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
+		return err
+	}
+	return rpc.DialUnary(self, peer, client.Embed, tell, rpc.WorkerEmbed)
+}
+
+// vectors is an engine: the first token says how many milliseconds it takes, in which it can be stopped; 0 is refused, 13 panics.
+func (c *counter) vectors(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	n := req.GetInputs()[0].GetIds()[0]
+	switch n {
+	case 0:
+		return nil, streamerr.InvalidParam("inputs[0]", "inputs[0] must not be 0")
+	case 13:
+		panic("unlucky")
+	}
+	select {
+	case <-time.After(time.Duration(n) * time.Millisecond):
+	case <-stream.Stopping(ctx):
+		c.causes <- stream.Cause(ctx)
+		return nil, stream.Cause(ctx)
+	}
+	return &workerv1.EmbedResponse{
+		Embeddings: []*workerv1.Embedding{{Values: []float32{1}}},
+		End:        &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Usage: &streamv1.Usage{PromptTokens: 1}},
+	}, nil
+}
+
+func text(n uint32) func() *workerv1.EmbedRequest {
+	return func() *workerv1.EmbedRequest {
+		return &workerv1.EmbedRequest{StreamId: stream.NewID(), Inputs: []*workerv1.TokenIds{{Ids: []uint32{n}}}}
+	}
+}
+
+func TestUnaryEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
+				svc := newEmbedder("worker", stream.Unary(newCounter().vectors))
+				return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
+					Engine: embedAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker"),
+					Short:  text(1), Bad: text(0),
+					Live: svc.hop.Live.Len,
+				}
+			})
+		})
+	}
+}
+
+// ended is the error that a unary engine has for a request.
+func ended(ctx context.Context, e embedEngine, req *workerv1.EmbedRequest) (last error) {
+	for _, err := range e(ctx, req) {
+		last = err
+	}
+	return last
+}
+
+func TestStopOfAUnaryCallCrossesThreeHopsWithItsCause(t *testing.T) {
+	leaf := newCounter()
+	worker := newEmbedder("worker", stream.Unary(leaf.vectors))
+	chat := newEmbedder("chat", embedAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	edge := embedAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
+	for i := range 100 {
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "closed its connection"}
+		time.AfterFunc(time.Duration(i)*20*time.Microsecond, func() { ctl.Stop(gone) }) // before, with and after the call
+		if err := ended(ctx, edge, text(1<<20)()); !errors.Is(err, gone) {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-leaf.causes:
+			if got := streamerr.As(err); got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" || got.Message != gone.Message {
+				t.Fatalf("the leaf heard %v", got)
+			}
+		default: // the stop was there before the call
+		}
+		ctl.Release()
+		if n := worker.hop.Live.Len() + chat.hop.Live.Len(); n != 0 {
+			t.Fatalf("%d streams are live", n)
+		}
+	}
+}
+
+// The stop is another call than the one that it ends, and may be there first.
+func TestPeerThatDoesNotKnowTheStreamYetIsToldAgain(t *testing.T) {
+	leaf := newCounter()
+	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
+	svc.late = 30 * time.Millisecond
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	time.AfterFunc(5*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.Deadline, "too late")) })
+	if err := ended(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.Deadline) {
+		t.Error(err)
+	}
+	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.Deadline || got.Path.String() != "edge" {
+		t.Errorf("the leaf heard %v", got)
+	}
+}
+
+func TestPeerThatCannotBeToldIsReset(t *testing.T) {
+	leaf := newCounter()
+	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
+	svc.deaf = true
+	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+	defer ctl.Release()
+	time.AfterFunc(5*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.UserStop, "enough")) })
+	if err := ended(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.UserStop) {
+		t.Error(err)
+	}
+	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.PeerReset || got.Path.String() != "edge" {
+		t.Errorf("the leaf heard %v", got)
+	}
+}
+
+func TestUnaryFailureCrossesThreeHopsWithItsPath(t *testing.T) {
+	worker := newEmbedder("worker", stream.Unary(newCounter().vectors))
+	chat := newEmbedder("chat", embedAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	edge := embedAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
+	for n, want := range map[uint32]streamerr.Error{
+		0:  {Reason: streamerr.Invalid, Message: "inputs[0] must not be 0", Param: "inputs[0]"},
+		13: {Reason: streamerr.Internal, Message: "a bug in worker ended this stream; its log has the details"},
+	} {
+		e := streamerr.As(ended(t.Context(), edge, text(n)()))
+		if e.Reason != want.Reason || e.Path.String() != "worker > chat" || e.Message != want.Message || e.Param != want.Param {
+			t.Errorf("text %d: %v (param %q)", n, e, e.Param)
+		}
+	}
+}
