@@ -26,7 +26,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, err)
 			return
 		}
-		s, ahead, err := l.enter(req)
+		s, ahead, err := l.enter(&sequence{req: req})
 		if err != nil {
 			yield(nil, err)
 			return
@@ -84,7 +84,7 @@ func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.Ge
 }
 
 // enter queues a sequence, or says why there is no place for it.
-func (l *Loop) enter(req *workerv1.TokenRequest) (s *sequence, ahead int, err error) {
+func (l *Loop) enter(s *sequence) (_ *sequence, ahead int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {
@@ -97,7 +97,7 @@ func (l *Loop) enter(req *workerv1.TokenRequest) (s *sequence, ahead int, err er
 		return nil, 0, e
 	}
 	l.nextID++
-	s = &sequence{id: l.nextID, req: req, box: newMailbox(l.opts.MaxUnread), arrived: time.Now(), released: make(chan struct{})}
+	s.id, s.box, s.arrived, s.released = l.nextID, newMailbox(l.opts.MaxUnread), time.Now(), make(chan struct{})
 	l.waiting = append(l.waiting, s)
 	l.poke()
 	return s, ahead, nil

@@ -74,12 +74,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Loop serves streams from one model. Generate, a stream.Engine, works while Run does.
+// A Loop serves streams from one model. Generate, a stream.Engine, works while Run does, and so does Embed.
 type Loop struct {
-	model Model
-	opts  Options
-	gap   time.Duration // between two tokens of a stream; 0 without a pace
-	wake  chan struct{} // capacity 1: a stream came or left
+	model    Model
+	embedder Embedder // model, if it is one
+	opts     Options
+	gap      time.Duration // between two tokens of a stream; 0 without a pace
+	wake     chan struct{} // capacity 1: a stream came or left
 
 	turnover stream.Turnover
 
@@ -103,6 +104,7 @@ type Loop struct {
 type sequence struct {
 	id       uint64
 	req      *workerv1.TokenRequest
+	texts    []*workerv1.TokenIds // to be embedded, in place of req; in the model there is the one behind those that have a vector
 	box      *mailbox
 	arrived  time.Time
 	released chan struct{} // closed by Run once the model has forgotten the sequence
@@ -110,11 +112,14 @@ type sequence struct {
 	// Owned by Run.
 	generated uint32    // here
 	due       time.Time // of the next token, under a pace
+
+	vectors []*workerv1.Embedding // of texts; owned by Run until box is closed, and by the reader from then on
 }
 
 // New returns a loop over model, which nobody else may use.
 func New(model Model, opts Options) *Loop {
 	l := &Loop{model: model, opts: opts.withDefaults(), wake: make(chan struct{}, 1), batch: make(map[uint64]*sequence)}
+	l.embedder, _ = model.(Embedder)
 	if opts.Pace > 0 {
 		l.gap = time.Duration(float64(time.Second) / opts.Pace)
 	}
@@ -222,7 +227,7 @@ func (l *Loop) admit() {
 			break
 		}
 		// Joined under the lock, so that a reader that leaves now is either still waiting or in the batch.
-		err := l.model.Join(s.id, s.req)
+		err := l.join(s)
 		if errors.Is(err, ErrFull) {
 			l.full = s
 			l.mu.Unlock()
@@ -235,7 +240,7 @@ func (l *Loop) admit() {
 		}
 		l.mu.Unlock()
 		changed = true
-		if err == nil && l.opts.Observer != nil {
+		if err == nil && l.opts.Observer != nil && len(s.vectors) == 0 {
 			l.opts.Observer.Admitted(time.Since(s.arrived))
 		}
 		if err != nil {
@@ -246,6 +251,14 @@ func (l *Loop) admit() {
 	if changed {
 		l.publish()
 	}
+}
+
+// join adds a sequence to the model.
+func (l *Loop) join(s *sequence) error {
+	if s.texts != nil {
+		return l.embedder.JoinEmbed(s.id, s.texts[len(s.vectors)].GetIds())
+	}
+	return l.model.Join(s.id, s.req)
 }
 
 // publish makes Load current.
@@ -342,6 +355,10 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		s.box.close(nil, out.Err)
 		l.drop(s)
 		l.publish()
+		return
+	}
+	if out.Vector != nil {
+		l.embedded(s, out.Vector)
 		return
 	}
 	s.generated++

@@ -31,6 +31,16 @@ type Model interface {
 	KV() (used, total uint64)
 }
 
+// An Embedder is a Model that makes vectors of texts, too. A text is a sequence like any other, but for how it joins; when it has been
+// read its only Output comes, with Vector or Err.
+type Embedder interface {
+	Model
+	// CheckEmbed is Check for a text. Its errors name no field.
+	CheckEmbed(ids []uint32) error
+	// JoinEmbed is Join for a text.
+	JoinEmbed(id uint64, ids []uint32) error
+}
+
 // Output is what one sequence produced in one step.
 type Output struct {
 	ID    uint64
@@ -43,6 +53,8 @@ type Output struct {
 	Cached uint32
 	// Err ends this sequence alone, without a token.
 	Err error
+	// Vector is what a text has become, which is the last of it. There is no token then.
+	Vector *workerv1.Embedding
 	// Logprobs are what the request asks to be told of the token, or nil. They are good until the next Step.
 	Logprobs *Logprobs
 }

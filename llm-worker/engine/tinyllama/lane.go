@@ -23,7 +23,7 @@ type lane struct {
 	part   []float32 // of one head
 	sigmas []float32 // of one MLP
 
-	logits []float32 // of a few rows
+	logits []float32 // of at most logitRows rows
 }
 
 // A row is one token on its way through the model.
@@ -31,7 +31,7 @@ type row struct {
 	sequence *sequence
 	token    uint32
 	position int
-	job      *job // whose choice the logits decide; nil if nobody needs them
+	job      *job // that needs the last states; nil if nobody does
 }
 
 const (
@@ -71,7 +71,7 @@ func (l *lane) do(jobs []job) {
 		end := s.read + j.tokens
 		for position := s.read; position < end; position++ {
 			r := row{sequence: s, token: s.token(position), position: position}
-			if position == end-1 && end >= len(s.prompt) {
+			if position == end-1 && end >= len(s.prompt) || s.embeds() {
 				r.job = j
 			}
 			l.rows = append(l.rows, r)
@@ -90,11 +90,26 @@ func (l *lane) flush() {
 	}
 	all := l.rows
 	l.forward()
-	for i := 0; i < len(l.rows); i += logitRows {
-		l.choose(l.rows[i:min(i+logitRows, len(l.rows))], l.x[i*l.weights.config.hidden:])
+	for i := 0; i < len(l.rows); {
+		rows, states := alike(l.rows[i:]), l.x[i*l.weights.config.hidden:]
+		if rows[0].sequence.embeds() {
+			l.pool(rows, states)
+		} else {
+			l.choose(rows, states)
+		}
+		i += len(rows)
 	}
 	clear(all) // let go of the sequences
 	l.rows = all[:0]
+}
+
+// alike returns the first of rows, at most logitRows, that are all to be embedded, or all to get a token.
+func alike(rows []row) []row {
+	n := 1
+	for n < min(len(rows), logitRows) && rows[n].sequence.embeds() == rows[0].sequence.embeds() {
+		n++
+	}
+	return rows[:n]
 }
 
 // choose turns the hidden states of rows that end a job into logits, and logits into tokens.

@@ -235,7 +235,7 @@ func (m *Model) Leave(id uint64) {
 	if s := m.sequences[id]; s != nil {
 		delete(m.sequences, id)
 		var read []uint32 // to be remembered
-		if !m.options.NoPrefixCache {
+		if !m.options.NoPrefixCache && !s.embeds() {
 			read = s.known()[:s.read]
 		}
 		m.pool.Leave(s.memory, read)

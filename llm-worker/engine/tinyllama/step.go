@@ -18,8 +18,9 @@ type sequence struct {
 	memory *kv.Memory
 
 	sampler  *sample.Sampler
-	read     int      // positions whose keys and values are in memory
-	answer   []uint32 // the tokens that were chosen, once the prompt is read
+	sum      []float64 // of the last states so far, of a text to be embedded; nil for others
+	read     int       // positions whose keys and values are in memory
+	answer   []uint32  // the tokens that were chosen, once the prompt is read
 	finished bool
 }
 
@@ -60,6 +61,11 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		}
 		s := j.sequence
 		s.read += j.tokens
+		if s.embeds() && s.read == len(s.prompt) {
+			s.finished = true
+			out = append(out, s.vector(j.id))
+			continue
+		}
 		if j.chosen {
 			s.answer, s.finished = append(s.answer, j.choice.Token), j.choice.Finish != streamv1.Finish_FINISH_UNSPECIFIED
 			out = append(out, batch.Output{

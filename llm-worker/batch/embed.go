@@ -1,0 +1,95 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Embeds reports whether Embed works: the model must be an Embedder.
+func (l *Loop) Embeds() bool { return l.embedder != nil }
+
+// Embed makes vectors of texts; stream.Unary makes an engine of it. A request has one place in the queue and in the batch, however many
+// texts it has: they are read one after another, and between them it waits for its turn like everybody else.
+func (l *Loop) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	used, err := l.checkEmbed(req)
+	if err != nil {
+		return nil, err
+	}
+	s, _, err := l.enter(&sequence{texts: req.GetInputs()})
+	if err != nil {
+		return nil, err
+	}
+	defer l.leave(ctx, s)
+	select {
+	case <-s.box.ready: // all vectors, or a failure: nothing else comes of texts
+	case <-stream.Stopping(ctx):
+		if l.leave(ctx, s); s.gone() {
+			ledger.Of(ctx).Confirmed()
+		}
+		return nil, stream.Cause(ctx)
+	}
+	_, end, err := s.box.take()
+	if err != nil {
+		return nil, err
+	}
+	end.Usage = used
+	return &workerv1.EmbedResponse{Model: l.opts.Model, Embeddings: s.vectors, End: end}, nil
+}
+
+// checkEmbed refuses texts of which no vector could be made. All are checked before the first is read.
+func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*streamv1.Usage, error) {
+	if req.Dimensions != nil {
+		return nil, streamerr.InvalidParam("dimensions", "the vectors of this model have one size; leave dimensions out")
+	}
+	if len(req.GetInputs()) == 0 {
+		return nil, streamerr.InvalidParam("inputs", "there are no inputs")
+	}
+	used := new(streamv1.Usage)
+	for i, text := range req.GetInputs() {
+		if err := l.embedder.CheckEmbed(text.GetIds()); err != nil {
+			param := fmt.Sprintf("inputs[%d]", i)
+			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text())
+		}
+		used.PromptTokens += uint32(len(text.GetIds()))
+	}
+	return used, nil
+}
+
+// embedded takes the vector of a sequence's text. The next text goes to the end of the queue, whose bound does not matter to it: the
+// place in the batch that it leaves is its own.
+func (l *Loop) embedded(s *sequence, vector *workerv1.Embedding) {
+	s.vectors = append(s.vectors, vector)
+	if len(s.vectors) < len(s.texts) && l.again(s) {
+		return
+	}
+	if len(s.vectors) == len(s.texts) {
+		s.box.close(&streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{engineHop}, Finish: streamv1.Finish_FINISH_STOP}, nil)
+	}
+	l.drop(s)
+	l.publish()
+}
+
+// again puts a sequence of the batch back into the queue, under a new number: those who came meanwhile are older. It reports false
+// if its reader has left.
+func (l *Loop) again(s *sequence) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.leaving, s) {
+		return false
+	}
+	delete(l.batch, s.id)
+	l.model.Leave(s.id)
+	l.nextID++
+	s.id = l.nextID
+	l.waiting = append(l.waiting, s)
+	l.running = len(l.batch)
+	l.kvUsed, _ = l.model.KV()
+	return true
+}

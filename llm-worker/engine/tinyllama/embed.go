@@ -1,0 +1,85 @@
+package tinyllama
+
+import (
+	"fmt"
+	"math"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var _ batch.Embedder = (*Model)(nil)
+
+// A model that was made to generate has no state that stands for a text. The mean of its last states, made one long, is what
+// such models are usually asked for; it is good for demonstrations, and no match for a model that was trained for it.
+
+// CheckEmbed refuses a text that could never join.
+func (m *Model) CheckEmbed(ids []uint32) error {
+	switch {
+	case len(ids) == 0:
+		return streamerr.InvalidParam("", "the text has no tokens")
+	case len(ids) > m.options.ContextLength:
+		return streamerr.InvalidParam("", "the text has %d tokens; the context holds %d", len(ids), m.options.ContextLength)
+	case kv.Blocks(len(ids)) > m.pool.Total():
+		return streamerr.InvalidParam("", "the text takes %d tokens of KV cache, but there are %d in all", len(ids), m.pool.Total()*kv.BlockTokens)
+	}
+	for i, id := range ids {
+		if int64(id) >= int64(m.VocabSize()) {
+			return streamerr.InvalidParam("", "token id %d, at %d, is not below %d, the size of the vocabulary", id, i, m.VocabSize())
+		}
+	}
+	return nil
+}
+
+// JoinEmbed adds a text, or returns what CheckEmbed says, or batch.ErrFull. All of it is read: what others have left has keys
+// and values, and not the states that the mean is of.
+func (m *Model) JoinEmbed(id uint64, ids []uint32) error {
+	if err := m.CheckEmbed(ids); err != nil {
+		return err
+	}
+	if m.sequences[id] != nil {
+		return fmt.Errorf("tinyllama: sequence %d has joined already", id)
+	}
+	memory, ok := m.pool.Join(len(ids), nil)
+	if !ok {
+		return batch.ErrFull
+	}
+	m.sequences[id] = &sequence{prompt: ids, memory: memory, sum: make([]float64, m.weights.config.hidden)}
+	return nil
+}
+
+// vector returns what has become of a text that has been read: a vector of length 1. A sum without a direction is the text's failure
+// alone.
+func (s *sequence) vector(id uint64) batch.Output {
+	length := 0.0
+	for _, v := range s.sum {
+		length += v * v
+	}
+	if length = math.Sqrt(length); !(length > 0 && length <= math.MaxFloat64) {
+		return batch.Output{ID: id, Err: &streamerr.Error{
+			Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: fmt.Sprintf("the states of the text add up to a vector of length %v", length),
+		}}
+	}
+	values := make([]float32, len(s.sum))
+	for i, v := range s.sum {
+		values[i] = float32(v / length)
+	}
+	return batch.Output{ID: id, Vector: &workerv1.Embedding{Values: values}}
+}
+
+// embeds reports whether a sequence is a text to be embedded.
+func (s *sequence) embeds() bool { return s.sum != nil }
+
+// pool adds the last states of rows to the sums of their sequences. A text's rows come in order, on one goroutine at a time, so its
+// sum has the same bits in any company.
+func (l *lane) pool(rows []row, states []float32) {
+	d := l.weights.config.hidden
+	l.normalizeAll(l.h, states, l.weights.norm, len(rows))
+	for i, r := range rows {
+		for k, v := range l.h[i*d : (i+1)*d] {
+			r.sequence.sum[k] += float64(v)
+		}
+	}
+}
