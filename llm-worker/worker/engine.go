@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
@@ -27,6 +28,7 @@ import (
 type engine struct {
 	model    string // its name; "" is the one of info
 	generate Engine
+	embed    EmbedEngine // works while info says so; nil where it never does
 	// info describes the engine as it is now.
 	info func() *workerv1.InfoResponse
 	// ready says that the engine can answer from the start; run does what it needs until ctx is done, and says when that
@@ -113,6 +115,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	loop := batch.New(model, c.batch(hop, name, log))
 	return &engine{
 		generate: loop.Generate,
+		embed:    stream.Unary(loop.Embed),
 		info: func() *workerv1.InfoResponse {
 			return &workerv1.InfoResponse{
 				Engine:        Embedded,
@@ -120,6 +123,7 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 				VocabSize:     uint32(model.VocabSize()),
 				EosTokenIds:   model.EOS(),
 				Continues:     true,
+				Embeds:        loop.Embeds(),
 				Load:          loop.Load(),
 				Capabilities: &workerv1.Capabilities{
 					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: fields,

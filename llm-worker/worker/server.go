@@ -34,6 +34,7 @@ type Server struct {
 	hop    rpc.Hop
 	model  string
 	engine Engine
+	embed  EmbedEngine // works while info says so; nil where it never does
 	info   func() *workerv1.InfoResponse
 	health *health.Server
 	held   *kvevents.Hub // nil where nothing is told
@@ -53,6 +54,9 @@ func (s *Server) SetHealthy(healthy bool) {
 	rpc.SetHealthy(s.health, workerv1.Worker_ServiceDesc.ServiceName, healthy)
 }
 
+// Embeds has e make vectors. It must be called before Serve.
+func (s *Server) Embeds(e EmbedEngine) { s.embed = e }
+
 // Measure has h count the streams. It must be called before Serve.
 func (s *Server) Measure(h *metrics.Hop) { s.hop.Metrics = h }
 
@@ -67,15 +71,23 @@ func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 // check refuses requests for a model that is not here, and answers of others that the engine could not go on with.
 func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	info := s.describe()
-	if m := req.GetModel(); m != "" && info.GetModel() != "" && m != info.GetModel() {
-		e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", info.GetModel(), m)
-		e.Param = "model"
-		return stream.Fail[*workerv1.GenerateResponse](e)
+	if err := serves(info, req.GetModel()); err != nil {
+		return stream.Fail[*workerv1.GenerateResponse](err)
 	}
 	if n := req.GetGenerated(); n > 0 && !info.GetContinues() && !info.GetResumes() {
 		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine goes on with no answer that it has not begun", n))
 	}
 	return s.engine(ctx, req)
+}
+
+// serves says that a model is not the one that is here.
+func serves(info *workerv1.InfoResponse, model string) error {
+	if model == "" || info.GetModel() == "" || model == info.GetModel() {
+		return nil
+	}
+	e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", info.GetModel(), model)
+	e.Param = "model"
+	return e
 }
 
 // Info implements workerv1.WorkerServer.

@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // The engines that a worker can have. With all but the first and the last a server beside it generates.
@@ -117,6 +118,7 @@ func overIDs(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, erro
 // An upstreamEngine is what all of them are.
 type upstreamEngine interface {
 	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
+	Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	Watch(ctx context.Context, changed func(healthy bool))
 	Upstream() *beside.Upstream
 	Load() *workerv1.Load
@@ -145,6 +147,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, log *slog.L
 	}
 	return &engine{
 		generate: e.Generate,
+		embed:    stream.Unary(e.Embed),
 		info: func() *workerv1.InfoResponse {
 			info := &workerv1.InfoResponse{
 				Engine: c.Engine, Load: e.Load(), KvBlockSize: uint32(block()),
@@ -153,6 +156,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, log *slog.L
 			if up := e.Upstream(); up != nil {
 				info.Model, info.ContextLength, info.VocabSize, info.EosTokenIds = up.Name, uint32(up.Context), uint32(up.Vocab), up.EOS
 				info.Capabilities, info.Resumes = up.Capabilities, up.Resumes
+				info.Embeds = up.AskEmbed != nil
 			}
 			return info
 		},

@@ -42,6 +42,9 @@ func admitted(model string, end *streamv1.End) *streamv1.Started {
 	return &streamv1.Started{Model: model, PromptTokens: end.GetUsage().GetPromptTokens()}
 }
 
+// MaxAnswer bounds a unary answer, in bytes: 2048 vectors of 2048 numbers. It is more than gRPC clients take by default.
+const MaxAnswer = 16<<20 + 64<<10
+
 // A Teller is the unary method of a peer that ends a stream from outside of it.
 type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
 
@@ -68,7 +71,7 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 				cut(errLeft)
 			}
 		})
-		out, err := call(callCtx, req)
+		out, err := call(callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
 		close(answered)
 		stopped := !undo()
 		if stopped {

@@ -95,6 +95,19 @@ func TestUnaryEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
 	}
 }
 
+func TestUnaryAnswersMayBeLarge(t *testing.T) {
+	svc := newEmbedder("worker", stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+		return &workerv1.EmbedResponse{Embeddings: []*workerv1.Embedding{{Values: make([]float32, 4<<20)}}, End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
+	}))
+	for _, tr := range transports {
+		for out, err := range embedAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), text(1)()) {
+			if err != nil || len(out.GetEmbeddings()[0].GetValues()) != 4<<20 {
+				t.Errorf("%s: %v", tr.name, err)
+			}
+		}
+	}
+}
+
 // ended is the error that a unary engine has for a request.
 func ended(ctx context.Context, e embedEngine, req *workerv1.EmbedRequest) (last error) {
 	for _, err := range e(ctx, req) {

@@ -7,6 +7,7 @@
 package beside
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -42,6 +43,8 @@ type Upstream struct {
 	Resumes bool
 	// Ask checks a request, and returns the call that will ask for it; nothing is sent yet.
 	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
+	// AskEmbed is Ask for vectors; nil if the server makes none.
+	AskEmbed func(req *workerv1.EmbedRequest) (EmbedCall, error)
 }
 
 // A Call asks the server for one answer.
@@ -95,10 +98,7 @@ func (e *Engine) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			yield(nil, cause)
 			return
 		}
-		if n := e.running.Add(1); n > int64(e.opts.MaxRunning) {
-			e.running.Add(-1)
-			err := streamerr.New(streamerr.Overloaded, "%d streams run; no more are taken", e.opts.MaxRunning)
-			err.RetryAfter = RetryAfter
+		if err := e.enter(); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -107,6 +107,17 @@ func (e *Engine) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			yield(nil, err)
 		}
 	}
+}
+
+// enter takes a place for a stream, which running gives back, or says that there is none.
+func (e *Engine) enter() error {
+	if n := e.running.Add(1); n <= int64(e.opts.MaxRunning) {
+		return nil
+	}
+	e.running.Add(-1)
+	err := streamerr.New(streamerr.Overloaded, "%d streams run; no more are taken", e.opts.MaxRunning)
+	err.RetryAfter = RetryAfter
+	return err
 }
 
 // takenAfter is how long a server may be silent until it counts as having taken a request: many send nothing before the
@@ -154,12 +165,8 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 }
 
 func (e *Engine) started(ctx context.Context, up *Upstream, req *workerv1.TokenRequest) *workerv1.GenerateResponse {
-	model := e.opts.Name
-	if model == "" {
-		model = up.Name
-	}
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{
-		StreamId: stream.ID(ctx), Model: model, PromptTokens: uint32(len(req.GetPrompt())) - req.GetGenerated(),
+		StreamId: stream.ID(ctx), Model: cmp.Or(e.opts.Name, up.Name), PromptTokens: uint32(len(req.GetPrompt())) - req.GetGenerated(),
 	}}}
 }
 

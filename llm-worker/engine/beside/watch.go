@@ -74,7 +74,7 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	case was == nil && up != nil:
 		can := up.Capabilities
 		e.opts.Log.Info("upstream is healthy", "upstream", e.opts.Upstream, "server", can.GetUpstream(), "model", up.Name,
-			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "context_length", up.Context)
+			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "embeds", up.AskEmbed != nil, "context_length", up.Context)
 		changed(true)
 	case was != nil && up == nil:
 		e.opts.Log.Warn("upstream is not healthy", "upstream", e.opts.Upstream, "err", err)

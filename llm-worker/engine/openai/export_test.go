@@ -41,6 +41,12 @@ func (e *Engine) Info() (contextLength int, can *workerv1.Capabilities) {
 	return up.Context, up.Capabilities
 }
 
+// Embeds reports whether the upstream makes vectors.
+func (e *Engine) Embeds() bool {
+	up := e.Upstream()
+	return up != nil && up.AskEmbed != nil
+}
+
 // Characters gives parts to characters as they come in JSON.
 func Characters(parts ...[]byte) string {
 	var c characters

@@ -44,7 +44,8 @@ type fake struct {
 	texts bool   // it answers with text alone
 	plain bool   // it takes prompts as text alone
 	tls   bool
-	busy  atomic.Bool // too much so for whoever asks for one token
+	embed http.HandlerFunc // nil for a server that cannot
+	busy  atomic.Bool      // too much so for whoever asks for one token
 
 	refused, known atomic.Int32 // of those
 	answer         script
@@ -69,6 +70,9 @@ func newFake(t testing.TB, answer script, change ...func(*fake)) *fake {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":"served","object":"model","owned_by":%q%s}]}`, f.owner, extra)
 	})
 	mux.HandleFunc("POST /v1/completions", f.complete)
+	if f.embed != nil {
+		mux.HandleFunc("POST /v1/embeddings", f.embed)
+	}
 	f.Server = httptest.NewUnstartedServer(mux)
 	f.Config.ErrorLog = log.New(io.Discard, "", 0)
 	if f.tls {

@@ -16,7 +16,8 @@ type upstream struct {
 	kind   *kind
 	model  string // what it calls the model
 	prompt workerv1.Form
-	askIDs bool // with return_token_ids
+	askIDs bool          // with return_token_ids
+	embeds workerv1.Form // what it makes vectors of; FORM_UNSPECIFIED if it makes none
 }
 
 // A look is what is remembered from one look at the server to the next.
@@ -46,6 +47,9 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		return l.engine.ask(up, req)
+	}
+	if up.embeds != workerv1.Form_FORM_UNSPECIFIED {
+		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
 	}
 	l.last = up
 	return &up.Upstream, nil
@@ -114,6 +118,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			as.Capabilities = &workerv1.Capabilities{Prompt: form, Sampling: up.kind.honours(), Upstream: up.kind.name}
 			err := e.tryAs(ctx, &as)
 			if err == nil {
+				e.tryEmbed(ctx, &as)
 				return &as, nil
 			}
 			if !errors.Is(err, streamerr.Invalid) {

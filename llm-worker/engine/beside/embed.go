@@ -1,0 +1,71 @@
+package beside
+
+import (
+	"cmp"
+	"context"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An EmbedCall asks the server for vectors.
+type EmbedCall interface {
+	// Do sends the request, and returns the answer, but for the model's name. Of ctx it takes the values alone: Stop ends it.
+	Do(ctx context.Context) (*workerv1.EmbedResponse, error)
+	// Stop is Call's.
+	Stop() (confirmed bool)
+}
+
+// Embed makes vectors of texts; stream.Unary makes an engine of it.
+func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	up := e.upstream.Load()
+	switch {
+	case up == nil:
+		return nil, Unavailable(nil)
+	case up.AskEmbed == nil:
+		return nil, streamerr.InvalidParam("model", "the server that generates (%s) makes no embeddings", up.Capabilities.GetUpstream())
+	}
+	if err := e.enter(); err != nil {
+		return nil, err
+	}
+	defer e.running.Add(-1)
+	call, err := up.AskEmbed(req)
+	if err != nil {
+		return nil, err
+	}
+	stopped := make(chan struct{})
+	undo := stream.AfterStop(ctx, func(error) {
+		defer close(stopped)
+		if call.Stop() {
+			ledger.Of(ctx).Confirmed()
+		}
+	})
+	resp, err := call.Do(ctx)
+	if undo() {
+		call.Stop()
+	} else {
+		<-stopped
+	}
+	if err == nil {
+		resp.Model = cmp.Or(e.opts.Name, up.Name)
+		return resp, nil
+	}
+	if cause := stream.Cause(ctx); cause != nil {
+		return nil, cause // whatever the server made of it
+	}
+	e.suspect(err)
+	return nil, err
+}
+
+// TryEmbed has a call answer, for nobody to read, as Drain does.
+func TryEmbed(ctx context.Context, call EmbedCall) error {
+	undo := context.AfterFunc(ctx, func() { call.Stop() })
+	_, err := call.Do(ctx)
+	if !undo() && err != nil {
+		err = context.Cause(ctx)
+	}
+	call.Stop()
+	return err
+}

@@ -1,0 +1,135 @@
+package worker_test
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func embedder(client workerv1.WorkerClient) worker.EmbedEngine {
+	tell := func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
+		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
+		return err
+	}
+	return rpc.DialUnary("caller", "llm-worker/0", client.Embed, tell, rpc.WorkerEmbed)
+}
+
+func texts(n, tokens int) *workerv1.EmbedRequest {
+	req := &workerv1.EmbedRequest{}
+	for range n {
+		req.Inputs = append(req.Inputs, &workerv1.TokenIds{Ids: make([]uint32, tokens)})
+	}
+	return req
+}
+
+func TestVectorsBehindGRPCKeepTheContract(t *testing.T) {
+	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
+		cc, _ := start(t, nil)
+		client := workerv1.NewWorkerClient(cc)
+		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
+			Engine: embedder(client),
+			Short:  func() *workerv1.EmbedRequest { return texts(2, 3) },
+			Bad:    func() *workerv1.EmbedRequest { return texts(1, 0) },
+			Live: func() int {
+				info, err := client.Info(context.WithoutCancel(t.Context()), &workerv1.InfoRequest{})
+				if err != nil || !info.GetEmbeds() {
+					t.Error(info, err)
+				}
+				return int(info.GetLoad().GetRunning() + info.GetLoad().GetQueued())
+			},
+		}
+	})
+}
+
+// A request of many texts takes seconds, and ends a moment after it was stopped, with the cause, on both sides.
+func TestStoppedVectorsEndWithTheCause(t *testing.T) {
+	cc, _ := start(t, nil)
+	client := workerv1.NewWorkerClient(cc)
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	req := texts(2048, 1000)
+	req.StreamId = "many"
+	go func() {
+		for info := (*workerv1.InfoResponse)(nil); info.GetLoad().GetRunning() == 0 && t.Context().Err() == nil; {
+			info, _ = client.Info(t.Context(), &workerv1.InfoRequest{})
+		}
+		ctl.Stop(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "left"})
+	}()
+	for out, err := range embedder(client)(ctx, req) {
+		if e := streamerr.As(err); err == nil || e.Reason != streamerr.ClientGone {
+			t.Errorf("%d vectors, %v", len(out.GetEmbeddings()), err)
+		}
+	}
+	why, err := streamv1.NewStreamsClient(cc).Why(t.Context(), &streamv1.WhyRequest{StreamId: "many"})
+	if err != nil || len(why.GetHops()) != 1 {
+		t.Fatal(why, err)
+	}
+	if r := why.GetHops()[0]; r.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || streamerr.NewPath(r.GetPath()...).String() != "client > caller > llm-worker/0" || r.GetStopConfirmed() == nil {
+		t.Error(r)
+	}
+}
+
+func TestVectorsHaveLengthOneAndTheirUsage(t *testing.T) {
+	cc, _ := start(t, nil)
+	resp, err := workerv1.NewWorkerClient(cc).Embed(t.Context(), texts(3, 5))
+	if err != nil || len(resp.GetEmbeddings()) != 3 || resp.GetModel() != "whence-tiny" || resp.GetEnd().GetUsage().GetPromptTokens() != 15 ||
+		streamerr.NewPath(resp.GetEnd().GetPath()...).String() != "engine > llm-worker/0" {
+		t.Fatal(resp.GetEnd(), err)
+	}
+	length := 0.0
+	for _, v := range resp.GetEmbeddings()[2].GetValues() {
+		length += float64(v) * float64(v)
+	}
+	if math.Abs(length-1) > 1e-5 {
+		t.Error(length)
+	}
+}
+
+func TestVectorsThatCannotBeMadeAreRefusedByName(t *testing.T) {
+	cc, _ := start(t, nil)
+	one := uint32(1)
+	for name, c := range map[string]struct {
+		req    *workerv1.EmbedRequest
+		reason streamerr.Reason
+		param  string
+	}{
+		"model":      {&workerv1.EmbedRequest{Model: "other", Inputs: texts(1, 1).GetInputs()}, streamerr.NotFound, "model"},
+		"none":       {&workerv1.EmbedRequest{}, streamerr.Invalid, "inputs"},
+		"many":       {texts(2049, 1), streamerr.Invalid, "inputs"},
+		"long":       {texts(2, 1025), streamerr.Invalid, "inputs[0]"},
+		"empty":      {texts(2, 0), streamerr.Invalid, "inputs[0]"},
+		"dimensions": {&workerv1.EmbedRequest{Inputs: texts(1, 1).GetInputs(), Dimensions: &one}, streamerr.Invalid, "dimensions"},
+		"id":         {&workerv1.EmbedRequest{StreamId: "a b", Inputs: texts(1, 1).GetInputs()}, streamerr.Invalid, "stream_id"},
+	} {
+		_, err := workerv1.NewWorkerClient(cc).Embed(t.Context(), c.req)
+		if e := streamerr.FromGRPC("llm-worker/0", err); e == nil || e.Reason != c.reason || e.Param != c.param {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAnswerThatNoMessageHoldsIsRefused(t *testing.T) {
+	s := worker.NewServer("w", "m", nil, func() *workerv1.InfoResponse { return &workerv1.InfoResponse{Embeds: true} }, slog.New(slog.DiscardHandler))
+	s.Embeds(stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+		return &workerv1.EmbedResponse{
+			Embeddings: []*workerv1.Embedding{{Values: make([]float32, 4<<20)}}, End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED},
+		}, nil
+	}))
+	if _, err := s.Embed(t.Context(), texts(1, 1)); streamerr.FromGRPC("w", err).Param != "inputs" {
+		t.Error(err)
+	}
+	plain := worker.NewServer("w", "m", nil, func() *workerv1.InfoResponse { return &workerv1.InfoResponse{} }, slog.New(slog.DiscardHandler))
+	if _, err := plain.Embed(t.Context(), texts(1, 1)); streamerr.FromGRPC("w", err).Param != "model" {
+		t.Error(err)
+	}
+}
