@@ -74,18 +74,26 @@ func checkPrompts(req *chatv1.ChatRequest) error {
 		if len(req.GetPrompts()) > 1 {
 			at = fmt.Sprintf("prompt[%d]", i)
 		}
-		switch c := p.GetContent().(type) {
-		case *chatv1.Prompt_Text:
-			if !utf8.ValidString(c.Text) || strings.ContainsRune(c.Text, 0) {
-				return streamerr.InvalidParam(at, "%s must be UTF-8 without the character NUL", at)
-			}
-		case *chatv1.Prompt_Ids:
-			if len(c.Ids.GetIds()) == 0 {
-				return streamerr.InvalidParam(at, "%s has no tokens", at)
-			}
-		default:
-			return streamerr.InvalidParam(at, "%s is neither text nor token ids", at)
+		if err := checkPrompt(at, p); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// checkPrompt refuses what is neither text nor token ids, in the field at.
+func checkPrompt(at string, p *chatv1.Prompt) error {
+	switch c := p.GetContent().(type) {
+	case *chatv1.Prompt_Text:
+		if !utf8.ValidString(c.Text) || strings.ContainsRune(c.Text, 0) {
+			return streamerr.InvalidParam(at, "%s must be UTF-8 without the character NUL", at)
+		}
+	case *chatv1.Prompt_Ids:
+		if len(c.Ids.GetIds()) == 0 {
+			return streamerr.InvalidParam(at, "%s has no tokens", at)
+		}
+	default:
+		return streamerr.InvalidParam(at, "%s is neither text nor token ids", at)
 	}
 	return nil
 }

@@ -35,3 +35,8 @@ func (w *Worker) Say(info *workerv1.InfoResponse) {
 	}
 	w.info.Store(info)
 }
+
+// PretendEmbeds gives a pretended worker an engine for vectors.
+func (w *Worker) PretendEmbeds(engine EmbedEngine) {
+	w.embed = func(string) EmbedEngine { return engine }
+}

@@ -49,6 +49,7 @@ type Worker struct {
 	streams streamv1.StreamsClient
 	check   func(*Worker, *workerv1.InfoResponse) error
 	engine  func(peer string) Engine
+	embed   func(peer string) EmbedEngine
 	log     *slog.Logger
 	doubt   chan struct{} // capacity 1: a stream's ending says that the worker should be asked now
 	closed  func()        // called once, when the connection is closed
@@ -88,6 +89,7 @@ func dial(self, target string, check func(*Worker, *workerv1.InfoResponse) error
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
 		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, rpc.Worker) },
+		embed:  dialEmbed(self, client),
 		check:  check, log: log, doubt: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 	}, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // A model is one that is served, or finishes its streams.
@@ -33,6 +34,7 @@ type model struct {
 	pool   *route.Pool
 	queue  *admit.Queue // nil if streams wait at the workers
 	engine chat.Engine
+	embed  chat.EmbedEngine
 	begun  time.Time
 	log    *slog.Logger
 	up     chan struct{} // closed when it has a worker
@@ -84,15 +86,16 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context
-	workers := pool.Generate
+	workers, embedders := pool.Generate, stream.Unary(pool.Embed)
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {
 		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: m.Admitted})
-		workers = queue.Stage(workers)
+		workers, embedders = queue.Stage(workers), queue.EmbedStage(embedders)
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
 		engine: rpc.Bound(self, c.Timers, rpc.Chat, chat.New(loaded, workers)),
+		embed:  rpc.Bound(self, c.Timers, rpc.ChatEmbeddings, chat.Embed(loaded, embedders)),
 	}, nil
 }
 
@@ -180,6 +183,7 @@ func (m *model) tell(aliases []string) *chatv1.Model {
 	for _, w := range m.pool.Workers() {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {
 			told.Sampling = append(told.Sampling, w.GetInfo().GetCapabilities().GetSampling()...)
+			told.Embeds = told.GetEmbeds() || w.GetInfo().GetEmbeds()
 		}
 	}
 	slices.Sort(told.Sampling)

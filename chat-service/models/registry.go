@@ -187,6 +187,22 @@ func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.S
 	}
 }
 
+// Embed is a stream.Engine, too: it makes vectors with the model that the request names.
+func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
+	return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
+		m, err := r.enter(req.GetModel())
+		if err != nil {
+			if cause := stream.Cause(ctx); cause != nil {
+				err = cause
+			}
+			yield(nil, err)
+			return
+		}
+		defer m.streams.Done()
+		m.embed(ctx, req)(yield)
+	}
+}
+
 // enter finds a model and counts a stream in.
 func (r *Registry) enter(name string) (*model, error) {
 	r.mu.RLock()

@@ -1,0 +1,83 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"google.golang.org/protobuf/proto"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An EmbedEngine makes vectors of texts.
+type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+
+const (
+	maxInputs = 2048
+	// maxEmbedSize bounds a request to a worker, in bytes: gRPC servers take 4 MiB.
+	maxEmbedSize = 4<<20 - 4<<10
+)
+
+// Embed returns the engine that makes vectors of texts with m over worker. Texts are tokenised with what the model puts around
+// every text; ids are taken as they are.
+func Embed(m *Model, worker stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]) EmbedEngine {
+	return func(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
+		return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
+			if cause := stream.Cause(ctx); cause != nil {
+				yield(nil, cause)
+				return
+			}
+			asked, err := m.embedRequest(ctx, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for out, err := range worker(ctx, asked) {
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				if !yield(&chatv1.EmbeddingsResponse{Embeddings: out.GetEmbeddings(), Model: m.Name, End: out.GetEnd()}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// embedRequest makes token ids of the inputs. Many texts take their time, in which the stream may be stopped.
+func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest) (*workerv1.EmbedRequest, error) {
+	if n := len(req.GetInputs()); n == 0 || n > maxInputs {
+		return nil, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
+	}
+	asked := &workerv1.EmbedRequest{StreamId: req.GetStreamId(), Model: m.Name, Dimensions: req.Dimensions, Claim: req.GetClaim()}
+	length := m.Context()
+	for i, in := range req.GetInputs() {
+		if cause := stream.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		param := fmt.Sprintf("inputs[%d]", i)
+		if err := checkPrompt(param, in); err != nil {
+			return nil, err
+		}
+		ids := in.GetIds().GetIds()
+		if _, ok := in.GetContent().(*chatv1.Prompt_Text); ok {
+			if in.GetText() == "" {
+				return nil, streamerr.InvalidParam(param, "%s is empty", param)
+			}
+			ids = m.Tokenizer.Encode(in.GetText(), true)
+		}
+		if len(ids) > length {
+			return nil, streamerr.InvalidParam(param, "%s is %d tokens long; %s has a context of %d tokens", param, len(ids), m.Name, length)
+		}
+		asked.Inputs = append(asked.Inputs, &workerv1.TokenIds{Ids: ids})
+	}
+	if size := proto.Size(asked); size > maxEmbedSize {
+		return nil, streamerr.InvalidParam("inputs", "the tokens of all inputs take %d bytes, and a request holds %d: ask for fewer at once", size, maxEmbedSize)
+	}
+	return asked, nil
+}

@@ -1,0 +1,25 @@
+package fleet
+
+import (
+	"context"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// An EmbedEngine makes vectors of token ids.
+type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
+
+// EmbedEngine returns the worker's engine for vectors, under the name that it had when it was chosen.
+func (w *Worker) EmbedEngine(peer string) EmbedEngine { return w.embed(peer) }
+
+// dialEmbed returns what EmbedEngine returns. self is this hop's name.
+func dialEmbed(self string, client workerv1.WorkerClient) func(peer string) EmbedEngine {
+	tell := func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
+		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
+		return err
+	}
+	return func(peer string) EmbedEngine { return rpc.DialUnary(self, peer, client.Embed, tell, rpc.WorkerEmbed) }
+}
