@@ -3,9 +3,7 @@ package edge
 import (
 	"context"
 	"net/http"
-	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A parser reads a body that asks for a stream.
@@ -60,7 +57,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		}
 		c.Header(tokenHeader, e.made(*kept).Token)
 	}
-	ctx, r, err := e.begin(traced(conn, c), c, in, policy, kept)
+	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
 	if err != nil {
 		if kept != nil {
 			e.replay.Forget(conn, id)
@@ -126,26 +123,10 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Cal
 		})
 	})
 	if o.Err != nil {
-		answerError(ctx, c, in, o)
+		exchange.Failed(ctx, c, in.Param, o)
 		return
 	}
-	toldStatus(ledger.Of(ctx), http.StatusOK)
+	exchange.ToldStatus(ledger.Of(ctx), http.StatusOK)
 	c.Data(http.StatusOK, "application/json", body)
 	o.Told(ctx, strconv.Itoa(http.StatusOK))
-}
-
-// outward is an error as the client reads it: its field has the name that the client gave it.
-func outward(in *call.Call, err *streamerr.Error) *streamerr.Error {
-	if err.Param == "" {
-		return err
-	}
-	out := *err
-	if out.Param = in.Param(err.Param); out.Param == "stream_id" {
-		out.Param = exchange.IDHeader
-	}
-	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too
-		word := regexp.MustCompile(`\b` + regexp.QuoteMeta(inner) + `\b`)
-		out.Message = word.ReplaceAllLiteralString(out.Message, out.Param)
-	}
-	return &out
 }

@@ -92,7 +92,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, r, err := e.begin(traced(conn, c), c, in, policy, head)
+	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, head)
 	if err != nil {
 		e.replay.Forget(conn, id)
 		e.desk.Refuse(c, err)
@@ -100,7 +100,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	}
 	if refused := e.background(ctx, in, r); refused != nil {
 		e.replay.Forget(conn, id)
-		exchange.Error(c, refused.Reason.HTTPStatus(), outward(in, refused))
+		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))
 		return
 	}
 	c.Header("Location", "/v1/streams/"+id+"/events")

@@ -71,11 +71,8 @@ func (r *runs) find(id string) *run {
 // begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which
 // replay.Begin has returned, what the stream says is kept. The caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
-	ctx, end, err := e.hop.Begin(context.WithoutCancel(conn), &in.Request.StreamId, e.desk.Peer(c), gone)
+	ctx, end, err := e.admit(conn, c, &in.Request.StreamId)
 	if err != nil {
-		if streamerr.As(err).Param != "" {
-			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, in.Request.GetStreamId())
-		}
 		return nil, nil, err
 	}
 	r := &run{edge: e, id: in.Request.GetStreamId(), kept: head != nil, apart: in.Apart(), end: end}
@@ -87,9 +84,21 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	}
 	r.watch = leave.New(p, s)
 	ledger.Of(ctx).Leaves(p.String())
-	ledger.Of(ctx).Owned(follow.Digest(string(c.GetHeader(exchange.AuthorizationHeader))))
 	e.runs.set(r.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout), r, nil
+}
+
+// admit takes a stream in under its id. Its context has the values of the request's, but not its end.
+func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string) (ctx context.Context, end func(), err error) {
+	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, e.desk.Peer(c), gone)
+	if err != nil {
+		if streamerr.As(err).Param != "" {
+			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
+		}
+		return nil, nil, err
+	}
+	ledger.Of(ctx).Owned(follow.Digest(string(c.GetHeader(exchange.AuthorizationHeader))))
+	return ctx, end, nil
 }
 
 // enter notes that whoever asked for the stream reads it.
@@ -120,7 +129,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 	})
 	if o.Err != nil && r.kept {
 		// Refused if nothing else: the log has room for endings.
-		_ = r.edge.replay.Append(r.id, follow.Failed(outward(in, o.Err)))
+		_ = r.edge.replay.Append(r.id, follow.Failed(exchange.Outward(in.Param, o.Err)))
 	}
 	return o
 }

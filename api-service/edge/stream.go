@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/delivery"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -17,7 +18,7 @@ import (
 // stream answers with server-sent events.
 func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	record := ledger.Of(ctx)
-	opened := func() { toldStatus(record, http.StatusOK) }
+	opened := func() { exchange.ToldStatus(record, http.StatusOK) }
 	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
 	send := func(data []byte) error {
 		record.OutBytes(len("data: ") + len(data) + len("\n\n"))
@@ -37,12 +38,12 @@ func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call,
 		return
 	}
 	if !begun { // nothing has been sent: the status can still say it
-		answerError(ctx, c, in, o)
+		exchange.Failed(ctx, c, in.Param, o)
 		return
 	}
-	if err := send(outward(in, o.Err).JSON()); err != nil {
+	if err := send(exchange.Outward(in.Param, o.Err).JSON()); err != nil {
 		_ = c.GetConn().Close() // a body without its end: never a clean end after a failure
 		return
 	}
-	toldEnding(ctx, toldError, o)
+	exchange.ToldEnding(ctx, exchange.ErrorLine, o)
 }

@@ -1,0 +1,65 @@
+package exchange
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// ErrorLine is the status of a stream whose last line is an error, as [DONE] is that of one that completed.
+const ErrorLine = "error"
+
+// Traced puts a stream where the request's headers say it belongs.
+func Traced(conn context.Context, c *app.RequestContext) context.Context {
+	return streamtrace.WithParent(conn, streamtrace.ParseParent(string(c.GetHeader(streamtrace.Traceparent)), string(c.GetHeader(streamtrace.Tracestate))))
+}
+
+// ToldStatus notes that the client is told the status.
+func ToldStatus(record *ledger.Record, status int) {
+	record.Events().Header(streamtrace.SendHeader, streamtrace.Up, strconv.Itoa(status))
+}
+
+// Failed answers a stream that has failed before anything was sent. Where the client has left, nobody sees it. param names a field
+// as the client did that an inner hop calls by its name in the IDL.
+func Failed(ctx context.Context, c *app.RequestContext, param func(inner string) string, o rpc.Outcome) {
+	status := o.Err.Reason.HTTPStatus()
+	Error(c, status, Outward(param, o.Err))
+	if status != streamerr.StatusClientClosed {
+		ToldStatus(ledger.Of(ctx), status)
+	}
+	ToldEnding(ctx, strconv.Itoa(status), o)
+}
+
+// ToldEnding notes that the client was told the ending, unless it has left: its socket takes what nobody reads.
+func ToldEnding(ctx context.Context, code string, o rpc.Outcome) {
+	if o.Reason() != streamerr.ClientGone {
+		o.Told(ctx, code)
+	}
+}
+
+// Outward is an error as the client reads it: its field has the name that the client gave it.
+func Outward(param func(inner string) string, err *streamerr.Error) *streamerr.Error {
+	if err.Param == "" {
+		return err
+	}
+	out := *err
+	if out.Param = param(err.Param); out.Param == "stream_id" {
+		out.Param = IDHeader
+	}
+	if inner := strings.TrimPrefix(err.Param, "sampling."); inner != out.Param { // messages name the field, too
+		word := `\b` + regexp.QuoteMeta(inner)
+		if !strings.HasSuffix(inner, "]") {
+			word += `\b`
+		}
+		out.Message = regexp.MustCompile(word).ReplaceAllLiteralString(out.Message, out.Param)
+	}
+	return &out
+}
