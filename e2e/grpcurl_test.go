@@ -77,8 +77,8 @@ func TestGRPCurlExploresBothServices(t *testing.T) {
 			addr, name string
 			methods    []string
 		}{
-			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Compose", "Converse", "Detokenize", "Models", "Stop", "Tokenize", "Workers"}},
-			{w.worker, "whence.worker.v1.Worker", []string{"Generate", "Info", "KVEvents", "Stop"}},
+			{w.chat, "whence.chat.v1.Chat", []string{"Generate", "Complete", "Compose", "Converse", "Detokenize", "Embeddings", "Models", "Stop", "Tokenize", "Workers"}},
+			{w.worker, "whence.worker.v1.Worker", []string{"Embed", "Generate", "Info", "KVEvents", "Stop"}},
 		} {
 			list, ok := grpcurl(t, s.addr, "list")
 			for _, want := range []string{s.name, "grpc.health.v1.Health"} {

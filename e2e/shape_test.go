@@ -21,6 +21,7 @@ var ours = map[string]map[string]any{
 	"Model": {
 		"context_length": map[string]any{"type": "integer", "minimum": 1},
 		"aliases":        map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
+		"embeddings":     map[string]any{"const": true},
 		"sampling":       map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
 		"workers": map[string]any{"type": "object", "required": []any{"healthy", "known"}, "properties": map[string]any{
 			"healthy": map[string]any{"type": "integer", "minimum": 0}, "known": map[string]any{"type": "integer", "minimum": 0},
@@ -48,6 +49,22 @@ const texts = `{
 	}
 }`
 
+// vectors is what the reference says of embeddings, whose values are a string where base64 was asked for.
+const vectors = `{
+	"type": "object", "required": ["object", "data", "model", "usage"],
+	"properties": {
+		"object": {"const": "list"}, "model": {"type": "string"},
+		"data": {"type": "array", "minItems": 1, "items": {
+			"type": "object", "required": ["index", "object", "embedding"],
+			"properties": {
+				"index": {"type": "integer", "minimum": 0}, "object": {"const": "embedding"},
+				"embedding": {"oneOf": [{"type": "array", "minItems": 1, "items": {"type": "number"}}, {"type": "string", "minLength": 1}]}
+			}
+		}},
+		"usage": {"type": "object", "required": ["prompt_tokens", "total_tokens"], "properties": {"prompt_tokens": {"type": "integer"}, "total_tokens": {"type": "integer"}}}
+	}
+}`
+
 // compiled holds the shapes by the names that OpenAI has for them.
 var compiled = sync.OnceValues(func() (map[string]shape, error) {
 	f, err := os.Open("testdata/openai/openapi.json")
@@ -59,12 +76,12 @@ var compiled = sync.OnceValues(func() (map[string]shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := jsonschema.UnmarshalJSON(strings.NewReader(texts))
-	if err != nil {
-		return nil, err
-	}
 	schemas, _ := doc.(map[string]any)["components"].(map[string]any)["schemas"].(map[string]any)
-	schemas["CreateCompletionResponse"] = text
+	for name, text := range map[string]string{"CreateCompletionResponse": texts, "CreateEmbeddingResponse": vectors} {
+		if schemas[name], err = jsonschema.UnmarshalJSON(strings.NewReader(text)); err != nil {
+			return nil, err
+		}
+	}
 	for name, fields := range ours {
 		properties, _ := schemas[name].(map[string]any)["properties"].(map[string]any)
 		maps.Copy(properties, fields)
@@ -74,7 +91,7 @@ var compiled = sync.OnceValues(func() (map[string]shape, error) {
 		return nil, err
 	}
 	shapes := map[string]shape{}
-	for _, name := range []string{"CreateChatCompletionResponse", "CreateChatCompletionStreamResponse", "CreateCompletionResponse", "ErrorResponse", "ListModelsResponse", "Model"} {
+	for _, name := range []string{"CreateChatCompletionResponse", "CreateChatCompletionStreamResponse", "CreateCompletionResponse", "CreateEmbeddingResponse", "ErrorResponse", "ListModelsResponse", "Model"} {
 		s, err := compiler.Compile("openapi.json#/components/schemas/" + name)
 		if err != nil {
 			return nil, err

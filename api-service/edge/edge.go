@@ -169,6 +169,7 @@ func (e *Edge) accepted(conn net.Conn) context.Context {
 func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
+	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.followStream)

@@ -107,6 +107,7 @@ type model struct {
 	ContextLength uint32       `json:"context_length"`
 	Aliases       []string     `json:"aliases,omitempty"`
 	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
+	Embeddings    bool         `json:"embeddings,omitempty"`
 	Workers       modelWorkers `json:"workers"`
 }
 
@@ -118,7 +119,7 @@ type modelWorkers struct {
 func modelOf(m *chatv1.Model) model {
 	return model{
 		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
-		Aliases: m.GetAliases(), Sampling: m.GetSampling(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers()},
+		Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers()},
 	}
 }
 

@@ -69,31 +69,35 @@ func parseCompletion(fields map[string]json.RawMessage, stream bool) (*Chat, err
 	return c, nil
 }
 
-// setPrompt reads a string, an array of strings, an array of token ids, or an array of such.
-func setPrompt(c *Chat, param string, raw json.RawMessage) error {
+func setPrompt(c *Chat, param string, raw json.RawMessage) (err error) {
+	c.Request.Prompts, _, err = prompts(param, raw, func(n int) error { return call.CheckPrompts(param, n) })
+	return err
+}
+
+// prompts reads a string, an array of strings, an array of token ids, or an array of such; none of an empty array. list says that
+// it was one of several, whose number check has taken.
+func prompts(param string, raw json.RawMessage, check func(n int) error) (all []*chatv1.Prompt, list bool, err error) {
 	if raw[0] == '"' {
 		s, err := text(param, raw)
-		c.Request.Prompts = []*chatv1.Prompt{textPrompt(s)}
-		return err
+		return []*chatv1.Prompt{textPrompt(s)}, false, err
 	}
 	if raw[0] != '[' {
-		return mismatch(param, "a string, an array of strings, an array of token ids, or an array of such arrays", raw)
+		return nil, false, mismatch(param, "a string, an array of strings, an array of token ids, or an array of such arrays", raw)
 	}
 	switch first := bytes.TrimLeft(raw[1:], " \t\r\n")[0]; first {
 	case ']':
-		return nil // it is missing
+		return nil, true, nil
 	case '"', '[':
 	default:
 		p, err := idsPrompt(param, raw)
-		c.Request.Prompts = []*chatv1.Prompt{p}
-		return err
+		return []*chatv1.Prompt{p}, false, err
 	}
 	items, err := array(param, raw)
 	if err == nil {
-		err = call.CheckPrompts(param, len(items))
+		err = check(len(items))
 	}
 	if err != nil {
-		return err
+		return nil, true, err
 	}
 	for i, item := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
@@ -106,11 +110,11 @@ func setPrompt(c *Chat, param string, raw json.RawMessage) error {
 			p = textPrompt(s)
 		}
 		if err != nil {
-			return err
+			return nil, true, err
 		}
-		c.Request.Prompts = append(c.Request.Prompts, p)
+		all = append(all, p)
 	}
-	return nil
+	return all, true, nil
 }
 
 func textPrompt(s string) *chatv1.Prompt {

@@ -116,17 +116,9 @@ var shared = map[string]setter{
 		c.Request.Sampling.IgnoreEos, err = boolean(param, raw)
 		return err
 	},
-	"service_tier": func(c *Chat, param string, raw json.RawMessage) error {
-		word, err := text(param, raw)
-		if err != nil {
-			return err
-		}
-		tier, err := keys.ParseTier(word)
-		if err != nil {
-			return streamerr.InvalidParam(param, "%s is \"%s\"; it must be auto, default, flex or priority", param, printable(word))
-		}
-		c.Request.Claim = &streamv1.Claim{Tier: tier}
-		return nil
+	"service_tier": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Request.Claim, err = claim(param, raw)
+		return err
 	},
 	"stop_token_ids": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Request.Sampling.StopTokenIds, err = strict.IDs(param, raw)
@@ -144,12 +136,8 @@ var shared = map[string]setter{
 	"spaces_between_special_tokens": onlyTrue,
 
 	// Not OpenAI's either, but what several gateways call it: seconds.
-	"timeout": func(c *Chat, param string, raw json.RawMessage) error {
-		v, err := number(param, raw, 0, MaxTimeout.Seconds())
-		if err == nil && v == 0 {
-			return streamerr.InvalidParam(param, "%s is 0; it must be over 0", param)
-		}
-		c.Timeout = time.Duration(float64(v) * float64(time.Second))
+	"timeout": func(c *Chat, param string, raw json.RawMessage) (err error) {
+		c.Timeout, err = timeout(param, raw)
 		return err
 	},
 
@@ -274,6 +262,28 @@ func (c *Chat) Param(inner string) string {
 		}
 	}
 	return conversation.Param(name)
+}
+
+// claim reads service_tier.
+func claim(param string, raw json.RawMessage) (*streamv1.Claim, error) {
+	word, err := text(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	tier, err := keys.ParseTier(word)
+	if err != nil {
+		return nil, streamerr.InvalidParam(param, "%s is \"%s\"; it must be auto, default, flex or priority", param, printable(word))
+	}
+	return &streamv1.Claim{Tier: tier}, nil
+}
+
+// timeout reads seconds.
+func timeout(param string, raw json.RawMessage) (time.Duration, error) {
+	v, err := number(param, raw, 0, MaxTimeout.Seconds())
+	if err == nil && v == 0 {
+		return 0, streamerr.InvalidParam(param, "%s is 0; it must be over 0", param)
+	}
+	return time.Duration(float64(v) * float64(time.Second)), err
 }
 
 func accept(*Chat, string, json.RawMessage) error { return nil }

@@ -19,6 +19,7 @@ type Worker struct {
 	Upstream       string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
 	ContextLength  uint32 `json:"context_length"`
 	Continues      bool   `json:"continues"` // answers that were begun elsewhere
+	Embeds         bool   `json:"embeds"`    // it makes vectors
 	Streams        uint32 `json:"streams"`   // of the chat-service that was asked, now
 	Running        uint32 `json:"running"`   // of everybody, when Said, like what follows
 	Queued         uint32 `json:"queued"`
@@ -55,7 +56,7 @@ func worker(w *chatv1.Worker) Worker {
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
 		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Upstream: info.GetCapabilities().GetUpstream(),
-		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Streams: w.GetStreams(),
+		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Embeds: info.GetEmbeds(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,
 	}

@@ -153,6 +153,18 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
     await assert.rejects(client.completions.create({ ...body, suffix: 'end' }), ({ status, param }) => status === 400 && param === 'suffix');
   });
 
+  test('a text has the same vector as numbers and as bytes', async () => {
+    const input = ['The fox sleeps.', 'A harbor at night'];
+    const bytes = await client.embeddings.create({ model, input }); // the package asks for base64 by itself
+    const numbers = await client.embeddings.create({ model, input, encoding_format: 'float' });
+    assert.deepEqual(bytes.data.map(({ index, embedding }) => [index, [...embedding].map(Math.fround)]), numbers.data.map(({ index, embedding }) => [index, embedding.map(Math.fround)]));
+    assert.equal(bytes.usage.total_tokens, numbers.usage.prompt_tokens);
+    for (const { embedding } of numbers.data) assert.ok(Math.abs(embedding.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-5);
+    await assert.rejects(client.embeddings.create({ model, input, dimensions: 8 }), ({ status, param }) => status === 400 && param === 'dimensions');
+    await assert.rejects(client.embeddings.create({ model, input: ['a', ''] }), ({ status, param }) => status === 400 && param === 'input[1]');
+    await assert.rejects(client.embeddings.create({ model: 'none', input }), NotFoundError);
+  });
+
   test('an aborted stream ends at once, and the next request is answered', async () => {
     const stream = await client.chat.completions.create(ask(long, { stream: true }));
     let pieces = 0;

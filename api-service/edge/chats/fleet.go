@@ -32,6 +32,9 @@ const (
 // An Engine answers conversations.
 type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
+// An EmbedEngine makes vectors of texts.
+type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
+
 // A Fleet is the chat-services.
 type Fleet struct {
 	// Static.
@@ -169,7 +172,7 @@ func (f *Fleet) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		c := newCourse(f, req, yield)
 		for p := c.next(ctx); p != nil; p = c.next(ctx) {
-			err := p.run(ctx, c.request(), func(out *chatv1.GenerateResponse) bool { return c.deliver(ctx, p, out) })
+			err := run(ctx, p, p.engine, c.request(), func(out *chatv1.GenerateResponse) bool { return c.deliver(ctx, p, out) })
 			if err == nil {
 				return
 			}
@@ -180,4 +183,26 @@ func (f *Fleet) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2
 		}
 		c.end()
 	}
+}
+
+// Embed is an EmbedEngine. What one chat-service does not answer another one is asked.
+func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
+	return stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (answer *chatv1.EmbeddingsResponse, err error) {
+		var tried []*peer
+		for err = errNobody; len(tried) < maxTries && (len(tried) == 0 || elsewhere(err)) && stream.Cause(ctx) == nil; {
+			p := f.choose(tried)
+			if p == nil {
+				break
+			}
+			tried = append(tried, p)
+			err = run(ctx, p, p.embed, req, func(out *chatv1.EmbeddingsResponse) bool {
+				answer = out
+				return true
+			})
+			if err == nil {
+				return answer, nil
+			}
+		}
+		return nil, err
+	})(ctx, req)
 }

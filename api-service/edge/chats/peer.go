@@ -33,6 +33,7 @@ type peer struct {
 	streams streamv1.StreamsClient
 	health  healthpb.HealthClient
 	engine  Engine
+	embed   EmbedEngine
 
 	unwatch context.CancelFunc // nil while nobody asks it; guarded by the fleet's mu
 	live    atomic.Int64       // streams of this process that it has
@@ -50,6 +51,10 @@ func dial(self, name, addr string) (*peer, error) {
 	return &peer{
 		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
 		engine: rpc.Dial(self, name, chat.Generate, rpc.Chat),
+		embed: rpc.DialUnary(self, name, chat.Embeddings, func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
+			_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
+			return err
+		}, rpc.ChatEmbeddings),
 	}, nil
 }
 
@@ -99,9 +104,9 @@ func (p *peer) ready(ctx context.Context) error {
 
 // run answers a stream that choose has counted. It returns why the stream has failed here, nil if it is over: it has ended, or
 // yield has had enough.
-func (p *peer) run(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse) bool) error {
+func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, Item], req Req, yield func(Item) bool) error {
 	defer p.done()
-	for out, err := range p.engine(ctx, req) {
+	for out, err := range engine(ctx, req) {
 		if err != nil {
 			if stream.Cause(ctx) == nil && away(streamerr.As(err)) {
 				p.ill.Store(true) // until it has answered a probe

@@ -1,0 +1,73 @@
+package edge
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/pulse"
+	"github.com/whence-dev/whence/api-service/openai"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// embeddings is POST /v1/embeddings: a stream of one item, which a client that leaves ends whatever the policies of others say, for
+// there is nothing of it that could be read later.
+func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
+	id := exchange.ID(c)
+	in, err := e.readEmbeddings(c)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	in.Request.StreamId = id
+	ctx, end, err := e.admit(exchange.Traced(conn, c), c, &in.Request.StreamId)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	defer end()
+	control := stream.ControlOf(ctx)
+	leave := func(cause *streamerr.Error) { control.Stop(cause) }
+	defer context.AfterFunc(conn, func() { leave(gone()) })()
+	defer pulse.Feel(c.GetConn(), e.config.ClientTimeout, vanished(leave))()
+	var body []byte
+	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, rpc.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
+		body = in.Answer(out)
+		ledger.Of(ctx).OutBytes(len(body))
+		return nil
+	})
+	if o.Err != nil {
+		exchange.Failed(ctx, c, in.Param, o)
+		return
+	}
+	exchange.ToldStatus(ledger.Of(ctx), http.StatusOK)
+	exchange.JSON(c, body)
+	o.Told(ctx, strconv.Itoa(http.StatusOK))
+}
+
+func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error) {
+	entry, err := e.asker(c)
+	if err != nil {
+		return nil, err
+	}
+	body, err := e.desk.Body(c)
+	if err != nil {
+		return nil, err
+	}
+	in, err := openai.ParseEmbeddings(body)
+	if err != nil {
+		return nil, err
+	}
+	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
+		return nil, err
+	}
+	in.Request.Claim, err = entry.Claim(in.Request.GetClaim().GetTier())
+	return in, err
+}

@@ -1,0 +1,125 @@
+package edge_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Embeddings answers by the first text: "wait" waits to be stopped, "fail REASON" fails, all else has a vector.
+func (s *scripted) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (resp *chatv1.EmbeddingsResponse, err error) {
+	engine := stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (*chatv1.EmbeddingsResponse, error) {
+		word, arg, _ := strings.Cut(req.GetInputs()[0].GetText(), " ")
+		s.claim.Store(req.GetClaim())
+		s.begun <- struct{}{}
+		switch word {
+		case "wait":
+			<-stream.Stopping(ctx)
+			s.causes <- stream.Cause(ctx)
+			return nil, stream.Cause(ctx)
+		case "fail":
+			return nil, &streamerr.Error{Reason: streamerr.ParseReason(arg), Param: "inputs[0]", Message: "inputs[0] is as scripted"}
+		}
+		return &chatv1.EmbeddingsResponse{
+			Model: "m", Embeddings: []*workerv1.Embedding{{Values: []float32{0.5}}},
+			End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Usage: &streamv1.Usage{PromptTokens: 3}},
+		}, nil
+	})
+	err = rpc.ServeUnary(ctx, &s.hop, rpc.ChatEmbeddings, engine, req, func(out *chatv1.EmbeddingsResponse) { resp = out })
+	return resp, err
+}
+
+func embed(t *testing.T, ctx context.Context, url, body string, header ...string) (*http.Response, string, error) { //nolint:revive // t comes first in tests
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/embeddings", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp, string(b), err
+}
+
+func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
+	url, _ := start(t, nil)
+	for body, want := range map[string]struct {
+		status int
+		words  string
+	}{
+		`{"model":"m","input":"x"}`:                   {200, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}`},
+		`{"model":"m","input":["fail invalid"]}`:      {400, `{"message":"input[0] is as scripted","type":"invalid_request_error","param":"input[0]","code":"invalid","path":["chat-service","api-service"]}`},
+		`{"model":"m","input":"fail unavailable"}`:    {503, `"code":"unavailable"`},
+		`{"model":"m","input":"x","frequency":"low"}`: {400, `"param":"frequency"`},
+	} {
+		resp, got, err := embed(t, t.Context(), url, body)
+		if err != nil || resp.StatusCode != want.status || !strings.Contains(got, want.words) || resp.Header.Get("X-Request-Id") == "" {
+			t.Errorf("%s: %v, %s, %v", body, resp, got, err)
+		}
+	}
+}
+
+// A unary call cannot carry why it ends; the chat-service hears it all the same.
+func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
+	url, chat := start(t, nil)
+	const wait = `{"model":"m","input":"wait"}`
+	heard := func(reason streamerr.Reason, path string) {
+		t.Helper()
+		select {
+		case err := <-chat.causes:
+			if e := streamerr.As(err); e.Reason != reason || e.Path.String() != path {
+				t.Errorf("%v, want %v [%s]", e, reason, path)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nobody stops the chat-service with %v", reason)
+		}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-chat.begun
+		leave()
+	}()
+	if _, _, err := embed(t, ctx, url, wait); err == nil {
+		t.Error("it was answered")
+	}
+	heard(streamerr.ClientGone, "client > api-service")
+
+	resp, body, err := embed(t, t.Context(), url, wait, "X-Request-Timeout", "0.2")
+	if err != nil || resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, `"path":["api-service"]`) {
+		t.Error(resp, body, err)
+	}
+	heard(streamerr.Deadline, "api-service")
+	<-chat.begun
+
+	go func() {
+		<-chat.begun
+		req, _ := http.NewRequest(http.MethodDelete, url+"/v1/streams/embed-1", http.NoBody)
+		if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != http.StatusAccepted {
+			t.Error(resp, err)
+		} else {
+			_ = resp.Body.Close()
+		}
+	}()
+	resp, body, err = embed(t, t.Context(), url, wait, "X-Request-Id", "embed-1")
+	if err != nil || resp.StatusCode != http.StatusConflict || !strings.Contains(body, `"code":"user_stop"`) {
+		t.Error(resp, body, err)
+	}
+	heard(streamerr.UserStop, "client > api-service")
+}

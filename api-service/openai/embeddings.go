@@ -1,0 +1,133 @@
+package openai
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Embeddings is a body of POST /v1/embeddings.
+type Embeddings struct {
+	Request *chatv1.EmbeddingsRequest
+	Base64  bool          // vectors are strings: little-endian floats of four bytes
+	Timeout time.Duration // how long the answer may take; 0 is no limit
+	list    bool          // of inputs, be it of one
+}
+
+// maxInputs is what the chat-service takes.
+const maxInputs = 2048
+
+// embeddingSetters read one field each; raw is not null.
+var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.RawMessage) error{
+	"model": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
+		e.Request.Model, err = text(param, raw)
+		return err
+	},
+	"input": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
+		e.Request.Inputs, e.list, err = prompts(param, raw, func(n int) error {
+			if n > maxInputs {
+				return streamerr.InvalidParam(param, "%s has %d texts; at most %d are allowed", param, n, maxInputs)
+			}
+			return nil
+		})
+		return err
+	},
+	"encoding_format": func(e *Embeddings, param string, raw json.RawMessage) error {
+		format, err := text(param, raw)
+		if err == nil && format != "float" && format != "base64" {
+			return unsupported(param, "%s is \"%s\"; it must be float or base64", param, printable(format))
+		}
+		e.Base64 = format == "base64"
+		return err
+	},
+	"dimensions": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
+		e.Request.Dimensions, err = count(param, raw, 1)
+		return err
+	},
+	"timeout": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
+		e.Timeout, err = timeout(param, raw)
+		return err
+	},
+	"service_tier": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
+		e.Request.Claim, err = claim(param, raw)
+		return err
+	},
+	"user": func(*Embeddings, string, json.RawMessage) error { return nil }, // without effect on a vector
+}
+
+// ParseEmbeddings reads a body. Its errors are those of ParseChat.
+func ParseEmbeddings(body []byte) (*Embeddings, error) {
+	fields, err := strict.Fields(body)
+	if err != nil {
+		return nil, err
+	}
+	e := &Embeddings{Request: &chatv1.EmbeddingsRequest{}}
+	if err := strict.Each(fields, e, embeddingSetters); err != nil {
+		return nil, err
+	}
+	switch {
+	case e.Request.GetModel() == "":
+		return nil, streamerr.InvalidParam("model", "model is missing")
+	case len(e.Request.GetInputs()) == 0:
+		return nil, streamerr.InvalidParam("input", "input is missing or empty")
+	}
+	return e, nil
+}
+
+// Param names a field as the body did that an inner hop calls by its name in the IDL.
+func (e *Embeddings) Param(inner string) string {
+	rest, ok := strings.CutPrefix(inner, "inputs")
+	switch {
+	case !ok:
+		return inner
+	case !e.list:
+		return "input"
+	default:
+		return "input" + rest
+	}
+}
+
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"` // []float32, or its bytes as a string
+}
+
+type embeddingUsage struct {
+	PromptTokens uint32 `json:"prompt_tokens"`
+	TotalTokens  uint32 `json:"total_tokens"`
+}
+
+// Answer returns the body of the answer.
+func (e *Embeddings) Answer(resp *chatv1.EmbeddingsResponse) []byte {
+	used := resp.GetEnd().GetUsage().GetPromptTokens()
+	list := struct {
+		Object string         `json:"object"`
+		Data   []embedding    `json:"data"`
+		Model  string         `json:"model"`
+		Usage  embeddingUsage `json:"usage"`
+	}{"list", make([]embedding, 0, len(resp.GetEmbeddings())), resp.GetModel(), embeddingUsage{used, used}}
+	for i, v := range resp.GetEmbeddings() {
+		out := embedding{Object: "embedding", Index: i, Embedding: v.GetValues()}
+		if e.Base64 {
+			out.Embedding = bytesOf(v.GetValues())
+		}
+		list.Data = append(list.Data, out)
+	}
+	return marshal(list)
+}
+
+func bytesOf(values []float32) string {
+	b := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}

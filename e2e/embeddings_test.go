@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	bits "encoding/binary"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+
+	streamstory "github.com/whence-dev/whence/api-service/story"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// embedding returns a request for vectors.
+func embedding(input any, more ...any) ask {
+	a := ask{"model": model, "input": input}
+	for i := 0; i < len(more); i += 2 {
+		a[more[i].(string)] = more[i+1]
+	}
+	return a
+}
+
+// manyTexts take the embedded engine some seconds.
+func manyTexts() ask {
+	return embedding(slices.Repeat([]string{strings.Repeat("The fox sleeps. ", 150)}, 500))
+}
+
+func TestOpenAIGoGetsVectors(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		p := openai.EmbeddingNewParams{
+			Model: model, User: param.NewOpt("u"),
+			Input: openai.EmbeddingNewParamsInputUnion{OfArrayOfStrings: []string{"The fox sleeps.", "A harbor at night", "The fox sleeps."}},
+		}
+		got, err := c.Embeddings.New(t.Context(), p)
+		if err != nil || len(got.Data) != 3 || got.Model != model || got.Usage.PromptTokens < 9 || got.Usage.TotalTokens != got.Usage.PromptTokens {
+			t.Fatal(err, got)
+		}
+		for i, v := range got.Data {
+			length := 0.0
+			for _, x := range v.Embedding {
+				length += x * x
+			}
+			if v.Index != int64(i) || math.Abs(length-1) > 1e-5 {
+				t.Errorf("vector %d, at %d, has the length %v", v.Index, i, math.Sqrt(length))
+			}
+		}
+		if !slices.Equal(got.Data[0].Embedding, got.Data[2].Embedding) || slices.Equal(got.Data[0].Embedding, got.Data[1].Embedding) {
+			t.Error("the same text must have the same vector, and another one another")
+		}
+		// The same text alone, and as ids.
+		var ids struct{ Tokens []int64 }
+		if err := json.Unmarshal(w.postTo(t, "/tokenize", ask{"model": model, "prompt": "The fox sleeps."}).body, &ids); err != nil || len(ids.Tokens) == 0 {
+			t.Fatal(ids, err)
+		}
+		for _, input := range []openai.EmbeddingNewParamsInputUnion{
+			{OfString: param.NewOpt("The fox sleeps.")}, {OfArrayOfTokens: ids.Tokens}, {OfArrayOfTokenArrays: [][]int64{ids.Tokens}},
+		} {
+			p.Input = input
+			alone, err := c.Embeddings.New(t.Context(), p)
+			if err != nil || len(alone.Data) != 1 || !slices.Equal(alone.Data[0].Embedding, got.Data[0].Embedding) || alone.Usage.PromptTokens != int64(len(ids.Tokens)) {
+				t.Error(err, input, alone)
+			}
+		}
+		p.Dimensions = param.NewOpt[int64](8)
+		_, err = c.Embeddings.New(t.Context(), p)
+		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "invalid", "dimensions")
+		p.Dimensions, p.Model = param.Opt[int64]{}, "gpt-none"
+		_, err = c.Embeddings.New(t.Context(), p)
+		wantAPIError(t, err, http.StatusNotFound, "invalid_request_error", "not_found", "model")
+	})
+}
+
+func TestEmbeddingsHaveOpenAIsShape(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		var numbers struct {
+			Data []struct{ Embedding []float32 }
+		}
+		var coded struct{ Data []struct{ Embedding string } }
+		for format, into := range map[string]any{"float": &numbers, "base64": &coded} {
+			r := w.postTo(t, "/v1/embeddings", embedding([]string{"hello"}, "encoding_format", format))
+			shapeOf(t, "CreateEmbeddingResponse").want(t, format, r.body)
+			if err := json.Unmarshal(r.body, into); err != nil || r.status != http.StatusOK || r.header.Get("Content-Type") != "application/json" {
+				t.Fatal(r, err)
+			}
+		}
+		b, err := base64.StdEncoding.DecodeString(coded.Data[0].Embedding)
+		if err != nil || len(b) != 4*len(numbers.Data[0].Embedding) {
+			t.Fatal(len(b), err)
+		}
+		for i, want := range numbers.Data[0].Embedding {
+			if got := math.Float32frombits(bits.LittleEndian.Uint32(b[4*i:])); got != want {
+				t.Fatalf("number %d is %v, as bytes %v", i, want, got)
+			}
+		}
+		for at, a := range map[string]ask{
+			"input": embedding(""), "input[1]": embedding([]string{"a", ""}), "input[0][1]": embedding([]any{[]any{1, "b"}}), "model": {"input": "a"},
+			"encoding_format": embedding("a", "encoding_format", "int8"), "stream": embedding("a", "stream", true), "input[2]": embedding([]any{[]int{1}, []int{2}, []int{1 << 30}}),
+		} {
+			r := w.postTo(t, "/v1/embeddings", a)
+			shapeOf(t, "ErrorResponse").want(t, at, r.body)
+			var e struct {
+				Error struct{ Param, Message string }
+			}
+			if err := json.Unmarshal(r.body, &e); err != nil || r.status != http.StatusBadRequest || e.Error.Param != at || strings.Contains(e.Error.Message, "inputs") {
+				t.Errorf("%s: %d %s", at, r.status, r.body)
+			}
+		}
+		if r := w.get(t, "/v1/models/"+model); !strings.Contains(string(r.body), `"embeddings":true`) {
+			t.Errorf("the model does not say that it embeds: %s", r.body)
+		}
+	})
+}
+
+func TestClientThatLeavesVectorsIsGoneOnAllHops(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		body, err := json.Marshal(manyTexts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		over := make(chan error, 1)
+		go func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url("/v1/embeddings"), strings.NewReader(string(body)))
+			if err != nil {
+				over <- err
+				return
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set(idName, "vectors")
+			resp, err := w.http.Do(req)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			over <- err
+		}()
+		w.busy(t, 1, 0)
+		leave()
+		if err := <-over; err == nil {
+			t.Error("it was answered")
+		}
+		w.freed(t, "vectors")
+		var s streamstory.Story
+		eventually(t, "every hop has ended it", func() bool { s = w.why(t, "vectors"); return s.State == "ended" })
+		if len(s.Hops) != 3 {
+			t.Errorf("%+v", s)
+		}
+		for _, h := range s.Hops {
+			if h.StopConfirmedMS == nil {
+				t.Errorf("%s does not know that the stop has arrived: %+v", h.Hop, h)
+			}
+		}
+		w.works(t)
+	})
+}
+
+func TestVectorsAreStoppedByTheirID(t *testing.T) {
+	w := run(t, separate, flags{})
+	over := make(chan reply, 1)
+	go func() {
+		resp, err := w.sendTo(t, "/v1/embeddings", manyTexts(), "vectors")
+		if err != nil {
+			t.Error(err)
+			close(over)
+			return
+		}
+		over <- readAll(t, resp)
+	}()
+	w.busy(t, 1, 0)
+	w.cancel(t, w.api, "vectors")
+	if r := <-over; r.status != http.StatusConflict || !strings.Contains(string(r.body), `"code":"user_stop"`) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	w.idle(t)
+	if got := w.ended(t, "llm-worker/0", "vectors"); got.Reason != "user_stop" || got.Path != "client > api-service > chat-service > llm-worker/0" {
+		t.Error(got)
+	}
+}
+
+// The simulator makes no vectors, so who asks for some is told at once.
+func TestEngineWithoutVectorsRefusesThem(t *testing.T) {
+	w := run(t, allInOne, flags{worker: []string{"--engine", "sim"}})
+	r := w.postTo(t, "/v1/embeddings", embedding("hello"))
+	if r.status != http.StatusBadRequest || !strings.Contains(string(r.body), `"param":"model"`) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := w.get(t, "/v1/models/"+model); strings.Contains(string(r.body), "embeddings") {
+		t.Error(string(r.body))
+	}
+}
+
+func TestGRPCurlGetsVectors(t *testing.T) {
+	w := run(t, separate, flags{})
+	out, ok := grpcurl(t, w.chat, "-d", `{"model":"`+model+`","inputs":[{"text":"hello"}]}`, "whence.chat.v1.Chat/Embeddings")
+	got := messages(t, out)
+	if !ok || len(got) != 1 || got[0]["end"].(map[string]any)["reason"] != "REASON_COMPLETED" {
+		t.Fatal(out)
+	}
+	vector := got[0]["embeddings"]
+	tokens, err := chatv1.NewChatClient(dialGRPC(t, w.chat)).Tokenize(t.Context(), &chatv1.TokenizeRequest{Model: model, Text: "hello", AddSpecial: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, _ := json.Marshal(tokens.GetIds())
+	out, ok = grpcurl(t, w.worker, "-d", `{"inputs":[{"ids":`+string(ids)+`}]}`, "whence.worker.v1.Worker/Embed")
+	got = messages(t, out)
+	if !ok || len(got) != 1 {
+		t.Fatal(out)
+	}
+	a, _ := json.Marshal(vector)
+	if b, _ := json.Marshal(got[0]["embeddings"]); string(a) != string(b) {
+		t.Errorf("Chat/Embeddings says %.100s, Worker/Embed %.100s", a, b)
+	}
+}
