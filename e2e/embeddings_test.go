@@ -27,10 +27,13 @@ func embedding(input any, more ...any) ask {
 	return a
 }
 
-// manyTexts take the embedded engine some seconds.
-func manyTexts() ask {
-	return embedding(slices.Repeat([]string{strings.Repeat("The fox sleeps. ", 150)}, 500))
+// manyTexts asks for vectors of n long texts.
+func manyTexts(n int) ask {
+	return embedding(slices.Repeat([]string{strings.Repeat("The fox sleeps. ", 150)}, n))
 }
+
+// seconds is how many of them take the embedded engine some.
+const seconds = 500
 
 func TestOpenAIGoGetsVectors(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
@@ -121,7 +124,7 @@ func TestEmbeddingsHaveOpenAIsShape(t *testing.T) {
 
 func TestClientThatLeavesVectorsIsGoneOnAllHops(t *testing.T) {
 	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
-		body, err := json.Marshal(manyTexts())
+		body, err := json.Marshal(manyTexts(seconds))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +169,7 @@ func TestVectorsAreStoppedByTheirID(t *testing.T) {
 	w := run(t, separate, flags{})
 	over := make(chan reply, 1)
 	go func() {
-		resp, err := w.sendTo(t, "/v1/embeddings", manyTexts(), "vectors")
+		resp, err := w.sendTo(t, "/v1/embeddings", manyTexts(seconds), "vectors")
 		if err != nil {
 			t.Error(err)
 			close(over)
@@ -182,6 +185,50 @@ func TestVectorsAreStoppedByTheirID(t *testing.T) {
 	w.idle(t)
 	if got := w.ended(t, "llm-worker/0", "vectors"); got.Reason != "user_stop" || got.Path != "client > api-service > chat-service > llm-worker/0" {
 		t.Error(got)
+	}
+}
+
+func TestVectorsOutliveTheirWorker(t *testing.T) {
+	for name, strike := range map[string]func(*process, *testing.T){"killed": (*process).kill, "drained": (*process).terminate} {
+		t.Run(name, func(t *testing.T) {
+			w := runFleet(t, 2, flags{worker: []string{"--drain", "50ms"}})
+			over := make(chan reply, 1)
+			go func() {
+				resp, err := w.sendTo(t, "/v1/embeddings", manyTexts(100), "vectors")
+				if err != nil {
+					t.Error(err)
+					close(over)
+					return
+				}
+				over <- readAll(t, resp)
+			}()
+			var had string
+			eventually(t, "a worker makes them", func() bool {
+				if w.load(t).GetRunning() > 0 {
+					had = workerName(0)
+					return true
+				}
+				hops := []streamstory.Hop{}
+				if r := w.get(t, "/v1/streams/vectors"); r.status == http.StatusOK {
+					hops = w.why(t, "vectors").Hops
+				}
+				if len(hops) == 3 {
+					had = hops[2].Hop
+				}
+				return had != ""
+			})
+			for i, p := range w.workers {
+				if workerName(i) == had {
+					strike(p, t)
+				}
+			}
+			if r := <-over; r.status != http.StatusOK {
+				t.Errorf("%d %s", r.status, r.body)
+			}
+			if m := moves(w.why(t, "vectors")); len(m) != 1 || m[0].From != had || m[0].Tokens != 0 {
+				t.Errorf("%s had it, and the story tells of %+v", had, m)
+			}
+		})
 	}
 }
 
