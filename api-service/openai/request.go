@@ -37,9 +37,6 @@ type Chat struct {
 	guide        string        // the field that asks for one
 }
 
-// MaxTimeout is the longest timeout that a request may ask for.
-const MaxTimeout = 24 * time.Hour
-
 // A setter reads one field; raw is not null.
 type setter = func(c *Chat, param string, raw json.RawMessage) error
 
@@ -275,15 +272,6 @@ func claim(param string, raw json.RawMessage) (*streamv1.Claim, error) {
 		return nil, streamerr.InvalidParam(param, "%s is \"%s\"; it must be auto, default, flex or priority", param, printable(word))
 	}
 	return &streamv1.Claim{Tier: tier}, nil
-}
-
-// timeout reads seconds.
-func timeout(param string, raw json.RawMessage) (time.Duration, error) {
-	v, err := number(param, raw, 0, MaxTimeout.Seconds())
-	if err == nil && v == 0 {
-		return 0, streamerr.InvalidParam(param, "%s is 0; it must be over 0", param)
-	}
-	return time.Duration(float64(v) * float64(time.Second)), err
 }
 
 func accept(*Chat, string, json.RawMessage) error { return nil }

@@ -184,3 +184,10 @@ func TestStreamIsImplied(t *testing.T) {
 		}
 	}
 }
+
+func TestShortestTimeoutIsNotNone(t *testing.T) {
+	c, err := openai.ParseChat([]byte(`{` + hello + `,"timeout":1e-10}`))
+	if err != nil || c.Timeout <= 0 {
+		t.Error(c, err)
+	}
+}

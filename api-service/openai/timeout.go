@@ -1,0 +1,23 @@
+package openai
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// MaxTimeout is the longest timeout that a request may ask for.
+const MaxTimeout = 24 * time.Hour
+
+// timeout reads seconds.
+func timeout(param string, raw json.RawMessage) (time.Duration, error) {
+	v, err := number(param, raw, 0, MaxTimeout.Seconds())
+	if err != nil {
+		return 0, err
+	}
+	if v == 0 {
+		return 0, streamerr.InvalidParam(param, "%s is 0; it must be over 0", param)
+	}
+	return max(time.Duration(float64(v)*float64(time.Second)), time.Nanosecond), nil // 0 would be no limit at all
+}
