@@ -39,6 +39,8 @@ type Tokens struct {
 	Generated uint32 `json:"generated"`
 	Delivered uint32 `json:"delivered"`
 	Wasted    uint32 `json:"wasted"`
+	// Cached are those of the prompt that the engine found in its KV cache; not there until an answer is complete.
+	Cached *uint32 `json:"cached,omitempty"`
 }
 
 // A Hop is one hop's part. Times are the hop's own clock's.
@@ -90,6 +92,9 @@ func New(records []*streamv1.Record) *Story {
 		s.Tokens.Wasted = s.Tokens.Generated - s.Tokens.Delivered
 	}
 	for _, r := range records {
+		if s.Tokens.Cached == nil {
+			s.Tokens.Cached = r.CachedTokens
+		}
 		if d := NewDelivery(r.GetDelivery()); d != nil {
 			s.Delivery = d
 		}
@@ -190,7 +195,7 @@ func (s *Story) Print(w io.Writer) error {
 	if s.Message != "" {
 		fmt.Fprintf(&b, " (%s)", s.Message)
 	}
-	fmt.Fprintf(&b, "\n%d prompt tokens; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
+	fmt.Fprintf(&b, "\n%d prompt tokens%s; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.cached(), s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
 	if s.Delivery != nil {
 		fmt.Fprintf(&b, "%s\n", s.Delivery.text())
 	}
@@ -213,6 +218,13 @@ func (s *Story) Print(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func (t *Tokens) cached() string {
+	if t.Cached == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %d of them cached", *t.Cached)
 }
 
 func (h *Hop) notes() (notes string) {

@@ -42,6 +42,23 @@ func TestStoryIsTheFirstHopsEndingAndAllHopsParts(t *testing.T) {
 	}
 }
 
+func TestCachedTokensAreThoseOfTheFirstHopThatKnows(t *testing.T) {
+	told := records()
+	if s := story.New(told); s.Tokens.Cached != nil || strings.Contains(string(s.JSON()), "cached") {
+		t.Error("nobody has told:", s.Tokens)
+	}
+	told[1].CachedTokens = new(uint32(0))
+	if s := story.New(told); s.Tokens.Cached == nil || *s.Tokens.Cached != 0 {
+		t.Error(s.Tokens)
+	}
+	told[0].CachedTokens = new(uint32(5))
+	s := story.New(told)
+	var b strings.Builder
+	if err := s.Print(&b); err != nil || !strings.Contains(b.String(), "\n7 prompt tokens, 5 of them cached; 10 generated") || !strings.Contains(string(s.JSON()), `"cached":5`) {
+		t.Error(b.String(), err)
+	}
+}
+
 func TestPrintTellsPeople(t *testing.T) {
 	var b strings.Builder
 	if err := story.New(records()).Print(&b); err != nil {

@@ -25,12 +25,17 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	if p.GetState() != streamv1.State_STATE_STOPPED || p.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || len(p.GetPath()) != 3 || p.GetStopConfirmed() != nil {
 		t.Error(p)
 	}
+	if p.CachedTokens != nil {
+		t.Error("cached tokens are told of an answer that is not complete:", p)
+	}
+	r.Used(nil)
+	r.Used(&streamv1.Usage{CachedTokens: 3})
 	r.Confirmed()
 	r.Close(streamerr.ClientGone, streamerr.NewPath("client", "edge", "chat"), "gone")
 	r.Close(streamerr.Completed, nil, "again")
 	p = l.Get("a")
 	if p.GetState() != streamv1.State_STATE_ENDED || p.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || p.GetStopConfirmed() == nil ||
-		p.GetTokensIn() != 5 || p.GetTokensOut() != 4 || p.GetModel() != "m" || p.GetPromptTokens() != 7 || p.GetPeer() != "peer:1" || p.GetLeave() != "linger:30s" {
+		p.GetTokensIn() != 5 || p.GetCachedTokens() != 3 || p.GetTokensOut() != 4 || p.GetModel() != "m" || p.GetPromptTokens() != 7 || p.GetPeer() != "peer:1" || p.GetLeave() != "linger:30s" {
 		t.Error(p)
 	}
 	if l.Total() != 1 || len(l.Live()) != 0 {

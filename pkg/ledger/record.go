@@ -35,6 +35,7 @@ type Record struct {
 	leave     string
 	owner     string
 	prompt    uint32
+	cached    *uint32 // tokens of the prompt; nil until the answer is complete
 	heard     time.Time
 	confirmed time.Time
 	ended     time.Time
@@ -102,9 +103,13 @@ func (r *Record) Started(s *streamv1.Started) {
 
 // Used notes what a completed answer took.
 func (r *Record) Used(u *streamv1.Usage) {
-	if r != nil {
-		r.seen.Cached(u.GetCachedTokens())
+	if r == nil || u == nil {
+		return
 	}
+	r.seen.Cached(u.GetCachedTokens())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cached = new(u.GetCachedTokens())
 }
 
 // Leaves notes what is to become of the stream when nobody reads it any more.
@@ -276,7 +281,7 @@ func (r *Record) Proto() *streamv1.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &streamv1.Record{
-		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt,
+		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt, CachedTokens: r.cached,
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: r.in.Load(), TokensOut: r.out.Load(),

@@ -123,6 +123,9 @@ func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 			attribute.Int64("gen_ai.usage.input_tokens", int64(r.GetPromptTokens())),
 			attribute.Int64("gen_ai.usage.output_tokens", int64(r.GetTokensOut())))
 	}
+	if r.CachedTokens != nil {
+		all = append(all, attribute.Int64("gen_ai.usage.cache_read.input_tokens", int64(r.GetCachedTokens())))
+	}
 	if first := t.sent.firstToken(); first > 0 {
 		all = append(all, attribute.Float64("whence.time_to_first_token", first.Seconds()))
 	}

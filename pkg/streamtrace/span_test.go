@@ -40,7 +40,7 @@ func exported(t *testing.T, tracer *streamtrace.Tracer, run func()) tracetest.Sp
 // ended ends a stream.
 func ended(tracer *streamtrace.Tracer, tr *streamtrace.Trace, reason streamerr.Reason) {
 	tracer.Ended(tr, reason, func() *streamv1.Record {
-		r := &streamv1.Record{StreamId: "id", Hop: "hop", Model: "m", Reason: reason.Proto(), Path: []string{"origin", "hop"}, Message: "because"}
+		r := &streamv1.Record{StreamId: "id", Hop: "hop", Model: "m", Reason: reason.Proto(), Path: []string{"origin", "hop"}, Message: "because", CachedTokens: new(uint32(0))}
 		tr.Tell(r)
 		return r
 	})
@@ -82,6 +82,7 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 	for key, want := range map[string]string{
 		"whence.stream.id": "id", "whence.hop": "hop", "whence.reason": "internal", "whence.origin": "origin", "whence.path": "origin > hop",
 		"rpc.method": "a.B/C", "rpc.response.status_code": "INTERNAL", "error.type": "internal", "whence.messages.sent": "3", "gen_ai.operation.name": "chat",
+		"gen_ai.usage.cache_read.input_tokens": "0",
 	} {
 		if has[key] != want {
 			t.Errorf("%s is %q, want %q", key, has[key], want)

@@ -553,7 +553,9 @@ type Record struct {
 	// The W3C trace id, 32 hex digits, the same on all hops; empty where nothing is traced.
 	TraceId string `protobuf:"bytes,23,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// How the stream came to its client, on the hop that the client has told.
-	Delivery      *Delivery `protobuf:"bytes,24,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	Delivery *Delivery `protobuf:"bytes,24,opt,name=delivery,proto3" json:"delivery,omitempty"`
+	// Tokens of the prompt that the engine found in its KV cache; not set until the answer is complete.
+	CachedTokens  *uint32 `protobuf:"varint,25,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -740,6 +742,13 @@ func (x *Record) GetDelivery() *Delivery {
 		return x.Delivery
 	}
 	return nil
+}
+
+func (x *Record) GetCachedTokens() uint32 {
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
+	}
+	return 0
 }
 
 // Delivery is how a stream came to its client, as the client has told, against how it was sent.
@@ -2041,7 +2050,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x06\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\a\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -2067,7 +2076,9 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x11messages_received\x18\x15 \x01(\x04R\x10messagesReceived\x12#\n" +
 	"\rmessages_sent\x18\x16 \x01(\x04R\fmessagesSent\x12\x19\n" +
 	"\btrace_id\x18\x17 \x01(\tR\atraceId\x126\n" +
-	"\bdelivery\x18\x18 \x01(\v2\x1a.whence.stream.v1.DeliveryR\bdelivery\"\xc5\x01\n" +
+	"\bdelivery\x18\x18 \x01(\v2\x1a.whence.stream.v1.DeliveryR\bdelivery\x12(\n" +
+	"\rcached_tokens\x18\x19 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
+	"\x0e_cached_tokens\"\xc5\x01\n" +
 	"\bDelivery\x123\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x19.whence.stream.v1.VerdictR\averdict\x12\x14\n" +
 	"\x05proxy\x18\x02 \x01(\tR\x05proxy\x12\x16\n" +
@@ -2333,6 +2344,7 @@ func file_whence_stream_v1_stream_proto_init() {
 	if File_whence_stream_v1_stream_proto != nil {
 		return
 	}
+	file_whence_stream_v1_stream_proto_msgTypes[0].OneofWrappers = []any{}
 	file_whence_stream_v1_stream_proto_msgTypes[9].OneofWrappers = []any{}
 	file_whence_stream_v1_stream_proto_msgTypes[12].OneofWrappers = []any{}
 	file_whence_stream_v1_stream_proto_msgTypes[13].OneofWrappers = []any{}
