@@ -35,6 +35,7 @@ type Chat struct {
 	logprobs     bool          // of chats
 	topLogprobs  *uint32       // of chats
 	guide        string        // the field that asks for one
+	session      string        // the field that says whose conversation it is
 }
 
 // A setter reads one field; raw is not null.
@@ -144,8 +145,7 @@ var shared = map[string]setter{
 		return err
 	},
 
-	// Without effect on an answer here.
-	"user": accept,
+	"user": setSession,
 }
 
 // setters are the fields of chats, beside those shared.
@@ -161,14 +161,15 @@ var setters = map[string]setter{
 		c.topLogprobs = new(uint32(v))
 		return err
 	},
-	"functions":     onlyEmpty,
-	"function_call": onlyWords("none", "auto"),
-	"modalities":    setModalities,
-	"audio":         never, "prediction": never, "web_search_options": never, "moderation": never,
+	"prompt_cache_key": setSession,
+	"functions":        onlyEmpty,
+	"function_call":    onlyWords("none", "auto"),
+	"modalities":       setModalities,
+	"audio":            never, "prediction": never, "web_search_options": never, "moderation": never,
 
 	// Without effect on an answer here.
 	"metadata": accept, "store": accept, "safety_identifier": accept,
-	"prompt_cache_key": accept, "prompt_cache_retention": accept, "prompt_cache_options": accept,
+	"prompt_cache_retention": accept, "prompt_cache_options": accept,
 	"verbosity": accept,
 }
 
@@ -253,6 +254,8 @@ func (c *Chat) Param(inner string) string {
 		}
 	case "template_variables":
 		return "chat_template_kwargs"
+	case "session":
+		return c.session
 	case "guide":
 		if c.guide != "" {
 			return c.guide

@@ -45,7 +45,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 			TopK: proto.Uint32(0), MinP: proto.Float32(0.125), RepetitionPenalty: proto.Float32(1.5), MinTokens: proto.Uint32(2),
 			IgnoreEos: true, StopTokenIds: []uint32{1, 2},
 		},
-		Claim: &streamv1.Claim{Tier: streamv1.Tier_TIER_FLEX},
+		Claim: &streamv1.Claim{Tier: streamv1.Tier_TIER_FLEX}, Session: "u",
 	}
 	if !c.Stream || !c.IncludeUsage || !proto.Equal(c.Request, want) {
 		t.Errorf("got  %v\nwant %v", c.Request, want)
@@ -189,5 +189,32 @@ func TestShortestTimeoutIsNotNone(t *testing.T) {
 	c, err := openai.ParseChat([]byte(`{` + hello + `,"timeout":1e-10}`))
 	if err != nil || c.Timeout <= 0 {
 		t.Error(c, err)
+	}
+}
+
+func TestPromptCacheKeyNamesTheSessionBeforeUser(t *testing.T) {
+	for fields, want := range map[string][2]string{
+		``:                                     {"", ""},
+		`,"user":"","prompt_cache_key":null`:   {"", ""},
+		`,"user":"u"`:                          {"u", "user"},
+		`,"prompt_cache_key":"k"`:              {"k", "prompt_cache_key"},
+		`,"prompt_cache_key":"k","user":"u"`:   {"k", "prompt_cache_key"},
+		`,"user":"u","prompt_cache_key":"k"`:   {"k", "prompt_cache_key"},
+		`,"user":"u","prompt_cache_key":""`:    {"u", "user"},
+		`,"prompt_cache_key":"","user":"u"`:    {"u", "user"},
+		`,"user":"u","safety_identifier":"id"`: {"u", "user"},
+	} {
+		c, err := openai.ParseChat([]byte(`{` + hello + fields + `}`))
+		if err != nil || c.Request.GetSession() != want[0] || c.Param("session") != want[1] {
+			t.Errorf("%s: session %q of %q: %v", fields, c.Request.GetSession(), c.Param("session"), err)
+		}
+	}
+	if c, err := openai.ParseCompletion([]byte(`{"model":"m","prompt":"p","user":"u"}`)); err != nil || c.Request.GetSession() != "u" {
+		t.Error(c, err)
+	}
+	for _, field := range []string{"user", "prompt_cache_key"} {
+		if _, err := openai.ParseChat([]byte(`{` + hello + `,"` + field + `":5}`)); streamerr.As(err).Param != field {
+			t.Error(err)
+		}
 	}
 }

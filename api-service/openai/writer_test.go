@@ -151,7 +151,7 @@ func TestPromptsInAllForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		expect := &chatv1.ChatRequest{Model: "m", Prompts: want, N: 2, Echo: true, KeepSpecial: true, IncludeStop: true, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(16))}}
+		expect := &chatv1.ChatRequest{Model: "m", Prompts: want, N: 2, Echo: true, KeepSpecial: true, IncludeStop: true, Session: "u", Sampling: &streamv1.Sampling{MaxTokens: new(uint32(16))}}
 		if !proto.Equal(c.Request, expect) {
 			t.Errorf("%s\n got %v\nwant %v", form, c.Request, expect)
 		}

@@ -150,7 +150,7 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: []uint32{1}}
 	req := user("hello")
-	req.StreamId, req.Sampling = "id", &streamv1.Sampling{TopK: proto.Uint32(5)}
+	req.StreamId, req.Session, req.Sampling = "id", "s", &streamv1.Sampling{TopK: proto.Uint32(5)}
 	if _, _, _, err := read(t, chat.New(m, p.generate), req); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 	if got := m.Tokenizer.Decode(asked.GetPrompt(), false); got != "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n" {
 		t.Errorf("%q", got)
 	}
-	if asked.GetStreamId() != "id" || asked.GetModel() != whencetiny.Name || asked.GetSampling().GetTopK() != 5 {
+	if asked.GetStreamId() != "id" || asked.GetModel() != whencetiny.Name || asked.GetSession() != "s" || asked.GetSampling().GetTopK() != 5 {
 		t.Error(asked)
 	}
 }
@@ -230,6 +230,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		"empty stop":          {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"a", ""}}, "stop[1]", ""},
 		"too many stops":      {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: make([]string, 17)}, "stop", "17"},
 		"broken stop":         {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"\xff"}}, "stop[0]", ""},
+		"long session":        {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Session: strings.Repeat("x", 257)}, "session", "257 bytes"},
 		"stop of 2,000 bytes": {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{strings.Repeat("x", 2000)}}, "stop[0]", ""},
 	} {
 		p := &parrot{ids: []uint32{1}}

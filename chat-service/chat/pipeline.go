@@ -149,7 +149,7 @@ func tokenise(m *Model, next TokenEngine) stream.Engine[rendered, *workerv1.Gene
 		}
 		return next(ctx, &workerv1.TokenRequest{
 			StreamId: r.req.GetStreamId(), Model: m.Name, Prompt: slices.Concat(ids, answered), Generated: uint32(len(answered)),
-			Sampling: sampling(m, r.req.GetSampling(), length-len(ids)), Claim: r.req.GetClaim(),
+			Sampling: sampling(m, r.req.GetSampling(), length-len(ids)), Claim: r.req.GetClaim(), Session: r.req.GetSession(),
 		})
 	}
 }

@@ -16,13 +16,14 @@ import (
 const (
 	maxStops    = 16
 	maxStopSize = 1024 // bytes
+	maxSession  = 256  // bytes
 )
 
 // validate refuses what no later stage could make sense of. The template's stage checks the conversation, the worker the
 // sampling.
 func validate(next Engine) Engine {
 	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check, checkAnswered} {
+		for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check, checkAnswered, checkSession} {
 			if err := check(req); err != nil {
 				return stream.Fail[*chatv1.GenerateResponse](err)
 			}
@@ -94,6 +95,13 @@ func checkPrompt(at string, p *chatv1.Prompt) error {
 		}
 	default:
 		return streamerr.InvalidParam(at, "%s is neither text nor token ids", at)
+	}
+	return nil
+}
+
+func checkSession(req *chatv1.ChatRequest) error {
+	if n := len(req.GetSession()); n > maxSession {
+		return streamerr.InvalidParam("session", "what names the session is %d bytes long; it must be at most %d", n, maxSession)
 	}
 	return nil
 }

@@ -581,6 +581,9 @@ type ChatRequest struct {
 	SeparateReasoning *bool `protobuf:"varint,18,opt,name=separate_reasoning,json=separateReasoning,proto3,oneof" json:"separate_reasoning,omitempty"`
 	// What the stream may ask for where there is not room for all.
 	Claim *v1.Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
+	// Whose conversation this is, as far as the caller says; at most 256 bytes. Requests of one session have prefixes in common, and may be
+	// sent to one worker for that.
+	Session string `protobuf:"bytes,23,opt,name=session,proto3" json:"session,omitempty"`
 	// Whether deltas say which tokens they are, so that the answer can go on elsewhere. For one choice only, and not with
 	// sampling.logprobs.
 	TellIds bool `protobuf:"varint,24,opt,name=tell_ids,json=tellIds,proto3" json:"tell_ids,omitempty"`
@@ -732,6 +735,13 @@ func (x *ChatRequest) GetClaim() *v1.Claim {
 		return x.Claim
 	}
 	return nil
+}
+
+func (x *ChatRequest) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
 }
 
 func (x *ChatRequest) GetTellIds() bool {
@@ -3024,7 +3034,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x8b\x06\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xa5\x06\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
@@ -3043,7 +3053,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x13parallel_tool_calls\x18\x0f \x01(\bH\x00R\x11parallelToolCalls\x88\x01\x01\x12-\n" +
 	"\x12template_variables\x18\x11 \x01(\tR\x11templateVariables\x122\n" +
 	"\x12separate_reasoning\x18\x12 \x01(\bH\x01R\x11separateReasoning\x88\x01\x01\x12-\n" +
-	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x19\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x18\n" +
+	"\asession\x18\x17 \x01(\tR\asession\x12\x19\n" +
 	"\btell_ids\x18\x18 \x01(\bR\atellIds\x124\n" +
 	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\bansweredB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
