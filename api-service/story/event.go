@@ -20,7 +20,7 @@ type Messages struct {
 // An Event is one thing that happened to the stream on a hop. Of messages only the first and the last are told.
 type Event struct {
 	AtMS float64 `json:"at_ms"` // from Began on
-	Kind string  `json:"kind"`  // send or recv of a message, send_header, recv_header, send_rst, recv_rst, send_trailer, recv_trailer, move
+	Kind string  `json:"kind"`  // send or recv of a message, send_header, recv_header, send_rst, recv_rst, send_trailer, recv_trailer, move, handover
 	Side string  `json:"side"`  // "up" is towards the caller, "down" towards the hop below
 
 	*Message          // of send and recv

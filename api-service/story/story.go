@@ -61,6 +61,8 @@ type Hop struct {
 	TokensIn        uint32   `json:"tokens_in"`
 	TokensOut       uint32   `json:"tokens_out"`
 	Moves           []Move   `json:"moves,omitempty"`
+	// Handovers are there where one worker was to read the prompt for another.
+	Handovers []Handover `json:"handovers,omitempty"`
 	// Leave is what is to become of the stream when nobody reads it any more, on the hop that knows its readers.
 	Leave    string   `json:"leave,omitempty"`
 	Trace    string   `json:"trace,omitempty"` // W3C trace id
@@ -204,6 +206,9 @@ func (s *Story) Print(w io.Writer) error {
 		if len(h.Path) > 0 {
 			fmt.Fprintf(&b, "  %-14s %s: %s\n", "", h.Reason, strings.Join(h.Path, " > "))
 		}
+		for _, over := range h.Handovers {
+			fmt.Fprintf(&b, "  %-14s %s\n", "", over.text())
+		}
 		for _, m := range h.Moves {
 			fmt.Fprintf(&b, "  %-14s moved from %s to %s after %.1f ms and %d tokens: %s\n", "", m.From, m.To, m.AtMS, m.Tokens, m.Reason)
 		}
@@ -251,7 +256,7 @@ func hop(r *streamv1.Record) Hop {
 		Hop: r.GetHop(), State: state(r), Peer: r.GetPeer(), Reason: reason(r), Path: r.GetPath(), Message: r.GetMessage(),
 		Began: began.Format(time.RFC3339Nano), TookMS: ms(end.Sub(began)),
 		StopHeardMS: since(r.GetBegan(), r.GetStopHeard()), StopConfirmedMS: since(r.GetStopHeard(), r.GetStopConfirmed()),
-		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves, Leave: r.GetLeave(),
+		TokensIn: r.GetTokensIn(), TokensOut: r.GetTokensOut(), Moves: moves, Handovers: handovers(r), Leave: r.GetLeave(),
 		Trace: r.GetTraceId(), Messages: Messages{r.GetMessagesReceived(), r.GetMessagesSent()}, Events: events(r),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/whence-dev/whence/api-service/story"
@@ -97,6 +98,31 @@ func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
 	var b strings.Builder
 	if err := s.Print(&b); err != nil || !strings.Contains(b.String(), "moved from llm-worker/0 to llm-worker/1 after 50.0 ms and 8 tokens: peer_lost\n") {
 		t.Error(b.String(), err)
+	}
+}
+
+func TestHandoversSayWhoHasReadThePrompt(t *testing.T) {
+	told := records()
+	told[0].Handovers = []*streamv1.Handover{
+		{From: "w/0", To: "w/1", Reason: streamv1.Reason_REASON_COMPLETED, At: at(20), Took: durationpb.New(12 * time.Millisecond)},
+		{From: "w/0", To: "w/2", Reason: streamv1.Reason_REASON_PEER_LOST, At: at(50), Took: durationpb.New(time.Millisecond)},
+		{To: "w/2", Reason: streamv1.Reason_REASON_UNAVAILABLE, At: at(60)},
+	}
+	s := story.New(told)
+	if want := (story.Handover{From: "w/0", To: "w/1", Reason: "completed", AtMS: 20, TookMS: 12}); len(s.Hops[0].Handovers) != 3 || s.Hops[0].Handovers[0] != want {
+		t.Errorf("%+v", s.Hops[0].Handovers)
+	}
+	var b strings.Builder
+	if err := s.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"prompt read by w/0 for w/1 in 12.0 ms\n", "prompt read by w/2 itself: w/0 failed to after 1.0 ms (peer_lost)\n",
+		"prompt read by w/2 itself: nobody else was there to read it (unavailable)\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, b.String())
+		}
 	}
 }
 

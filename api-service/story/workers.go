@@ -5,6 +5,7 @@ import (
 	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // A Worker is one entry of GET /v1/workers. What it said of itself is as old as Said; it is zero before it has said anything.
@@ -16,6 +17,7 @@ type Worker struct {
 	Model          string `json:"model"`
 	Leaving        bool   `json:"leaving,omitempty"` // it is no longer listed, and finishes its streams
 	Engine         string `json:"engine"`
+	Role           string `json:"role,omitempty"`     // "both", "prefill" or "decode"
 	Upstream       string `json:"upstream,omitempty"` // the kind of server that generates beside the worker
 	ContextLength  uint32 `json:"context_length"`
 	Continues      bool   `json:"continues"` // answers that were begun elsewhere
@@ -55,9 +57,18 @@ func worker(w *chatv1.Worker) Worker {
 	return Worker{
 		Name: info.GetInstance(), Target: w.GetTarget(), Message: w.GetMessage(),
 		State: strings.ToLower(strings.TrimPrefix(w.GetState().String(), "WORKER_STATE_")),
-		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Upstream: info.GetCapabilities().GetUpstream(),
+		Model: model, Leaving: w.GetLeaving(), Engine: info.GetEngine(), Role: role(info), Upstream: info.GetCapabilities().GetUpstream(),
 		ContextLength: info.GetContextLength(), Continues: info.GetContinues(), Embeds: info.GetEmbeds(), Streams: w.GetStreams(),
 		Running: load.GetRunning(), Queued: load.GetQueued(), MaxRunning: load.GetMaxRunning(), MaxQueued: load.GetMaxQueued(),
 		KVUsedTokens: load.GetKvUsedTokens(), KVTotalTokens: load.GetKvTotalTokens(), KVCachedTokens: load.GetKvCachedTokens(), Said: said,
 	}
+}
+
+// role returns what a worker takes; one that has said nothing of it takes whole streams.
+func role(info *workerv1.InfoResponse) string {
+	if info == nil {
+		return ""
+	}
+	r := max(info.GetRole(), workerv1.Role_ROLE_BOTH)
+	return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_"))
 }

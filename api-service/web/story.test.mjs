@@ -76,12 +76,13 @@ test('the events of a hop become ticks and marks', () => {
     { at_ms: 3, kind: 'recv', side: 'down', index: 1 }, { at_ms: 80, kind: 'recv', side: 'down', index: 40 }, { at_ms: 91, kind: 'send_rst', side: 'down', code: 'CANCEL' },
     { at_ms: 92, kind: 'send_trailer', side: 'up', reason: 'user_stop', path: ['client', 'api-service'] }, { at_ms: 93, kind: 'of the future', side: 'up' },
   ];
-  const [lane] = lanes({ hops: [hop('api-service', '0', { events, moves: [{ from: 'a', to: 'b', at_ms: 50, reason: 'peer_lost' }] })] }).lanes;
+  const [lane] = lanes({ hops: [hop('api-service', '0', { events, handovers: [{ from: 'p', to: 'a', at_ms: 9, took_ms: 8, reason: 'completed' }], moves: [{ from: 'a', to: 'b', at_ms: 50, reason: 'peer_lost' }] })] }).lanes;
   assert.deepEqual(lane.ticks.map(({ at, side }) => [at, side]), [[2, 'down'], [2.5, 'up'], [3, 'down'], [80, 'down']]);
   assert.deepEqual(lane.bands.map(({ level }) => level), [0, -1]);
-  assert.deepEqual(lane.marks.map(({ kind }) => kind), ['header', 'rst', 'trailer', 'move', 'end']);
+  assert.deepEqual(lane.marks.map(({ kind }) => kind), ['header', 'rst', 'trailer', 'handover', 'move', 'end']);
   assert.match(lane.marks[1].text, /sends RST_STREAM down: CANCEL/);
   assert.match(lane.marks[2].text, /user_stop, client > api-service/);
+  assert.match(lane.marks[3].text, /^prompt read by p for a in 8(\.0)? ms$/);
 });
 
 test('a stream that runs has no ending to look at, and one that nobody knows no lanes', () => {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -42,8 +43,9 @@ type Record struct {
 	reason    streamerr.Reason
 	path      streamerr.Path
 	message   string
-	moves     []*streamv1.Move // few: whoever moves streams bounds how often
-	parts     int              // streams that it is on the hop below; 0 is one, of the same id
+	moves     []*streamv1.Move     // few: whoever moves streams bounds how often
+	handovers []*streamv1.Handover // at most one for each worker that had the stream
+	parts     int                  // streams that it is on the hop below; 0 is one, of the same id
 	delivery  *streamv1.Delivery
 }
 
@@ -201,6 +203,22 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Tokens: uint32(tokens)})
 }
 
+// HandedOver notes that what from had read of the prompt came to another hop below, or, where reason is not COMPLETED, why it did
+// not. from is empty where nobody was to be asked.
+func (r *Record) HandedOver(from, to string, reason streamerr.Reason, took time.Duration) {
+	if r == nil {
+		return
+	}
+	path := streamerr.NewPath(to)
+	if from != "" {
+		path = streamerr.NewPath(from, to)
+	}
+	r.trace.Note(streamtrace.Handover, streamtrace.Down, "", reason, path)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handovers = append(r.handovers, &streamv1.Handover{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Took: durationpb.New(took)})
+}
+
 // Split notes that the stream is several on the hop below.
 func (r *Record) Split(parts int) {
 	if r == nil {
@@ -285,7 +303,7 @@ func (r *Record) Proto() *streamv1.Record {
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
-		Moves: slices.Clone(r.moves), Delivery: r.delivery,
+		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery,
 	}
 	if !r.heard.IsZero() {
 		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)

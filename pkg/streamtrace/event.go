@@ -13,7 +13,7 @@ import (
 // A Kind is what happened. Send is what this hop did, Recv what it saw its neighbour do.
 type Kind uint8
 
-// The kinds. The first six, and Move, are events of the stream's state.
+// The kinds. The first six, Move and Handover are events of the stream's state.
 const (
 	SendHeader  = Kind(streamv1.EventKind_EVENT_KIND_SEND_HEADER)
 	RecvHeader  = Kind(streamv1.EventKind_EVENT_KIND_RECV_HEADER)
@@ -24,6 +24,7 @@ const (
 	Send        = Kind(streamv1.EventKind_EVENT_KIND_SEND)
 	Recv        = Kind(streamv1.EventKind_EVENT_KIND_RECV)
 	Move        = Kind(streamv1.EventKind_EVENT_KIND_MOVE)
+	Handover    = Kind(streamv1.EventKind_EVENT_KIND_HANDOVER)
 )
 
 // String returns the word for k in JSON and spans, such as "send_header".

@@ -1,7 +1,7 @@
 // What hops tell of a stream, in words: the path of its ending, the sentence that sums it up, and the table.
 
 import { node } from './node.js';
-import { count, duration, mood } from './words.js';
+import { count, duration, handed, mood } from './words.js';
 
 // longest returns the path of the ending as the hop told it to which it went last.
 export function longest(story) {
@@ -64,7 +64,8 @@ export function tableOf(story) {
     ].map((cell, i) => (i === 0 ? cell : node('td', { 'data-label': columns[i], class: i > 1 && i < 7 ? 'number' : null }, String(cell))));
     const moves = (hop.moves ?? []).map((move) => node('tr', { class: 'move' }, node('td', { colspan: columns.length },
       `moved from ${move.from} to ${move.to} after ${duration(move.at_ms)} and ${count(move.tokens, 'token')}: ${move.reason}`)));
-    return [node('tr', {}, cells), ...moves];
+    const handovers = (hop.handovers ?? []).map((over) => node('tr', { class: over.reason === 'completed' ? null : 'move' }, node('td', { colspan: columns.length }, handed(over))));
+    return [node('tr', {}, cells), ...handovers, ...moves];
   });
   return node('table', { class: 'hops' }, node('caption', { class: 'unseen' }, 'What each hop tells'),
     node('thead', {}, node('tr', {}, columns.map((name, i) => node('th', { scope: 'col', class: i > 1 && i < 7 ? 'number' : null }, name)))), node('tbody', {}, rows));

@@ -3,7 +3,7 @@
 // Time 0 is the browser's request, or where the browser saw nothing the moment when the first hop got it. Each hop tells
 // times of its own clock; they are moved only where they would say that a hop began before the one above it.
 
-import { wall } from './words.js';
+import { handed, wall } from './words.js';
 
 // How long a gap is, against the usual one of its lane: usual, long, very long, a stall.
 const levels = [1.75, 4, 12];
@@ -63,6 +63,9 @@ function hop(told, began) {
     }
   }
   lane.bands = bands(flow(events).map(({ at_ms, index }) => ({ at: began + at_ms, index })));
+  for (const over of told.handovers ?? []) {
+    lane.marks.push({ at: began + over.at_ms, kind: 'handover', text: handed(over) });
+  }
   for (const move of told.moves ?? []) {
     lane.marks.push({ at: began + move.at_ms, kind: 'move', text: `moves from ${move.from} to ${move.to}: ${move.reason}` });
   }

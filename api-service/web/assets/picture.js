@@ -16,6 +16,7 @@ const shapes = {
   trailer: 'M0,-5L5,0L0,5L-5,0Z',
   heard: 'M-4.5,-9L4.5,-9L0,-1Z',
   confirmed: 'M-4.5,9L4.5,9L0,1Z',
+  handover: 'M-6,-2L1,-2L1,-6L6,0L1,6L1,2L-6,2Z',
   move: 'M-4,0L0,-6L0,-2L5,-2L5,2L0,2L0,6Z',
   end: 'M0,-11V11',
   long: 'M-9,0H9',
@@ -25,7 +26,7 @@ const shapes = {
 // What the shapes mean, in the order of the legend.
 export const legend = [
   ['send', 'request'], ['header', 'header'], ['rst', 'RST'], ['trailer', 'trailer'], ['heard', 'stop heard'],
-  ['confirmed', 'stopped below'], ['move', 'moved'], ['end', 'ended'], ['long', 'long gap'], ['stall', 'stall'],
+  ['confirmed', 'stopped below'], ['handover', 'prompt handed over'], ['move', 'moved'], ['end', 'ended'], ['long', 'long gap'], ['stall', 'stall'],
 ];
 
 // kinds returns what there is in the picture, for the legend.

@@ -28,3 +28,9 @@ export function wall(text) {
   const finer = /\.\d{3}(\d+)/.exec(text);
   return Date.parse(text) + (finer ? Number(`0.${finer[1]}`) : 0);
 }
+
+// handed says who has read the prompt for whom.
+export function handed({ from, to, reason, took_ms }) {
+  if (reason === 'completed') return `prompt read by ${from} for ${to} in ${duration(took_ms)}`;
+  return from ? `prompt read by ${to} itself: ${from} failed to after ${duration(took_ms)} (${reason})` : `prompt read by ${to} itself: nobody else was there to read it (${reason})`;
+}

@@ -30,7 +30,7 @@ export function workersPage(root) {
 function card(worker) {
   const facts = [
     ['Model', worker.model], ['Engine', [worker.engine, worker.upstream].filter(Boolean).join(', ')], ['Context', worker.context_length && `${worker.context_length.toLocaleString('en')} tokens`],
-    ['Address', worker.target], ['Streams of this chat-service', String(worker.streams)], ['Takes over streams', worker.continues ? 'yes' : 'no'],
+    ['Role', worker.role === 'both' ? '' : worker.role], ['Address', worker.target], ['Streams of this chat-service', String(worker.streams)], ['Takes over streams', worker.continues ? 'yes' : 'no'],
   ];
   return node('li', { class: 'card' },
     node('h3', {}, worker.name || worker.target, node('span', { class: 'chip', 'data-mood': moods[worker.state] ?? 'bad' }, worker.state)),

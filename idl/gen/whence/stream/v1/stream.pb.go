@@ -167,21 +167,25 @@ const (
 	EventKind_EVENT_KIND_RECV EventKind = 8
 	// The stream goes on with another hop below; path is the one that had it, then the one that has it.
 	EventKind_EVENT_KIND_MOVE EventKind = 9
+	// A worker has read the prompt for another one, or has failed to; path is the one that reads, if there was one, then the one that
+	// answers.
+	EventKind_EVENT_KIND_HANDOVER EventKind = 10
 )
 
 // Enum value maps for EventKind.
 var (
 	EventKind_name = map[int32]string{
-		0: "EVENT_KIND_UNSPECIFIED",
-		1: "EVENT_KIND_SEND_HEADER",
-		2: "EVENT_KIND_RECV_HEADER",
-		3: "EVENT_KIND_SEND_RST",
-		4: "EVENT_KIND_RECV_RST",
-		5: "EVENT_KIND_SEND_TRAILER",
-		6: "EVENT_KIND_RECV_TRAILER",
-		7: "EVENT_KIND_SEND",
-		8: "EVENT_KIND_RECV",
-		9: "EVENT_KIND_MOVE",
+		0:  "EVENT_KIND_UNSPECIFIED",
+		1:  "EVENT_KIND_SEND_HEADER",
+		2:  "EVENT_KIND_RECV_HEADER",
+		3:  "EVENT_KIND_SEND_RST",
+		4:  "EVENT_KIND_RECV_RST",
+		5:  "EVENT_KIND_SEND_TRAILER",
+		6:  "EVENT_KIND_RECV_TRAILER",
+		7:  "EVENT_KIND_SEND",
+		8:  "EVENT_KIND_RECV",
+		9:  "EVENT_KIND_MOVE",
+		10: "EVENT_KIND_HANDOVER",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_UNSPECIFIED":  0,
@@ -194,6 +198,7 @@ var (
 		"EVENT_KIND_SEND":         7,
 		"EVENT_KIND_RECV":         8,
 		"EVENT_KIND_MOVE":         9,
+		"EVENT_KIND_HANDOVER":     10,
 	}
 )
 
@@ -555,7 +560,9 @@ type Record struct {
 	// How the stream came to its client, on the hop that the client has told.
 	Delivery *Delivery `protobuf:"bytes,24,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	// Tokens of the prompt that the engine found in its KV cache; not set until the answer is complete.
-	CachedTokens  *uint32 `protobuf:"varint,25,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	CachedTokens *uint32 `protobuf:"varint,25,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
+	// Whom the hop had read the prompt for the worker that answers, oldest first, where prefill and decode are apart.
+	Handovers     []*Handover `protobuf:"bytes,26,rep,name=handovers,proto3" json:"handovers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +758,95 @@ func (x *Record) GetCachedTokens() uint32 {
 	return 0
 }
 
+func (x *Record) GetHandovers() []*Handover {
+	if x != nil {
+		return x.Handovers
+	}
+	return nil
+}
+
+// Handover is how a prompt that one worker has read came to another one, or why it did not, and the latter read it itself.
+type Handover struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The worker that reads prompts; empty if there was none.
+	From string `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The worker that answers.
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// REASON_COMPLETED, or why it failed.
+	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
+	// When it was done, or had failed.
+	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	// How long it took.
+	Took          *durationpb.Duration `protobuf:"bytes,5,opt,name=took,proto3" json:"took,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Handover) Reset() {
+	*x = Handover{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Handover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Handover) ProtoMessage() {}
+
+func (x *Handover) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Handover.ProtoReflect.Descriptor instead.
+func (*Handover) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Handover) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Handover) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Handover) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *Handover) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Handover) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
 // Delivery is how a stream came to its client, as the client has told, against how it was sent.
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -770,7 +866,7 @@ type Delivery struct {
 
 func (x *Delivery) Reset() {
 	*x = Delivery{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +878,7 @@ func (x *Delivery) String() string {
 func (*Delivery) ProtoMessage() {}
 
 func (x *Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[1]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +891,7 @@ func (x *Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
 func (*Delivery) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Delivery) GetVerdict() Verdict {
@@ -848,7 +944,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -860,7 +956,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[2]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -873,7 +969,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Pace) GetEvents() uint32 {
@@ -915,7 +1011,7 @@ type Event struct {
 	// Of a header or trailer, its status: a gRPC code, an HTTP status, or [DONE]. Of a reset, its form: STOP for one that says
 	// why, CANCEL for a bare one, LOST for a broken connection.
 	Code string `protobuf:"bytes,7,opt,name=code,proto3" json:"code,omitempty"`
-	// Of a reset, trailer or move: why.
+	// Of a reset, trailer or move: why. Of a handover: REASON_COMPLETED, or why it failed.
 	Reason Reason `protobuf:"varint,8,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
 	// Of a header, the hops that the call has crossed; of all else, those that its reason has. Origin first.
 	Path          []string `protobuf:"bytes,9,rep,name=path,proto3" json:"path,omitempty"`
@@ -925,7 +1021,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1033,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[3]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1046,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Event) GetAt() *durationpb.Duration {
@@ -1035,7 +1131,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1143,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[4]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1156,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Move) GetFrom() string {
@@ -1107,7 +1203,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1215,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[5]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1228,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
 // ListResponse holds the live streams.
@@ -1146,7 +1242,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1254,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[6]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1267,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListResponse) GetStreams() []*Record {
@@ -1192,7 +1288,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1300,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[7]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1313,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{7}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WhyRequest) GetStreamId() string {
@@ -1238,7 +1334,7 @@ type WhyResponse struct {
 
 func (x *WhyResponse) Reset() {
 	*x = WhyResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1346,7 @@ func (x *WhyResponse) String() string {
 func (*WhyResponse) ProtoMessage() {}
 
 func (x *WhyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[8]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1359,7 @@ func (x *WhyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
 func (*WhyResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{8}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WhyResponse) GetHops() []*Record {
@@ -1292,7 +1388,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1400,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[9]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1413,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{9}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -1373,7 +1469,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1481,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1494,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Started) GetStreamId() string {
@@ -1444,7 +1540,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1552,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1565,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Stop) GetReason() Reason {
@@ -1517,7 +1613,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1625,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1638,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *End) GetReason() Reason {
@@ -1636,7 +1732,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1648,7 +1744,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1661,7 +1757,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Sampling) GetTemperature() float32 {
@@ -1784,7 +1880,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1892,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1905,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Claim) GetTenant() string {
@@ -1845,7 +1941,7 @@ type Guide struct {
 
 func (x *Guide) Reset() {
 	*x = Guide{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1953,7 @@ func (x *Guide) String() string {
 func (*Guide) ProtoMessage() {}
 
 func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1966,7 @@ func (x *Guide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Guide.ProtoReflect.Descriptor instead.
 func (*Guide) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Guide) GetForms() []*GuideForm {
@@ -1896,7 +1992,7 @@ type GuideForm struct {
 
 func (x *GuideForm) Reset() {
 	*x = GuideForm{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +2004,7 @@ func (x *GuideForm) String() string {
 func (*GuideForm) ProtoMessage() {}
 
 func (x *GuideForm) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +2017,7 @@ func (x *GuideForm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuideForm.ProtoReflect.Descriptor instead.
 func (*GuideForm) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{16}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GuideForm) GetBefore() string {
@@ -1958,7 +2054,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +2066,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +2079,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{17}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -2011,7 +2107,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2119,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2132,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{18}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -2050,7 +2146,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\a\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\a\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -2077,8 +2173,15 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\rmessages_sent\x18\x16 \x01(\x04R\fmessagesSent\x12\x19\n" +
 	"\btrace_id\x18\x17 \x01(\tR\atraceId\x126\n" +
 	"\bdelivery\x18\x18 \x01(\v2\x1a.whence.stream.v1.DeliveryR\bdelivery\x12(\n" +
-	"\rcached_tokens\x18\x19 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
-	"\x0e_cached_tokens\"\xc5\x01\n" +
+	"\rcached_tokens\x18\x19 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x128\n" +
+	"\thandovers\x18\x1a \x03(\v2\x1a.whence.stream.v1.HandoverR\thandoversB\x10\n" +
+	"\x0e_cached_tokens\"\xbb\x01\n" +
+	"\bHandover\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12-\n" +
+	"\x04took\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\xc5\x01\n" +
 	"\bDelivery\x123\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x19.whence.stream.v1.VerdictR\averdict\x12\x14\n" +
 	"\x05proxy\x18\x02 \x01(\tR\x05proxy\x12\x16\n" +
@@ -2202,7 +2305,7 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x0fVERDICT_FLOWING\x10\x01\x12\x14\n" +
 	"\x10VERDICT_BUFFERED\x10\x02\x12\x12\n" +
 	"\x0eVERDICT_MERGED\x10\x03\x12\x13\n" +
-	"\x0fVERDICT_UNCLEAR\x10\x04*\x8a\x02\n" +
+	"\x0fVERDICT_UNCLEAR\x10\x04*\xa3\x02\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16EVENT_KIND_SEND_HEADER\x10\x01\x12\x1a\n" +
@@ -2213,7 +2316,9 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x17EVENT_KIND_RECV_TRAILER\x10\x06\x12\x13\n" +
 	"\x0fEVENT_KIND_SEND\x10\a\x12\x13\n" +
 	"\x0fEVENT_KIND_RECV\x10\b\x12\x13\n" +
-	"\x0fEVENT_KIND_MOVE\x10\t*8\n" +
+	"\x0fEVENT_KIND_MOVE\x10\t\x12\x17\n" +
+	"\x13EVENT_KIND_HANDOVER\x10\n" +
+	"*8\n" +
 	"\x04Side\x12\x14\n" +
 	"\x10SIDE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aSIDE_UP\x10\x01\x12\r\n" +
@@ -2265,7 +2370,7 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
 	(Verdict)(0),                  // 1: whence.stream.v1.Verdict
@@ -2275,68 +2380,73 @@ var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(Finish)(0),                   // 5: whence.stream.v1.Finish
 	(Tier)(0),                     // 6: whence.stream.v1.Tier
 	(*Record)(nil),                // 7: whence.stream.v1.Record
-	(*Delivery)(nil),              // 8: whence.stream.v1.Delivery
-	(*Pace)(nil),                  // 9: whence.stream.v1.Pace
-	(*Event)(nil),                 // 10: whence.stream.v1.Event
-	(*Move)(nil),                  // 11: whence.stream.v1.Move
-	(*ListRequest)(nil),           // 12: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 13: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 14: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 15: whence.stream.v1.WhyResponse
-	(*Usage)(nil),                 // 16: whence.stream.v1.Usage
-	(*Started)(nil),               // 17: whence.stream.v1.Started
-	(*Stop)(nil),                  // 18: whence.stream.v1.Stop
-	(*End)(nil),                   // 19: whence.stream.v1.End
-	(*Sampling)(nil),              // 20: whence.stream.v1.Sampling
-	(*Claim)(nil),                 // 21: whence.stream.v1.Claim
-	(*Guide)(nil),                 // 22: whence.stream.v1.Guide
-	(*GuideForm)(nil),             // 23: whence.stream.v1.GuideForm
-	(*StopStreamRequest)(nil),     // 24: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 25: whence.stream.v1.StopStreamResponse
-	nil,                           // 26: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*Handover)(nil),              // 8: whence.stream.v1.Handover
+	(*Delivery)(nil),              // 9: whence.stream.v1.Delivery
+	(*Pace)(nil),                  // 10: whence.stream.v1.Pace
+	(*Event)(nil),                 // 11: whence.stream.v1.Event
+	(*Move)(nil),                  // 12: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 13: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 14: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 15: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 16: whence.stream.v1.WhyResponse
+	(*Usage)(nil),                 // 17: whence.stream.v1.Usage
+	(*Started)(nil),               // 18: whence.stream.v1.Started
+	(*Stop)(nil),                  // 19: whence.stream.v1.Stop
+	(*End)(nil),                   // 20: whence.stream.v1.End
+	(*Sampling)(nil),              // 21: whence.stream.v1.Sampling
+	(*Claim)(nil),                 // 22: whence.stream.v1.Claim
+	(*Guide)(nil),                 // 23: whence.stream.v1.Guide
+	(*GuideForm)(nil),             // 24: whence.stream.v1.GuideForm
+	(*StopStreamRequest)(nil),     // 25: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 26: whence.stream.v1.StopStreamResponse
+	nil,                           // 27: whence.stream.v1.Sampling.LogitBiasEntry
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	27, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	27, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	27, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	27, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	28, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	28, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	28, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	28, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
 	4,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	11, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
-	10, // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
-	8,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
-	1,  // 9: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
-	9,  // 10: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
-	9,  // 11: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
-	28, // 12: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
-	2,  // 13: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
-	3,  // 14: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
-	4,  // 15: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
-	4,  // 16: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	27, // 17: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
-	7,  // 18: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	7,  // 19: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
-	4,  // 20: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	4,  // 21: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	5,  // 22: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	16, // 23: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	26, // 24: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	22, // 25: whence.stream.v1.Sampling.guide:type_name -> whence.stream.v1.Guide
-	6,  // 26: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
-	23, // 27: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
-	18, // 28: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	28, // 29: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	12, // 30: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	14, // 31: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	13, // 32: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	15, // 33: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	32, // [32:34] is the sub-list for method output_type
-	30, // [30:32] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	12, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	11, // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
+	9,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
+	8,  // 9: whence.stream.v1.Record.handovers:type_name -> whence.stream.v1.Handover
+	4,  // 10: whence.stream.v1.Handover.reason:type_name -> whence.stream.v1.Reason
+	28, // 11: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
+	29, // 12: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
+	1,  // 13: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
+	10, // 14: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
+	10, // 15: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
+	29, // 16: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	2,  // 17: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
+	3,  // 18: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
+	4,  // 19: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
+	4,  // 20: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
+	28, // 21: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	7,  // 22: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	7,  // 23: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	4,  // 24: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
+	4,  // 25: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	5,  // 26: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
+	17, // 27: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
+	27, // 28: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
+	23, // 29: whence.stream.v1.Sampling.guide:type_name -> whence.stream.v1.Guide
+	6,  // 30: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
+	24, // 31: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
+	19, // 32: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	29, // 33: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	13, // 34: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	15, // 35: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	14, // 36: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	16, // 37: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	36, // [36:38] is the sub-list for method output_type
+	34, // [34:36] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -2345,16 +2455,16 @@ func file_whence_stream_v1_stream_proto_init() {
 		return
 	}
 	file_whence_stream_v1_stream_proto_msgTypes[0].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[9].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[12].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
 	file_whence_stream_v1_stream_proto_msgTypes[13].OneofWrappers = []any{}
+	file_whence_stream_v1_stream_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

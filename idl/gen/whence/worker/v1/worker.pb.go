@@ -24,6 +24,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Role is what a worker takes, where prefill and decode may be apart.
+type Role int32
+
+const (
+	// As ROLE_BOTH.
+	Role_ROLE_UNSPECIFIED Role = 0
+	// Whole streams.
+	Role_ROLE_BOTH Role = 1
+	// Prompts alone: it reads them for others, and hands them over.
+	Role_ROLE_PREFILL Role = 2
+	// Whole streams, and prompts that others have read.
+	Role_ROLE_DECODE Role = 3
+)
+
+// Enum value maps for Role.
+var (
+	Role_name = map[int32]string{
+		0: "ROLE_UNSPECIFIED",
+		1: "ROLE_BOTH",
+		2: "ROLE_PREFILL",
+		3: "ROLE_DECODE",
+	}
+	Role_value = map[string]int32{
+		"ROLE_UNSPECIFIED": 0,
+		"ROLE_BOTH":        1,
+		"ROLE_PREFILL":     2,
+		"ROLE_DECODE":      3,
+	}
+)
+
+func (x Role) Enum() *Role {
+	p := new(Role)
+	*p = x
+	return p
+}
+
+func (x Role) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Role) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_worker_v1_worker_proto_enumTypes[0].Descriptor()
+}
+
+func (Role) Type() protoreflect.EnumType {
+	return &file_whence_worker_v1_worker_proto_enumTypes[0]
+}
+
+func (x Role) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Role.Descriptor instead.
+func (Role) EnumDescriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{0}
+}
+
 // Form is what token streams are carried as.
 type Form int32
 
@@ -61,11 +118,11 @@ func (x Form) String() string {
 }
 
 func (Form) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_worker_v1_worker_proto_enumTypes[0].Descriptor()
+	return file_whence_worker_v1_worker_proto_enumTypes[1].Descriptor()
 }
 
 func (Form) Type() protoreflect.EnumType {
-	return &file_whence_worker_v1_worker_proto_enumTypes[0]
+	return &file_whence_worker_v1_worker_proto_enumTypes[1]
 }
 
 func (x Form) Number() protoreflect.EnumNumber {
@@ -74,7 +131,7 @@ func (x Form) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Form.Descriptor instead.
 func (Form) EnumDescriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{0}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{1}
 }
 
 // TokenRequest asks for the continuation of a prompt.
@@ -96,7 +153,9 @@ type TokenRequest struct {
 	Claim *v1.Claim `protobuf:"bytes,14,opt,name=claim,proto3" json:"claim,omitempty"`
 	// Whose conversation this is, as far as the caller says. Requests of one session have prefixes in common, and may be sent to
 	// one worker for that. It means nothing to the worker.
-	Session       string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
+	Session string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
+	// How the KV cache of the prompt comes from one worker to another, where prefill and decode are apart.
+	KvTransfer    *KVTransfer `protobuf:"bytes,11,opt,name=kv_transfer,json=kvTransfer,proto3" json:"kv_transfer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +239,148 @@ func (x *TokenRequest) GetSession() string {
 	return ""
 }
 
+func (x *TokenRequest) GetKvTransfer() *KVTransfer {
+	if x != nil {
+		return x.KvTransfer
+	}
+	return nil
+}
+
+// KVTransfer says what one worker does for another. A worker whose Info has another role refuses it.
+type KVTransfer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one.
+	//
+	// Types that are valid to be assigned to What:
+	//
+	//	*KVTransfer_Ask
+	//	*KVTransfer_Parameters
+	What          isKVTransfer_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KVTransfer) Reset() {
+	*x = KVTransfer{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KVTransfer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KVTransfer) ProtoMessage() {}
+
+func (x *KVTransfer) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KVTransfer.ProtoReflect.Descriptor instead.
+func (*KVTransfer) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *KVTransfer) GetWhat() isKVTransfer_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *KVTransfer) GetAsk() bool {
+	if x != nil {
+		if x, ok := x.What.(*KVTransfer_Ask); ok {
+			return x.Ask
+		}
+	}
+	return false
+}
+
+func (x *KVTransfer) GetParameters() []byte {
+	if x != nil {
+		if x, ok := x.What.(*KVTransfer_Parameters); ok {
+			return x.Parameters
+		}
+	}
+	return nil
+}
+
+type isKVTransfer_What interface {
+	isKVTransfer_What()
+}
+
+type KVTransfer_Ask struct {
+	// True asks a worker of ROLE_PREFILL to read the prompt and to hand it over: the answer is Started, Handover, and an End without
+	// completion tokens. max_tokens is 1, and sampling otherwise of no meaning.
+	Ask bool `protobuf:"varint,1,opt,name=ask,proto3,oneof"`
+}
+
+type KVTransfer_Parameters struct {
+	// What the Handover of another worker said, as it stands, for one of ROLE_DECODE; at most 1 MiB. One that cannot use it, because
+	// it is unknown or was used before, reads the prompt itself.
+	Parameters []byte `protobuf:"bytes,2,opt,name=parameters,proto3,oneof"`
+}
+
+func (*KVTransfer_Ask) isKVTransfer_What() {}
+
+func (*KVTransfer_Parameters) isKVTransfer_What() {}
+
+// Handover is what another worker needs to know to fetch the KV cache of a prompt.
+type Handover struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of meaning to the engines alone, mostly JSON. Good once, and for a while that the engine decides.
+	Parameters    []byte `protobuf:"bytes,1,opt,name=parameters,proto3" json:"parameters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Handover) Reset() {
+	*x = Handover{}
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Handover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Handover) ProtoMessage() {}
+
+func (x *Handover) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Handover.ProtoReflect.Descriptor instead.
+func (*Handover) Descriptor() ([]byte, []int) {
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Handover) GetParameters() []byte {
+	if x != nil {
+		return x.Parameters
+	}
+	return nil
+}
+
 // GenerateRequest is the request, or control.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -194,7 +395,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[1]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -206,7 +407,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[1]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -219,7 +420,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GenerateRequest) GetMessage() isGenerateRequest_Message {
@@ -282,7 +483,7 @@ type Tokens struct {
 
 func (x *Tokens) Reset() {
 	*x = Tokens{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +495,7 @@ func (x *Tokens) String() string {
 func (*Tokens) ProtoMessage() {}
 
 func (x *Tokens) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +508,7 @@ func (x *Tokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tokens.ProtoReflect.Descriptor instead.
 func (*Tokens) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Tokens) GetIds() []uint32 {
@@ -346,6 +547,7 @@ type GenerateResponse struct {
 	//	*GenerateResponse_Started
 	//	*GenerateResponse_Tokens
 	//	*GenerateResponse_End
+	//	*GenerateResponse_Handover
 	Message       isGenerateResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -353,7 +555,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -365,7 +567,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -378,7 +580,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -415,6 +617,15 @@ func (x *GenerateResponse) GetEnd() *v1.End {
 	return nil
 }
 
+func (x *GenerateResponse) GetHandover() *Handover {
+	if x != nil {
+		if x, ok := x.Message.(*GenerateResponse_Handover); ok {
+			return x.Handover
+		}
+	}
+	return nil
+}
+
 type isGenerateResponse_Message interface {
 	isGenerateResponse_Message()
 }
@@ -435,11 +646,18 @@ type GenerateResponse_End struct {
 	End *v1.End `protobuf:"bytes,3,opt,name=end,proto3,oneof"`
 }
 
+type GenerateResponse_Handover struct {
+	// To a request whose kv_transfer asks for it, before the last message.
+	Handover *Handover `protobuf:"bytes,4,opt,name=handover,proto3,oneof"`
+}
+
 func (*GenerateResponse_Started) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_Tokens) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_End) isGenerateResponse_Message() {}
+
+func (*GenerateResponse_Handover) isGenerateResponse_Message() {}
 
 // EmbedRequest asks for vectors.
 type EmbedRequest struct {
@@ -460,7 +678,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +690,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +703,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EmbedRequest) GetStreamId() string {
@@ -534,7 +752,7 @@ type TokenIds struct {
 
 func (x *TokenIds) Reset() {
 	*x = TokenIds{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +764,7 @@ func (x *TokenIds) String() string {
 func (*TokenIds) ProtoMessage() {}
 
 func (x *TokenIds) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +777,7 @@ func (x *TokenIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenIds.ProtoReflect.Descriptor instead.
 func (*TokenIds) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TokenIds) GetIds() []uint32 {
@@ -580,7 +798,7 @@ type Embedding struct {
 
 func (x *Embedding) Reset() {
 	*x = Embedding{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +810,7 @@ func (x *Embedding) String() string {
 func (*Embedding) ProtoMessage() {}
 
 func (x *Embedding) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +823,7 @@ func (x *Embedding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
 func (*Embedding) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Embedding) GetValues() []float32 {
@@ -630,7 +848,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +860,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +873,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EmbedResponse) GetEmbeddings() []*Embedding {
@@ -688,7 +906,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +918,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +931,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 // InfoResponse describes a worker.
@@ -754,14 +972,16 @@ type InfoResponse struct {
 	// Tokens in a block of the KV cache, whose prefixes later prompts find again; 0 for an engine that keeps none.
 	KvBlockSize uint32 `protobuf:"varint,11,opt,name=kv_block_size,json=kvBlockSize,proto3" json:"kv_block_size,omitempty"`
 	// Whether KVEvents tells of these blocks.
-	KvEvents      bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
+	KvEvents bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
+	// What it takes.
+	Role          Role `protobuf:"varint,19,opt,name=role,proto3,enum=whence.worker.v1.Role" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +993,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1006,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *InfoResponse) GetInstance() string {
@@ -894,6 +1114,13 @@ func (x *InfoResponse) GetKvEvents() bool {
 	return false
 }
 
+func (x *InfoResponse) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
 // Capabilities says what becomes of a request and its answer on the way to the model and back.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -914,7 +1141,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1153,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1166,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Capabilities) GetPrompt() Form {
@@ -995,7 +1222,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1234,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1247,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1090,7 +1317,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1329,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1342,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -1136,7 +1363,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1375,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1388,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -1180,7 +1407,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1419,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1432,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 // KVEventsResponse is a change of what the KV cache holds. A block is named by its chained hash, the same on all hops: XXH64, seed
@@ -1227,7 +1454,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1466,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1479,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1287,7 +1514,7 @@ var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xf8\x01\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xb7\x02\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -1296,7 +1523,20 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\tgenerated\x18\x05 \x01(\rR\tgenerated\x12-\n" +
 	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x18\n" +
 	"\asession\x18\n" +
-	" \x01(\tR\asession\"\x84\x01\n" +
+	" \x01(\tR\asession\x12=\n" +
+	"\vkv_transfer\x18\v \x01(\v2\x1c.whence.worker.v1.KVTransferR\n" +
+	"kvTransfer\"J\n" +
+	"\n" +
+	"KVTransfer\x12\x12\n" +
+	"\x03ask\x18\x01 \x01(\bH\x00R\x03ask\x12 \n" +
+	"\n" +
+	"parameters\x18\x02 \x01(\fH\x00R\n" +
+	"parametersB\x06\n" +
+	"\x04what\"*\n" +
+	"\bHandover\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\x01 \x01(\fR\n" +
+	"parameters\"\x84\x01\n" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
@@ -1305,11 +1545,12 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x1a\n" +
 	"\blogprobs\x18\x02 \x03(\x02R\blogprobs\x12\x17\n" +
 	"\atop_ids\x18\x03 \x03(\rR\x06topIds\x12!\n" +
-	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\"\xb3\x01\n" +
+	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\"\xed\x01\n" +
 	"\x10GenerateResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
+	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03end\x128\n" +
+	"\bhandover\x18\x04 \x01(\v2\x1a.whence.worker.v1.HandoverH\x00R\bhandoverB\t\n" +
 	"\amessage\"\xd8\x01\n" +
 	"\fEmbedRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
@@ -1330,7 +1571,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\r\n" +
-	"\vInfoRequest\"\x85\x04\n" +
+	"\vInfoRequest\"\xb1\x04\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -1348,7 +1589,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x06embeds\x18\x12 \x01(\bR\x06embeds\x12%\n" +
 	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\x12\"\n" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
-	"\tkv_events\x18\f \x01(\bR\bkvEvents\"\xa6\x01\n" +
+	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12*\n" +
+	"\x04role\x18\x13 \x01(\x0e2\x16.whence.worker.v1.RoleR\x04role\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +
@@ -1374,7 +1616,12 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x18\n" +
 	"\aremoved\x18\x03 \x03(\x06R\aremoved\x12\x16\n" +
-	"\x06stored\x18\x04 \x03(\x06R\x06stored*?\n" +
+	"\x06stored\x18\x04 \x03(\x06R\x06stored*N\n" +
+	"\x04Role\x12\x14\n" +
+	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tROLE_BOTH\x10\x01\x12\x10\n" +
+	"\fROLE_PREFILL\x10\x02\x12\x0f\n" +
+	"\vROLE_DECODE\x10\x03*?\n" +
 	"\x04Form\x12\x14\n" +
 	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
@@ -1398,67 +1645,73 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_whence_worker_v1_worker_proto_rawDescData
 }
 
-var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
-	(Form)(0),                     // 0: whence.worker.v1.Form
-	(*TokenRequest)(nil),          // 1: whence.worker.v1.TokenRequest
-	(*GenerateRequest)(nil),       // 2: whence.worker.v1.GenerateRequest
-	(*Tokens)(nil),                // 3: whence.worker.v1.Tokens
-	(*GenerateResponse)(nil),      // 4: whence.worker.v1.GenerateResponse
-	(*EmbedRequest)(nil),          // 5: whence.worker.v1.EmbedRequest
-	(*TokenIds)(nil),              // 6: whence.worker.v1.TokenIds
-	(*Embedding)(nil),             // 7: whence.worker.v1.Embedding
-	(*EmbedResponse)(nil),         // 8: whence.worker.v1.EmbedResponse
-	(*InfoRequest)(nil),           // 9: whence.worker.v1.InfoRequest
-	(*InfoResponse)(nil),          // 10: whence.worker.v1.InfoResponse
-	(*Capabilities)(nil),          // 11: whence.worker.v1.Capabilities
-	(*Load)(nil),                  // 12: whence.worker.v1.Load
-	(*StopRequest)(nil),           // 13: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),          // 14: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),       // 15: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),      // 16: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),           // 17: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 18: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 19: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 20: whence.stream.v1.Started
-	(*v1.End)(nil),                // 21: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 22: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 23: whence.stream.v1.StopStreamResponse
+	(Role)(0),                     // 0: whence.worker.v1.Role
+	(Form)(0),                     // 1: whence.worker.v1.Form
+	(*TokenRequest)(nil),          // 2: whence.worker.v1.TokenRequest
+	(*KVTransfer)(nil),            // 3: whence.worker.v1.KVTransfer
+	(*Handover)(nil),              // 4: whence.worker.v1.Handover
+	(*GenerateRequest)(nil),       // 5: whence.worker.v1.GenerateRequest
+	(*Tokens)(nil),                // 6: whence.worker.v1.Tokens
+	(*GenerateResponse)(nil),      // 7: whence.worker.v1.GenerateResponse
+	(*EmbedRequest)(nil),          // 8: whence.worker.v1.EmbedRequest
+	(*TokenIds)(nil),              // 9: whence.worker.v1.TokenIds
+	(*Embedding)(nil),             // 10: whence.worker.v1.Embedding
+	(*EmbedResponse)(nil),         // 11: whence.worker.v1.EmbedResponse
+	(*InfoRequest)(nil),           // 12: whence.worker.v1.InfoRequest
+	(*InfoResponse)(nil),          // 13: whence.worker.v1.InfoResponse
+	(*Capabilities)(nil),          // 14: whence.worker.v1.Capabilities
+	(*Load)(nil),                  // 15: whence.worker.v1.Load
+	(*StopRequest)(nil),           // 16: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),          // 17: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),       // 18: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),      // 19: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),           // 20: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 21: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 22: whence.stream.v1.Stop
+	(*v1.Started)(nil),            // 23: whence.stream.v1.Started
+	(*v1.End)(nil),                // 24: whence.stream.v1.End
+	(*v1.StopStreamRequest)(nil),  // 25: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 26: whence.stream.v1.StopStreamResponse
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	17, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	18, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
-	1,  // 2: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	19, // 3: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	20, // 4: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	3,  // 5: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	21, // 6: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	6,  // 7: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	18, // 8: whence.worker.v1.EmbedRequest.claim:type_name -> whence.stream.v1.Claim
-	7,  // 9: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.worker.v1.Embedding
-	21, // 10: whence.worker.v1.EmbedResponse.end:type_name -> whence.stream.v1.End
-	12, // 11: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
-	11, // 12: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
-	0,  // 13: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
-	0,  // 14: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
-	22, // 15: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	23, // 16: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	2,  // 17: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	5,  // 18: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	9,  // 19: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	13, // 20: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	15, // 21: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	4,  // 22: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	8,  // 23: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	10, // 24: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	14, // 25: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	16, // 26: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	22, // [22:27] is the sub-list for method output_type
-	17, // [17:22] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	20, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
+	21, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
+	3,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
+	2,  // 3: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
+	22, // 4: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	23, // 5: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	6,  // 6: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
+	24, // 7: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	4,  // 8: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
+	9,  // 9: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
+	21, // 10: whence.worker.v1.EmbedRequest.claim:type_name -> whence.stream.v1.Claim
+	10, // 11: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.worker.v1.Embedding
+	24, // 12: whence.worker.v1.EmbedResponse.end:type_name -> whence.stream.v1.End
+	15, // 13: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
+	14, // 14: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
+	0,  // 15: whence.worker.v1.InfoResponse.role:type_name -> whence.worker.v1.Role
+	1,  // 16: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
+	1,  // 17: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
+	25, // 18: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	26, // 19: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	5,  // 20: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	8,  // 21: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	12, // 22: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	16, // 23: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	18, // 24: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	7,  // 25: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	11, // 26: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	13, // 27: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
+	17, // 28: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	19, // 29: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	25, // [25:30] is the sub-list for method output_type
+	20, // [20:25] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1467,22 +1720,27 @@ func file_whence_worker_v1_worker_proto_init() {
 		return
 	}
 	file_whence_worker_v1_worker_proto_msgTypes[1].OneofWrappers = []any{
+		(*KVTransfer_Ask)(nil),
+		(*KVTransfer_Parameters)(nil),
+	}
+	file_whence_worker_v1_worker_proto_msgTypes[3].OneofWrappers = []any{
 		(*GenerateRequest_Tokens)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
-	file_whence_worker_v1_worker_proto_msgTypes[3].OneofWrappers = []any{
+	file_whence_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Tokens)(nil),
 		(*GenerateResponse_End)(nil),
+		(*GenerateResponse_Handover)(nil),
 	}
-	file_whence_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{}
+	file_whence_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   16,
+			NumEnums:      2,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,39 @@
+package story
+
+import (
+	"fmt"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Handover is how a prompt that one worker has read came to another, or why it did not, and the latter read it itself.
+type Handover struct {
+	From   string  `json:"from,omitempty"` // not there if nobody was to be asked
+	To     string  `json:"to"`
+	Reason string  `json:"reason"` // "completed", or why it failed
+	AtMS   float64 `json:"at_ms"`  // from the hop's Began on
+	TookMS float64 `json:"took_ms"`
+}
+
+func handovers(r *streamv1.Record) (all []Handover) {
+	for _, h := range r.GetHandovers() {
+		all = append(all, Handover{
+			From: h.GetFrom(), To: h.GetTo(), Reason: streamerr.Reason(h.GetReason()).String(),
+			AtMS: ms(h.GetAt().AsTime().Sub(r.GetBegan().AsTime())), TookMS: ms(h.GetTook().AsDuration()),
+		})
+	}
+	return all
+}
+
+// text says for people what happened.
+func (h *Handover) text() string {
+	switch {
+	case h.Reason == streamerr.Completed.String():
+		return fmt.Sprintf("prompt read by %s for %s in %.1f ms", h.From, h.To, h.TookMS)
+	case h.From == "":
+		return fmt.Sprintf("prompt read by %s itself: nobody else was there to read it (%s)", h.To, h.Reason)
+	default:
+		return fmt.Sprintf("prompt read by %s itself: %s failed to after %.1f ms (%s)", h.To, h.From, h.TookMS, h.Reason)
+	}
+}
