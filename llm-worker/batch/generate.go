@@ -14,7 +14,7 @@ import (
 )
 
 // Generate is a stream.Engine. The first item is Started, once the request is valid and has a place in the batch or in
-// the queue; then come Tokens, merged where the reader is slow; the last is End. When the loop is left, or the stream is
+// the queue; then come Tokens, merged where the reader is slow, or the Handover that was asked for; the last is End. When the loop is left, or the stream is
 // stopped, the model has forgotten the sequence, which takes at most the step in hand.
 func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {

@@ -361,14 +361,18 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		l.embedded(s, out.Vector)
 		return
 	}
-	s.generated++
+	if out.Handover == "" {
+		s.generated++
+	} else {
+		s.box.hand(out.Handover)
+	}
 	if l.gap > 0 {
 		s.due = s.due.Add(l.gap)
 		if s.due.Before(now) { // the first token, or the model is slower than the pace
 			s.due = now.Add(l.gap)
 		}
 	}
-	if !out.Hidden && !s.box.put(out) {
+	if !out.Hidden && out.Handover == "" && !s.box.put(out) {
 		s.box.close(nil, streamerr.New(streamerr.SlowReader, "more than %d tokens were left unread", l.opts.MaxUnread))
 		l.drop(s)
 		l.publish()

@@ -16,6 +16,7 @@ type mailbox struct {
 	mu     sync.Mutex // guards the following fields
 	unread []uint32
 	likely likely // of unread, if the request asks for it
+	over   string // what is handed over, in the place of tokens
 	end    *streamv1.End
 	err    error
 }
@@ -39,6 +40,13 @@ func (b *mailbox) put(out Output) bool {
 	return !full
 }
 
+// hand puts what is handed over. There are no tokens before it or behind it.
+func (b *mailbox) hand(over string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = over
+}
+
 // close says how the stream ended. What is unread is still delivered first. The first close counts.
 func (b *mailbox) close(end *streamv1.End, err error) {
 	b.mu.Lock()
@@ -56,11 +64,14 @@ func (b *mailbox) poke() {
 	}
 }
 
-// take empties the mailbox. end and err are nil while the stream goes on.
+// take empties the mailbox: tokens, or what is handed over. end and err are nil while the stream goes on.
 func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *streamv1.End, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case b.over != "":
+		tokens = &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: []byte(b.over)}}}
+		b.over = ""
 	case len(b.unread) == 0:
 	case len(b.likely.logprobs) == 0:
 		tokens = newTokens(b.unread)

@@ -51,6 +51,9 @@ type Output struct {
 	Finish streamv1.Finish
 	// Cached is how many tokens of the prompt were in the KV cache when the sequence joined; read with Finish.
 	Cached uint32
+	// Handover is what the request asked for that is to be handed over, and ends it: there is no token, and no other output. Empty for
+	// any other request.
+	Handover string
 	// Err ends this sequence alone, without a token.
 	Err error
 	// Vector is what a text has become, which is the last of it. There is no token then.

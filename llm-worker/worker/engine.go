@@ -76,7 +76,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	e.model = name
 	e.info = func() *workerv1.InfoResponse {
 		i := info()
-		i.OwnedBy, i.ModelChecksum, i.KvEvents = owner, sum, e.held != nil
+		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role = owner, sum, e.held != nil, roles[c.Role]
 		return i
 	}
 	return e, nil

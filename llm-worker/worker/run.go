@@ -36,6 +36,7 @@ type Config struct {
 	Upstream   openai.Options   // the other two take of it what they know
 	Events     upstream.Options // of the server beside the worker; zero for none
 	Sim        sim.Options      // of the engine Sim; KVTokens above is its, too
+	Role       string           // Both, as is "", Prefill or Decode
 	// NoPrefixCache has the embedded engine read every prompt from its beginning.
 	NoPrefixCache bool
 	Timers        rpc.Timers
@@ -79,6 +80,7 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
 	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "have the embedded engine read every prompt whole, whoever has asked the same before")
+	fs.StringVar(&c.Role, "role", Both, "what this worker takes, of workers that hand prompts over: whole streams (both), prompts that it reads for others (prefill), or whole streams and what others have read (decode)")
 	c.kindFlags(fs)
 }
 
@@ -95,6 +97,9 @@ func (c *Config) Validate() error {
 		return errors.New("--kv-tokens and --threads must not be negative")
 	}
 	if err := c.validateEngine(); err != nil {
+		return err
+	}
+	if err := c.validateRole(); err != nil {
 		return err
 	}
 	if err := c.Registered.Validate(); err != nil {

@@ -77,6 +77,9 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	if n := req.GetGenerated(); n > 0 && !info.GetContinues() && !info.GetResumes() {
 		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine goes on with no answer that it has not begun", n))
 	}
+	if err := checkRole(info.GetRole(), req); err != nil {
+		return stream.Fail[*workerv1.GenerateResponse](err)
+	}
 	return s.engine(ctx, req)
 }
 

@@ -87,6 +87,7 @@ func overOpenAI(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, e
 	}
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
+	opts.HandsOver = roles[c.Role] != workerv1.Role_ROLE_BOTH
 	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, log), nil
 }
 

@@ -65,6 +65,12 @@ type Teller interface {
 	Tell(tokens *workerv1.Tokens)
 }
 
+// A Reader is a Call that has a prompt read for another server.
+type Reader interface {
+	// Handover returns what that one is to be told; it is called when Next has returned the ending.
+	Handover() []byte
+}
+
 // An Engine lets a server generate. Generate works while Watch finds the server well.
 type Engine struct {
 	opts     Options
@@ -226,6 +232,9 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			r.call.Stop() // it has ended, and is gone before the reader hears of it
 			if unseen := int(end.GetUsage().GetCompletionTokens()) - given; unseen > 0 {
 				r.record.In(unseen) // such as the token that ended the answer
+			}
+			if p, ok := r.call.(Reader); ok && !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: p.Handover()}}}) {
+				return nil
 			}
 			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}})
 			return nil

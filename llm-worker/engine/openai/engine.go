@@ -10,12 +10,15 @@
 // status says if there is no answer at all. A stream that is stopped closes its connection, which is how these servers are
 // told to abort; when Generate yields the cause, it is closed.
 //
+// vLLM can hand a prompt that it has read over to another vLLM. What it says for that, kv_transfer_params, is passed on as it stands.
+//
 // Nothing is queued here. A stream reads on only when its reader has taken what came, so a slow reader is felt by the
 // server through TCP. Streams, events, headers and messages are bounded. A server that hangs is ended by the worker's timers.
 package openai
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -38,6 +41,8 @@ type Options struct {
 	Model  string // what it calls the model; "" is the first of its list
 	Key    string // sent as a bearer token if not ""
 	Prompt string // PromptAuto, as is "", PromptIDs or PromptText
+	// HandsOver says that the server reads prompts for others, or takes over what others have read: it must be one that can.
+	HandsOver bool
 }
 
 // Validate reports what is wrong with o, by the names of flags.
@@ -76,7 +81,11 @@ type call struct {
 
 // ask returns the call of a request to an upstream.
 func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
-	body, err := e.body(up, req)
+	c, err := e.completion(up, req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
 	}

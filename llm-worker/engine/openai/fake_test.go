@@ -51,6 +51,7 @@ type fake struct {
 	answer         script
 	live           atomic.Int32
 	asked          atomic.Pointer[map[string]any] // last, of those for the script
+	body           atomic.Pointer[[]byte]         // likewise
 	header         atomic.Pointer[http.Header]    // last
 }
 
@@ -89,7 +90,11 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 	defer f.live.Add(-1)
 	f.header.Store(&r.Header)
 	asked := map[string]any{}
-	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &asked)
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -98,7 +103,7 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"error":{"message":"cannot unmarshal array into prompt of type string","type":"invalid_request_error"}}`)
 		return
 	}
-	if asked["max_tokens"] == 1.0 {
+	if asked["max_tokens"] == 1.0 && asked["kv_transfer_params"] == nil {
 		if f.busy.Load() {
 			f.refused.Add(1)
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -113,6 +118,7 @@ func (f *fake) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.asked.Store(&asked)
+	f.body.Store(&body)
 	f.answer(w, r, asked)
 }
 

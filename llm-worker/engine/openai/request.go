@@ -11,12 +11,13 @@ import (
 
 // A completion is the body of POST /v1/completions. Stop strings are deliberately absent: chat-service looks for them.
 type completion struct {
-	Model          string        `json:"model"`
-	Prompt         any           `json:"prompt"` // a string or []uint32
-	MaxTokens      int           `json:"max_tokens"`
-	Stream         bool          `json:"stream"`
-	StreamOptions  streamOptions `json:"stream_options"`
-	ReturnTokenIDs bool          `json:"return_token_ids,omitempty"`
+	Model          string          `json:"model"`
+	Prompt         any             `json:"prompt"` // a string or []uint32
+	MaxTokens      int             `json:"max_tokens"`
+	Stream         bool            `json:"stream"`
+	StreamOptions  *streamOptions  `json:"stream_options,omitempty"`
+	ReturnTokenIDs bool            `json:"return_token_ids,omitempty"`
+	KVTransfer     json.RawMessage `json:"kv_transfer_params,omitempty"` // of vLLM
 
 	Temperature      *float32           `json:"temperature,omitempty"`
 	TopP             *float32           `json:"top_p,omitempty"`
@@ -43,14 +44,14 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// body makes the request's body for the upstream.
-func (e *Engine) body(up *upstream, req *workerv1.TokenRequest) ([]byte, error) {
+// completion makes the request's body for the upstream.
+func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completion, error) {
 	if err := up.Check(req); err != nil {
 		return nil, err
 	}
 	s := up.Rest(req)
-	c := completion{
-		Model: up.model, Prompt: req.GetPrompt(), Stream: true, StreamOptions: streamOptions{IncludeUsage: true},
+	c := &completion{
+		Model: up.model, Prompt: req.GetPrompt(), Stream: true, StreamOptions: &streamOptions{IncludeUsage: true},
 		ReturnTokenIDs: up.askIDs,
 		MaxTokens:      int(s.GetMaxTokens()),
 	}
@@ -66,7 +67,10 @@ func (e *Engine) body(up *upstream, req *workerv1.TokenRequest) ([]byte, error) 
 	if c.Fields, err = guided.By(up.kind.name, s.GetGuide()); err != nil {
 		return nil, err
 	}
-	return json.Marshal(c)
+	if c.KVTransfer, err = given(req); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // sample copies what is asked for. What is not is left to the server's defaults.

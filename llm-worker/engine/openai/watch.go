@@ -34,6 +34,9 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		return nil, err
 	}
 	l.doubt = l.doubt || doubt
+	if l.engine.opts.HandsOver && listed.kind != vllm {
+		return nil, errHandsOverNothing // others would ignore what they are told, and read every prompt anew
+	}
 	if was != nil && !l.doubt && l.last.kind == listed.kind && l.last.model == listed.model && l.last.Context == listed.Context {
 		return was, nil
 	}
@@ -46,6 +49,9 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		return nil, err
 	}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
+		if req.GetKvTransfer().GetAsk() {
+			return l.engine.read(up, req)
+		}
 		return l.engine.ask(up, req)
 	}
 	if up.embeds != workerv1.Form_FORM_UNSPECIFIED {

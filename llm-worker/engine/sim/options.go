@@ -13,6 +13,9 @@ type Options struct {
 	PrefillToken time.Duration
 	// Step is what a step takes beside its tokens, and Stream what each stream adds that answers in it.
 	Step, Stream time.Duration
+	// Transfer is what it takes to fetch a prompt that another worker has read, and TransferToken what each of its tokens adds that
+	// is not in the KV cache.
+	Transfer, TransferToken time.Duration
 	// Chunk is how many tokens of prompts a step reads at most.
 	Chunk int
 	// Speed divides all times: 10 is ten times as fast.
@@ -33,11 +36,13 @@ type Options struct {
 }
 
 // The defaults are about those of a model of eight billion parameters on one GPU of 80 GB: 20,000 tokens of prompts a second,
-// steps of eight milliseconds, 32 GB of KV cache.
+// steps of eight milliseconds, 32 GB of KV cache, of which 128 kB are a token, over a network of 400 Gbit/s.
 const (
 	DefaultPrefillToken = 50 * time.Microsecond
 	DefaultStep         = 8 * time.Millisecond
 	DefaultStream       = 50 * time.Microsecond
+	DefaultTransfer     = 5 * time.Millisecond
+	DefaultPerToken     = 3 * time.Microsecond
 	DefaultChunk        = 512
 	DefaultSpeed        = 1
 	DefaultKVTokens     = 1 << 18
@@ -50,6 +55,8 @@ func (o *Options) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.PrefillToken, "sim-prefill-token", DefaultPrefillToken, "what a token of a prompt takes the simulator that is not in its KV cache")
 	fs.DurationVar(&o.Step, "sim-step", DefaultStep, "what a step takes the simulator beside its tokens")
 	fs.DurationVar(&o.Stream, "sim-stream", DefaultStream, "what each stream adds to a step of the simulator")
+	fs.DurationVar(&o.Transfer, "sim-transfer", DefaultTransfer, "what it takes the simulator to fetch a prompt that another worker has read, beside its tokens")
+	fs.DurationVar(&o.TransferToken, "sim-transfer-token", DefaultPerToken, "what each token adds to that which is not in its KV cache")
 	fs.IntVar(&o.Chunk, "sim-chunk", DefaultChunk, "`tokens` of prompts that a step of the simulator reads at most")
 	fs.Float64Var(&o.Speed, "sim-speed", DefaultSpeed, "by what all times of the simulator are divided")
 	fs.IntVar(&o.ContextLength, "sim-context", 0, "`tokens` of a prompt and its answer together, of the simulator; 0 for the model's")
@@ -65,6 +72,8 @@ func (o *Options) Flags(fs *flag.FlagSet) {
 // Validate reports what is wrong with o, by the names of flags.
 func (o *Options) Validate() error {
 	switch {
+	case o.Transfer < 0 || o.TransferToken < 0:
+		return errors.New("--sim-transfer and --sim-transfer-token must not be negative")
 	case o.PrefillToken < 0 || o.Step < 0 || o.Stream < 0 || o.StallFor < 0:
 		return errors.New("--sim-prefill-token, --sim-step, --sim-stream and --sim-stall-for must not be negative")
 	case o.Chunk < 0 || o.Block < 0 || o.Answer < 0 || o.ContextLength < 0:
@@ -91,6 +100,8 @@ func withDefaults(o Options) Options {
 	orTime(&o.PrefillToken, DefaultPrefillToken)
 	orTime(&o.Step, DefaultStep)
 	orTime(&o.Stream, DefaultStream)
+	orTime(&o.Transfer, DefaultTransfer)
+	orTime(&o.TransferToken, DefaultPerToken)
 	or := func(v *int, def int) {
 		if *v <= 0 {
 			*v = def

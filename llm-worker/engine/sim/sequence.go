@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/whence-dev/whence/pkg/kvblock"
+import (
+	"time"
+
+	"github.com/whence-dev/whence/pkg/kvblock"
+)
 
 // A sequence is a prompt and what has been answered to it.
 type sequence struct {
@@ -8,6 +12,10 @@ type sequence struct {
 	prompt []uint32 // all that was known when it joined: an answer that was begun elsewhere, too
 	names  []uint64 // of the blocks that the prompt fills
 	cached uint32   // tokens of the prompt that the cache held when it joined
+
+	handsOver bool      // it ends when the prompt is read
+	fetched   int       // positions that another worker has read; 0 if none has
+	arrives   time.Time // when these are here
 
 	blocks   []*block // full ones, in order
 	reserved int      // places for those to come, the open one included
@@ -18,6 +26,14 @@ type sequence struct {
 	made     int      // tokens that were chosen here
 	answer   answer
 	fault    fault
+}
+
+// fetch has what is not held of the prompt come from the worker that has read it. The last token is always read here, for what comes
+// after it.
+func (s *sequence) fetch(o *Options) {
+	s.fetched = len(s.prompt) - 1
+	s.arrives = time.Now().Add(o.scaled(o.Transfer + time.Duration(max(0, s.fetched-s.read))*o.TransferToken))
+	s.cached = uint32(max(s.read, s.fetched))
 }
 
 // advance reads n tokens: of the prompt, or the one that was chosen last.

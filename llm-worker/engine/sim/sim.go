@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
@@ -35,6 +36,7 @@ type Model struct {
 	sequences map[uint64]*sequence
 	joined    uint64
 	cache     *cache
+	tickets   tickets
 
 	cached, prefill atomic.Int64 // tokens
 }
@@ -136,6 +138,12 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 		answer: newAnswer(m.vocabulary, req, prompt[:asked], room, m.options.Answer), fault: m.options.fault(m.joined),
 	}
 	s.cached = uint32(s.read)
+	switch t := req.GetKvTransfer(); {
+	case t.GetAsk():
+		s.handsOver = true
+	case len(t.GetParameters()) > 0 && m.tickets.redeem(t.GetParameters(), prompt):
+		s.fetch(&m.options)
+	}
 	m.sequences[id] = s
 	m.prefill.Add(int64(len(prompt) - s.read))
 	return nil
@@ -156,10 +164,21 @@ func (m *Model) Leave(id uint64) {
 // prompt is read, in the time that this takes.
 func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	chunk, answering := m.options.Chunk, 0
+	var waits time.Duration // until the first of those comes whose prompt is on its way
 	for _, id := range ids {
 		s := m.sequences[id]
 		if s == nil {
 			return out, fmt.Errorf("sim: sequence %d is not there to be continued", id)
+		}
+		if left := time.Until(s.arrives); left > 0 {
+			if waits == 0 || left < waits {
+				waits = left
+			}
+			continue
+		}
+		if n := s.fetched - s.read; n > 0 { // it is here
+			s.advance(m.cache, m.options.Block, n)
+			m.prefill.Add(-int64(n))
 		}
 		if rest := len(s.prompt) - s.read; rest > 0 {
 			n := min(rest, chunk)
@@ -178,11 +197,19 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 			answering++
 			s.advance(m.cache, m.options.Block, 1)
 		}
+		if s.handsOver {
+			out = append(out, batch.Output{ID: id, Handover: newTicket(s.prompt), Hidden: true, Finish: streamv1.Finish_FINISH_LENGTH, Cached: s.cached})
+			continue
+		}
 		o := s.answer.choose(id)
 		o.Cached = s.cached
 		s.last = o.Token
 		s.made++
 		out = append(out, o)
+	}
+	if waits > 0 && answering == 0 && chunk == m.options.Chunk {
+		time.Sleep(min(waits, m.options.scaled(m.options.Step))) // there is nothing else to do
+		return out, nil
 	}
 	took := m.options.Step + time.Duration(answering)*m.options.Stream + time.Duration(m.options.Chunk-chunk)*m.options.PrefillToken
 	time.Sleep(m.options.scaled(took))

@@ -1,0 +1,51 @@
+package overhttp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+)
+
+// An Object is a request whose answer is one JSON object.
+type Object struct {
+	client *Client
+	wire   wire
+	path   string
+	body   []byte
+}
+
+// Object returns a request; nothing is sent yet.
+func (c *Client) Object(path string, body []byte) *Object {
+	return &Object{client: c, path: path, body: body}
+}
+
+// Read sends the request, and reads the answer of at most so many bytes. Of ctx it takes the values; HangUp ends it.
+func (o *Object) Read(ctx context.Context, limit int64, into any) error {
+	resp, err := o.client.ask(o.wire.lay(ctx), http.MethodPost, o.path, o.body) //nolint:bodyclose // it ends with its connection
+	if err != nil {
+		return beside.Unavailable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer closeAfter(resp.Body, patience)() // why it is none is read, but not for ever
+		return refused(resp)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return beside.Lost(err, "broke the connection")
+	case int64(len(body)) > limit:
+		return beside.Broken(fmt.Errorf("an answer of more than %d bytes", limit))
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return beside.Broken(fmt.Errorf("the answer is no object as it was asked for: %w", err))
+	}
+	return nil
+}
+
+// HangUp closes the connection, whatever waits for it. When it returns, the kernel has closed it. It may be called by another
+// goroutine than Read, and again.
+func (o *Object) HangUp() { o.wire.hangUp() }

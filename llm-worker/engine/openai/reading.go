@@ -1,0 +1,93 @@
+package openai
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// asksToRead is what vLLM's connectors for KV caches, NIXL's first, want to be told so that they keep what was read for another server.
+// What that one needs to know is null here, and comes back filled in.
+const asksToRead = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
+
+// maxRead bounds what comes back, in bytes.
+const maxRead = 2 << 20
+
+// A reading is a request that has a prompt read for another server. vLLM tells its parameters only in answers that are no streams.
+type reading struct {
+	object *overhttp.Object
+	prompt int // tokens
+
+	answer struct {
+		Usage      *usage          `json:"usage"`
+		Parameters json.RawMessage `json:"kv_transfer_params"`
+	}
+}
+
+// Open implements beside.Call: it returns when the prompt is read.
+func (r *reading) Open(ctx context.Context) error { return r.object.Read(ctx, maxRead, &r.answer) }
+
+// Next implements beside.Call. The token that was generated beside, because vLLM generates one at least, is nobody's.
+func (r *reading) Next() ([]uint32, *streamv1.End, error) {
+	if !isObject(r.answer.Parameters) {
+		return nil, nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates has read the prompt, and does not say where it is: is it started with --kv-transfer-config?")
+	}
+	u := &streamv1.Usage{PromptTokens: uint32(r.prompt)}
+	if said := r.answer.Usage; said != nil {
+		u.CachedTokens = said.Details.Cached
+	}
+	return nil, &streamv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: streamv1.Finish_FINISH_LENGTH, Usage: u,
+	}, nil
+}
+
+// Handover implements beside.Reader.
+func (r *reading) Handover() []byte { return r.answer.Parameters }
+
+// Stop implements beside.Call.
+func (r *reading) Stop() (confirmed bool) {
+	r.object.HangUp()
+	return true // as with an answer
+}
+
+// read returns the call that has an upstream read a prompt.
+func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*reading, error) {
+	c, err := e.completion(up, req)
+	if err != nil {
+		return nil, err
+	}
+	c.Stream, c.StreamOptions, c.ReturnTokenIDs, c.MaxTokens, c.MinTokens = false, nil, false, 1, 0
+	c.KVTransfer = json.RawMessage(asksToRead)
+	body, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return &reading{object: e.client.Object("/v1/completions", body), prompt: len(req.GetPrompt())}, nil
+}
+
+// given returns parameters that another server has told, for this one. They mean nothing here, but they must not break the body that
+// they are a part of.
+func given(req *workerv1.TokenRequest) (json.RawMessage, error) {
+	p := req.GetKvTransfer().GetParameters()
+	if len(p) == 0 {
+		return nil, nil
+	}
+	if !isObject(p) {
+		return nil, streamerr.InvalidParam("kv_transfer.parameters", "parameters must be a JSON object, as vLLM has told them")
+	}
+	return p, nil
+}
+
+func isObject(b []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")) && json.Valid(b)
+}
+
+// errHandsOverNothing is why a server is not used by a worker with a role.
+var errHandsOverNothing = errors.New("only vLLM hands prompts over, as --role has it, and this server does not say that it is vLLM")
