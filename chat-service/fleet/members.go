@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // Set makes the workers at targets, each a host:port, the members of the fleet, whoever they were before. One that was a member
@@ -91,8 +93,8 @@ func (f *Fleet) forget(w *Worker) {
 	f.leaving = slices.DeleteFunc(f.leaving, func(other *Worker) bool { return other == w })
 }
 
-// Watch asks the workers how they are, again and again, until ctx is done. changed is told whether any is healthy, by one
-// goroutine at a time.
+// Watch asks the workers how they are, again and again, until ctx is done. changed is told whether any is healthy that takes whole
+// streams, by one goroutine at a time.
 func (f *Fleet) Watch(ctx context.Context, changed func(healthy bool)) {
 	var all sync.WaitGroup
 	f.mu.Lock()
@@ -131,13 +133,12 @@ func (f *Fleet) Watch(ctx context.Context, changed func(healthy bool)) {
 	all.Wait()
 }
 
-// tell says whether any worker is healthy. The fleet's mu is held.
+// tell says whether any worker is healthy that takes whole streams. The fleet's mu is held.
 func (f *Fleet) tell() {
 	if f.changed == nil {
 		return
 	}
-	healthy, _ := f.Count()
-	f.changed(healthy > 0)
+	f.changed(slices.ContainsFunc(f.Members(), func(w *Worker) bool { return Answers(w.info.Load()) }))
 }
 
 // Count returns how many workers are healthy, of how many.
@@ -155,7 +156,9 @@ func (f *Fleet) Count() (healthy, known int) {
 func (f *Fleet) Context() int {
 	longest := 0
 	for _, w := range f.Members() {
-		longest = max(longest, int(w.info.Load().GetContextLength()))
+		if info := w.info.Load(); Answers(info) {
+			longest = max(longest, int(info.GetContextLength()))
+		}
 	}
 	return longest
 }
@@ -172,8 +175,9 @@ func (f *Fleet) everybody() []*Worker {
 
 // Alone reports whether a stream on w could go nowhere else.
 func (f *Fleet) Alone(w *Worker) bool {
-	members := f.Members()
-	return len(members) == 0 || len(members) == 1 && members[0] == w
+	return !slices.ContainsFunc(f.Members(), func(other *Worker) bool {
+		return other != w && other.Last().GetRole() != workerv1.Role_ROLE_PREFILL
+	})
 }
 
 // at returns the worker at target; nil if there is none.

@@ -6,7 +6,7 @@ func (f *Fleet) Room() int {
 	room, healthy := 0, 0
 	for _, w := range f.Members() {
 		info := w.info.Load()
-		if info == nil {
+		if !Answers(info) {
 			continue
 		}
 		healthy++

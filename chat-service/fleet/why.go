@@ -14,7 +14,8 @@ import (
 func (f *Fleet) Why(ctx context.Context, id string, known *streamv1.Record) []*streamv1.Record {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	workers := f.had(known.GetMoves())
+	workers := f.had(known)
+	lone := known != nil && len(known.GetMoves())+len(known.GetHandovers()) == 0
 	told := make([][]*streamv1.Record, len(workers))
 	var asked sync.WaitGroup
 	for i, w := range workers {
@@ -24,8 +25,8 @@ func (f *Fleet) Why(ctx context.Context, id string, known *streamv1.Record) []*s
 				return // the hops that can be asked tell what they know
 			}
 			told[i] = resp.GetHops()
-			if known != nil && len(known.GetMoves()) == 0 {
-				cancel() // a stream that never moved was on one worker: the others need not be waited for
+			if lone {
+				cancel() // it was on one worker: the others need not be waited for
 			}
 		})
 	}
@@ -33,17 +34,24 @@ func (f *Fleet) Why(ctx context.Context, id string, known *streamv1.Record) []*s
 	return slices.Concat(told...)
 }
 
-// had returns the workers that moves name, in that order, or all of them.
-func (f *Fleet) had(moves []*streamv1.Move) (workers []*Worker) {
+// had returns the workers that a record names: those that have read the prompt, each before the one it was read for, and those that
+// the stream moved to, in that order. A record that names nobody is everybody's.
+func (f *Fleet) had(known *streamv1.Record) (workers []*Worker) {
 	everybody := f.everybody()
-	for _, m := range moves {
-		for _, name := range []string{m.GetFrom(), m.GetTo()} {
+	add := func(names ...string) {
+		for _, name := range names {
 			for _, w := range everybody {
-				if w.Name() == name && !slices.Contains(workers, w) {
+				if name != "" && w.Name() == name && !slices.Contains(workers, w) {
 					workers = append(workers, w)
 				}
 			}
 		}
+	}
+	for _, h := range known.GetHandovers() {
+		add(h.GetFrom(), h.GetTo())
+	}
+	for _, m := range known.GetMoves() {
+		add(m.GetFrom(), m.GetTo())
 	}
 	if len(workers) == 0 {
 		return everybody

@@ -109,6 +109,11 @@ func (w *Worker) Slot() int { return w.slot }
 // Info returns what the worker says of itself, nil while it is not healthy. It must not be changed.
 func (w *Worker) Info() *workerv1.InfoResponse { return w.info.Load() }
 
+// Answers reports whether a worker takes whole streams. One that is not healthy does not.
+func Answers(info *workerv1.InfoResponse) bool {
+	return info != nil && info.GetRole() != workerv1.Role_ROLE_PREFILL
+}
+
 // Last returns what it said when it was healthy last, nil if it never was.
 func (w *Worker) Last() *workerv1.InfoResponse {
 	if last := w.probed.Load(); last != nil {

@@ -36,7 +36,9 @@ type Card struct {
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
 	QueueStreams int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
 	QueueTokens  int           // how many tokens their prompts may have together
-	Timers       rpc.Timers
+	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
+	HandoverAbove int
+	Timers        rpc.Timers
 }
 
 // maxName bounds names, which stand in messages.
@@ -66,6 +68,9 @@ func (c *Card) Validate() error {
 	}
 	if c.Migrations < 0 || c.MigrateAfter < 0 {
 		return errors.New("--migrations and --migrate-after must not be negative")
+	}
+	if c.HandoverAbove < 0 {
+		return errors.New("--handover-above must not be negative")
 	}
 	if c.QueueStreams < 0 || c.QueueStreams > 0 && c.QueueTokens < 1 {
 		return errors.New("--queue-streams must not be negative, and --queue-tokens must be at least 1")

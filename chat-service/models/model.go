@@ -81,8 +81,8 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	}
 	loaded.EOS = c.EOS
 	pool := route.New(route.Options{
-		Self: self, Policy: policy, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, route.LeastLoadedPolicy)),
-		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter,
+		Self: self, Policy: policy, Prompts: route.PromptPolicy(c.Policy), KV: kv, Metrics: m.Router(cmp.Or(c.Policy, route.LeastLoadedPolicy)),
+		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, HandoverAbove: c.HandoverAbove,
 		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context

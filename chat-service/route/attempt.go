@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -24,7 +25,8 @@ type attempt struct {
 	left   chan struct{}          // closed by leave: nobody reads items any more
 	ended  chan struct{}          // closed when the call is over
 
-	expected int          // tokens of the prompt that were expected in the worker's cache; -1 where nobody expected anything
+	expected int          // tokens of the prompt that were expected in the cache of who reads it; -1 where nobody expected anything
+	found    *uint32      // of another worker that has read it, how many it found; nil where the prompt was not handed over
 	charge   fleet.Charge // to the worker
 
 	// Set by start.
@@ -117,6 +119,20 @@ func (a *attempt) next(timer *time.Timer, within time.Duration) (it item, ok boo
 		return it, true
 	case <-timer.C:
 		return it, false
+	}
+}
+
+// settle completes what the worker says was used. What has come from another worker was in nobody's cache before, though the engine
+// finds it there.
+func (a *attempt) settle(u *streamv1.Usage) {
+	if u == nil {
+		return
+	}
+	if a.found != nil {
+		u.CachedTokens = min(u.GetCachedTokens(), *a.found)
+	}
+	if a.expected >= 0 {
+		u.ExpectedCachedTokens = new(uint32(a.expected))
 	}
 }
 

@@ -96,7 +96,7 @@ func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, without []*fleet.Worker)
 	}
 	// For a policy it is a stream without a prompt, of a session of its own: nobody has its texts in a cache.
 	w := p.policy(&workerv1.TokenRequest{StreamId: req.GetStreamId(), Model: req.GetModel(), Session: req.GetStreamId(), Claim: req.GetClaim()}, trusted)
-	p.opts.Metrics.Chose(-1)
+	p.opts.Metrics.Chose(roleOf(w.Info()))
 	return &embedding{worker: w, peer: w.Name(), charge: w.Charge(total, 0)}
 }
 

@@ -27,6 +27,9 @@ type fake struct {
 	// fault is asked before the token that follows so many of the whole answer, and before Started with -1. hang says nothing
 	// until the stream is stopped, and deaf not even then, for a second.
 	fault func(tokens int) error
+	role  workerv1.Role
+	// over is what it hands prompts over with, one that reads them; each takes it ten milliseconds.
+	over string
 
 	mu     sync.Mutex // guards the following fields
 	live   int
@@ -93,6 +96,22 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 	begun := int(req.GetGenerated())
 	asked := len(req.GetPrompt()) - begun
 	if !may(-1) || !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{PromptTokens: uint32(asked)}}}, nil) {
+		return
+	}
+	if req.GetKvTransfer().GetAsk() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-stopping:
+			f.stopped(ctx)
+			yield(nil, stream.Cause(ctx))
+			return
+		}
+		if !may(0) || f.over != "" && !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: []byte(f.over)}}}, nil) {
+			return
+		}
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Usage: &streamv1.Usage{PromptTokens: uint32(asked), CachedTokens: 1},
+		}}}, nil)
 		return
 	}
 	limit := contextLength - asked
@@ -176,7 +195,9 @@ func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 	var members []*fleet.Worker
 	for _, f := range fakes {
 		w := fleet.Pretended(f.name, f.generate)
-		w.Say(info(f.name))
+		said := info(f.name)
+		said.Role = f.role
+		w.Say(said)
 		members = append(members, w)
 	}
 	p.Pretend(members...)

@@ -72,7 +72,6 @@ type KV struct {
 	places map[*fleet.Worker]place
 
 	// Guarded by the pool's mu.
-	turn int
 	plan plan
 }
 
@@ -151,13 +150,20 @@ func (k *KV) cost(w *fleet.Worker, req *workerv1.TokenRequest) float64 {
 	return (read+use)/costUnit + float64(w.Load())
 }
 
-// choose is a Policy. Of workers that cost the same, each is taken in turn.
-func (k *KV) choose(req *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
-	k.turn++
+// policy returns a Policy. Of workers that cost the same, each is taken in turn.
+func (k *KV) policy() Policy {
+	turn := 0
+	return func(req *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
+		turn++
+		return k.choose(req, candidates, turn)
+	}
+}
+
+func (k *KV) choose(req *workerv1.TokenRequest, candidates []*fleet.Worker, turn int) *fleet.Worker {
 	costs := make([]float64, len(candidates))
 	best, least, most := 0, math.Inf(1), math.Inf(-1)
 	for i := range candidates {
-		at := (k.turn + i) % len(candidates)
+		at := (turn + i) % len(candidates)
 		costs[at] = k.cost(candidates[at], req)
 		if costs[at] < least {
 			best, least = at, costs[at]

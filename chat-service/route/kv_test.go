@@ -112,7 +112,7 @@ func TestTemperatureSpreadsChoices(t *testing.T) {
 	k.index.Store(k.places[p.Members()[0]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
 	counts := make([]int, 3)
 	for range 1000 {
-		counts[slices.Index(p.Members(), k.choose(prompt(1, 160), p.Members()))]++
+		counts[slices.Index(p.Members(), k.choose(prompt(1, 160), p.Members(), 0))]++
 	}
 	// Two workers cost the most, so that their weight is exp(-1/0.5): 787, 106 and 106 of 1,000.
 	for i, want := range []int{787, 106, 106} {

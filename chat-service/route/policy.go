@@ -52,6 +52,35 @@ func LeastLoaded() Policy {
 	}
 }
 
+// PromptPolicy returns what chooses who reads prompts for other workers, where the policy of that name chooses those: the same, if it
+// is about what workers have read before, else LeastUnread. Like NewPolicy it leaves KVPolicy, which is nil, to NewKV.
+func PromptPolicy(name string) Policy {
+	switch name {
+	case KVPolicy:
+		return nil
+	case SessionPolicy:
+		return BySession()
+	default:
+		return LeastUnread()
+	}
+}
+
+// LeastUnread takes the worker whose prompts have the fewest tokens that are still to be read, and each in turn of several that have
+// as few.
+func LeastUnread() Policy {
+	turn := 0
+	return func(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
+		turn++
+		best := candidates[turn%len(candidates)]
+		for i := range candidates {
+			if w := candidates[(turn+i)%len(candidates)]; w.Unread() < best.Unread() {
+				best = w
+			}
+		}
+		return best
+	}
+}
+
 // RoundRobin takes each in turn.
 func RoundRobin() Policy {
 	turn := 0

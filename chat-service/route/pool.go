@@ -25,6 +25,11 @@ type Options struct {
 	Self string
 	// Policy chooses; nil is LeastLoaded, or KV's if there is one.
 	Policy Policy
+	// Prompts chooses who reads a prompt for another worker; nil is LeastUnread, or KV's if there is one.
+	Prompts Policy
+	// HandoverAbove is how many tokens a prompt must have that its worker has not in its cache, for another one to read them: fewer
+	// are read sooner than fetched.
+	HandoverAbove int
 	// KV knows what the workers have cached; nil is nobody.
 	KV *KV
 	// Metrics counts what was chosen; nil counts nothing.
@@ -49,8 +54,8 @@ type Pool struct {
 	retries budget
 	calls   sync.WaitGroup
 
-	mu     sync.Mutex // guards the following field, while it is called
-	policy Policy     // may remember
+	mu              sync.Mutex // guards the following fields, while one is called
+	policy, prompts Policy     // may remember
 }
 
 // New returns a pool without workers. Set gives it some, and Watch asks them how they are.
@@ -59,13 +64,16 @@ func New(opts Options) *Pool {
 	if opts.KV != nil {
 		workers.Follow = opts.KV.follow
 	}
-	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy}
-	switch {
-	case p.policy != nil:
-	case opts.KV != nil:
-		p.policy = opts.KV.choose
-	default:
-		p.policy = LeastLoaded()
+	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts}
+	least, unread := LeastLoaded, LeastUnread
+	if opts.KV != nil {
+		least, unread = opts.KV.policy, opts.KV.policy
+	}
+	if p.policy == nil {
+		p.policy = least()
+	}
+	if p.prompts == nil {
+		p.prompts = unread()
 	}
 	return p
 }
@@ -79,13 +87,26 @@ func (p *Pool) Close() {
 // take chooses a worker that req fits, none of without, and counts the stream as the worker's; nil if there is none. positions is
 // how many tokens its context must hold. A worker under suspicion is better than none.
 func (p *Pool) take(req *workerv1.TokenRequest, positions int, without []*fleet.Worker) *attempt {
+	return p.choose(p.policy, req, without, func(info *workerv1.InfoResponse) bool {
+		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fits(req, info)
+	})
+}
+
+// takeReader does the same for a prompt that is to be read for another worker.
+func (p *Pool) takeReader(req *workerv1.TokenRequest, without []*fleet.Worker) *attempt {
+	return p.choose(p.prompts, req, without, func(info *workerv1.InfoResponse) bool {
+		return info.GetRole() == workerv1.Role_ROLE_PREFILL && int(info.GetContextLength()) > len(req.GetPrompt())
+	})
+}
+
+func (p *Pool) choose(by Policy, req *workerv1.TokenRequest, without []*fleet.Worker, may func(*workerv1.InfoResponse) bool) *attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var trusted, doubted []*fleet.Worker
 	infos := make(map[*fleet.Worker]*workerv1.InfoResponse) // as of now
 	for _, w := range p.Members() {
 		info := w.Info()
-		if info == nil || slices.Contains(without, w) || int(info.GetContextLength()) < positions || !fits(req, info) {
+		if info == nil || slices.Contains(without, w) || !may(info) {
 			continue
 		}
 		infos[w] = info
@@ -101,11 +122,22 @@ func (p *Pool) take(req *workerv1.TokenRequest, positions int, without []*fleet.
 	if len(trusted) == 0 {
 		return nil
 	}
-	w := p.policy(req, exactFirst(req, trusted, infos))
+	w := by(req, exactFirst(req, trusted, infos))
 	expected := -1
 	if p.opts.KV != nil {
 		expected = p.opts.KV.sent(w, req)
 	}
-	p.opts.Metrics.Chose(expected)
+	p.opts.Metrics.Chose(roleOf(infos[w]))
 	return newAttempt(w, infos[w], len(req.GetPrompt()), expected)
+}
+
+func roleOf(info *workerv1.InfoResponse) string {
+	switch info.GetRole() {
+	case workerv1.Role_ROLE_PREFILL:
+		return metrics.RolePrefill
+	case workerv1.Role_ROLE_DECODE:
+		return metrics.RoleDecode
+	default:
+		return metrics.RoleBoth
+	}
 }

@@ -104,7 +104,12 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 	if len(r.answer) == 0 {
 		r.room = room(r.req, a.info)
 	}
-	a.start(ctx, &r.pool.calls, r.request(a.info))
+	req := r.request(a.info)
+	if err := r.prepare(ctx, a, req); err != nil {
+		yield(nil, err)
+		return nil
+	}
+	a.start(ctx, &r.pool.calls, req)
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	behind := false
 	defer func() {
@@ -147,6 +152,22 @@ func (r *relay) follow(ctx context.Context, a *attempt, yield yielder) (next *at
 			return nil
 		}
 	}
+}
+
+// prepare has the prompt read for a worker, if others do that. The error is why the stream is to end; the worker is free again then.
+func (r *relay) prepare(ctx context.Context, a *attempt, req *workerv1.TokenRequest) (err error) {
+	ready := false
+	defer func() {
+		if !ready {
+			a.abandon()
+		}
+	}()
+	if err := r.handOver(ctx, a, req); err != nil {
+		return err
+	}
+	ready = true
+	r.pool.opts.Metrics.Expect(a.expected)
+	return nil
 }
 
 // request returns what a worker is asked: for the answer so far to go on, and in such a way that it goes on elsewhere exactly,
@@ -199,9 +220,7 @@ func (r *relay) deliver(a *attempt, out *workerv1.GenerateResponse, yield yielde
 		r.answer = append(r.answer, m.Tokens.GetIds()...)
 	case *workerv1.GenerateResponse_End:
 		a.over = true
-		if u := m.End.GetUsage(); u != nil && a.expected >= 0 {
-			u.ExpectedCachedTokens = new(uint32(a.expected))
-		}
+		a.settle(m.End.GetUsage())
 		yield(out, nil)
 		return false, nil
 	}
@@ -219,10 +238,10 @@ func (r *relay) lost(ctx context.Context, a *attempt, err error, yield yielder) 
 		return nil
 	}
 	e := streamerr.As(err)
-	switch e.Reason {
-	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable:
+	switch {
+	case doubtful(e):
 		a.worker.Suspect()
-	case streamerr.Overloaded: // which is no reason to doubt it
+	case e.Reason == streamerr.Overloaded: // which is no reason to doubt it
 	default:
 		yield(nil, err)
 		return nil
@@ -243,14 +262,7 @@ func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *
 	if flowing && (r.moves >= r.pool.opts.Migrations || len(r.answer) >= r.room || !goesOn(r.req.GetSampling(), from.info)) {
 		return nil
 	}
-	without := append(slices.Clone(r.tried), from.worker)
-	for _, a := range r.behind {
-		select {
-		case <-a.ended:
-		default: // it has not heard yet that it was left, and would refuse the same stream once more
-			without = append(without, a.worker)
-		}
-	}
+	without := append(slices.Concat(r.tried, r.deaf()), from.worker)
 	positions := asked(r.req)
 	if flowing {
 		positions = len(r.req.GetPrompt()) + r.room

@@ -39,12 +39,14 @@ type Config struct {
 	MigrateAfter time.Duration
 	QueueStreams int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
 	QueueTokens  int // how many tokens their prompts may have together
-	Timers       rpc.Timers
-	Registered   discover.Registration // for api-services to find this one
-	Metrics      *metrics.Metrics      // nil for none
-	Traces       *streamtrace.Tracer   // nil for none
-	Grace        time.Duration         // for streams that run when the process drains
-	Stage        Stage                 // put around the pipeline by a program that builds this service in; nil is none
+	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
+	HandoverAbove int
+	Timers        rpc.Timers
+	Registered    discover.Registration // for api-services to find this one
+	Metrics       *metrics.Metrics      // nil for none
+	Traces        *streamtrace.Tracer   // nil for none
+	Grace         time.Duration         // for streams that run when the process drains
+	Stage         Stage                 // put around the pipeline by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.
@@ -62,6 +64,9 @@ const (
 	DefaultMigrateAfter = 10 * time.Second
 
 	DefaultQueueTokens = 1 << 20
+
+	// DefaultHandoverAbove is about what is read in the time of a step of an engine and a fetch.
+	DefaultHandoverAbove = 256
 )
 
 // DefaultTimers are more patient than the worker's, and less than the edge's.
@@ -75,6 +80,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.KV.Flags(fs)
 	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
 	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
+	fs.IntVar(&c.HandoverAbove, "handover-above", DefaultHandoverAbove, "how many `tokens` a prompt must have that are not in its worker's cache for a worker of role prefill to read them, where there are such workers")
 	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")
 	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of those that wait here may have together")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
@@ -114,7 +120,7 @@ func (c *Config) card() models.Card {
 	return models.Card{
 		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, Timers: c.Timers,
-		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, KV: c.KV,
+		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, HandoverAbove: c.HandoverAbove, KV: c.KV,
 	}
 }
 

@@ -40,8 +40,8 @@ type instruments struct {
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
 
-	queue, step metric.Float64Histogram
-	batch       metric.Int64Histogram
+	queue, step, handover metric.Float64Histogram
+	batch                 metric.Int64Histogram
 
 	running, queued, kvUsed, kvLimit, kvCached metric.Int64ObservableGauge
 	healthy, known, unanswered                 metric.Int64ObservableGauge
@@ -58,7 +58,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		judged:  m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
 
 		reloads:  m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
-		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy; a stream that moves has several."),
+		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves has several, and so has one whose prompt another worker reads."),
 		expected: m.counter("whence.tokens.cached.expected", tokens, "Tokens of prompts that were expected in the KV cache of the worker chosen."),
 		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of streams that completed."),
 
@@ -68,7 +68,9 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		usage:    m.counts("gen_ai.client.token.usage", tokens, "Tokens of prompts and of answers, by stream.", usageBuckets),
 		stop:     m.timer("whence.stop.duration", "From when a hop hears of a stop until what is below it has stopped.", stopBuckets),
 
-		queue: m.timer("whence.queue.duration", "From a stream's arrival to its place: in the engine's batch, or with a worker.", queueBuckets),
+		queue:    m.timer("whence.queue.duration", "From a stream's arrival to its place: in the engine's batch, or with a worker.", queueBuckets),
+		handover: m.timer("whence.route.handover.duration", "From choosing who reads a prompt for another worker until that has been told what it needs, or it has failed, by why.", firstBuckets),
+
 		step:  m.timer("whence.step.duration", "One step of the engine; a step with a prompt in it is a prefill.", stepBuckets),
 		batch: m.counts("whence.batch.size", streams, "Streams in one step of the engine.", batchBuckets),
 

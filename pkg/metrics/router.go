@@ -2,16 +2,27 @@ package metrics
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Router is what a hop measures of how it chooses workers. A nil Router takes everything.
 type Router struct {
-	hop *Hop
-	add []metric.AddOption
+	hop    *Hop
+	policy attribute.KeyValue
+	add    map[string][]metric.AddOption // by the worker's role
 }
+
+// The roles of workers, as labels have them.
+const (
+	RoleBoth    = "both"
+	RolePrefill = "prefill"
+	RoleDecode  = "decode"
+)
 
 // Router returns the metrics of a hop that chooses by this policy, or nil if the hop is nil. The policy's name must come from the
 // configuration.
@@ -19,16 +30,31 @@ func (h *Hop) Router(policy string) *Router {
 	if h == nil {
 		return nil
 	}
-	return &Router{hop: h, add: []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(h.name, attribute.String("policy", policy)))}}
+	r := &Router{hop: h, policy: attribute.String("policy", policy), add: map[string][]metric.AddOption{}}
+	for _, role := range []string{RoleBoth, RolePrefill, RoleDecode} {
+		r.add[role] = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(h.name, r.policy, attribute.String("role", role)))}
+	}
+	return r
 }
 
-// Chose notes that a worker was chosen, in whose cache so many tokens of the prompt are expected; negative if nobody knows.
-func (r *Router) Chose(expected int) {
-	if r == nil {
-		return
+// Chose notes that a worker of this role was chosen.
+func (r *Router) Chose(role string) {
+	if r != nil {
+		r.hop.chosen.Add(context.Background(), 1, r.add[role]...)
 	}
-	r.hop.chosen.Add(context.Background(), 1, r.add...)
-	if expected >= 0 {
+}
+
+// Expect notes that so many tokens of a prompt are expected in the cache of the worker that reads it; negative if nobody knows.
+func (r *Router) Expect(expected int) {
+	if r != nil && expected >= 0 {
 		r.hop.expected.Add(context.Background(), int64(expected), r.hop.add...)
+	}
+}
+
+// HandedOver notes that a prompt was read by one worker for another, in so long, or, where the reason is not COMPLETED, that it was
+// not.
+func (r *Router) HandedOver(reason streamerr.Reason, took time.Duration) {
+	if r != nil {
+		r.hop.handover.Record(context.Background(), took.Seconds(), metric.WithAttributes(r.hop.name, reasonLabel(reason)))
 	}
 }

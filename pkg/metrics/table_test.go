@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -30,7 +31,9 @@ func everything(t *testing.T) string {
 	if _, err := h.Load(func() metrics.Load { return metrics.Load{} }); err != nil {
 		t.Fatal(err)
 	}
-	h.Router("kv").Chose(1)
+	h.Router("kv").Chose(metrics.RolePrefill)
+	h.Router("kv").Expect(1)
+	h.Router("kv").HandedOver(streamerr.Completed, time.Millisecond)
 	h.Engine().Admitted(1)
 	h.Engine().Stepped(1, 1, true)
 	for _, reason := range []streamerr.Reason{streamerr.Completed, streamerr.ClientGone} {
