@@ -28,7 +28,11 @@ func runFleet(t *testing.T, n int, f flags) *fleet {
 	w := &fleet{whence: &whence{topology: separate, processes: map[string]*process{}}}
 	var addrs []string
 	for i := range n {
-		p := service(t, llmWorker, "127.0.0.1:0", []string{"--name", workerName(i)}, f.all, f.worker)
+		args := []string{"--name", workerName(i)}
+		if i < len(f.roles) {
+			args = append(args, "--role", f.roles[i])
+		}
+		p := service(t, llmWorker, "127.0.0.1:0", args, f.all, f.worker)
 		w.workers = append(w.workers, p)
 		addrs = append(addrs, p.listening(t))
 	}

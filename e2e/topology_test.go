@@ -32,7 +32,8 @@ const (
 // flags are the command lines of the services; all is for each of them. In one process they are one command line.
 type flags struct {
 	all, api, chat, worker []string
-	moves                  bool // of scenes: the stream is on a worker that it will have to leave
+	roles                  []string // of workers, by their number, where they have any
+	moves                  bool     // of scenes: the stream is on a worker that it will have to leave
 }
 
 // A whence is the whole path, running.

@@ -1,0 +1,66 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// roled returns a fleet of workers with these roles, named by them and all healthy.
+func roled(roles map[string]workerv1.Role) *Fleet {
+	f := New(Options{})
+	var workers []*Worker
+	for _, name := range slices.Sorted(maps.Keys(roles)) {
+		w := Pretended(name, nil)
+		w.Say(&workerv1.InfoResponse{Instance: name, ContextLength: 100, Role: roles[name], Load: &workerv1.Load{MaxRunning: 4}})
+		workers = append(workers, w)
+	}
+	f.Pretend(workers...)
+	return f
+}
+
+func TestWorkersThatReadForOthersAreNoPlacesForStreams(t *testing.T) {
+	const prefill, decode = workerv1.Role_ROLE_PREFILL, workerv1.Role_ROLE_DECODE
+	f := roled(map[string]workerv1.Role{"r": prefill, "w": decode})
+	told := []bool{}
+	f.changed = func(healthy bool) { told = append(told, healthy) }
+	f.tell()
+	if healthy, known := f.Count(); healthy != 2 || known != 2 || f.Room() != 4 || f.Context() != 100 || !f.Alone(f.Members()[1]) {
+		t.Errorf("%d of %d healthy, room for %d, context %d", healthy, known, f.Room(), f.Context())
+	}
+	f.Members()[1].Say(nil)
+	f.tell()
+	if !slices.Equal(told, []bool{true, false}) || f.Room() != -1 || f.Context() != 0 {
+		t.Errorf("told %v, room for %d, context %d", told, f.Room(), f.Context())
+	}
+	if roled(map[string]workerv1.Role{"v": decode, "w": workerv1.Role_ROLE_UNSPECIFIED}).Alone(f.Members()[1]) {
+		t.Error("a stream could go elsewhere")
+	}
+}
+
+func TestWorkersAreAskedInTheOrderInWhichTheyHadTheStream(t *testing.T) {
+	f := roled(map[string]workerv1.Role{"a": 0, "b": 0, "c": 0, "r": workerv1.Role_ROLE_PREFILL})
+	names := func(r *streamv1.Record) (names []string) {
+		for _, w := range f.had(r) {
+			names = append(names, w.Name())
+		}
+		return names
+	}
+	for _, c := range []struct {
+		record *streamv1.Record
+		want   []string
+	}{
+		{nil, []string{"a", "b", "c", "r"}},
+		{&streamv1.Record{}, []string{"a", "b", "c", "r"}},
+		{&streamv1.Record{Handovers: []*streamv1.Handover{{From: "r", To: "b"}}}, []string{"r", "b"}},
+		{&streamv1.Record{Handovers: []*streamv1.Handover{{To: "b"}}}, []string{"b"}},
+		{&streamv1.Record{Handovers: []*streamv1.Handover{{From: "r", To: "b"}, {From: "r", To: "a"}}, Moves: []*streamv1.Move{{From: "b", To: "a"}, {From: "a", To: "c"}}}, []string{"r", "b", "a", "c"}},
+	} {
+		if got := names(c.record); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.record, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	streamstory "github.com/whence-dev/whence/api-service/story"
+)
+
+// handing returns flags for simulators of these roles.
+func handing(speed string, roles ...string) flags {
+	return flags{roles: roles, worker: []string{"--engine", "sim", "--sim-speed", speed, "--drain", "100ms"}, chat: []string{"--handover-above", "0"}}
+}
+
+// handovers returns what the chat-service tells of a stream's.
+func handovers(s streamstory.Story) []streamstory.Handover {
+	for _, h := range s.Hops {
+		if h.Hop == chatService {
+			return h.Handovers
+		}
+	}
+	return nil
+}
+
+// readsPrompts reports whether a worker is one of the first two.
+func readsPrompts(worker string) bool { return worker == workerName(0) || worker == workerName(1) }
+
+// TestPromptsAreReadByOthers: streams whose prompts one process reads and another answers are those of a process that does both.
+func TestPromptsAreReadByOthers(t *testing.T) {
+	t.Parallel()
+	want := runFleet(t, 1, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}}).alone(t)
+	w := runFleet(t, 4, handing("10", "prefill", "prefill", "decode", "decode"))
+	var all [crowd]*live
+	for i := range all {
+		all[i] = w.open(t, usageOf(varied(i)))
+	}
+	for i, l := range all {
+		if got := (streamResult{l.completed(t), l.finish, *l.usage}); got != want[i] {
+			t.Errorf("stream %d: %+v, undisturbed %+v", i, got, want[i])
+		}
+	}
+	readers := map[string]bool{}
+	for i, l := range all {
+		told := w.why(t, l.id)
+		over := handovers(told)
+		if len(over) != 1 || over[0].Reason != "completed" || !readsPrompts(over[0].From) || readsPrompts(over[0].To) {
+			t.Fatalf("stream %d: %+v", i, over)
+		}
+		readers[over[0].From] = true
+		if n := len(told.Hops); n != 4 || told.Hops[2].Hop != over[0].From || told.Hops[3].Hop != over[0].To || told.Hops[2].TokensOut != 0 || told.Tokens.Prompt == 0 || told.Tokens.Delivered != told.Hops[3].TokensOut {
+			t.Errorf("stream %d: %+v", i, told)
+		}
+	}
+	if len(readers) != 2 {
+		t.Errorf("all prompts were read by %v", readers)
+	}
+	over := handovers(w.why(t, all[0].id))[0]
+	out, err := exec.Command(binary(t, "whence"), "why", all[0].id, "--url", "http://"+w.api).CombinedOutput()
+	for _, line := range []string{fmt.Sprintf("prompt read by %s for %s in ", over.From, over.To), fmt.Sprintf("handover     down  completed  %s > %s", over.From, over.To)} {
+		if err != nil || !strings.Contains(string(out), line) {
+			t.Errorf("%q is missing: %v\n%s", line, err, out)
+		}
+	}
+}
+
+// TestPromptsAreReadWhoeverIsLost: with a worker of either kind killed under them, streams go on as if nothing had happened.
+func TestPromptsAreReadWhoeverIsLost(t *testing.T) {
+	t.Parallel()
+	want := runFleet(t, 1, flags{worker: []string{"--engine", "sim", "--sim-speed", "10"}}).alone(t)
+	for _, c := range []struct {
+		name string
+		kill int
+	}{{"who reads", 0}, {"who answers", 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := runFleet(t, 3, handing("1", "prefill", "decode", "decode"))
+			var all [crowd]*live
+			for i := range all {
+				if all[i] = w.open(t, usageOf(varied(i))); i < crowd/2 {
+					all[i].begun(t)
+				}
+				if i == crowd/2 {
+					w.workers[c.kill].kill(t)
+				}
+			}
+			for i, l := range all {
+				if got := (streamResult{l.completed(t), l.finish, *l.usage}); got != want[i] {
+					t.Errorf("stream %d: %+v, undisturbed %+v", i, got, want[i])
+				}
+			}
+			again, alone := 0, 0
+			for i, l := range all {
+				told := w.why(t, l.id)
+				over := handovers(told)
+				if len(over) != 1+len(moves(told)) {
+					t.Errorf("stream %d has moved %d times, and its prompt was read so: %+v", i, len(moves(told)), over)
+				}
+				for _, h := range over {
+					if h.Reason != "completed" {
+						alone++
+					}
+				}
+				again += len(over) - 1
+			}
+			if c.kill == 0 && (again != 0 || alone == 0) || c.kill == 1 && (again == 0 || alone != 0) {
+				t.Errorf("%d prompts were read again, and %d by who answers", again, alone)
+			}
+		})
+	}
+}
+
+// TestStopWhileAPromptIsReadEndsOnAllHops: the worker that reads for another hears of the stop as if it were the one that answers.
+func TestStopWhileAPromptIsReadEndsOnAllHops(t *testing.T) {
+	t.Parallel()
+	f := handing("1", "prefill", "decode")
+	f.worker = append(f.worker, "--sim-chunk", "1", "--sim-prefill-token", "5ms", "--sim-step", "1ms") // it reads 170 tokens a second
+	w := runFleet(t, 2, f)
+	const id = "read-me-not"
+	status := make(chan int, 1)
+	go func() {
+		if resp, err := w.send(t, greedy(strings.Repeat("Once more: ", 150)), id); err != nil {
+			status <- 0
+		} else {
+			status <- readAll(t, resp).status
+		}
+	}()
+	eventually(t, "that the prompt is being read", func() bool {
+		resp, err := w.http.Get(w.url("/v1/streams/" + id))
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		var told streamstory.Story
+		return json.NewDecoder(resp.Body).Decode(&told) == nil && len(told.Hops) == 3
+	})
+	begun := time.Now()
+	w.cancel(t, w.api, id)
+	if got := <-status; got != http.StatusConflict {
+		t.Errorf("status %d", got)
+	}
+	t.Logf("told after %v", time.Since(begun))
+	told := w.why(t, id)
+	if len(handovers(told)) != 0 || told.Reason != "user_stop" || len(told.Hops) != 3 || told.Hops[2].Hop != workerName(0) {
+		t.Errorf("%+v", told)
+	}
+	for _, h := range told.Hops {
+		if h.StopConfirmedMS == nil || *h.StopConfirmedMS > 200 || h.State != "ended" || h.Reason != "user_stop" || h.Path[0] != "client" {
+			t.Errorf("%s: %+v", h.Hop, h)
+		}
+	}
+}
