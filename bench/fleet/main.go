@@ -1,6 +1,7 @@
 // Command fleet compares ways to choose a worker, on a fleet of simulated ones over loopback, and prints tables.
 //
 //	fleet routing [FLAGS]
+//	fleet handover [FLAGS]
 //
 // All policies get the same load, one after another in one run, each on workers whose caches are empty. What is not simulated is real:
 // chat-service's pool, gRPC, the workers. Times are those of the simulated machines.
@@ -26,19 +27,32 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 || args[0] != "routing" {
-		return errors.New("usage: fleet routing [FLAGS]")
+	if len(args) == 0 || args[0] != "routing" && args[0] != "handover" {
+		return errors.New("usage: fleet routing|handover [FLAGS]")
 	}
-	fs := flag.NewFlagSet("fleet routing", flag.ExitOnError)
+	fs := flag.NewFlagSet("fleet "+args[0], flag.ExitOnError)
 	c := routing{out: os.Stdout}
+	apart := args[0] == "handover"
+	rate, requests, prefill := 28.0, 600, 0
+	if apart {
+		rate, requests = 8, 300
+		fs.IntVar(&prefill, "prefill", 3, "workers that read prompts for the others")
+	}
 	fs.IntVar(&c.workers, "workers", 8, "simulated workers")
 	fs.IntVar(&c.kvTokens, "kv-tokens", 64<<10, "size of each worker's KV cache")
 	fs.Float64Var(&c.slow, "slow", 2, "how many times as long as simulated everything takes, so that this machine is not what is measured")
-	fs.IntVar(&c.requests, "requests", 600, "requests of each load")
-	fs.Float64Var(&c.rate, "rate", 28, "requests a second, in simulated time")
+	fs.IntVar(&c.requests, "requests", requests, "requests of each load")
+	fs.Float64Var(&c.rate, "rate", rate, "requests a second, in simulated time")
 	fs.Uint64Var(&c.seed, "seed", 1, "what the loads depend on")
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
+	if apart {
+		if prefill < 1 || prefill >= c.workers {
+			return fmt.Errorf("--prefill is %d; it must leave at least one of %d workers for answers", prefill, c.workers)
+		}
+		return c.handover(ctx, prefill)
+	}
+	c.warming = c.requests / 3
 	return c.run(ctx)
 }

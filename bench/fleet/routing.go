@@ -13,11 +13,13 @@ import (
 	"github.com/whence-dev/whence/chat-service/route"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 )
 
 // A routing is what is asked for on the command line.
 type routing struct {
 	workers, kvTokens, requests int
+	warming                     int // requests that are not counted
 	together                    int // conversations at a time, whenever they were to begin; 0 is all of them, each at its time
 	slow, rate                  float64
 	seed                        uint64
@@ -28,6 +30,7 @@ type routing struct {
 type policy struct {
 	name, called string
 	quiet        bool // workers tell nothing
+	prefill      int  // how many workers read prompts for the others; 0 for none: all do both
 }
 
 var policies = []policy{
@@ -66,7 +69,7 @@ func (c *routing) compare(ctx context.Context, l load) error {
 		if r, err = c.measure(ctx, p, l); err != nil {
 			return fmt.Errorf("%s: %w", p.called, err)
 		}
-		p50 := r.percentile(50)
+		p50 := percentile(r.first, 50)
 		if first == 0 {
 			first = p50
 		}
@@ -75,7 +78,7 @@ func (c *routing) compare(ctx context.Context, l load) error {
 			expected = fmt.Sprintf("%.1f %%", 100*r.ratio(r.expected))
 		}
 		_, err = fmt.Fprintf(c.out, "| %s | %.0f ms | %.0f ms | %.1fx | %.1f %% | %s | %d |\n",
-			p.called, p50, r.percentile(99), first/p50, 100*r.ratio(r.cached), expected, r.failed)
+			p.called, p50, percentile(r.first, 99), first/p50, 100*r.ratio(r.cached), expected, r.failed)
 	}
 	return err
 }
@@ -86,19 +89,20 @@ type result struct {
 
 	mu                       sync.Mutex // guards the following fields
 	warming                  int        // requests that are not counted, until the caches are warm
-	first                    []float64  // times to first tokens, in milliseconds of simulated time
+	first, gaps              []float64  // times to first tokens and between others, in milliseconds of simulated time
+	handed                   int        // prompts that one worker has read for another
 	prompt, cached, expected int        // tokens
 	failed                   int
 	err                      error // of one that failed
 }
 
-// percentile returns the time to first token that p of a hundred streams stay below.
-func (r *result) percentile(p float64) float64 {
-	slices.Sort(r.first)
-	if len(r.first) == 0 {
+// percentile returns the time that p of a hundred stay below.
+func percentile(times []float64, p float64) float64 {
+	slices.Sort(times)
+	if len(times) == 0 {
 		return math.NaN()
 	}
-	return r.first[min(len(r.first)-1, int(float64(len(r.first))*p/100))]
+	return times[min(len(times)-1, int(float64(len(times))*p/100))]
 }
 
 // ratio returns tokens as a part of those of all prompts.
@@ -111,7 +115,7 @@ func (c *routing) measure(ctx context.Context, p policy, l load) (r *result, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.end()) }()
-	r = &result{slow: c.slow, warming: c.requests / 3}
+	r = &result{slow: c.slow, warming: c.warming}
 	begun := time.Now()
 	var all sync.WaitGroup
 	places := make(chan struct{}, max(c.together, 1))
@@ -175,16 +179,26 @@ func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
 // ask notes what came of one request.
 func (r *result) ask(ctx context.Context, pool *route.Pool, req *workerv1.TokenRequest) (answer []uint32, ok bool) {
 	begun := time.Now()
-	var first time.Duration
+	var first, last time.Duration
+	var gaps []float64
 	var usage *streamv1.Usage
 	var failed error
-	for out, err := range pool.Generate(ctx, req) {
+	var kept ledger.Ledger
+	record := kept.Open("stream", "chat-service", "")
+	for out, err := range pool.Generate(ledger.With(ctx, record), req) {
 		if err != nil {
 			failed = err
 			break
 		}
-		if answer = append(answer, out.GetTokens().GetIds()...); first == 0 && len(answer) > 0 {
-			first = time.Since(begun)
+		if n := len(out.GetTokens().GetIds()); n > 0 {
+			answer = append(answer, out.GetTokens().GetIds()...)
+			now := time.Since(begun)
+			if first == 0 {
+				first = now
+			} else {
+				gaps = append(gaps, (now-last).Seconds()*1000/r.slow)
+			}
+			last = now
 		}
 		usage = out.GetEnd().GetUsage()
 	}
@@ -199,6 +213,12 @@ func (r *result) ask(ctx context.Context, pool *route.Pool, req *workerv1.TokenR
 		return answer, true
 	}
 	r.first = append(r.first, first.Seconds()*1000/r.slow)
+	r.gaps = append(r.gaps, gaps...)
+	for _, h := range record.Proto().GetHandovers() {
+		if h.GetReason() == streamv1.Reason_REASON_COMPLETED {
+			r.handed++
+		}
+	}
 	r.prompt += int(usage.GetPromptTokens())
 	r.cached += int(usage.GetCachedTokens())
 	r.expected += int(usage.GetExpectedCachedTokens())

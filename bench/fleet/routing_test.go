@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestPromptsGoWhereTheirPrefixIs looks at caches alone, for times depend on the machine.
 func TestPromptsGoWhereTheirPrefixIs(t *testing.T) {
-	c := &routing{workers: 4, kvTokens: 96 << 10, requests: 240, together: 3, rate: 28, slow: 0.1, seed: 1, out: io.Discard}
+	c := &routing{workers: 4, kvTokens: 96 << 10, requests: 240, warming: 80, together: 3, rate: 28, slow: 0.1, seed: 1, out: io.Discard}
 	l := sharedPrefix(c.requests, c.rate, c.seed)
 	found := map[string]float64{}
 	for _, p := range []policy{policies[0], policies[4], policies[5]} {
@@ -36,7 +36,7 @@ func TestPromptsGoWhereTheirPrefixIs(t *testing.T) {
 }
 
 func TestLoadsDependOnTheirSeedAlone(t *testing.T) {
-	for _, make := range []func(int, float64, uint64) load{sharedPrefix, trace} {
+	for _, make := range []func(int, float64, uint64) load{sharedPrefix, trace, longPrompts} {
 		a, b, c := make(50, 10, 1), make(50, 10, 1), make(50, 10, 2)
 		if !reflect.DeepEqual(a, b) || reflect.DeepEqual(a, c) {
 			t.Errorf("%s: the seed does not decide", a.name)
@@ -47,6 +47,17 @@ func TestLoadsDependOnTheirSeedAlone(t *testing.T) {
 		}
 		if n != 50 {
 			t.Errorf("%s: %d requests, want 50", a.name, n)
+		}
+	}
+}
+
+// TestPromptsAreHandedOver looks at who has read them alone, likewise.
+func TestPromptsAreHandedOver(t *testing.T) {
+	c := &routing{workers: 4, kvTokens: 64 << 10, requests: 12, together: 3, rate: 8, slow: 0.1, seed: 1, out: io.Discard}
+	for prefill, handed := range map[int]int{0: 0, 2: 12} {
+		r, err := c.measure(t.Context(), policy{name: "least-loaded", prefill: prefill}, longPrompts(c.requests, c.rate, c.seed))
+		if err != nil || r.failed > 0 || r.handed != handed || len(r.first) != 12 || len(r.gaps) < 12*64 || r.cached != 0 {
+			t.Errorf("with %d that read for others: %+v, %v", prefill, r, err)
 		}
 	}
 }

@@ -37,6 +37,13 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 		}
 		targets = append(targets, ln.Addr().String())
 		w := worker.Config{Name: fmt.Sprintf("llm-worker/%d", i), Engine: worker.Sim, MaxRunning: 64, MaxQueued: 10000, KVTokens: c.kvTokens}
+		switch {
+		case p.prefill == 0:
+		case i < p.prefill:
+			w.Role = worker.Prefill
+		default:
+			w.Role = worker.Decode
+		}
 		w.Sim.Speed, w.Sim.ContextLength, w.Sim.Quiet = 1/c.slow, contextLength, p.quiet
 		all.Go(func() {
 			if err := worker.Run(running, w, ln, slog.New(slog.DiscardHandler)); err != nil {
