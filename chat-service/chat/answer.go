@@ -49,7 +49,8 @@ type reader struct {
 	counts bool                // tokens of reasoning
 
 	usage   streamv1.Usage
-	thought uint32 // tokens
+	cached  *uint32 // the worker says it in the meantime
+	thought uint32  // tokens
 	called  int
 	done    bool // the first call is all there is to be
 
@@ -57,7 +58,7 @@ type reader struct {
 }
 
 func newReader(m *Model, r rendered) *reader {
-	a := &reader{format: m.Written.Calls, single: r.req.ParallelToolCalls != nil && !r.req.GetParallelToolCalls(), apart: separates(r.req)}
+	a := &reader{cached: r.cached, format: m.Written.Calls, single: r.req.ParallelToolCalls != nil && !r.req.GetParallelToolCalls(), apart: separates(r.req)}
 	if r.thinks {
 		a.think = reasoning.New(r.opened)
 		a.counts = m.Written.Counts && len(r.req.GetStop()) == 0 // which hold text of several tokens back
@@ -85,7 +86,7 @@ func (a *reader) pass(out *chatv1.GenerateResponse, yield func(*chatv1.GenerateR
 			return false
 		}
 		if a.done {
-			a.usage.ReasoningTokens = a.reasoned()
+			a.usage.ReasoningTokens, a.usage.CachedTokens = a.reasoned(), *a.cached
 			yield(detoken.End(&streamv1.End{
 				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_TOOL_CALLS, Usage: &a.usage,
 			}), nil)

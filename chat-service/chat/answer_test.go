@@ -124,7 +124,7 @@ func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 	req.ParallelToolCalls = proto.Bool(false)
 	a, end, err := readWhole(t, chat.New(m, p.generate), req)
 	if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` || end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS ||
-		end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 || p.live.Load() != 0 {
+		end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 || end.GetUsage().GetCachedTokens() != 5 || p.live.Load() != 0 {
 		t.Errorf("%v %v %v, %d sent", a.Calls(), end, err, p.sent.Load())
 	}
 }

@@ -77,7 +77,11 @@ func (p *parrot) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			case <-time.After(p.pause):
 			}
 			p.sent.Add(int32(n))
-			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: ids[:n]}}}, nil) {
+			tokens := &workerv1.Tokens{Ids: ids[:n]}
+			if p.sent.Load() == int32(n) {
+				tokens.CachedTokens = new(uint32(5))
+			}
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: tokens}}, nil) {
 				return
 			}
 			ids = ids[n:]
@@ -188,6 +192,9 @@ func TestStopStringEndsTheAnswerAndTheWorker(t *testing.T) {
 	}
 	if end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || tokens > uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 {
 		t.Error(end.GetUsage(), tokens, p.sent.Load())
+	}
+	if end.GetUsage().GetCachedTokens() != 5 { // the worker's own usage is not seen any more
+		t.Error(end.GetUsage())
 	}
 	if p.live.Load() != 0 {
 		t.Error("the worker goes on")

@@ -68,7 +68,7 @@ func (m *Model) workerContext() int {
 
 // New returns the pipeline for m over worker.
 func New(m *Model, worker TokenEngine) Engine {
-	tokens := again(oneByOne(tokenise(m, worker)))
+	tokens := again(oneByOne(found(tokenise(m, worker))))
 	return validate(choices.New(echo(m, render(m, tell(answer(m, stopStrings(detoken.New(m.Tokenizer, m.decoding, tokens))))))))
 }
 
@@ -83,6 +83,7 @@ type rendered struct {
 	thinks  bool           // what the model thinks is to be parted from what it says
 	opened  bool           // the text ends where the model is to think
 	told    *told          // nil where nobody asks which tokens they are
+	cached  *uint32        // tokens of the prompt that the worker had in its cache, once it has said so
 }
 
 func (r rendered) are() string {
@@ -101,7 +102,7 @@ func (m *Model) decoding(r rendered) detoken.Special {
 func render(m *Model, next stream.Engine[rendered, *chatv1.GenerateResponse]) Engine {
 	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 		if p := req.GetPrompts(); len(p) > 0 {
-			return next(ctx, rendered{req: req, text: p[0].GetText(), special: true, ids: p[0].GetIds().GetIds(), from: "prompt"})
+			return next(ctx, rendered{req: req, text: p[0].GetText(), special: true, ids: p[0].GetIds().GetIds(), from: "prompt", cached: new(uint32)})
 		}
 		tools, err := m.offered(req)
 		if err != nil {
@@ -112,7 +113,7 @@ func render(m *Model, next stream.Engine[rendered, *chatv1.GenerateResponse]) En
 			return stream.Fail[*chatv1.GenerateResponse](err)
 		}
 		// The template has written the tokens that begin a text, so the tokenizer must not add them again.
-		r := rendered{req: req, text: text, from: "messages", tools: tools}
+		r := rendered{req: req, text: text, from: "messages", tools: tools, cached: new(uint32)}
 		r.thinks = m.Written.Thinks && separates(req)
 		r.opened = m.Written.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
 		if r.req, err = m.guide(r); err != nil {

@@ -20,7 +20,7 @@ func stopStrings(next stream.Engine[rendered, *chatv1.GenerateResponse]) stream.
 			return next(ctx, r)
 		}
 		return func(yield func(*chatv1.GenerateResponse, error) bool) {
-			s := stopper{match: stopstring.New(req.GetStop()), include: req.GetIncludeStop(), minTokens: req.GetSampling().GetMinTokens()}
+			s := stopper{cached: r.cached, match: stopstring.New(req.GetStop()), include: req.GetIncludeStop(), minTokens: req.GetSampling().GetMinTokens()}
 			for out, err := range next(ctx, r) {
 				if err != nil {
 					if !s.flush(yield) {
@@ -43,7 +43,8 @@ type stopper struct {
 	include   bool // the stop string is part of the answer
 	minTokens uint32
 	usage     streamv1.Usage
-	held      uint32 // tokens since the last delta
+	cached    *uint32 // the worker says it in the meantime
+	held      uint32  // tokens since the last delta
 	likely    likely
 }
 
@@ -67,6 +68,7 @@ func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.Generate
 			return false
 		}
 		if done {
+			s.usage.CachedTokens = *s.cached
 			yield(detoken.End(&streamv1.End{
 				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: matched, Usage: &s.usage,
 			}), nil)
@@ -97,6 +99,25 @@ func (s *stopper) flush(yield func(*chatv1.GenerateResponse, error) bool) bool {
 		return true
 	}
 	return yield(detoken.Delta(rest, s.held, s.likely.rest()...), nil)
+}
+
+// found notes what the worker says it found in its cache, for endings that are not the worker's.
+func found(next stream.Engine[rendered, *workerv1.GenerateResponse]) stream.Engine[rendered, *workerv1.GenerateResponse] {
+	return func(ctx context.Context, r rendered) iter.Seq2[*workerv1.GenerateResponse, error] {
+		if len(r.req.GetStop()) == 0 && r.tools == nil {
+			return next(ctx, r)
+		}
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for out, err := range next(ctx, r) {
+				if t := out.GetTokens(); t != nil && t.CachedTokens != nil {
+					*r.cached = t.GetCachedTokens()
+				}
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // oneByOne splits tokens that were merged, for requests with stop strings: the answer's usage ends with the token that

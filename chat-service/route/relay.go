@@ -217,6 +217,9 @@ func (r *relay) deliver(a *attempt, out *workerv1.GenerateResponse, yield yielde
 			yield(nil, e)
 			return false, e
 		}
+		if m.Tokens.CachedTokens != nil && a.found != nil {
+			m.Tokens.CachedTokens = new(min(*m.Tokens.CachedTokens, *a.found))
+		}
 		r.answer = append(r.answer, m.Tokens.GetIds()...)
 	case *workerv1.GenerateResponse_End:
 		a.over = true

@@ -481,6 +481,15 @@ func TestSequenceThatFailsEndsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()
 		l, _ := run(t, partly{m}, batch.Options{})
+		var told []uint32 // with the first tokens alone
+		for out := range l.Generate(t.Context(), count(10)) {
+			if tokens := out.GetTokens(); tokens != nil && tokens.CachedTokens != nil {
+				told = append(told, tokens.GetIds()[0], tokens.GetCachedTokens())
+			}
+		}
+		if !slices.Equal(told, []uint32{1, 1}) {
+			t.Error(told)
+		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if tokens, _, _, err := read(t.Context(), l, count(13), nil); !errors.Is(err, streamerr.EngineFailed) || len(tokens) != 2 {

@@ -361,6 +361,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		l.embedded(s, out.Vector)
 		return
 	}
+	out.Cached = min(out.Cached, s.promptTokens()) // more of one that has moved, whose prompt has its answer
 	if out.Handover == "" {
 		s.generated++
 	} else {
@@ -387,7 +388,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		Finish: out.Finish,
 		Usage: &streamv1.Usage{
 			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated,
-			CachedTokens: min(out.Cached, s.promptTokens()), // more of one that has moved, whose prompt has its answer
+			CachedTokens: out.Cached,
 		},
 	}
 	if out.Hidden {

@@ -15,8 +15,10 @@ type mailbox struct {
 
 	mu     sync.Mutex // guards the following fields
 	unread []uint32
-	likely likely // of unread, if the request asks for it
-	over   string // what is handed over, in the place of tokens
+	likely likely  // of unread, if the request asks for it
+	begun  bool    // a token was put
+	cached *uint32 // tokens of the prompt; to be told with the next ones
+	over   string  // what is handed over, in the place of tokens
 	end    *streamv1.End
 	err    error
 }
@@ -29,6 +31,9 @@ func newMailbox(limit int) *mailbox {
 func (b *mailbox) put(out Output) bool {
 	b.mu.Lock()
 	full := len(b.unread) >= b.limit
+	if !b.begun {
+		b.begun, b.cached = true, new(out.Cached)
+	}
 	if !full {
 		b.unread = append(b.unread, out.Token)
 		if out.Logprobs != nil {
@@ -81,10 +86,13 @@ func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *streamv1.End, 
 		tokens = newTokens(b.unread[:n])
 		b.likely.take(tokens.GetTokens(), n)
 		b.unread = b.unread[:copy(b.unread, b.unread[n:])]
-		if len(b.unread) > 0 { // the ending comes behind the rest
-			b.poke()
-			return tokens, nil, nil
-		}
+	}
+	if t := tokens.GetTokens(); t != nil {
+		t.CachedTokens, b.cached = b.cached, nil
+	}
+	if len(b.unread) > 0 { // the ending comes behind the rest
+		b.poke()
+		return tokens, nil, nil
 	}
 	return tokens, b.end, b.err
 }

@@ -20,6 +20,9 @@ type Answer struct {
 
 	held  []uint32 // a token of ends that came last, and is part of the answer if others follow
 	given int      // tokens that were handed out
+
+	told   bool    // what the server found in its cache
+	cached *uint32 // that, until it was told
 }
 
 // A Usage is what the server counts, 0 where it does not.
@@ -63,6 +66,16 @@ func (a *Answer) Take(ids []uint32) ([]uint32, error) {
 
 // Made notes n tokens of the answer that were made of something else than the server's ids.
 func (a *Answer) Made(n int) { a.given += n }
+
+// Found notes how many tokens of the prompt the server says it had in its cache. The first time counts.
+func (a *Answer) Found(cached uint32) {
+	if !a.told {
+		a.told, a.cached = true, new(min(cached, uint32(a.prompt)))
+	}
+}
+
+// Tell completes the first tokens with what was found.
+func (a *Answer) Tell(tokens *workerv1.Tokens) { tokens.CachedTokens, a.cached = a.cached, nil }
 
 // Count returns how many tokens were handed out.
 func (a *Answer) Count() int { return a.given }

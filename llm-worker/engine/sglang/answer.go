@@ -77,6 +77,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	case a.finish != streamv1.Finish_FINISH_UNSPECIFIED:
 		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
 	}
+	a.ids.Found(e.Meta.Cached)
 	a.usage = beside.Usage{Prompt: e.Meta.Prompt, Completion: e.Meta.Completion, Cached: e.Meta.Cached}
 	if f := e.Meta.Finish; f != nil {
 		if f.Type == "abort" {

@@ -157,6 +157,9 @@ func (c *call) Next() ([]uint32, *streamv1.End, error) {
 	return ids, end, err
 }
 
+// Tell implements beside.Teller.
+func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.ids.Tell(tokens) }
+
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
 	c.stop.Do(func() {

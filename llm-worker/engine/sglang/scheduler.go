@@ -129,7 +129,7 @@ func biases(s *streamv1.Sampling) map[string]float32 {
 func read(m *sglangscheduler.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	switch m := m.GetResponse().(type) {
 	case *sglangscheduler.GenerateResponse_Chunk:
-		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex()}, true
+		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex(), Usage: beside.Usage{Cached: m.Chunk.GetCachedTokens()}}, true
 	case *sglangscheduler.GenerateResponse_Complete:
 		c := m.Complete
 		return overgrpc.Piece{

@@ -142,7 +142,7 @@ func sampling(s *streamv1.Sampling) *vllmengine.SamplingParams {
 func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	switch m := m.GetResponse().(type) {
 	case *vllmengine.GenerateResponse_Chunk:
-		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex()}, true
+		return overgrpc.Piece{IDs: m.Chunk.GetTokenIds(), Index: m.Chunk.GetIndex(), Usage: beside.Usage{Cached: m.Chunk.GetCachedTokens()}}, true
 	case *vllmengine.GenerateResponse_Complete:
 		return overgrpc.Piece{
 			Last: true, Finish: m.Complete.GetFinishReason(), Index: m.Complete.GetIndex(),

@@ -93,6 +93,7 @@ func Ask(limit uint32) *workerv1.TokenRequest {
 
 // A Result is what a stream came to.
 type Result struct {
+	Cached  []int // how many tokens there were when it was told, and what
 	Started *streamv1.Started
 	Tokens  []uint32
 	End     *streamv1.End
@@ -115,6 +116,9 @@ func Read(ctx context.Context, e Engine, req *workerv1.TokenRequest, each func(*
 		}
 		if started := out.GetStarted(); started != nil {
 			r.Started = started
+		}
+		if t := out.GetTokens(); t != nil && t.CachedTokens != nil {
+			r.Cached = append(r.Cached, len(r.Tokens), int(t.GetCachedTokens()))
 		}
 		r.Tokens = append(r.Tokens, out.GetTokens().GetIds()...)
 		r.End = out.GetEnd()
@@ -186,6 +190,9 @@ func (s *Subject) answer(t *testing.T) {
 	}
 	if u := r.End.GetUsage(); u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 4 || u.GetCachedTokens() != 2 || r.Record.GetTokensIn() != 4 {
 		t.Error(u, r.Record)
+	}
+	if !slices.Equal(r.Cached, []int{0, 2}) {
+		t.Errorf("what the server had in its cache was told with other than the first tokens, and only those: %v", r.Cached)
 	}
 	asked := server.Asked()[0]
 	if got := strings.Join(asked.Metadata.Get("traceparent"), " "); got != traceparent {

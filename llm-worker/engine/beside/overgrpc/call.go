@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
@@ -20,9 +21,9 @@ const grace = 250 * time.Millisecond
 // A Piece is what one message says, whatever the server calls it.
 type Piece struct {
 	IDs    []uint32 // new tokens
-	Last   bool     // the answer has ended; IDs does not count, and the rest does
-	Finish string
 	Usage  beside.Usage
+	Last   bool // the answer has ended; IDs does not count, and the rest does
+	Finish string
 	Index  uint32 // of which answer to the request; there is only one
 }
 
@@ -106,6 +107,7 @@ func (c *Call[Resp]) Next() ([]uint32, *streamv1.End, error) {
 	case p.Index != 0:
 		return nil, nil, beside.Broken(errors.New("a message is of another answer than the one that was asked for"))
 	case !p.Last:
+		c.answer.Found(p.Usage.Cached)
 		ids, err := c.answer.Take(p.IDs)
 		return ids, nil, err
 	}
@@ -119,6 +121,9 @@ func (c *Call[Resp]) Next() ([]uint32, *streamv1.End, error) {
 	ids, end := c.answer.End(finish, p.Usage)
 	return ids, end, nil
 }
+
+// Tell implements beside.Teller.
+func (c *Call[Resp]) Tell(tokens *workerv1.Tokens) { c.answer.Tell(tokens) }
 
 // over awaits the end of the call behind its last message, within the grace: reset, the server would think that nobody had
 // waited for the answer.

@@ -476,7 +476,10 @@ type Tokens struct {
 	// The likeliest tokens in each id's place, likeliest first: as many for each as sampling.logprobs says, or as there are.
 	TopIds []uint32 `protobuf:"varint,3,rep,packed,name=top_ids,json=topIds,proto3" json:"top_ids,omitempty"`
 	// Their log-probabilities.
-	TopLogprobs   []float32 `protobuf:"fixed32,4,rep,packed,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
+	TopLogprobs []float32 `protobuf:"fixed32,4,rep,packed,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
+	// With the first tokens that this worker sends, where the engine knows by then: what usage.cached_tokens will be. Whoever ends an
+	// answer at a stop string sees no usage.
+	CachedTokens  *uint32 `protobuf:"varint,5,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,6 +540,13 @@ func (x *Tokens) GetTopLogprobs() []float32 {
 		return x.TopLogprobs
 	}
 	return nil
+}
+
+func (x *Tokens) GetCachedTokens() uint32 {
+	if x != nil && x.CachedTokens != nil {
+		return *x.CachedTokens
+	}
+	return 0
 }
 
 // GenerateResponse is one event of a stream.
@@ -1540,12 +1550,14 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x0fGenerateRequest\x128\n" +
 	"\x06tokens\x18\x01 \x01(\v2\x1e.whence.worker.v1.TokenRequestH\x00R\x06tokens\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"r\n" +
+	"\amessage\"\xae\x01\n" +
 	"\x06Tokens\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x1a\n" +
 	"\blogprobs\x18\x02 \x03(\x02R\blogprobs\x12\x17\n" +
 	"\atop_ids\x18\x03 \x03(\rR\x06topIds\x12!\n" +
-	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\"\xed\x01\n" +
+	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\x12(\n" +
+	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
+	"\x0e_cached_tokens\"\xed\x01\n" +
 	"\x10GenerateResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x122\n" +
 	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
@@ -1727,6 +1739,7 @@ func file_whence_worker_v1_worker_proto_init() {
 		(*GenerateRequest_Tokens)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
+	file_whence_worker_v1_worker_proto_msgTypes[4].OneofWrappers = []any{}
 	file_whence_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Tokens)(nil),
