@@ -148,9 +148,7 @@ func TestClientThatLeavesStopsTheServerBesideTheWorker(t *testing.T) {
 
 	const window = 300 * time.Millisecond
 	l := w.open(t, greedy(long, "ignore_eos", true)).begun(t)
-	if n := llama.busyFor(t, window); n < 5 {
-		t.Errorf("it generates, and uses %d ticks in %v", n, window)
-	}
+	eventually(t, "it generates", func() bool { return llama.busyFor(t, window) >= 5 }) // of some 30; others use the machine, too
 	l.close()
 	w.idle(t)
 	eventually(t, "the server does nothing", func() bool { return llama.busyFor(t, window) <= 1 })
