@@ -204,16 +204,23 @@ func TestStepNeedsSequencesThatGoOn(t *testing.T) {
 	}
 }
 
-func TestNumbersThatAreNoneAreAnEngineError(t *testing.T) {
+func TestNumbersThatAreNoneFailTheirSequencesAlone(t *testing.T) {
 	random := newRandomModel(1, nil)
 	random.tensors["model.norm.weight"].values[3] = float32(math.NaN())
 	m := New(random.load(t), Options{})
-	if err := m.Join(1, &workerv1.TokenRequest{Prompt: []uint32{1, 2, 3}}); err != nil {
-		t.Fatal(err)
+	for id := range uint64(2) {
+		if err := m.Join(id, &workerv1.TokenRequest{Prompt: []uint32{1, 2, 3}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	out, err := m.Step([]uint64{1}, nil)
-	if !errors.Is(err, streamerr.EngineFailed) || len(out) != 0 {
-		t.Errorf("%v, %v", out, err)
+	out, err := m.Step([]uint64{0, 1}, nil)
+	if err != nil || len(out) != 2 {
+		t.Fatal(out, err)
+	}
+	for id, o := range out {
+		if !errors.Is(o.Err, streamerr.EngineFailed) || o.ID != uint64(id) {
+			t.Error(o)
+		}
 	}
 }
 

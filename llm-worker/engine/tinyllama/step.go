@@ -56,11 +56,15 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	m.run()
 	for i := range m.jobs {
 		j := &m.jobs[i]
-		if j.err != nil {
-			return out, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: fmt.Errorf("tinyllama: sequence %d: %w", j.id, j.err)}
-		}
 		s := j.sequence
 		s.read += j.tokens
+		if j.err != nil { // the others' rows are their own
+			s.finished = true
+			out = append(out, batch.Output{ID: j.id, Err: &streamerr.Error{
+				Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: "no token can be drawn from what the model says", Cause: j.err,
+			}})
+			continue
+		}
 		if s.embeds() && s.read == len(s.prompt) {
 			s.finished = true
 			out = append(out, s.vector(j.id))
