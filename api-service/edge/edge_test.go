@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	edge.LogTo(io.Discard)
+	edge.LogTo(&libraries)
 	leaktest.Main(m)
 }
 
