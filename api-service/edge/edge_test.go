@@ -360,8 +360,8 @@ func TestUserStopsAStreamByItsID(t *testing.T) {
 func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 	url, chat := start(t, nil)
 	for name, set := range map[string]func(*http.Request) string{
-		"body":   func(*http.Request) string { return `,"timeout":0.05` },
-		"header": func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "0.05"); return `,"timeout":3600` },
+		"body":   func(*http.Request) string { return `,"timeout":0.2` },
+		"header": func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "0.2"); return `,"timeout":3600` },
 		"tiny":   func(req *http.Request) string { req.Header.Set("X-Request-Timeout", "1e-10"); return "" }, // under a nanosecond, and no 0
 	} {
 		req, _ := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", nil)
@@ -376,6 +376,11 @@ func TestDeadlineOfARequestComesFromHeaderOrBody(t *testing.T) {
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusGatewayTimeout || !strings.Contains(string(text), "deadline of api-service") {
 			t.Errorf("%s: %d %s", name, resp.StatusCode, text)
+		}
+		select {
+		case <-chat.begun:
+		default: // it was over before chat-service heard of it
+			continue
 		}
 		if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.Deadline || cause.Path.String() != "api-service" {
 			t.Errorf("%s: %v", name, cause)

@@ -456,7 +456,7 @@ func TestSilenceIsFilledWithComments(t *testing.T) {
 func TestReaderThatDoesNotReadIsCutAlone(t *testing.T) {
 	var log lines
 	url, chat := startLogging(t, &log, func(c *edge.Config) {
-		c.WriteTimeout, c.MaxUnsent = 200*time.Millisecond, 1<<16
+		c.WriteTimeout, c.MaxUnsent = time.Second, 1<<16
 		c.Replay = replay.Limits{StreamBytes: 1 << 26, Bytes: 1 << 26}
 	})
 	const poured = 30000
