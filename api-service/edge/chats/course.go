@@ -154,8 +154,6 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 			return true
 		}
 		c.from = nil // it goes on
-	case *chatv1.GenerateResponse_End:
-		c.from = nil
 	}
 	return c.yield(out, nil)
 }
@@ -174,7 +172,8 @@ func (c *course) move(ctx context.Context, p *peer) {
 
 // end ends a stream with which nobody goes on.
 func (c *course) end() {
-	if c.remainder != nil && !c.yield(c.remainder, nil) {
+	// Whoever failed may have been about to tell again what was delivered.
+	if c.remainder != nil && c.told.add(c.remainder.GetDelta()) && !c.yield(c.remainder, nil) {
 		return
 	}
 	c.yield(nil, c.ending)

@@ -164,3 +164,28 @@ func (l *live) moves(t *testing.T) []*streamv1.Move {
 	}
 	return moves
 }
+
+func TestRemainderOfWhatIsToldAgainIsNotDeliveredTwice(t *testing.T) {
+	for again, want := range map[string]string{"": "abc", "a": "abc", "abc": "abcd", "ab": "abc"} {
+		a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+		f, said := still(t, a, b), ""
+		c := newCourse(f, &chatv1.ChatRequest{}, func(out *chatv1.GenerateResponse, _ error) bool {
+			said += out.GetDelta().GetText()
+			return true
+		})
+		started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}
+		gone := streamerr.New(streamerr.Draining, "it goes")
+		first, second := f.all()[0], f.all()[1]
+		c.deliver(t.Context(), first, started)
+		c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "abc", Ids: []uint32{1, 2, 3}}))
+		c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "d", Remainder: true}))
+		c.lost(t.Context(), first, gone)
+		c.deliver(t.Context(), second, started)
+		c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: again}))
+		c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "abcd"[len(again) : len(again)+1], Remainder: true}))
+		c.lost(t.Context(), second, gone)
+		if c.end(); said != want {
+			t.Errorf("%q was told again: %q, want %q", again, said, want)
+		}
+	}
+}
