@@ -84,23 +84,18 @@ func (q *Queue) Load() (running, waiting int) {
 func (q *Queue) Stage(next Engine) Engine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			t, err := q.enter(req.GetClaim(), len(req.GetPrompt()))
+			err := q.hold(ctx, req.GetClaim(), len(req.GetPrompt()), func(t *ticket) {
+				for out, err := range next(ctx, req) {
+					if n := len(out.GetTokens().GetIds()); n > 0 {
+						q.charge(t, n)
+					}
+					if !yield(out, err) {
+						return
+					}
+				}
+			})
 			if err != nil {
 				yield(nil, err)
-				return
-			}
-			defer q.leave(t)
-			if !t.wait(ctx) {
-				yield(nil, stream.Cause(ctx))
-				return
-			}
-			for out, err := range next(ctx, req) {
-				if n := len(out.GetTokens().GetIds()); n > 0 {
-					q.charge(t, n)
-				}
-				if !yield(out, err) {
-					return
-				}
 			}
 		}
 	}

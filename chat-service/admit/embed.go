@@ -19,17 +19,9 @@ func (q *Queue) EmbedStage(next EmbedEngine) EmbedEngine {
 			for _, text := range req.GetInputs() {
 				tokens += len(text.GetIds())
 			}
-			t, err := q.enter(req.GetClaim(), tokens)
-			if err != nil {
+			if err := q.hold(ctx, req.GetClaim(), tokens, func(*ticket) { next(ctx, req)(yield) }); err != nil {
 				yield(nil, err)
-				return
 			}
-			defer q.leave(t)
-			if !t.wait(ctx) {
-				yield(nil, stream.Cause(ctx))
-				return
-			}
-			next(ctx, req)(yield)
 		}
 	}
 }

@@ -2,11 +2,13 @@ package admit
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -76,6 +78,20 @@ func tierOf(c *streamv1.Claim) int {
 	default:
 		return 1
 	}
+}
+
+// hold has run called in a place of the queue's, when there is one. The error is why there was none.
+func (q *Queue) hold(ctx context.Context, claim *streamv1.Claim, tokens int, run func(*ticket)) error {
+	t, err := q.enter(claim, tokens)
+	if err != nil {
+		return err
+	}
+	defer q.leave(t)
+	if !t.wait(ctx) {
+		return stream.Cause(ctx)
+	}
+	run(t)
+	return nil
 }
 
 // enter takes a place, or says why there is none.

@@ -173,33 +173,28 @@ func (r *Registry) tell() {
 
 // Generate is a stream.Engine: it answers with the model that the request names.
 func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		m, err := r.enter(req.GetModel())
-		if err != nil {
-			if cause := stream.Cause(ctx); cause != nil {
-				err = cause
-			}
-			yield(nil, err)
-			return
-		}
-		defer m.streams.Done()
-		m.engine(ctx, req)(yield)
-	}
+	return with(ctx, r, req, func(m *model) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] { return m.engine })
 }
 
 // Embed is a stream.Engine, too: it makes vectors with the model that the request names.
 func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
-	return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
+	return with(ctx, r, req, func(m *model) stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse] { return m.embed })
+}
+
+// with asks an engine of the model that a request names.
+func with[Req interface{ GetModel() string }, Item any](ctx context.Context, r *Registry, req Req, of func(*model) stream.Engine[Req, Item]) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
 		m, err := r.enter(req.GetModel())
 		if err != nil {
 			if cause := stream.Cause(ctx); cause != nil {
 				err = cause
 			}
-			yield(nil, err)
+			var none Item
+			yield(none, err)
 			return
 		}
 		defer m.streams.Done()
-		m.embed(ctx, req)(yield)
+		of(m)(ctx, req)(yield)
 	}
 }
 
