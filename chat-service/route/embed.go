@@ -2,12 +2,10 @@ package route
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -34,11 +32,7 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 			return resp, err
 		}
 		why := streamerr.As(err)
-		switch why.Reason {
-		case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable:
-			a.worker.Suspect()
-		case streamerr.Overloaded: // which is no reason to doubt it
-		default:
+		if !elsewhere(a.worker, why) {
 			return nil, err
 		}
 		tried = append(tried, a.worker)
@@ -52,10 +46,7 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 			}
 			return nil, err
 		}
-		p.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
-			slog.String("stream", stream.ID(ctx)), slog.String("hop", p.opts.Self), slog.String("from", a.peer), slog.String("to", next.peer),
-			slog.String("reason", why.Reason.String()), slog.Int("tokens", 0), slog.Bool("exact", true), slog.String("message", why.Text()))
-		ledger.Of(ctx).Moved(a.peer, next.peer, why.Reason, 0)
+		p.moved(ctx, a.peer, next.peer, why, 0, true)
 		a = next
 	}
 }

@@ -98,9 +98,7 @@ func (r *relay) read(ctx context.Context, p *attempt, req *workerv1.TokenRequest
 			if it.err == nil {
 				return handed, streamerr.New(streamerr.Internal, "the worker ended without an ending")
 			}
-			if doubtful(it.err) {
-				p.worker.Suspect()
-			}
+			doubt(p.worker, streamerr.As(it.err))
 			return handed, it.err
 		}
 		switch m := it.out.GetMessage().(type) {
@@ -120,16 +118,6 @@ func (r *relay) read(ctx context.Context, p *attempt, req *workerv1.TokenRequest
 			left = streamerr.New(streamerr.Internal, "the worker answers, and was to read the prompt alone")
 			return handed, left
 		}
-	}
-}
-
-// doubtful reports whether an ending is a reason to doubt the worker.
-func doubtful(err error) bool {
-	switch streamerr.As(err).Reason {
-	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable:
-		return true
-	default:
-		return false
 	}
 }
 

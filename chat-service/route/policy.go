@@ -38,13 +38,16 @@ func NewPolicy(name string) (Policy, error) {
 }
 
 // LeastLoaded takes the worker with the fewest streams, and each in turn of several that have as few.
-func LeastLoaded() Policy {
+func LeastLoaded() Policy { return least((*fleet.Worker).Load) }
+
+// least takes the worker of which there is the least, and each in turn of several of which there is as little.
+func least(of func(*fleet.Worker) int64) Policy {
 	turn := 0
 	return func(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
 		turn++
 		best := candidates[turn%len(candidates)]
 		for i := range candidates {
-			if w := candidates[(turn+i)%len(candidates)]; w.Load() < best.Load() {
+			if w := candidates[(turn+i)%len(candidates)]; of(w) < of(best) {
 				best = w
 			}
 		}
@@ -67,19 +70,7 @@ func PromptPolicy(name string) Policy {
 
 // LeastUnread takes the worker whose prompts have the fewest tokens that are still to be read, and each in turn of several that have
 // as few.
-func LeastUnread() Policy {
-	turn := 0
-	return func(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
-		turn++
-		best := candidates[turn%len(candidates)]
-		for i := range candidates {
-			if w := candidates[(turn+i)%len(candidates)]; w.Unread() < best.Unread() {
-				best = w
-			}
-		}
-		return best
-	}
-}
+func LeastUnread() Policy { return least((*fleet.Worker).Unread) }
 
 // RoundRobin takes each in turn.
 func RoundRobin() Policy {

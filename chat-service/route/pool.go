@@ -65,15 +65,15 @@ func New(opts Options) *Pool {
 		workers.Follow = opts.KV.follow
 	}
 	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts}
-	least, unread := LeastLoaded, LeastUnread
+	byLoad, byUnread := LeastLoaded, LeastUnread
 	if opts.KV != nil {
-		least, unread = opts.KV.policy, opts.KV.policy
+		byLoad, byUnread = opts.KV.policy, opts.KV.policy
 	}
 	if p.policy == nil {
-		p.policy = least()
+		p.policy = byLoad()
 	}
 	if p.prompts == nil {
-		p.prompts = unread()
+		p.prompts = byUnread()
 	}
 	return p
 }

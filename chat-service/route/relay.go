@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 	"iter"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -241,11 +239,7 @@ func (r *relay) lost(ctx context.Context, a *attempt, err error, yield yielder) 
 		return nil
 	}
 	e := streamerr.As(err)
-	switch {
-	case doubtful(e):
-		a.worker.Suspect()
-	case e.Reason == streamerr.Overloaded: // which is no reason to doubt it
-	default:
+	if !elsewhere(a.worker, e) {
 		yield(nil, err)
 		return nil
 	}
@@ -282,12 +276,8 @@ func (r *relay) move(ctx context.Context, from *attempt, why *streamerr.Error) *
 		r.moves++
 	}
 	r.tried = append(r.tried, from.worker)
-	r.pool.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
-		slog.String("stream", stream.ID(ctx)), slog.String("hop", r.pool.opts.Self),
-		slog.String("from", from.peer), slog.String("to", next.peer),
-		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(r.answer)),
-		slog.Bool("exact", !flowing || from.info.GetContinues() && next.info.GetContinues()), slog.String("message", why.Text()))
-	ledger.Of(ctx).Moved(from.peer, next.peer, why.Reason, len(r.answer))
+	exact := !flowing || from.info.GetContinues() && next.info.GetContinues()
+	r.pool.moved(ctx, from.peer, next.peer, why, len(r.answer), exact)
 	return next
 }
 
