@@ -2,14 +2,13 @@ package edge
 
 import (
 	"context"
-	"net/http"
-	"strconv"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
+	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
@@ -83,15 +82,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 
 // readCall reads a request for a stream, and how it may be left: by its header, or as its key or otherwise says. It returns the body, too.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	entry, err := e.asker(c)
-	if err != nil {
-		return nil, otherwise, nil, err
-	}
-	body, err := e.desk.Body(c)
-	if err != nil {
-		return nil, otherwise, nil, err
-	}
-	in, err := parse(body)
+	in, entry, body, err := read(e, c, parse)
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
@@ -111,6 +102,18 @@ func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Pol
 	return in, policy, body, err
 }
 
+// read reads a request, what its key stands for, and the body that it is read from.
+func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, entry *keys.Entry, body []byte, err error) {
+	if entry, err = e.asker(c); err != nil {
+		return in, nil, nil, err
+	}
+	if body, err = e.desk.Body(c); err != nil {
+		return in, nil, nil, err
+	}
+	in, err = parse(body)
+	return in, entry, body, err
+}
+
 // complete answers with one body. Where the client has left, nobody sees the status.
 func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Call, r *run) {
 	var body []byte
@@ -126,7 +129,5 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Cal
 		exchange.Failed(ctx, c, in.Param, o)
 		return
 	}
-	exchange.ToldStatus(ledger.Of(ctx), http.StatusOK)
-	c.Data(http.StatusOK, "application/json", body)
-	o.Told(ctx, strconv.Itoa(http.StatusOK))
+	exchange.Completed(ctx, c, body, o)
 }

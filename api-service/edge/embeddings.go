@@ -2,8 +2,6 @@ package edge
 
 import (
 	"context"
-	"net/http"
-	"strconv"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
@@ -47,21 +45,11 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		exchange.Failed(ctx, c, in.Param, o)
 		return
 	}
-	exchange.ToldStatus(ledger.Of(ctx), http.StatusOK)
-	exchange.JSON(c, body)
-	o.Told(ctx, strconv.Itoa(http.StatusOK))
+	exchange.Completed(ctx, c, body, o)
 }
 
 func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error) {
-	entry, err := e.asker(c)
-	if err != nil {
-		return nil, err
-	}
-	body, err := e.desk.Body(c)
-	if err != nil {
-		return nil, err
-	}
-	in, err := openai.ParseEmbeddings(body)
+	in, entry, _, err := read(e, c, openai.ParseEmbeddings)
 	if err != nil {
 		return nil, err
 	}

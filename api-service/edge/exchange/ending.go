@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,6 +26,13 @@ func Traced(conn context.Context, c *app.RequestContext) context.Context {
 // ToldStatus notes that the client is told the status.
 func ToldStatus(record *ledger.Record, status int) {
 	record.Events().Header(streamtrace.SendHeader, streamtrace.Up, strconv.Itoa(status))
+}
+
+// Completed answers a stream that has completed with one body.
+func Completed(ctx context.Context, c *app.RequestContext, body []byte, o rpc.Outcome) {
+	ToldStatus(ledger.Of(ctx), http.StatusOK)
+	JSON(c, body)
+	o.Told(ctx, strconv.Itoa(http.StatusOK))
 }
 
 // Failed answers a stream that has failed before anything was sent. Where the client has left, nobody sees it. param names a field
