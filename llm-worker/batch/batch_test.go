@@ -337,41 +337,6 @@ func TestPaceSpacesTokens(t *testing.T) {
 	})
 }
 
-func TestFailedStepEndsItsStreamsAndTheLoopGoesOn(t *testing.T) {
-	for name, fail := range map[string]func(int) error{
-		"error": func(step int) error {
-			if step == 3 {
-				return errors.New("out of luck")
-			}
-			return nil
-		},
-		"panic": func(step int) error {
-			if step == 3 {
-				panic("out of luck")
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newCounting()
-				m.fail = fail
-				l, _ := run(t, m, batch.Options{})
-				tokens, _, _, err := read(t.Context(), l, count(10), nil)
-				if !errors.Is(err, streamerr.EngineFailed) || len(tokens) != 2 {
-					t.Error(tokens, err)
-				}
-				if tokens, _, _, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 {
-					t.Error(tokens, err)
-				}
-				if m.live() != 0 {
-					t.Error(m.live())
-				}
-			})
-		})
-	}
-}
-
 func TestEndOfRunEndsEveryStreamOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()

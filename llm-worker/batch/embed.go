@@ -76,16 +76,15 @@ func (l *Loop) embedded(s *sequence, vector *workerv1.Embedding) {
 	l.publish()
 }
 
-// again puts a sequence of the batch back into the queue, under a new number: those who came meanwhile are older. It reports false
-// if its reader has left.
+// again puts a sequence of the batch back at the end of the queue, under a new number. It reports false if the sequence's reader has
+// left.
 func (l *Loop) again(s *sequence) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.Contains(l.leaving, s) {
 		return false
 	}
-	delete(l.batch, s.id)
-	l.model.Leave(s.id)
+	l.forget(s)
 	l.nextID++
 	s.id = l.nextID
 	l.waiting = append(l.waiting, s)

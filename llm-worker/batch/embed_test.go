@@ -183,3 +183,29 @@ func TestTextWithoutAVectorFailsItsRequestAlone(t *testing.T) {
 		}
 	}
 }
+
+func TestTextsGiveTheirRoomToAStreamThatWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a queue that nothing wakes is a deadlock here
+		m := newReading()
+		m.room = 1 // the text and the stream cannot both have it
+		l, _ := run(t, m, batch.Options{})
+		embedded := make(chan error, 1)
+		go func() {
+			resp, err := l.Embed(t.Context(), texts([]uint32{1, 2, 3}, []uint32{4, 5}, []uint32{6}))
+			if err == nil && len(resp.GetEmbeddings()) != 3 {
+				err = errors.New(resp.String())
+			}
+			embedded <- err
+		}()
+		synctest.Wait()
+		if tokens, _, _, err := read(t.Context(), l, count(5), nil); err != nil || len(tokens) != 5 {
+			t.Error(tokens, err)
+		}
+		if err := <-embedded; err != nil {
+			t.Error(err)
+		}
+		if m.live() != 0 {
+			t.Errorf("%d sequences are left in the model", m.live())
+		}
+	})
+}

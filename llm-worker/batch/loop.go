@@ -8,14 +8,11 @@ package batch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -88,7 +85,7 @@ type Loop struct {
 	batch map[uint64]*sequence // those that have joined
 	ids   []uint64
 	outs  []Output
-	full  *sequence // the one that there was no room for, until another has left; nil for none
+	full  *sequence // the sequence that the model had no room for; nil once another one has left
 
 	mu      sync.Mutex // guards the following fields
 	nextID  uint64
@@ -196,20 +193,27 @@ func (l *Loop) release() {
 	}
 }
 
-// drop makes the model forget a sequence of the batch. It may be asked twice: by the end of the answer and by the reader.
+// drop takes a sequence out of the batch and lets its reader go on. It does nothing if the sequence is not in the batch: the end of
+// the answer and the reader may both ask for it.
 func (l *Loop) drop(s *sequence) {
 	if _, joined := l.batch[s.id]; !joined {
 		return
 	}
-	delete(l.batch, s.id)
-	l.model.Leave(s.id)
-	l.full = nil
+	l.forget(s)
 	used, _ := l.model.KV()
 	l.mu.Lock()
 	l.running, l.kvUsed = len(l.batch), used // together, and before anybody can know that the place is free
 	l.mu.Unlock()
 	l.turnover.Freed()
 	close(s.released)
+}
+
+// forget makes the model forget a sequence of the batch. The sequence that waits for room is tried again: every way in which memory
+// becomes free leads through here.
+func (l *Loop) forget(s *sequence) {
+	delete(l.batch, s.id)
+	l.full = nil
+	l.leaveModel(s.id)
 }
 
 // admit moves sequences from the queue into the batch, oldest first, as long as there is room.
@@ -229,9 +233,12 @@ func (l *Loop) admit() {
 		// Joined under the lock, so that a reader that leaves now is either still waiting or in the batch.
 		err := l.join(s)
 		if errors.Is(err, ErrFull) {
-			l.full = s
-			l.mu.Unlock()
-			break
+			if len(l.batch) > 0 {
+				l.full = s
+				l.mu.Unlock()
+				break
+			}
+			err = errNoRoom // no sequence will leave, so the queue would wait for ever
 		}
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 		if err == nil {
@@ -253,12 +260,9 @@ func (l *Loop) admit() {
 	}
 }
 
-// join adds a sequence to the model.
-func (l *Loop) join(s *sequence) error {
-	if s.texts != nil {
-		return l.embedder.JoinEmbed(s.id, s.texts[len(s.vectors)].GetIds())
-	}
-	return l.model.Join(s.id, s.req)
+// errNoRoom ends a sequence that does not fit into a model without sequences, although the model's Check let it pass.
+var errNoRoom = &streamerr.Error{
+	Reason: streamerr.Internal, Path: streamerr.NewPath(engineHop), Message: "the engine has no room for a request that it has accepted, although nothing else runs",
 }
 
 // publish makes Load current.
@@ -267,134 +271,4 @@ func (l *Loop) publish() {
 	l.mu.Lock()
 	l.running, l.kvUsed, l.kvTotal = len(l.batch), used, total
 	l.mu.Unlock()
-}
-
-// step advances the sequences that are due. If there is none it says so, and how long until the next is; 0 if there is
-// none at all.
-func (l *Loop) step() (wait time.Duration, idle bool) {
-	l.ids = l.ids[:0]
-	var now time.Time
-	if l.gap > 0 {
-		now = time.Now()
-	}
-	for _, s := range l.batch {
-		if ahead := s.due.Sub(now); l.gap > 0 && ahead > 0 {
-			if wait == 0 || ahead < wait {
-				wait = ahead
-			}
-			continue
-		}
-		l.ids = append(l.ids, s.id)
-	}
-	slices.Sort(l.ids) // oldest first, every time: map order would make runs differ
-	if len(l.ids) == 0 {
-		return wait, true
-	}
-	begun, prefill := l.watch()
-	var err error
-	if l.outs, err = l.advance(l.ids, l.outs[:0]); err != nil {
-		l.fail(err)
-		return 0, false
-	}
-	if l.opts.Observer != nil {
-		l.opts.Observer.Stepped(time.Since(begun), len(l.ids), prefill)
-	}
-	for _, out := range l.outs {
-		l.deliver(out, now)
-	}
-	return 0, false
-}
-
-// watch is what the observer will want to know of the step to come.
-func (l *Loop) watch() (begun time.Time, prefill bool) {
-	if l.opts.Observer == nil {
-		return begun, false
-	}
-	for _, id := range l.ids {
-		if l.batch[id].generated == 0 { // its prompt is still to be read, or the rest of it
-			prefill = true
-			break
-		}
-	}
-	return time.Now(), prefill
-}
-
-// advance steps the model; a panic in it is an error like any other.
-func (l *Loop) advance(ids []uint64, outs []Output) (_ []Output, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic in the engine: %v\n%s", v, debug.Stack())
-		}
-	}()
-	return l.model.Step(ids, outs)
-}
-
-// fail ends every sequence of a step that failed. The loop goes on: the next batch may be luckier, and if it is not,
-// every stream says so.
-func (l *Loop) fail(err error) {
-	l.opts.Log.Error("engine failed", "streams", len(l.ids), "err", err)
-	failed := &streamerr.Error{Reason: streamerr.EngineFailed, Path: streamerr.NewPath(engineHop), Message: "the engine failed; the worker's log has the details", Cause: err}
-	for _, id := range l.ids {
-		if s := l.batch[id]; s != nil {
-			s.box.close(nil, failed)
-			l.drop(s)
-		}
-	}
-	l.publish()
-}
-
-// engineHop is the origin of endings that the engine decided.
-const engineHop = "engine"
-
-func (l *Loop) deliver(out Output, now time.Time) {
-	s := l.batch[out.ID]
-	if s == nil {
-		return
-	}
-	if out.Err != nil {
-		s.box.close(nil, out.Err)
-		l.drop(s)
-		l.publish()
-		return
-	}
-	if out.Vector != nil {
-		l.embedded(s, out.Vector)
-		return
-	}
-	out.Cached = min(out.Cached, s.promptTokens()) // more of one that has moved, whose prompt has its answer
-	if out.Handover == "" {
-		s.generated++
-	} else {
-		s.box.hand(out.Handover)
-	}
-	if l.gap > 0 {
-		s.due = s.due.Add(l.gap)
-		if s.due.Before(now) { // the first token, or the model is slower than the pace
-			s.due = now.Add(l.gap)
-		}
-	}
-	if !out.Hidden && out.Handover == "" && !s.box.put(out) {
-		s.box.close(nil, streamerr.New(streamerr.SlowReader, "more than %d tokens were left unread", l.opts.MaxUnread))
-		l.drop(s)
-		l.publish()
-		return
-	}
-	if out.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
-		return
-	}
-	end := &streamv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED,
-		Path:   []string{engineHop},
-		Finish: out.Finish,
-		Usage: &streamv1.Usage{
-			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated,
-			CachedTokens: out.Cached,
-		},
-	}
-	if out.Hidden {
-		end.MatchedToken = new(out.Token)
-	}
-	s.box.close(end, nil)
-	l.drop(s)
-	l.publish()
 }

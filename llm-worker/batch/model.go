@@ -20,11 +20,13 @@ type Model interface {
 	// can come to need. ErrFull means not before another has left. The model keeps req, and does not change it.
 	Join(id uint64, req *workerv1.TokenRequest) error
 	// Leave forgets a sequence, and its memory is free for others; what the sequence had read may be remembered for prompts
-	// that begin like it, as long as nobody needs that memory. It is called once for every sequence that joined, finished or not.
+	// that begin like it, as long as nobody needs that memory. It is called once for every sequence that joined, finished or not, and
+	// for one whose Join panicked. Leave of a sequence that the model does not have does nothing.
 	Leave(id uint64)
 	// Step advances the sequences named by ids (each has joined, none twice) and appends what they produced to out: for
 	// a sequence whose prompt is still being read nothing, else one token. A large prompt takes several steps, so that
-	// no step is long. A sequence that has finished is not named again. An error means that the model is broken.
+	// no step is long. A sequence that has finished is not named again. An error, or a panic, ends all sequences named by ids; a model
+	// that knows which sequence failed says so in Output.Err instead.
 	Step(ids []uint64, out []Output) ([]Output, error)
 	// KV reports how many token positions of KV cache are reserved, and how many there are. Those that only remember what
 	// sequences had read that have left are not reserved.

@@ -73,13 +73,18 @@ func (s *sequence) vector(id uint64) batch.Output {
 func (s *sequence) embeds() bool { return s.sum != nil }
 
 // pool adds the last states of rows to the sums of their sequences. A text's rows come in order, on one goroutine at a time, so its
-// sum has the same bits in any company.
+// sum has the same bits in any company. Rows that are run again after a panic are not added twice.
 func (l *lane) pool(rows []row, states []float32) {
 	d := l.weights.config.hidden
 	l.normalizeAll(l.h, states, l.weights.norm, len(rows))
 	for i, r := range rows {
-		for k, v := range l.h[i*d : (i+1)*d] {
-			r.sequence.sum[k] += float64(v)
+		s := r.sequence
+		if r.position < s.summed {
+			continue
 		}
+		for k, v := range l.h[i*d : (i+1)*d] {
+			s.sum[k] += float64(v)
+		}
+		s.summed = r.position + 1
 	}
 }

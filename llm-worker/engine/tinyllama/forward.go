@@ -25,7 +25,7 @@ func (l *lane) forward() {
 		for i, r := range l.rows {
 			qkv := l.qkv[i*wide : (i+1)*wide]
 			l.remember(number, r, l.rotations[i], qkv[q:])
-			if last && r.job == nil {
+			if last && !r.last {
 				continue
 			}
 			l.attend(number, r, l.rotations[i], qkv[:q], l.attention[kept*q:(kept+1)*q])

@@ -1,6 +1,9 @@
 package tinyllama
 
-import "github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+import (
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
+)
 
 // A lane runs jobs one tile of tokens after another, on one goroutine at a time. All its memory is made beforehand.
 type lane struct {
@@ -8,7 +11,8 @@ type lane struct {
 	weights *Weights
 
 	// The tile under way.
-	rows      []row
+	tile      []row
+	rows      []row      // those of tile that forward works on; it drops rows on the way
 	rotations []rotation // for each row
 
 	// Numbers, one row for each row of the tile.
@@ -31,7 +35,8 @@ type row struct {
 	sequence *sequence
 	token    uint32
 	position int
-	job      *job // that needs the last states; nil if nobody does
+	job      *job
+	last     bool // the job needs the row's last states
 }
 
 const (
@@ -46,6 +51,7 @@ func newLane(w *Weights, context int) *lane {
 	c := w.config
 	l := &lane{
 		weights:   w,
+		tile:      make([]row, 0, tileRows),
 		rows:      make([]row, 0, tileRows),
 		x:         make([]float32, tileRows*c.hidden),
 		h:         make([]float32, tileRows*c.hidden),
@@ -63,19 +69,16 @@ func newLane(w *Weights, context int) *lane {
 	return l
 }
 
-// do runs jobs and sets what came of each.
+// do runs jobs and sets the result of each. It never panics: a panic is the error of the job that it belongs to.
 func (l *lane) do(jobs []job) {
 	for i := range jobs {
 		j := &jobs[i]
 		s := j.sequence
 		end := s.read + j.tokens
-		for position := s.read; position < end; position++ {
-			r := row{sequence: s, token: s.token(position), position: position}
-			if position == end-1 && end >= len(s.prompt) || s.embeds() {
-				r.job = j
-			}
-			l.rows = append(l.rows, r)
-			if len(l.rows) == tileRows {
+		for position := s.read; position < end && j.err == nil; position++ {
+			last := position == end-1 && end >= len(s.prompt) || s.embeds()
+			l.tile = append(l.tile, row{sequence: s, token: s.token(position), position: position, job: j, last: last})
+			if len(l.tile) == tileRows {
 				l.flush()
 			}
 		}
@@ -83,12 +86,38 @@ func (l *lane) do(jobs []job) {
 	l.flush()
 }
 
-// flush runs the tile and lets samplers choose.
+// flush runs the tile. If that panics, flush runs the rows of each job again by themselves, which gives every row the same bits, and
+// only the jobs that panic alone fail.
 func (l *lane) flush() {
-	if len(l.rows) == 0 {
-		return
+	if l.run(l.tile) != nil {
+		for rest := l.tile; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].job == rest[0].job {
+				n++
+			}
+			if j := rest[0].job; !j.chosen { // else its rows are done
+				if err := l.run(rest[:n]); err != nil {
+					j.err = err
+				}
+			}
+			rest = rest[n:]
+		}
 	}
-	all := l.rows
+	clear(l.tile) // let go of the sequences
+	clear(l.rows[:cap(l.rows)])
+	l.tile, l.rows = l.tile[:0], l.rows[:0]
+}
+
+// run takes rows through the model and lets samplers choose. The error is of a panic; rows may be run again after it.
+func (l *lane) run(rows []row) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = batch.Panicked(v)
+		}
+	}()
+	if l.rows = append(l.rows[:0], rows...); len(rows) == 0 {
+		return nil
+	}
 	l.forward()
 	for i := 0; i < len(l.rows); {
 		rows, states := alike(l.rows[i:]), l.x[i*l.weights.config.hidden:]
@@ -99,8 +128,7 @@ func (l *lane) flush() {
 		}
 		i += len(rows)
 	}
-	clear(all) // let go of the sequences
-	l.rows = all[:0]
+	return nil
 }
 
 // alike returns the first of rows, at most logitRows, that are all to be embedded, or all to get a token.
@@ -118,7 +146,6 @@ func (l *lane) choose(rows []row, states []float32) {
 	l.normalizeAll(l.h, states, l.weights.norm, len(rows))
 	l.weights.head.apply(l.logits, c.vocab, l.h, c.hidden, len(rows))
 	for i, r := range rows {
-		r.job.choice, r.job.err = r.sequence.sampler.Next(l.logits[i*c.vocab : (i+1)*c.vocab])
-		r.job.chosen = true
+		r.job.choose(l.logits[i*c.vocab : (i+1)*c.vocab])
 	}
 }

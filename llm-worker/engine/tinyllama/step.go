@@ -1,6 +1,7 @@
 package tinyllama
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,7 +19,8 @@ type sequence struct {
 	memory *kv.Memory
 
 	sampler  *sample.Sampler
-	sum      []float64 // of the last states so far, of a text to be embedded; nil for others
+	sum      []float64 // of the last states of a text to be embedded; nil for others
+	summed   int       // positions whose states are in sum
 	read     int       // positions whose keys and values are in memory
 	answer   []uint32  // the tokens that were chosen, once the prompt is read
 	finished bool
@@ -42,9 +44,30 @@ type job struct {
 	tokens   int // to read, from sequence.read on
 
 	// Set by the lane that does the job.
-	chosen bool // whether the sequence has come to the end of what is known, and got a token
+	chosen bool // whether the sequence has come to the end of what is known, and its sampler has chosen
 	choice sample.Choice
 	err    error
+}
+
+// choose lets the sampler choose the next token. A panic in the sampler is the job's error.
+func (j *job) choose(logits []float32) {
+	defer func() {
+		if v := recover(); v != nil {
+			j.err = batch.Panicked(v)
+		}
+	}()
+	j.chosen = true // a sampler must not choose twice, even after a panic
+	j.choice, j.err = j.sequence.sampler.Next(logits)
+}
+
+// failure returns the ending of a sequence whose job failed with err.
+func failure(err error) error {
+	if e, ok := errors.AsType[*streamerr.Error](err); ok {
+		return e
+	}
+	return &streamerr.Error{
+		Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: "no token can be drawn from what the model says", Cause: err,
+	}
 }
 
 // Step does one token for each sequence that answers, and up to PrefillChunk tokens of prompts: those of the first
@@ -57,14 +80,12 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	for i := range m.jobs {
 		j := &m.jobs[i]
 		s := j.sequence
-		s.read += j.tokens
-		if j.err != nil { // the others' rows are their own
+		if j.err != nil { // what the job has read is not counted, so that no other sequence begins with it
 			s.finished = true
-			out = append(out, batch.Output{ID: j.id, Err: &streamerr.Error{
-				Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: "no token can be drawn from what the model says", Cause: j.err,
-			}})
+			out = append(out, batch.Output{ID: j.id, Err: failure(j.err)})
 			continue
 		}
+		s.read += j.tokens
 		if s.embeds() && s.read == len(s.prompt) {
 			s.finished = true
 			out = append(out, s.vector(j.id))

@@ -1,0 +1,74 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Panic is the cause of an ending that a panic in a model made.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+// Error implements error.
+func (p *Panic) Error() string { return fmt.Sprintf("panic in the engine: %v", p.Value) }
+
+// Panicked returns the ending of a sequence whose step panicked with value. It must be called where the panic is recovered, because it
+// takes the stack. A model that can tell which sequence a panic belongs to recovers it and reports this in Output.Err; the Loop logs
+// the stack.
+func Panicked(value any) *streamerr.Error {
+	return &streamerr.Error{
+		Reason: streamerr.Internal, Path: streamerr.NewPath(engineHop), Message: "the engine panicked; the worker's log has the stack",
+		Cause: &Panic{Value: value, Stack: debug.Stack()},
+	}
+}
+
+// logPanic logs err if a panic made it.
+func (l *Loop) logPanic(err error, streams int) {
+	if p, ok := errors.AsType[*Panic](err); ok {
+		l.opts.Log.Error("engine panicked", "streams", streams, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
+	}
+}
+
+// guard runs f, which calls the model for a number of streams, and turns a panic into an error.
+func (l *Loop) guard(streams int, f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = Panicked(v)
+			l.logPanic(err, streams)
+		}
+	}()
+	return f()
+}
+
+// join adds a sequence to the model. After a panic in it the model forgets what it may have taken for the sequence.
+func (l *Loop) join(s *sequence) error {
+	err := l.guard(1, func() error {
+		if s.texts != nil {
+			return l.embedder.JoinEmbed(s.id, s.texts[len(s.vectors)].GetIds())
+		}
+		return l.model.Join(s.id, s.req)
+	})
+	if _, panicked := errors.AsType[*Panic](err); panicked {
+		l.leaveModel(s.id)
+	}
+	return err
+}
+
+// leaveModel makes the model forget a sequence. After a panic in it the model may hold memory that no sequence uses.
+func (l *Loop) leaveModel(id uint64) {
+	_ = l.guard(1, func() error { l.model.Leave(id); return nil }) // logged
+}
+
+// advance steps the model.
+func (l *Loop) advance(ids []uint64, outs []Output) ([]Output, error) {
+	err := l.guard(len(ids), func() (err error) {
+		outs, err = l.model.Step(ids, outs)
+		return err
+	})
+	return outs, err
+}

@@ -1,0 +1,117 @@
+package batch_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestFailedStepEndsItsStreamsAndTheLoopGoesOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail   func()
+		error  error
+		reason streamerr.Reason
+	}{
+		"error": {func() {}, errors.New("out of luck"), streamerr.EngineFailed},
+		"panic": {func() { panic("out of luck") }, nil, streamerr.Internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newCounting()
+				m.fail = func(step int) error {
+					if step != 3 {
+						return nil
+					}
+					test.fail()
+					return test.error
+				}
+				var log bytes.Buffer
+				l, _ := run(t, m, batch.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+				tokens, _, _, err := read(t.Context(), l, count(10), nil)
+				if e := streamerr.As(err); e.Reason != test.reason || e.Path.Origin() != "engine" || len(tokens) != 2 {
+					t.Error(tokens, err)
+				}
+				if lines := strings.Count(log.String(), "out of luck"); lines != 1 {
+					t.Errorf("%d lines of the log tell of it: %s", lines, log.String())
+				}
+				if tokens, _, _, err := read(t.Context(), l, count(10), nil); err != nil || len(tokens) != 10 {
+					t.Error(tokens, err)
+				}
+				if m.live() != 0 {
+					t.Error(m.live())
+				}
+			})
+		})
+	}
+}
+
+// A fragile model panics when the sequence of prompt [13] joins, having taken room for it, and when that of prompt [14] leaves.
+type fragile struct{ *counting }
+
+func (m fragile) Join(id uint64, req *workerv1.TokenRequest) error {
+	err := m.counting.Join(id, req)
+	if err == nil && req.GetPrompt()[0] == 13 {
+		panic("unlucky")
+	}
+	return err
+}
+
+func (m fragile) Leave(id uint64) {
+	m.mu.Lock()
+	unlucky := m.goal[id] == 14
+	m.mu.Unlock()
+	m.counting.Leave(id)
+	if unlucky {
+		panic("unlucky")
+	}
+}
+
+func TestPanicInJoinOrLeaveConcernsItsStreamAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newCounting()
+		l, _ := run(t, fragile{m}, batch.Options{MaxRunning: 2})
+		var wg sync.WaitGroup
+		for _, n := range []uint32{20, 13, 14, 13, 20} {
+			wg.Go(func() {
+				tokens, _, _, err := read(t.Context(), l, count(n), nil)
+				if n == 13 && (!errors.Is(err, streamerr.Internal) || len(tokens) != 0) || n != 13 && (err != nil || len(tokens) != int(n)) {
+					t.Errorf("[%d]: %d tokens, %v", n, len(tokens), err)
+				}
+			})
+		}
+		wg.Wait()
+		if load := l.Load(); m.live() != 0 || load.GetRunning() != 0 || load.GetQueued() != 0 {
+			t.Error(m.live(), load)
+		}
+	})
+}
+
+// A leaky model says that it is full when nothing is in it.
+type leaky struct{ *counting }
+
+func (m leaky) Join(id uint64, req *workerv1.TokenRequest) error {
+	if req.GetPrompt()[0] == 13 {
+		return batch.ErrFull
+	}
+	return m.counting.Join(id, req)
+}
+
+func TestStreamThatFitsNowhereDoesNotBlockTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a queue that nothing wakes is a deadlock here
+		l, _ := run(t, leaky{newCounting()}, batch.Options{})
+		if _, _, _, err := read(t.Context(), l, count(13), nil); !errors.Is(err, streamerr.Internal) {
+			t.Error(err)
+		}
+		if tokens, _, _, err := read(t.Context(), l, count(5), nil); err != nil || len(tokens) != 5 {
+			t.Error(tokens, err)
+		}
+	})
+}
