@@ -116,10 +116,11 @@ type usage struct {
 type refusal struct {
 	Message, Type string
 	Param, Code   *string
+	Reason        string
 	Path          []string
 }
 
-// code is the word for why.
+// code returns the error's code: our reason, or the code of the server beside the worker.
 func (r *refusal) code() string {
 	if r == nil || r.Code == nil {
 		return ""

@@ -65,7 +65,7 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 		words  string
 	}{
 		`{"model":"m","input":"x"}`:                   {200, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}`},
-		`{"model":"m","input":["fail invalid"]}`:      {400, `{"message":"input[0] is as scripted","type":"invalid_request_error","param":"input[0]","code":"invalid","path":["chat-service","api-service"]}`},
+		`{"model":"m","input":["fail invalid"]}`:      {400, `{"message":"input[0] is as scripted","type":"invalid_request_error","param":"input[0]","code":"invalid","reason":"invalid","path":["chat-service","api-service"]}`},
 		`{"model":"m","input":"fail unavailable"}`:    {503, `"code":"unavailable"`},
 		`{"model":"m","input":"x","frequency":"low"}`: {400, `"param":"frequency"`},
 	} {

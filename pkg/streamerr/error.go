@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// An Error is the ending of a stream that did not complete, or a refusal to start one. Reason, Path, Message, Param and
+// An Error is the ending of a stream that did not complete, or a refusal to start one. Reason, Path, Message, Param, Code and
 // RetryAfter cross the wire; Cause stays in the process.
 //
 // An Error is never changed once it has been returned; Via makes copies.
@@ -23,6 +23,7 @@ type Error struct {
 	Path       Path          // hops crossed, origin first
 	Message    string        // for people; names the field when the request is at fault
 	Param      string        // the field of the request at fault, such as "messages[0].role"
+	Code       string        // what the server behind the worker calls the error, such as "context_length_exceeded"; see CleanCode
 	RetryAfter time.Duration // when the caller may try again; 0 says nothing
 	Cause      error         // local only; if Message is empty its text crosses the wire instead
 }
@@ -92,6 +93,9 @@ func (e *Error) LogValue() slog.Value {
 	}
 	if e.Param != "" {
 		attrs = append(attrs, slog.String("param", e.Param))
+	}
+	if code := CleanCode(e.Code); code != "" {
+		attrs = append(attrs, slog.String("code", code))
 	}
 	return slog.GroupValue(attrs...)
 }

@@ -26,6 +26,7 @@ const (
 
 	pathKey  = "path"
 	paramKey = "param"
+	codeKey  = "code"
 )
 
 // GRPCStatus makes every grpc-go client and server understand e: status.FromError, status.Code and returning e from a
@@ -41,6 +42,9 @@ func (e *Error) GRPCStatus() *status.Status {
 	}
 	if e.Param != "" {
 		info.Metadata[paramKey] = strings.ToValidUTF8(e.Param, string(utf8.RuneError))
+	}
+	if code := CleanCode(e.Code); code != "" {
+		info.Metadata[codeKey] = code
 	}
 	with, err := st.WithDetails(info)
 	if err == nil && e.RetryAfter > 0 {
@@ -92,6 +96,7 @@ func fromStatus(st *status.Status) (e *Error, ours bool) {
 				e.Path = ParsePath(path)
 			}
 			e.Param = d.GetMetadata()[paramKey]
+			e.Code = CleanCode(d.GetMetadata()[codeKey])
 		case *errdetails.RetryInfo:
 			e.RetryAfter = d.GetRetryDelay().AsDuration()
 		}

@@ -2,7 +2,7 @@ package streamerr
 
 import "encoding/json"
 
-// The OpenAI error object, as it stands in bodies and in mid-stream data lines, with the path as an extension.
+// The OpenAI error object, as it stands in bodies and in mid-stream data lines, with the reason and the path as extensions.
 type envelope struct {
 	Error errorObject `json:"error"`
 }
@@ -12,13 +12,18 @@ type errorObject struct {
 	Type    string  `json:"type"`
 	Param   *string `json:"param"`
 	Code    *string `json:"code"`
+	Reason  string  `json:"reason,omitempty"`
 	Path    Path    `json:"path,omitempty"`
 }
 
-// JSON returns {"error":{"message","type","param","code","path"}} in one line. code is the Reason's word.
+// JSON returns {"error":{"message","type","param","code","reason","path"}} in one line. code is e's Code, or the Reason's word if there
+// is none; reason is always the Reason's word.
 func (e *Error) JSON() []byte {
-	code := e.Reason.String()
-	obj := errorObject{Message: e.Text(), Type: e.Reason.Type(), Code: &code, Path: e.Path}
+	reason, code := e.Reason.String(), CleanCode(e.Code)
+	if code == "" {
+		code = reason
+	}
+	obj := errorObject{Message: e.Text(), Type: e.Reason.Type(), Code: &code, Reason: reason, Path: e.Path}
 	if e.Param != "" {
 		obj.Param = &e.Param
 	}
@@ -29,20 +34,25 @@ func (e *Error) JSON() []byte {
 	return b
 }
 
-// ParseJSON reads what JSON wrote, or the error object of another OpenAI-compatible server; ok is false for anything
-// else. A code that is not one of ours leaves the Reason Unspecified.
+// ParseJSON reads what JSON wrote, or the error object of another OpenAI-compatible server; ok is false for anything else. Without a
+// reason the Reason is what code says, or Unspecified if code is not one of ours.
 func ParseJSON(b []byte) (e *Error, ok bool) {
 	var env envelope
 	_ = json.Unmarshal(b, &env) // what is not an error object has no message
-	if env.Error.Message == "" {
+	obj := &env.Error
+	if obj.Message == "" {
 		return nil, false
 	}
-	e = &Error{Message: env.Error.Message, Path: NewPath(env.Error.Path...)}
-	if env.Error.Param != nil {
-		e.Param = *env.Error.Param
+	e = &Error{Message: obj.Message, Reason: ParseReason(obj.Reason), Path: NewPath(obj.Path...)}
+	if obj.Param != nil {
+		e.Param = *obj.Param
 	}
-	if env.Error.Code != nil {
-		e.Reason = ParseReason(*env.Error.Code)
+	switch {
+	case obj.Code == nil:
+	case obj.Reason == "" && ParseReason(*obj.Code) != Unspecified:
+		e.Reason = ParseReason(*obj.Code)
+	case *obj.Code != obj.Reason:
+		e.Code = CleanCode(*obj.Code)
 	}
 	return e, true
 }

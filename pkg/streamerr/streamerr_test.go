@@ -106,7 +106,7 @@ func TestGRPCRoundTripIsExact(t *testing.T) {
 	for n := range streamv1.Reason_name {
 		if r := streamerr.Reason(n); r != streamerr.Unspecified && r != streamerr.Completed {
 			roundTrip(t, &streamerr.Error{
-				Reason: r, Path: streamerr.NewPath("client", "api-service"), Message: "größer > 1\n", Param: "messages[0].role", RetryAfter: 1500 * time.Millisecond,
+				Reason: r, Path: streamerr.NewPath("client", "api-service"), Message: "größer > 1\n", Param: "messages[0].role", Code: "context_length_exceeded", RetryAfter: 1500 * time.Millisecond,
 			})
 			roundTrip(t, &streamerr.Error{Reason: r, Cause: io.ErrClosedPipe})
 		}
@@ -173,7 +173,7 @@ func FuzzParsePath(f *testing.F) {
 
 func TestJSONIsTheOpenAIErrorObject(t *testing.T) {
 	e := streamerr.Via("api-service", streamerr.InvalidParam("temperature", "temperature is %d", 3))
-	want := `{"error":{"message":"temperature is 3","type":"invalid_request_error","param":"temperature","code":"invalid","path":["api-service"]}}`
+	want := `{"error":{"message":"temperature is 3","type":"invalid_request_error","param":"temperature","code":"invalid","reason":"invalid","path":["api-service"]}}`
 	if got := string(e.JSON()); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -183,6 +183,41 @@ func TestJSONIsTheOpenAIErrorObject(t *testing.T) {
 	}
 	if _, ok := streamerr.ParseJSON([]byte(`{"error":"text"}`)); ok {
 		t.Error("not an error object")
+	}
+}
+
+func TestCodeOfAServerReachesTheErrorObject(t *testing.T) {
+	e := &streamerr.Error{Reason: streamerr.Invalid, Path: streamerr.NewPath("engine"), Message: "too long", Code: "context_length_exceeded"}
+	far := streamerr.Via("api-service", streamerr.FromGRPC("peer", streamerr.Via("llm-worker", e).GRPCStatus().Err()))
+	want := `{"error":{"message":"too long","type":"invalid_request_error","param":null,"code":"context_length_exceeded","reason":"invalid","path":["engine","llm-worker","api-service"]}}`
+	if got := string(far.JSON()); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	far.Cause = nil
+	if back, ok := streamerr.ParseJSON(far.JSON()); !ok || !reflect.DeepEqual(back, far) {
+		t.Errorf("%#v", back)
+	}
+	for body, want := range map[string]streamerr.Error{ // of other servers, and of older ones of ours
+		`{"error":{"message":"x","code":"insufficient_quota"}}`: {Message: "x", Code: "insufficient_quota"},
+		`{"error":{"message":"x","code":"peer_lost"}}`:          {Message: "x", Reason: streamerr.PeerLost},
+		`{"error":{"message":"x","code":400}}`:                  {Message: "x"},
+	} {
+		if got, ok := streamerr.ParseJSON([]byte(body)); !ok || !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s: %#v", body, got)
+		}
+	}
+}
+
+func TestCodeThatIsNoIdentifierIsLeftOut(t *testing.T) {
+	for code, good := range map[string]bool{
+		"context_length_exceeded": true, "rate-limit.v2": true, "E1": true, "": false, "400": false, "-1": false, "4.5": false, "a b": false, "a\n": false, "ü": false,
+		`"`: false, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false,
+	} {
+		e := &streamerr.Error{Reason: streamerr.Invalid, Message: "m", Code: code}
+		crossed, inJSON := streamerr.FromGRPC("peer", e.GRPCStatus().Err()).Code, strings.Contains(string(e.JSON()), `"code":"invalid"`)
+		if good && (crossed != code || inJSON) || !good && (crossed != "" || !inJSON) {
+			t.Errorf("%q came back as %q, and in %s", code, crossed, e.JSON())
+		}
 	}
 }
 

@@ -13,8 +13,8 @@ export class WhenceError extends Error {
   }
 }
 
-export function failed(reason, message, path = [], param = null) {
-  return { reason, origin: path[0] ?? '', path, message, param, finish: null, usage: null };
+export function failed(reason, message, path = [], param = null, code = null) {
+  return { reason, origin: path[0] ?? '', path, message, param, code, finish: null, usage: null };
 }
 
 // lost is the ending of a reader that could not come back.
@@ -28,14 +28,16 @@ export function foreign(err) {
 
 export function completed({ reason, finish, path }, usage) {
   if (typeof reason !== 'string' || !strings(path)) throw new SyntaxError('an ending has a reason and a path');
-  return { reason, origin: path[0] ?? '', path, message: '', param: null, finish: finish ?? null, usage };
+  return { reason, origin: path[0] ?? '', path, message: '', param: null, code: null, finish: finish ?? null, usage };
 }
 
-// errorObject reads {"error": {message, param, code, path}}; undefined for anything else.
+// errorObject reads {"error": {message, param, code, reason, path}}; undefined for anything else. code is the reason again, or what
+// the server behind Whence calls the error.
 export function errorObject(body) {
   const error = body?.error;
   if (typeof error?.message !== 'string' || typeof error.code !== 'string') return undefined;
-  return failed(error.code, error.message, strings(error.path) ? error.path : [], error.param ?? null);
+  const reason = typeof error.reason === 'string' ? error.reason : error.code;
+  return failed(reason, error.message, strings(error.path) ? error.path : [], error.param ?? null, error.code === reason ? null : error.code);
 }
 
 const strings = (list) => Array.isArray(list) && list.every((item) => typeof item === 'string');

@@ -36,6 +36,8 @@ interface EndingOf<R extends Reason> {
   readonly message: string;
   /** The field of the request at fault. */
   readonly param: string | null;
+  /** What the server behind Whence calls the error, such as "context_length_exceeded"; null where it has no word of its own. */
+  readonly code: string | null;
 }
 
 export interface Completed extends EndingOf<'completed'> {

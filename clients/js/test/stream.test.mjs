@@ -20,7 +20,7 @@ test('a stream is made, read, and ends once', bound, async (t) => {
   const stream = await whence.stream({ ...request, leave: 'linger:30s' });
   assert.equal(stream.ending, undefined);
   const ending = {
-    reason: 'completed', origin: 'llm-worker/0', path: ['llm-worker/0', 'chat-service', 'api-service'], message: '', param: null, finish: 'stop', usage,
+    reason: 'completed', origin: 'llm-worker/0', path: ['llm-worker/0', 'chat-service', 'api-service'], message: '', param: null, code: null, finish: 'stop', usage,
   };
   assert.deepEqual(await all(stream), [
     { type: 'delta', id: 'e.1', text: 'one ' },
@@ -103,7 +103,7 @@ test('a failure is thrown once it is read, with all there is to know', bound, as
   const failure = await (async () => { for await (const event of stream) texts.push(event.text); })().catch((err) => err);
   assert.ok(failure instanceof WhenceError && failure instanceof Error);
   assert.equal(failure.message, 'user stop: why [client > api-service]');
-  assert.deepEqual(stream.ending, { reason: 'user_stop', origin: 'client', path: ['client', 'api-service'], message: 'why', param: null, finish: null, usage: null });
+  assert.deepEqual(stream.ending, { reason: 'user_stop', origin: 'client', path: ['client', 'api-service'], message: 'why', param: null, code: null, finish: null, usage: null });
   assert.deepEqual(texts, ['part']);
   assert.equal(service.requests.length, 1);
 });
@@ -124,6 +124,14 @@ test('a refusal is thrown as what it is', bound, async (t) => {
     assert.deepEqual({ reason: err.reason, status: err.status, param: err.ending.param }, want);
     assert.equal(service.requests.length, 1);
   }
+});
+
+test('an error that the server behind Whence names keeps that name', bound, async (t) => {
+  const service = await serve(t, refusal(400, 'context_length_exceeded', { reason: 'invalid' }));
+  const err = await new Whence({ baseURL: service.baseURL }).stream(request).catch((err) => err);
+  assert.deepEqual([err.reason, err.ending.code], ['invalid', 'context_length_exceeded']);
+  const ours = await serve(t, refusal(400, 'invalid', { reason: 'invalid' }));
+  assert.equal((await new Whence({ baseURL: ours.baseURL }).stream(request).catch((err) => err)).ending.code, null);
 });
 
 test('a refusal that may pass is asked again, when it says so, until patience ends', bound, async (t) => {
