@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -22,10 +24,15 @@ func badEngine(t *testing.T, misbehave http.HandlerFunc) (url string) {
 		var asked struct {
 			MaxTokens int `json:"max_tokens"`
 		}
-		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = json.Unmarshal(body, &asked)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 		if asked.MaxTokens != 1 {
+			r.Body = io.NopCloser(bytes.NewReader(body))
 			misbehave(w, r)
 			return
 		}

@@ -124,7 +124,7 @@ var rows = []row{
 	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomed},
 	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).doomed},
 	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).doomed},
-	{name: "upstream engine closes without [DONE]", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
+	{name: "upstream engine closes in mid-answer", upstream: breaksOff(""), reason: "peer_lost", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
 	{name: "upstream engine sends garbage", upstream: breaksOff("data: <html>\n\n"), reason: "engine_failed", origin: []string{"engine", work}, still: true, act: (*scene).betrayed},
 	{name: "upstream engine answers 400", upstream: answers(400), reason: "invalid", origin: []string{"engine", work}, still: true, act: (*scene).refused},
 	{name: "upstream engine answers 404", upstream: answers(404), reason: "not_found", origin: []string{"engine", work}, still: true, act: (*scene).refused},

@@ -80,6 +80,23 @@ func (a *Answer) Tell(tokens *workerv1.Tokens) { tokens.CachedTokens, a.cached =
 // Count returns how many tokens were handed out.
 func (a *Answer) Count() int { return a.given }
 
+// Came returns how many tokens came, those that are held back included.
+func (a *Answer) Came() int { return a.given + len(a.held) }
+
+// FinishAt returns how an answer of count tokens has finished that the server ended without saying how, having been asked for at most
+// limit tokens: LENGTH if these have come, STOP if the last of them may end the answer, and FINISH_UNSPECIFIED if there are others, so
+// that a part may be missing.
+func (a *Answer) FinishAt(limit, count int) streamv1.Finish {
+	switch {
+	case limit <= 0 || count != limit:
+		return streamv1.Finish_FINISH_UNSPECIFIED
+	case len(a.held) > 0:
+		return streamv1.Finish_FINISH_STOP
+	default:
+		return streamv1.Finish_FINISH_LENGTH
+	}
+}
+
 // End returns the last tokens, and the ending. The server's usage counts; where it has not said any, the token that ends an
 // answer is counted, as its own would be.
 func (a *Answer) End(finish streamv1.Finish, said Usage) ([]uint32, *streamv1.End) {

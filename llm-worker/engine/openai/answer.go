@@ -12,9 +12,10 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// An answer is what has come of one, made into tokens.
+// An answer is the part of the server's answer that has come, made into tokens.
 type answer struct {
-	ids beside.Answer
+	limit int // tokens that the server was asked for
+	ids   beside.Answer
 
 	form    workerv1.Form      // of what comes; FORM_UNSPECIFIED until something has
 	speller *tokenizer.Speller // of text
@@ -25,31 +26,57 @@ type answer struct {
 	usage  *usage // nil until the server has said it
 }
 
-func newAnswer(m *Model, req *workerv1.TokenRequest) (*answer, error) {
+// newAnswer returns an empty answer to req, for which the server is asked for at most limit tokens.
+func newAnswer(m *Model, req *workerv1.TokenRequest, limit int) (*answer, error) {
 	speller, err := m.Tokenizer.NewSpeller()
 	if err != nil {
 		return nil, &streamerr.Error{Reason: streamerr.EngineFailed, Cause: err}
 	}
-	return &answer{ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
+	return &answer{limit: limit, ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
 }
 
-// next returns what one event says; [DONE] to a finished answer has the ending.
+// next returns what one event says; that of [DONE] is the ending.
 func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 	if string(data) == overhttp.Done {
+		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+			a.finish = a.ids.FinishAt(a.limit, a.count())
+		}
+		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+			return nil, nil, beside.Lost(nil, "ended the stream without a finish_reason")
+		}
 		return a.end()
 	}
 	ids, err := a.take(data)
 	return ids, nil, err
 }
 
+// count returns how many tokens the answer has, as far as that is known: text is spelled in ids of our own, so only the server can
+// count its tokens.
+func (a *answer) count() int {
+	switch {
+	case a.usage != nil && a.usage.Completion > 0:
+		return int(a.usage.Completion)
+	case a.form == workerv1.Form_FORM_TEXT:
+		return 0
+	default:
+		return a.ids.Came()
+	}
+}
+
+// closed returns the ending of an answer whose events can be read no further, for the reason err. An answer whose finish_reason has
+// come is complete, with or without [DONE].
+func (a *answer) closed(err error) ([]uint32, *streamv1.End, error) {
+	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
+		return nil, nil, err
+	}
+	return a.end()
+}
+
 // take returns the tokens of one event.
 func (a *answer) take(data []byte) ([]uint32, error) {
 	c, err := readChunk(data)
-	if said, ok := errors.AsType[complaint](err); ok {
-		return nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates failed: %s", string(said))
-	}
 	if err != nil {
-		return nil, beside.Broken(err)
+		return nil, err
 	}
 	if c.Usage != nil {
 		a.usage = c.Usage
@@ -93,11 +120,8 @@ func (a *answer) spell(text string) ([]uint32, error) {
 	return ids, nil
 }
 
-// end returns what was held back and the ending, when the server says that the answer is whole.
+// end returns the tokens that were held back and the ending of a whole answer.
 func (a *answer) end() ([]uint32, *streamv1.End, error) {
-	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
-		return nil, nil, beside.Lost(nil, "ended the stream without a finish_reason")
-	}
 	var rest []uint32
 	if a.form == workerv1.Form_FORM_TEXT {
 		var err error

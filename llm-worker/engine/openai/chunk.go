@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 )
@@ -32,24 +33,19 @@ type usage struct {
 	} `json:"prompt_tokens_details"`
 }
 
-// A complaint is what the server says in the place of a chunk.
-type complaint string
-
-func (c complaint) Error() string { return string(c) }
-
-// readChunk reads an event's data. The error is a complaint where the server made one.
+// readChunk reads an event's data. The error is an ending.
 func readChunk(data []byte) (*chunk, error) {
 	c := new(chunk)
 	if err := json.Unmarshal(data, c); err != nil {
-		return nil, fmt.Errorf("an event is no completion: %w", err)
+		return nil, beside.Broken(fmt.Errorf("an event is no completion: %w", err))
 	}
 	switch {
 	case len(c.Error) > 0 && string(c.Error) != "null", c.Object == "error":
-		return nil, complaint(overhttp.MessageOf(data))
+		return nil, overhttp.ReadComplaint(data).Ending(beside.InAnswer)
 	case c.Choices == nil && c.Usage == nil:
-		return nil, errors.New("an event has neither choices nor usage")
+		return nil, beside.Broken(errors.New("an event has neither choices nor usage"))
 	case len(c.Choices) > 1:
-		return nil, fmt.Errorf("an event has %d choices, where one was asked for", len(c.Choices))
+		return nil, beside.Broken(fmt.Errorf("an event has %d choices, where one was asked for", len(c.Choices)))
 	}
 	return c, nil
 }

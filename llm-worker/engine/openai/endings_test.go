@@ -83,15 +83,13 @@ func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
 	}{
 		"closes at once":                    {raw(""), streamerr.PeerLost, 0, "without an ending"},
 		"closes in mid-answer":              {events(ids(100)), streamerr.PeerLost, 1, "without an ending"},
-		"closes without [DONE]":             {events(ids(100), finish("stop")), streamerr.PeerLost, 1, "without an ending"},
 		"[DONE] without finish_reason":      {events(ids(100), "[DONE]"), streamerr.PeerLost, 1, "finish_reason"},
 		"[DONE] alone":                      {events("[DONE]"), streamerr.PeerLost, 0, "finish_reason"},
 		"closes in the middle of a line":    {raw("data: " + ids(100) + "\n\ndata: [DO"), streamerr.PeerLost, 1, "without an ending"},
 		"breaks the connection":             {thenCut(nil, ids(100)), streamerr.PeerLost, 1, "broke the connection"},
-		"breaks it behind finish_reason":    {thenCut(nil, ids(100), finish("stop")), streamerr.PeerLost, 1, "broke the connection"},
 		"error object":                      {events(ids(100), `{"error":{"message":"CUDA out of memory","type":"server_error","code":500}}`, "[DONE]"), streamerr.EngineFailed, 1, "CUDA out of memory"},
 		"error text":                        {events(`{"error":"no slot"}`), streamerr.EngineFailed, 0, "no slot"},
-		"error of older servers":            {events(`{"object":"error","message":"too bad","code":400}`), streamerr.EngineFailed, 0, "too bad"},
+		"error of older servers":            {events(`{"object":"error","message":"too bad","code":400}`), streamerr.Invalid, 0, "too bad"},
 		"error in a field of its own":       {raw("error: {\"code\":500,\"error\":\"dead\"}\n\n"), streamerr.EngineFailed, 0, "dead"},
 		"aborted":                           {events(ids(100), finish("abort"), "[DONE]"), streamerr.EngineFailed, 1, `"abort"`},
 		"unknown finish_reason":             {events(ids(100), finish("content_filter"), "[DONE]"), streamerr.EngineFailed, 1, `"content_filter"`},
@@ -163,12 +161,16 @@ func TestCompleteAnswersHaveTheirFinish(t *testing.T) {
 		answer script
 		finish streamv1.Finish
 	}{
-		"stop":                       {events(ids(100), finish("stop"), "[DONE]"), streamv1.Finish_FINISH_STOP},
-		"length":                     {events(ids(100), finish("length"), "[DONE]"), streamv1.Finish_FINISH_LENGTH},
-		"with CRLF and comments":     {raw(": hello\r\n\r\ndata: " + ids(100) + "\r\n\r\n: ping\r\nevent: x\r\nid: 1\r\ndata:" + finish("stop") + "\r\n\r\ndata: [DONE]\r\n\r\n"), streamv1.Finish_FINISH_STOP},
-		"an event over several data": {raw("data: " + ids(100) + "\n\ndata: {\"choices\":\ndata: [{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"), streamv1.Finish_FINISH_STOP},
-		"[DONE] with one line end":   {raw("data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n"), streamv1.Finish_FINISH_STOP},
-		"an event of 100 kB":         {events(ids(100), `{"choices":[{"text":"`+strings.Repeat(" ", 100_000)+`","finish_reason":"stop"}]}`, "[DONE]"), streamv1.Finish_FINISH_STOP},
+		"stop":                                {events(ids(100), finish("stop"), "[DONE]"), streamv1.Finish_FINISH_STOP},
+		"length":                              {events(ids(100), finish("length"), "[DONE]"), streamv1.Finish_FINISH_LENGTH},
+		"with CRLF and comments":              {raw(": hello\r\n\r\ndata: " + ids(100) + "\r\n\r\n: ping\r\nevent: x\r\nid: 1\r\ndata:" + finish("stop") + "\r\n\r\ndata: [DONE]\r\n\r\n"), streamv1.Finish_FINISH_STOP},
+		"an event over several data":          {raw("data: " + ids(100) + "\n\ndata: {\"choices\":\ndata: [{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"), streamv1.Finish_FINISH_STOP},
+		"[DONE] with one line end":            {raw("data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n"), streamv1.Finish_FINISH_STOP},
+		"an event of 100 kB":                  {events(ids(100), `{"choices":[{"text":"`+strings.Repeat(" ", 100_000)+`","finish_reason":"stop"}]}`, "[DONE]"), streamv1.Finish_FINISH_STOP},
+		"closed without [DONE]":               {events(ids(100), finish("stop")), streamv1.Finish_FINISH_STOP},
+		"closed behind usage, without [DONE]": {events(ids(100), finish("length"), usageOf(1)), streamv1.Finish_FINISH_LENGTH},
+		"cut behind its finish_reason":        {thenCut(nil, ids(100), finish("stop")), streamv1.Finish_FINISH_STOP},
+		"cut within [DONE]":                   {status(200, "data: "+ids(100)+"\n\ndata: "+finish("stop")+"\n\ndata: [DO", "Content-Type", "text/event-stream", "Content-Length", "500"), streamv1.Finish_FINISH_STOP},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -178,6 +180,116 @@ func TestCompleteAnswersHaveTheirFinish(t *testing.T) {
 				t.Error(r.tokens, r.end, r.err)
 			}
 		})
+	}
+}
+
+func usageOf(completion int) string {
+	return fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":%d}}`, completion)
+}
+
+// TestDoneBehindAllTokensIsLength: a server that forgets the finish chunk has still sent all that it was asked for.
+func TestDoneBehindAllTokensIsLength(t *testing.T) {
+	model := tinyModel(t)
+	eos := int(model.EOS[0])
+	for name, test := range map[string]struct {
+		answer script
+		finish streamv1.Finish
+		tokens int
+	}{
+		"all tokens":                         {events(ids(100), ids(101, 102), "[DONE]"), streamv1.Finish_FINISH_LENGTH, 3},
+		"all tokens, and their number":       {events(ids(100), ids(101, 102), usageOf(3), "[DONE]"), streamv1.Finish_FINISH_LENGTH, 3},
+		"the last one ends the answer":       {events(ids(100, 101), ids(eos), "[DONE]"), streamv1.Finish_FINISH_STOP, 2},
+		"text, and its number of tokens":     {events(text("a b c"), usageOf(3), "[DONE]"), streamv1.Finish_FINISH_LENGTH, -1},
+		"text that nobody has counted":       {events(text("a b c"), "[DONE]"), 0, -1},
+		"fewer tokens":                       {events(ids(100, 101), "[DONE]"), 0, 2},
+		"all tokens, and the server says no": {events(ids(100, 101, 102), usageOf(2), "[DONE]"), 0, 3},
+		"all tokens, and then silence":       {events(ids(100, 101, 102)), 0, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, test.answer)
+			r := read(t.Context(), engineOn(t, f.URL), request(3), nil)
+			if r.end.GetFinish() != test.finish || test.tokens >= 0 && len(r.tokens) != test.tokens {
+				t.Error(r.tokens, r.end, r.err)
+			}
+			if test.finish == 0 && !errors.Is(r.err, streamerr.PeerLost) || test.finish != 0 && r.end.GetUsage().GetCompletionTokens() != 3 {
+				t.Error(r.end, r.err)
+			}
+		})
+	}
+}
+
+// TestErrorsInTheStreamMeanWhatTheySay: a server that has answered 200 can say only in the stream what a status would have said.
+func TestErrorsInTheStreamMeanWhatTheySay(t *testing.T) {
+	vllm := `{"error":{"message":"because","type":"%s","param":null,"code":%s}}`
+	for name, test := range map[string]struct {
+		answer script
+		reason streamerr.Reason
+		code   string
+		after  time.Duration
+	}{
+		"vLLM's dead engine":        {events(ids(100), fmt.Sprintf(vllm, "InternalServerError", "500")), streamerr.EngineFailed, "", 0},
+		"vLLM's bad request":        {events(ids(100), fmt.Sprintf(vllm, "BadRequestError", "400")), streamerr.Invalid, "", 0},
+		"a number as text":          {events(ids(100), fmt.Sprintf(vllm, "x", `"429"`)), streamerr.Overloaded, "", time.Second},
+		"unavailable":               {events(ids(100), fmt.Sprintf(vllm, "x", "503")), streamerr.Unavailable, "", time.Second},
+		"no such model":             {events(ids(100), fmt.Sprintf(vllm, "NotFoundError", "404")), streamerr.NotFound, "", 0},
+		"a type alone":              {events(ids(100), fmt.Sprintf(vllm, "BadRequestError", "null")), streamerr.Invalid, "", 0},
+		"OpenAI's rate limit":       {events(ids(100), fmt.Sprintf(vllm, "requests", `"rate_limit_exceeded"`)), streamerr.Overloaded, "rate_limit_exceeded", time.Second},
+		"OpenAI's quota":            {events(ids(100), fmt.Sprintf(vllm, "insufficient_quota", `"insufficient_quota"`)), streamerr.Overloaded, "insufficient_quota", time.Second},
+		"OpenAI's context":          {events(ids(100), fmt.Sprintf(vllm, "invalid_request_error", `"context_length_exceeded"`)), streamerr.Invalid, "context_length_exceeded", 0},
+		"OpenAI's server error":     {events(ids(100), fmt.Sprintf(vllm, "server_error", `"server_error"`)), streamerr.EngineFailed, "server_error", 0},
+		"a code that is no word":    {events(ids(100), fmt.Sprintf(vllm, "x", `"a b <c>"`)), streamerr.EngineFailed, "", 0},
+		"SGLang's, on the top":      {events(ids(100), `{"object":"error","message":"because","type":"BadRequest","param":null,"code":400}`), streamerr.Invalid, "", 0},
+		"SGLang's, twice":           {events(ids(100), `{"error":{"object":"error","message":"because","type":"InternalServerError","code":503}}`), streamerr.Unavailable, "", time.Second},
+		"llama.cpp's context":       {events(ids(100), fmt.Sprintf(vllm, "exceed_context_size_error", "400")), streamerr.Invalid, "", 0},
+		"when to try again":         {events(ids(100), `{"error":{"message":"because","code":429,"retry_after":7}}`), streamerr.Overloaded, "", 7 * time.Second},
+		"when to try again, a text": {events(ids(100), `{"error":{"message":"because","code":503},"retry_after":"9"}`), streamerr.Unavailable, "", 9 * time.Second},
+		"never again":               {events(ids(100), `{"error":{"message":"because","code":503,"retry_after":1e300}}`), streamerr.Unavailable, "", time.Hour},
+		"an event named error":      {raw("data: " + ids(100) + "\n\nevent: error\ndata: {\"message\":\"because\",\"code\":429}\n\n"), streamerr.Overloaded, "", time.Second},
+		"Anthropic's form":          {raw("data: " + ids(100) + "\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"because\"}}\n\n"), streamerr.Unavailable, "", time.Second},
+		"an error without data":     {raw("data: " + ids(100) + "\n\nevent: error\n: because\n\n"), streamerr.EngineFailed, "", 0},
+		"a field named error":       {raw("data: " + ids(100) + "\n\nerror: {\"code\":503,\"message\":\"because\"}\n\n"), streamerr.Unavailable, "", time.Second},
+		"a status of 200":           {events(ids(100), fmt.Sprintf(vllm, "x", "200")), streamerr.EngineFailed, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t, test.answer)
+			r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
+			e := streamerr.As(r.err)
+			if e.Reason != test.reason || e.Code != test.code || e.RetryAfter != test.after || !strings.Contains(e.Message, "because") || e.Path.String() != "engine" {
+				t.Errorf("got %v with code %q and Retry-After %v, want %s, %q, %v", r.err, e.Code, e.RetryAfter, test.reason, test.code, test.after)
+			}
+			if len(r.tokens) != 1 || r.end != nil {
+				t.Error(r.tokens, r.end)
+			}
+		})
+	}
+}
+
+func TestErrorAboutTheKeyIsNotForClients(t *testing.T) {
+	for _, answer := range []script{
+		events(`{"error":{"message":"Incorrect key: sk-1234","type":"invalid_request_error","code":"invalid_api_key"}}`),
+		events(`{"error":{"message":"Incorrect key: sk-1234","code":401}}`),
+		status(401, `{"error":{"message":"Incorrect key: sk-1234","code":"invalid_api_key"}}`),
+	} {
+		f := newFake(t, answer)
+		e := streamerr.As(read(t.Context(), engineOn(t, f.URL), request(100), nil).err)
+		if e.Reason != streamerr.EngineFailed || e.Code != "" || strings.Contains(e.Message, "sk-1234") || !strings.Contains(e.Message, "--upstream-key") {
+			t.Errorf("%v, code %q", e, e.Code)
+		}
+	}
+}
+
+func TestRefusalKeepsTheCodeOfItsServer(t *testing.T) {
+	for code, test := range map[string]struct {
+		status int
+		reason streamerr.Reason
+	}{"context_length_exceeded": {400, streamerr.Invalid}, "insufficient_quota": {429, streamerr.Overloaded}, "rate_limit_exceeded": {500, streamerr.EngineFailed}} {
+		f := newFake(t, status(test.status, `{"error":{"message":"because","type":"x","code":"`+code+`"}}`))
+		e := streamerr.As(read(t.Context(), engineOn(t, f.URL), request(100), nil).err)
+		if e.Reason != test.reason || e.Code != code {
+			t.Errorf("status %d: %v, code %q; want %s, %q", test.status, e, e.Code, test.reason, code)
+		}
 	}
 }
 
@@ -254,11 +366,12 @@ func FuzzAnswerEndsOnceWhateverComes(f *testing.F) {
 			t.Errorf("%v and %v", end, err)
 		}
 		if err != nil {
-			if e := streamerr.As(err); e.Reason != streamerr.PeerLost && e.Reason != streamerr.EngineFailed || e.Path.String() != "engine" {
+			e := streamerr.As(err)
+			if e.Reason == streamerr.Internal || e.Reason == streamerr.Unspecified || e.Path.String() != "engine" || e.Code != streamerr.CleanCode(e.Code) {
 				t.Error(err)
 			}
-		} else if !bytes.Contains(body, []byte("[DONE]")) {
-			t.Error("completed without [DONE]")
+		} else if !bytes.Contains(body, []byte("[DONE]")) && !bytes.Contains(bytes.ToLower(body), []byte("finish_reason")) {
+			t.Error("completed without [DONE] and without a finish_reason")
 		}
 		for _, id := range got {
 			if int(id) >= model.VocabSize {

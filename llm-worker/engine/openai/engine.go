@@ -5,9 +5,10 @@
 // the prompt as ids where the server takes them, else as text that has exactly these ids. Answers are the server's token
 // ids where it gives them; else its text is spelled in ids that decode to it (tokenizer.Speller). Capabilities say which it is.
 //
-// An answer is complete only if a finish_reason of stop or length and [DONE] have come. Whatever else ends the response is
-// a failure with the origin "engine": PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood, and what the
-// status says if there is no answer at all. A stream that is stopped closes its connection, which is how these servers are
+// An answer is complete if a finish_reason of stop or length has come and the response has ended, with or without [DONE]; or if
+// [DONE] comes behind all tokens that were asked for. Whatever else ends the response is a failure with the origin "engine":
+// PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood, what an error in the stream says, and what the status says if
+// there is no answer at all. A stream that is stopped closes its connection, which is how these servers are
 // told to abort; when Generate yields the cause, it is closed.
 //
 // vLLM can hand a prompt that it has read over to another vLLM. What it says for that, kv_transfer_params, is passed on as it stands.
@@ -89,7 +90,7 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := newAnswer(e.model, req)
+	answer, err := newAnswer(e.model, req, c.MaxTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +100,11 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 // Open implements beside.Call. Some servers send the head of their response only with the first token.
 func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
-// Next implements beside.Call: the tokens of one event; [DONE] has the ending.
+// Next implements beside.Call: the tokens of one event; the end of the response has the ending.
 func (c *call) Next() ([]uint32, *streamv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
-		return nil, nil, err
+		return c.answer.closed(err)
 	}
 	return c.answer.next(data)
 }

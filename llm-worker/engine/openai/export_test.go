@@ -16,7 +16,7 @@ func Trust(e *Engine, pool *x509.CertPool) {
 
 // Answer reads the body of a response.
 func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *streamv1.End, err error) {
-	a, err := newAnswer(m, req)
+	a, err := newAnswer(m, req, int(req.GetSampling().GetMaxTokens()))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -26,6 +26,8 @@ func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32,
 		var more []uint32
 		if data, err = events(); err == nil {
 			more, end, err = a.next(data)
+		} else {
+			more, end, err = a.closed(err)
 		}
 		ids = append(ids, more...)
 	}

@@ -26,8 +26,9 @@ type call struct {
 	confirmed bool // set by stop
 }
 
-// An answer is what has come of one.
+// An answer is the part of the server's answer that has come.
 type answer struct {
+	limit  int // tokens that the server was asked for
 	ids    beside.Answer
 	seen   int // tokens that have come
 	finish streamv1.Finish
@@ -50,9 +51,12 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// next returns what one event says; [DONE] to a finished answer has the ending.
+// next returns what one event says; that of [DONE] is the ending.
 func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 	if string(data) == overhttp.Done {
+		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+			a.finish = a.ids.FinishAt(a.limit, a.seen)
+		}
 		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
 			return nil, nil, beside.Lost(nil, "ended the stream without a finish_reason")
 		}
@@ -63,6 +67,16 @@ func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 	return ids, nil, err
 }
 
+// closed returns the ending of an answer whose events can be read no further, for the reason err. An answer whose finish_reason has
+// come is complete, with or without [DONE].
+func (a *answer) closed(err error) ([]uint32, *streamv1.End, error) {
+	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
+		return nil, nil, err
+	}
+	ids, end := a.ids.End(a.finish, a.usage)
+	return ids, end, nil
+}
+
 // take returns the new tokens of one event.
 func (a *answer) take(data []byte) ([]uint32, error) {
 	var e event
@@ -71,7 +85,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	}
 	switch {
 	case len(e.Error) > 0 && string(e.Error) != "null":
-		return nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates failed: %s", overhttp.MessageOf(data))
+		return nil, a.failed(overhttp.ReadComplaint(data))
 	case e.Meta == nil:
 		return nil, beside.Broken(errors.New("an event has no meta_info"))
 	case a.finish != streamv1.Finish_FINISH_UNSPECIFIED:
@@ -109,23 +123,17 @@ func (a *answer) fresh(ids []uint32, of int) ([]uint32, error) {
 	}
 }
 
-// aborted says why SGLang has aborted a request that nobody here has.
-func aborted(message string, code int) error {
-	reason := streamerr.EngineFailed
-	switch code {
-	case http.StatusBadRequest:
-		reason = streamerr.Invalid
-	case http.StatusTooManyRequests:
-		reason = streamerr.Overloaded
-	case http.StatusServiceUnavailable:
-		reason = streamerr.Unavailable
+// failed returns the ending that an error in the stream makes. SGLang writes its ValueErrors, and no others, without a status: the
+// request is at fault, unless tokens have come, when nobody can say.
+func (a *answer) failed(c *beside.Complaint) error {
+	if c.Status == 0 && c.Code == "" && c.Type == "" && a.seen == 0 {
+		c.Status = http.StatusBadRequest
 	}
-	if message = beside.Clip(message, beside.MaxMessage); message == "" {
-		message = "it gave no reason"
-	}
-	e := beside.Fail(reason, nil, "the server that generates has aborted the request: %s", message)
-	if reason == streamerr.Overloaded || reason == streamerr.Unavailable {
-		e.RetryAfter = beside.RetryAfter
-	}
-	return e
+	return c.Ending(beside.InAnswer)
+}
+
+// aborted returns the ending of a request that SGLang has aborted by itself.
+func aborted(message string, status int) error {
+	c := beside.Complaint{Message: message, Status: status}
+	return c.Ending("has aborted the request")
 }

@@ -128,7 +128,7 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 		return nil, err
 	}
 	return &call{
-		client: g.client, abort: abort, answer: answer{ids: beside.NewAnswer(req, up.Vocab, up.EOS)},
+		client: g.client, abort: abort, answer: answer{limit: int(s.GetMaxTokens()), ids: beside.NewAnswer(req, up.Vocab, up.EOS)},
 		// Each event repeats the answer so far.
 		stream: g.client.Stream("/generate", body, len(req.GetPrompt())+int(s.GetMaxTokens())),
 	}, nil
@@ -143,12 +143,12 @@ func (c *call) Open(ctx context.Context) error {
 	return err
 }
 
-// Next implements beside.Call: the tokens of one event; [DONE] has the ending.
+// Next implements beside.Call: the tokens of one event; the end of the response has the ending.
 func (c *call) Next() ([]uint32, *streamv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		c.ended.Store(true)
-		return nil, nil, err
+		return c.answer.closed(err)
 	}
 	ids, end, err := c.answer.next(data)
 	if end != nil {

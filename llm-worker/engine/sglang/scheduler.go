@@ -1,6 +1,7 @@
 package sglang
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -136,6 +137,9 @@ func read(m *sglangscheduler.GenerateResponse) (p overgrpc.Piece, ok bool) {
 			Last: true, Finish: c.GetFinishReason(), Index: c.GetIndex(),
 			Usage: beside.Usage{Prompt: c.GetPromptTokens(), Completion: c.GetCompletionTokens(), Cached: c.GetCachedTokens()},
 		}, true
+	case *sglangscheduler.GenerateResponse_Error:
+		status, _ := strconv.Atoi(m.Error.GetHttpStatusCode()) // 0 is no status
+		return overgrpc.Piece{Failed: &beside.Complaint{Message: cmp.Or(m.Error.GetMessage(), m.Error.GetDetails()), Status: status}}, true
 	default:
 		return p, false
 	}

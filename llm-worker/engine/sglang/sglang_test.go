@@ -2,6 +2,7 @@ package sglang_test
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -154,7 +155,12 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 			a.Chunk(7)
 			return nil
 		}, Reason: streamerr.EngineFailed, Tokens: 2, Says: "goes on"},
-		"error in the stream":          {Script: event(`{"error":{"message":"CUDA out of memory"}}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "CUDA out of memory"},
+		"error in the stream": {Script: event(`{"error":{"message":"CUDA out of memory"}}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "CUDA out of memory"},
+		"error with a status": {Script: event(`{"error":{"object":"error","message":"no room","type":"x","code":503}}`), Reason: streamerr.Unavailable, Tokens: 1, Says: "no room"},
+		"error of the request": {Script: func(a *besidetest.Answer) error {
+			a.Send(besidetest.Message(`data: {"error":{"message":"Input is longer than the context"}}` + "\n\n"))
+			return nil
+		}, Reason: streamerr.Invalid, Says: "longer than the context"},
 		"no JSON":                      {Script: event("hello"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "nonsense"},
 		"JSON about something else":    {Script: event(`{"hello":"world"}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "meta_info"},
 		"a count that does not fit":    {Script: meta("[1,2]", "null", "9"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "output_ids"},
@@ -167,6 +173,57 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 		"status 500":                   {Script: refuses(codes.Internal), Reason: streamerr.EngineFailed, Says: "because"},
 		"status 401":                   {Script: refuses(codes.Unauthenticated), Reason: streamerr.EngineFailed, Says: "--upstream-key"},
 	})
+}
+
+func TestAnswerIsWholeWithoutItsLastEvent(t *testing.T) {
+	send := func(a *besidetest.Answer, finish string, ids string, count int) {
+		a.Send(besidetest.Message(fmt.Sprintf("data: {\"output_ids\":%s,\"meta_info\":{\"finish_reason\":%s,\"prompt_tokens\":3,\"completion_tokens\":%d}}\n\n", ids, finish, count)))
+	}
+	for name, test := range map[string]struct {
+		script besidetest.Script
+		finish streamv1.Finish
+	}{
+		"closed behind finish_reason": {func(a *besidetest.Answer) error { send(a, `{"type":"stop"}`, "[5]", 1); return nil }, streamv1.Finish_FINISH_STOP},
+		"cut behind finish_reason":    {func(a *besidetest.Answer) error { send(a, `{"type":"length"}`, "[5]", 1); a.Server.Cut(); return nil }, streamv1.Finish_FINISH_LENGTH},
+		"[DONE] behind all tokens": {func(a *besidetest.Answer) error {
+			send(a, "null", "[5,6,7,8]", 4)
+			a.Send(besidetest.Message("data: [DONE]\n\n"))
+			return nil
+		}, streamv1.Finish_FINISH_LENGTH},
+		"[DONE] behind fewer": {func(a *besidetest.Answer) error {
+			send(a, "null", "[5,6,7]", 3)
+			a.Send(besidetest.Message("data: [DONE]\n\n"))
+			return nil
+		}, 0},
+		"closed behind all tokens": {func(a *besidetest.Answer) error { send(a, "null", "[5,6,7,8]", 4); return nil }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := overHTTP(false, false)
+			e, _ := s.Start(t, test.script)
+			r := besidetest.Read(t.Context(), e, besidetest.Ask(4), nil)
+			if r.End.GetFinish() != test.finish || (test.finish == 0) != errors.Is(r.Err, streamerr.PeerLost) {
+				t.Error(r.Tokens, r.End, r.Err)
+			}
+		})
+	}
+}
+
+// TestErrorMessageOverGRPCMeansWhatItsStatusSays: GenerateError is SGLang's way to end an answer that failed.
+func TestErrorMessageOverGRPCMeansWhatItsStatusSays(t *testing.T) {
+	s := overGRPC()
+	all := map[string]besidetest.Misdeed{}
+	for status, reason := range map[string]streamerr.Reason{
+		"400": streamerr.Invalid, "429": streamerr.Overloaded, "503": streamerr.Unavailable, "500": streamerr.EngineFailed, "": streamerr.EngineFailed, "x": streamerr.EngineFailed,
+	} {
+		failed := besidetest.Message(nil).AddText(1, "because").AddText(2, status)
+		all["status "+status] = besidetest.Misdeed{Script: func(a *besidetest.Answer) error {
+			a.Count(1)
+			a.Send(besidetest.Message(nil).AddText(4, string(failed)))
+			return nil
+		}, Reason: reason, Tokens: 1, Says: "because"}
+	}
+	s.Misdeeds(t, all)
 }
 
 func TestServerThatDoesNotSayItsVocabularyNeedsAModel(t *testing.T) {

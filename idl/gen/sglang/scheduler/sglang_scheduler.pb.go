@@ -284,6 +284,7 @@ type GenerateResponse struct {
 	//
 	//	*GenerateResponse_Chunk
 	//	*GenerateResponse_Complete
+	//	*GenerateResponse_Error
 	Response      isGenerateResponse_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -351,6 +352,15 @@ func (x *GenerateResponse) GetComplete() *GenerateComplete {
 	return nil
 }
 
+func (x *GenerateResponse) GetError() *GenerateError {
+	if x != nil {
+		if x, ok := x.Response.(*GenerateResponse_Error); ok {
+			return x.Error
+		}
+	}
+	return nil
+}
+
 type isGenerateResponse_Response interface {
 	isGenerateResponse_Response()
 }
@@ -363,9 +373,15 @@ type GenerateResponse_Complete struct {
 	Complete *GenerateComplete `protobuf:"bytes,3,opt,name=complete,proto3,oneof"`
 }
 
+type GenerateResponse_Error struct {
+	Error *GenerateError `protobuf:"bytes,4,opt,name=error,proto3,oneof"`
+}
+
 func (*GenerateResponse_Chunk) isGenerateResponse_Response() {}
 
 func (*GenerateResponse_Complete) isGenerateResponse_Response() {}
+
+func (*GenerateResponse_Error) isGenerateResponse_Response() {}
 
 // GenerateStreamChunk is a part of the answer; its counts are those of the whole so far.
 type GenerateStreamChunk struct {
@@ -559,6 +575,67 @@ type GenerateComplete_MatchedTokenId struct {
 
 func (*GenerateComplete_MatchedTokenId) isGenerateComplete_MatchedStop() {}
 
+// GenerateError is the ending of an answer that failed.
+type GenerateError struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Message        string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	HttpStatusCode string                 `protobuf:"bytes,2,opt,name=http_status_code,json=httpStatusCode,proto3" json:"http_status_code,omitempty"` // a number
+	Details        string                 `protobuf:"bytes,3,opt,name=details,proto3" json:"details,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GenerateError) Reset() {
+	*x = GenerateError{}
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GenerateError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GenerateError) ProtoMessage() {}
+
+func (x *GenerateError) ProtoReflect() protoreflect.Message {
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GenerateError.ProtoReflect.Descriptor instead.
+func (*GenerateError) Descriptor() ([]byte, []int) {
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GenerateError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *GenerateError) GetHttpStatusCode() string {
+	if x != nil {
+		return x.HttpStatusCode
+	}
+	return ""
+}
+
+func (x *GenerateError) GetDetails() string {
+	if x != nil {
+		return x.Details
+	}
+	return ""
+}
+
 type HealthCheckRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -567,7 +644,7 @@ type HealthCheckRequest struct {
 
 func (x *HealthCheckRequest) Reset() {
 	*x = HealthCheckRequest{}
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[6]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +656,7 @@ func (x *HealthCheckRequest) String() string {
 func (*HealthCheckRequest) ProtoMessage() {}
 
 func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[6]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +669,7 @@ func (x *HealthCheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckRequest.ProtoReflect.Descriptor instead.
 func (*HealthCheckRequest) Descriptor() ([]byte, []int) {
-	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{6}
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{7}
 }
 
 type HealthCheckResponse struct {
@@ -605,7 +682,7 @@ type HealthCheckResponse struct {
 
 func (x *HealthCheckResponse) Reset() {
 	*x = HealthCheckResponse{}
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[7]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +694,7 @@ func (x *HealthCheckResponse) String() string {
 func (*HealthCheckResponse) ProtoMessage() {}
 
 func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[7]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +707,7 @@ func (x *HealthCheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheckResponse.ProtoReflect.Descriptor instead.
 func (*HealthCheckResponse) Descriptor() ([]byte, []int) {
-	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{7}
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HealthCheckResponse) GetHealthy() bool {
@@ -657,7 +734,7 @@ type AbortRequest struct {
 
 func (x *AbortRequest) Reset() {
 	*x = AbortRequest{}
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[8]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +746,7 @@ func (x *AbortRequest) String() string {
 func (*AbortRequest) ProtoMessage() {}
 
 func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[8]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +759,7 @@ func (x *AbortRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
 func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{8}
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AbortRequest) GetRequestId() string {
@@ -709,7 +786,7 @@ type AbortResponse struct {
 
 func (x *AbortResponse) Reset() {
 	*x = AbortResponse{}
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[9]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +798,7 @@ func (x *AbortResponse) String() string {
 func (*AbortResponse) ProtoMessage() {}
 
 func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[9]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +811,7 @@ func (x *AbortResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
 func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{9}
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AbortResponse) GetSuccess() bool {
@@ -759,7 +836,7 @@ type GetModelInfoRequest struct {
 
 func (x *GetModelInfoRequest) Reset() {
 	*x = GetModelInfoRequest{}
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[10]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +848,7 @@ func (x *GetModelInfoRequest) String() string {
 func (*GetModelInfoRequest) ProtoMessage() {}
 
 func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[10]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +861,7 @@ func (x *GetModelInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetModelInfoRequest) Descriptor() ([]byte, []int) {
-	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{10}
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{11}
 }
 
 type GetModelInfoResponse struct {
@@ -801,7 +878,7 @@ type GetModelInfoResponse struct {
 
 func (x *GetModelInfoResponse) Reset() {
 	*x = GetModelInfoResponse{}
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[11]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +890,7 @@ func (x *GetModelInfoResponse) String() string {
 func (*GetModelInfoResponse) ProtoMessage() {}
 
 func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[11]
+	mi := &file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +903,7 @@ func (x *GetModelInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetModelInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetModelInfoResponse) Descriptor() ([]byte, []int) {
-	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{11}
+	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetModelInfoResponse) GetModelPath() string {
@@ -904,12 +981,13 @@ const file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12C\n" +
 	"\ttokenized\x18\x02 \x01(\v2%.sglang.grpc.scheduler.TokenizedInputR\ttokenized\x12N\n" +
 	"\x0fsampling_params\x18\x04 \x01(\v2%.sglang.grpc.scheduler.SamplingParamsR\x0esamplingParams\x12\x16\n" +
-	"\x06stream\x18\x11 \x01(\bR\x06stream\"\xc8\x01\n" +
+	"\x06stream\x18\x11 \x01(\bR\x06stream\"\x86\x02\n" +
 	"\x10GenerateResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12B\n" +
 	"\x05chunk\x18\x02 \x01(\v2*.sglang.grpc.scheduler.GenerateStreamChunkH\x00R\x05chunk\x12E\n" +
-	"\bcomplete\x18\x03 \x01(\v2'.sglang.grpc.scheduler.GenerateCompleteH\x00R\bcompleteB\n" +
+	"\bcomplete\x18\x03 \x01(\v2'.sglang.grpc.scheduler.GenerateCompleteH\x00R\bcomplete\x12<\n" +
+	"\x05error\x18\x04 \x01(\v2$.sglang.grpc.scheduler.GenerateErrorH\x00R\x05errorB\n" +
 	"\n" +
 	"\bresponse\"\xbf\x01\n" +
 	"\x13GenerateStreamChunk\x12\x1b\n" +
@@ -927,7 +1005,11 @@ const file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDesc = "" +
 	"\rcached_tokens\x18\x05 \x01(\rR\fcachedTokens\x12*\n" +
 	"\x10matched_token_id\x18\b \x01(\rH\x00R\x0ematchedTokenId\x12\x14\n" +
 	"\x05index\x18\v \x01(\rR\x05indexB\x0e\n" +
-	"\fmatched_stop\"\x14\n" +
+	"\fmatched_stop\"m\n" +
+	"\rGenerateError\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12(\n" +
+	"\x10http_status_code\x18\x02 \x01(\tR\x0ehttpStatusCode\x12\x18\n" +
+	"\adetails\x18\x03 \x01(\tR\adetails\"\x14\n" +
 	"\x12HealthCheckRequest\"I\n" +
 	"\x13HealthCheckResponse\x12\x18\n" +
 	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12\x18\n" +
@@ -967,7 +1049,7 @@ func file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescGZIP() []byte {
 	return file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDescData
 }
 
-var file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_sglang_grpc_scheduler_sglang_scheduler_proto_goTypes = []any{
 	(*SamplingParams)(nil),       // 0: sglang.grpc.scheduler.SamplingParams
 	(*TokenizedInput)(nil),       // 1: sglang.grpc.scheduler.TokenizedInput
@@ -975,33 +1057,35 @@ var file_sglang_grpc_scheduler_sglang_scheduler_proto_goTypes = []any{
 	(*GenerateResponse)(nil),     // 3: sglang.grpc.scheduler.GenerateResponse
 	(*GenerateStreamChunk)(nil),  // 4: sglang.grpc.scheduler.GenerateStreamChunk
 	(*GenerateComplete)(nil),     // 5: sglang.grpc.scheduler.GenerateComplete
-	(*HealthCheckRequest)(nil),   // 6: sglang.grpc.scheduler.HealthCheckRequest
-	(*HealthCheckResponse)(nil),  // 7: sglang.grpc.scheduler.HealthCheckResponse
-	(*AbortRequest)(nil),         // 8: sglang.grpc.scheduler.AbortRequest
-	(*AbortResponse)(nil),        // 9: sglang.grpc.scheduler.AbortResponse
-	(*GetModelInfoRequest)(nil),  // 10: sglang.grpc.scheduler.GetModelInfoRequest
-	(*GetModelInfoResponse)(nil), // 11: sglang.grpc.scheduler.GetModelInfoResponse
-	nil,                          // 12: sglang.grpc.scheduler.SamplingParams.LogitBiasEntry
+	(*GenerateError)(nil),        // 6: sglang.grpc.scheduler.GenerateError
+	(*HealthCheckRequest)(nil),   // 7: sglang.grpc.scheduler.HealthCheckRequest
+	(*HealthCheckResponse)(nil),  // 8: sglang.grpc.scheduler.HealthCheckResponse
+	(*AbortRequest)(nil),         // 9: sglang.grpc.scheduler.AbortRequest
+	(*AbortResponse)(nil),        // 10: sglang.grpc.scheduler.AbortResponse
+	(*GetModelInfoRequest)(nil),  // 11: sglang.grpc.scheduler.GetModelInfoRequest
+	(*GetModelInfoResponse)(nil), // 12: sglang.grpc.scheduler.GetModelInfoResponse
+	nil,                          // 13: sglang.grpc.scheduler.SamplingParams.LogitBiasEntry
 }
 var file_sglang_grpc_scheduler_sglang_scheduler_proto_depIdxs = []int32{
-	12, // 0: sglang.grpc.scheduler.SamplingParams.logit_bias:type_name -> sglang.grpc.scheduler.SamplingParams.LogitBiasEntry
+	13, // 0: sglang.grpc.scheduler.SamplingParams.logit_bias:type_name -> sglang.grpc.scheduler.SamplingParams.LogitBiasEntry
 	1,  // 1: sglang.grpc.scheduler.GenerateRequest.tokenized:type_name -> sglang.grpc.scheduler.TokenizedInput
 	0,  // 2: sglang.grpc.scheduler.GenerateRequest.sampling_params:type_name -> sglang.grpc.scheduler.SamplingParams
 	4,  // 3: sglang.grpc.scheduler.GenerateResponse.chunk:type_name -> sglang.grpc.scheduler.GenerateStreamChunk
 	5,  // 4: sglang.grpc.scheduler.GenerateResponse.complete:type_name -> sglang.grpc.scheduler.GenerateComplete
-	2,  // 5: sglang.grpc.scheduler.SglangScheduler.Generate:input_type -> sglang.grpc.scheduler.GenerateRequest
-	6,  // 6: sglang.grpc.scheduler.SglangScheduler.HealthCheck:input_type -> sglang.grpc.scheduler.HealthCheckRequest
-	8,  // 7: sglang.grpc.scheduler.SglangScheduler.Abort:input_type -> sglang.grpc.scheduler.AbortRequest
-	10, // 8: sglang.grpc.scheduler.SglangScheduler.GetModelInfo:input_type -> sglang.grpc.scheduler.GetModelInfoRequest
-	3,  // 9: sglang.grpc.scheduler.SglangScheduler.Generate:output_type -> sglang.grpc.scheduler.GenerateResponse
-	7,  // 10: sglang.grpc.scheduler.SglangScheduler.HealthCheck:output_type -> sglang.grpc.scheduler.HealthCheckResponse
-	9,  // 11: sglang.grpc.scheduler.SglangScheduler.Abort:output_type -> sglang.grpc.scheduler.AbortResponse
-	11, // 12: sglang.grpc.scheduler.SglangScheduler.GetModelInfo:output_type -> sglang.grpc.scheduler.GetModelInfoResponse
-	9,  // [9:13] is the sub-list for method output_type
-	5,  // [5:9] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	6,  // 5: sglang.grpc.scheduler.GenerateResponse.error:type_name -> sglang.grpc.scheduler.GenerateError
+	2,  // 6: sglang.grpc.scheduler.SglangScheduler.Generate:input_type -> sglang.grpc.scheduler.GenerateRequest
+	7,  // 7: sglang.grpc.scheduler.SglangScheduler.HealthCheck:input_type -> sglang.grpc.scheduler.HealthCheckRequest
+	9,  // 8: sglang.grpc.scheduler.SglangScheduler.Abort:input_type -> sglang.grpc.scheduler.AbortRequest
+	11, // 9: sglang.grpc.scheduler.SglangScheduler.GetModelInfo:input_type -> sglang.grpc.scheduler.GetModelInfoRequest
+	3,  // 10: sglang.grpc.scheduler.SglangScheduler.Generate:output_type -> sglang.grpc.scheduler.GenerateResponse
+	8,  // 11: sglang.grpc.scheduler.SglangScheduler.HealthCheck:output_type -> sglang.grpc.scheduler.HealthCheckResponse
+	10, // 12: sglang.grpc.scheduler.SglangScheduler.Abort:output_type -> sglang.grpc.scheduler.AbortResponse
+	12, // 13: sglang.grpc.scheduler.SglangScheduler.GetModelInfo:output_type -> sglang.grpc.scheduler.GetModelInfoResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_sglang_grpc_scheduler_sglang_scheduler_proto_init() }
@@ -1013,6 +1097,7 @@ func file_sglang_grpc_scheduler_sglang_scheduler_proto_init() {
 	file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[3].OneofWrappers = []any{
 		(*GenerateResponse_Chunk)(nil),
 		(*GenerateResponse_Complete)(nil),
+		(*GenerateResponse_Error)(nil),
 	}
 	file_sglang_grpc_scheduler_sglang_scheduler_proto_msgTypes[5].OneofWrappers = []any{
 		(*GenerateComplete_MatchedTokenId)(nil),
@@ -1023,7 +1108,7 @@ func file_sglang_grpc_scheduler_sglang_scheduler_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDesc), len(file_sglang_grpc_scheduler_sglang_scheduler_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,8 @@ const grace = 250 * time.Millisecond
 type Piece struct {
 	IDs    []uint32 // new tokens
 	Usage  beside.Usage
-	Last   bool // the answer has ended; IDs does not count, and the rest does
+	Last   bool              // the answer has ended; IDs does not count, and the rest does
+	Failed *beside.Complaint // the answer has ended so; nothing else counts
 	Finish string
 	Index  uint32 // of which answer to the request; there is only one
 }
@@ -104,6 +105,8 @@ func (c *Call[Resp]) Next() ([]uint32, *streamv1.End, error) {
 	switch {
 	case !ok:
 		return nil, nil, beside.Broken(errors.New("a message has neither a chunk nor an ending"))
+	case p.Failed != nil:
+		return nil, nil, p.Failed.Ending(beside.InAnswer)
 	case p.Index != 0:
 		return nil, nil, beside.Broken(errors.New("a message is of another answer than the one that was asked for"))
 	case !p.Last:

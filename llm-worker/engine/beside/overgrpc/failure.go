@@ -1,6 +1,9 @@
 package overgrpc
 
 import (
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -42,7 +45,17 @@ func failure(err error, said, begun bool) *streamerr.Error {
 	}
 	e := beside.Fail(reason, err, "the server that generates answered with status %s: %s", st.Code(), message)
 	if reason == streamerr.Overloaded || reason == streamerr.Unavailable {
-		e.RetryAfter = beside.RetryAfter
+		e.RetryAfter = beside.RetryIn(retryIn(st))
 	}
 	return e
+}
+
+// retryIn returns when the server says that its caller may try again; 0 if it says nothing.
+func retryIn(st *status.Status) time.Duration {
+	for _, detail := range st.Details() {
+		if d, ok := detail.(*errdetails.RetryInfo); ok {
+			return d.GetRetryDelay().AsDuration()
+		}
+	}
+	return 0
 }

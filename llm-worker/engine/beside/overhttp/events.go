@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
 // maxEvent bounds one event, and with it one line, in bytes, beside eventPerToken for each token of the prompt, which vLLM
@@ -19,28 +21,38 @@ const (
 // errNotEvents says that what came is no stream of server-sent events.
 var errNotEvents = errors.New("this is no stream of server-sent events")
 
-// Events returns what reads the data of one event after the other, of the answer to a prompt of so many tokens. Data is valid
-// until the next call; an error is an ending.
+// Events returns a function that reads the data of one event after the other, of the answer to a prompt of a number of tokens. Data is
+// valid until the next call; an error is an ending. An event that the server names an error is one, too.
 func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
 	e := newEvents(r, prompt)
 	return func() ([]byte, error) {
 		data, err := e.next()
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, readFailed(err)
+		case e.failed:
+			if len(data) == 0 {
+				data = e.comment // where some servers put the message
+			}
+			return nil, ReadComplaint(data).Ending(beside.InAnswer)
 		}
 		return data, nil
 	}
 }
 
-// An events reads server-sent events, as far as these servers send them: of an event only its data, and lines that end in
-// LF or CRLF.
+// An events reads server-sent events, as far as these servers send them: of an event its data and whether it is an error, and lines
+// that end in LF or CRLF.
 type events struct {
-	r    *bufio.Reader
-	max  int    // bytes of an event
-	data []byte // of the event in hand
+	r   *bufio.Reader
+	max int // bytes of an event
+
+	// Of the event in hand.
+	data    []byte
+	comment []byte // the last one
+	failed  bool   // it is an error
 }
 
-// newEvents reads the events of an answer to a prompt of so many tokens.
+// newEvents reads the events of an answer to a prompt of a number of tokens.
 func newEvents(r io.Reader, prompt int) *events {
 	return &events{r: bufio.NewReaderSize(r, 16<<10), max: maxEvent + eventPerToken*prompt}
 }
@@ -48,31 +60,37 @@ func newEvents(r io.Reader, prompt int) *events {
 // next returns the data of the next event, until the next call. At the end of the stream it is io.EOF; an event that is cut
 // within a line is lost.
 func (e *events) next() ([]byte, error) {
-	e.data = e.data[:0]
+	e.data, e.comment, e.failed = e.data[:0], e.comment[:0], false
 	for some := false; ; {
 		line, err := e.line()
 		switch {
-		case errors.Is(err, io.EOF) && some:
+		case errors.Is(err, io.EOF) && (some || e.failed):
 			return e.data, nil
 		case err != nil:
 			return nil, err
-		case len(line) == 0 && some:
+		case len(line) == 0 && (some || e.failed):
 			return e.data, nil
 		case len(line) == 0:
 			continue
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {
-		case "data", "error": // older llama.cpp servers have a field of their own for failures
+		case "data", "error":
+			e.failed = e.failed || string(name) == "error" // a field of older llama.cpp servers
 			if some {
 				e.data = append(e.data, '\n')
 			}
 			some = true
-			e.data = append(e.data, bytes.TrimPrefix(value, []byte(" "))...)
+			e.data = append(e.data, value...)
 			if len(e.data) > e.max {
 				return nil, fmt.Errorf("%w: an event of more than %d bytes", errNotEvents, e.max)
 			}
-		case "", "event", "id", "retry": // "" is a comment
+		case "event":
+			e.failed = e.failed || string(value) == "error"
+		case "": // a comment
+			e.comment = append(e.comment[:0], value...)
+		case "id", "retry":
 		default:
 			return nil, fmt.Errorf("%w: a line begins with %.32q", errNotEvents, line)
 		}

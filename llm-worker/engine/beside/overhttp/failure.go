@@ -1,7 +1,6 @@
 package overhttp
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +13,8 @@ import (
 )
 
 const (
-	// maxRetryAfter bounds what the server says.
-	maxRetryAfter = time.Hour
+	// maxSeconds keeps what a server says about time within a Duration; beside bounds it further.
+	maxSeconds = 1e6
 	// maxBody bounds what is read of a response that is no stream, in bytes, and patience how long that may take.
 	maxBody  = 64 << 10
 	patience = 2 * time.Second
@@ -24,47 +23,30 @@ const (
 // Done is the data of a stream's last event.
 const Done = "[DONE]"
 
-// refused makes an ending of a response that is no answer. What the upstream says is quoted, but where it is about the key:
-// that is the operator's, and some servers repeat a part of it.
+// refused makes an ending of a response that is no answer. Its status says what it means, but for 200: then the body does. What the
+// server says is quoted, unless it is about the key.
 func refused(resp *http.Response) *streamerr.Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // what has come is all there is to say
-	message := MessageOf(body)
-	if message == "" {
-		message = "it gave no reason"
+	c := ReadComplaint(body)
+	if header := resp.Header.Get("Retry-After"); header != "" {
+		c.RetryAfter = retryIn(header)
 	}
-	reason := streamerr.EngineFailed
-	switch resp.StatusCode {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		reason = streamerr.Invalid
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return beside.Fail(streamerr.EngineFailed, nil, "the server that generates refuses the worker's key (status %d); --upstream-key sets it", resp.StatusCode)
-	case http.StatusNotFound:
-		reason = streamerr.NotFound
-	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
-		reason = streamerr.Deadline
-	case http.StatusTooManyRequests:
-		reason = streamerr.Overloaded
-	case http.StatusBadGateway, http.StatusServiceUnavailable:
-		reason = streamerr.Unavailable
-	case http.StatusOK:
-		return beside.Fail(streamerr.EngineFailed, nil, "the server that generates answered with %q and no stream: %s", beside.Clip(resp.Header.Get("Content-Type"), 64), message)
+	if resp.StatusCode == http.StatusOK {
+		return c.Ending(fmt.Sprintf("answered with %q and no stream", beside.Clip(resp.Header.Get("Content-Type"), 64)))
 	}
-	e := beside.Fail(reason, nil, "the server that generates answered with status %d: %s", resp.StatusCode, message)
-	if reason == streamerr.Overloaded || reason == streamerr.Unavailable {
-		e.RetryAfter = retryIn(resp.Header.Get("Retry-After"))
-	}
-	return e
+	c.Status = resp.StatusCode
+	return c.Ending(fmt.Sprintf("answered with status %d", resp.StatusCode))
 }
 
-// retryIn reads Retry-After, which is seconds or a date.
+// retryIn reads Retry-After, which is seconds or a date; 0 is neither.
 func retryIn(header string) time.Duration {
-	after := beside.RetryAfter
-	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
-		after = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(header); err == nil {
-		after = time.Until(at)
+	if seconds, err := strconv.ParseFloat(header, 64); err == nil && seconds > 0 {
+		return time.Duration(min(seconds, maxSeconds) * float64(time.Second))
 	}
-	return min(max(after, beside.RetryAfter), maxRetryAfter)
+	if at, err := http.ParseTime(header); err == nil {
+		return time.Until(at)
+	}
+	return 0
 }
 
 // readFailed says how a stream ended that could be read no further.
@@ -77,34 +59,4 @@ func readFailed(err error) *streamerr.Error {
 	default:
 		return beside.Lost(err, "broke the connection")
 	}
-}
-
-// MessageOf returns what a body says is wrong. Servers say it in every way there is: as an object or text in "error", on
-// the top level, or, where FastAPI has refused the request, in "detail". What is none of these is quoted as it is.
-func MessageOf(body []byte) string {
-	var said struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Detail  json.RawMessage `json:"detail"`
-	}
-	var object struct {
-		Message string `json:"message"`
-	}
-	var text string
-	_ = json.Unmarshal(body, &said) // what does not fit leaves the fields empty
-	_ = json.Unmarshal(said.Error, &object)
-	_ = json.Unmarshal(said.Error, &text)
-	switch {
-	case object.Message != "":
-		text = object.Message
-	case text != "":
-	case said.Message != "":
-		text = said.Message
-	case len(said.Detail) > 0:
-		text = string(said.Detail)
-		_ = json.Unmarshal(said.Detail, &text)
-	default:
-		text = string(body)
-	}
-	return beside.Clip(text, beside.MaxMessage)
 }

@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// scripted is a bad engine that does what the number of tokens that it is asked for says.
+func scripted(t *testing.T, scripts map[int]http.HandlerFunc) (url string) {
+	t.Helper()
+	return badEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		var asked struct {
+			MaxTokens int `json:"max_tokens"`
+		}
+		if err := json.Unmarshal(body, &asked); err != nil || scripts[asked.MaxTokens] == nil {
+			t.Errorf("%v: nobody was to ask for %d tokens: %s", err, asked.MaxTokens, body)
+			return
+		}
+		scripts[asked.MaxTokens](w, r)
+	})
+}
+
+// refuses answers with a status and an error object of OpenAI's form.
+func refuses(status int, code string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"error":{"message":"no, says the engine","type":"invalid_request_error","param":null,"code":%q}}`, code)
+	}
+}
+
+// TestCodeOfTheEngineReachesTheClient: clients look for a provider's own codes, over three services and in streams, too.
+func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
+	t.Parallel()
+	inStream := `data: {"error":{"message":"no, says the engine","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}` + "\n\n"
+	w := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
+		20: refuses(http.StatusBadRequest, "context_length_exceeded"),
+		21: refuses(http.StatusBadRequest, "no word, and <b>no code</b>"),
+		22: breaksOff(inStream),
+	})}})
+	for n, code := range map[int]string{20: "context_length_exceeded", 21: "invalid"} {
+		r := w.post(t, greedy(short, "max_tokens", n))
+		e := r.completion(t).Error
+		if r.status != http.StatusBadRequest || e.code() != code || e.Reason != "invalid" || e.Type != "invalid_request_error" || !strings.Contains(e.Message, "no, says the engine") {
+			t.Errorf("status %d: %+v", r.status, e)
+		}
+	}
+	e := w.open(t, greedy(short, "max_tokens", 22)).failed(t)
+	if e.code() != "context_length_exceeded" || e.Reason != "invalid" || strings.Join(e.Path, " > ") != "engine > llm-worker/0 > chat-service > api-service" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestAnswerWithoutDoneIsWhole: neither [DONE] nor a clean end of the response is needed once the engine has said how the answer ends.
+func TestAnswerWithoutDoneIsWhole(t *testing.T) {
+	t.Parallel()
+	says := func(then func(w http.ResponseWriter)) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			event(w, "a", "")
+			event(w, "a", "length")
+			then(w)
+		}
+	}
+	w := run(t, separate, flags{worker: []string{"--engine", "openai", "--upstream", scripted(t, map[int]http.HandlerFunc{
+		20: says(func(http.ResponseWriter) {}),
+		21: says(func(http.ResponseWriter) { panic(http.ErrAbortHandler) }),
+		5:  breaksOff("data: [DONE]\n\n"), // all five tokens, and no finish_reason
+	})}})
+	for n, tokens := range map[int]int{20: 2, 21: 2, 5: 5} {
+		l := w.open(t, greedy(short, "max_tokens", n))
+		if text := l.completed(t); len([]rune(text)) != tokens || l.finish != "length" {
+			t.Errorf("max_tokens %d: %q, finish_reason %q", n, text, l.finish)
+		}
+	}
+}

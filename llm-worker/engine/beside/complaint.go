@@ -1,0 +1,139 @@
+package beside
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Complaint is what a server says is wrong, in the body of a refusal or in the place of a part of the answer. A field that the server
+// leaves out is zero.
+type Complaint struct {
+	Message    string
+	Status     int    // as of HTTP
+	Code       string // the server's own word, such as "context_length_exceeded"
+	Type       string // such as "BadRequestError"
+	RetryAfter time.Duration
+}
+
+// maxRetryAfter bounds what a server says about when to try again.
+const maxRetryAfter = time.Hour
+
+// ReasonOf returns what a status of HTTP says that is no success. A key that the server does not know is the operator's affair, and
+// the engine's failure for everybody else.
+func ReasonOf(status int) streamerr.Reason {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return streamerr.Invalid
+	case http.StatusNotFound:
+		return streamerr.NotFound
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return streamerr.Deadline
+	case http.StatusTooManyRequests:
+		return streamerr.Overloaded
+	case http.StatusBadGateway, http.StatusServiceUnavailable, statusOverloaded:
+		return streamerr.Unavailable
+	default:
+		return streamerr.EngineFailed
+	}
+}
+
+// statusOverloaded is what some providers answer while all of their servers are busy.
+const statusOverloaded = 529
+
+// reasons are what codes and types of known servers mean, in lower case and without "_" and a final "error": OpenAI's and those of
+// providers that follow it, vLLM's and SGLang's, which have the names of Python classes, llama.cpp's, and Anthropic's.
+var reasons = map[string]streamerr.Reason{
+	"badrequest":             streamerr.Invalid,
+	"contentfilter":          streamerr.Invalid,
+	"contentpolicyviolation": streamerr.Invalid,
+	"contextlengthexceeded":  streamerr.Invalid,
+	"contextwindowexceeded":  streamerr.Invalid,
+	"exceedcontextsize":      streamerr.Invalid,
+	"invalidprompt":          streamerr.Invalid,
+	"invalidrequest":         streamerr.Invalid,
+	"requesttoolarge":        streamerr.Invalid,
+	"stringabovemaxlength":   streamerr.Invalid,
+	"unprocessableentity":    streamerr.Invalid,
+	"validation":             streamerr.Invalid,
+	"value":                  streamerr.Invalid,
+
+	"modelnotfound": streamerr.NotFound,
+	"notfound":      streamerr.NotFound,
+
+	"insufficientquota": streamerr.Overloaded,
+	"ratelimit":         streamerr.Overloaded,
+	"ratelimitexceeded": streamerr.Overloaded,
+	"requests":          streamerr.Overloaded, // OpenAI's types of rate_limit_exceeded
+	"tokens":            streamerr.Overloaded,
+	"toomanyrequests":   streamerr.Overloaded,
+
+	"engineoverloaded":   streamerr.Unavailable,
+	"overloaded":         streamerr.Unavailable,
+	"serveroverloaded":   streamerr.Unavailable,
+	"serviceunavailable": streamerr.Unavailable,
+	"slowdown":           streamerr.Unavailable,
+	"unavailable":        streamerr.Unavailable,
+
+	"gatewaytimeout": streamerr.Deadline,
+	"requesttimeout": streamerr.Deadline,
+	"timeout":        streamerr.Deadline,
+}
+
+// keyWords are codes and types that are about the worker's key.
+var keyWords = map[string]bool{
+	"authentication": true, "invalidapikey": true, "permission": true, "permissiondenied": true, "unauthorized": true,
+}
+
+// plain returns a code or a type as it stands in reasons.
+func plain(said string) string {
+	return strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(said), "_", ""), "error")
+}
+
+// Reason returns what the complaint means: by its status, else by its code, else by its type. A server that says nothing of the kind
+// has failed.
+func (c *Complaint) Reason() streamerr.Reason {
+	if c.Status != 0 {
+		return ReasonOf(c.Status)
+	}
+	for _, said := range []string{c.Code, c.Type} {
+		if reason, ok := reasons[plain(said)]; ok {
+			return reason
+		}
+	}
+	return streamerr.EngineFailed
+}
+
+// AboutKey reports whether the complaint is about the worker's key. Such a complaint may quote a part of the key, and is not for
+// clients.
+func (c *Complaint) AboutKey() bool {
+	if c.Status != 0 {
+		return c.Status == http.StatusUnauthorized || c.Status == http.StatusForbidden
+	}
+	return keyWords[plain(c.Code)] || keyWords[plain(c.Type)]
+}
+
+// Ending makes an ending of the complaint. how says where it was made, such as "answered with status 400".
+func (c *Complaint) Ending(how string) *streamerr.Error {
+	if c.AboutKey() {
+		return Fail(streamerr.EngineFailed, nil, "the server that generates %s: it refuses the worker's key; --upstream-key sets it", how)
+	}
+	message := Clip(c.Message, MaxMessage)
+	if message == "" {
+		message = "it gave no reason"
+	}
+	e := Fail(c.Reason(), nil, "the server that generates %s: %s", how, message)
+	e.Code = streamerr.CleanCode(c.Code)
+	if e.Reason == streamerr.Overloaded || e.Reason == streamerr.Unavailable {
+		e.RetryAfter = RetryIn(c.RetryAfter)
+	}
+	return e
+}
+
+// RetryIn returns when callers may try again, of a server that has said so; 0 says nothing.
+func RetryIn(said time.Duration) time.Duration { return min(max(said, RetryAfter), maxRetryAfter) }
+
+// InAnswer is how a complaint came that stands in the place of a part of the answer, for Ending.
+const InAnswer = "reported an error in its answer"
