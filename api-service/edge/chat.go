@@ -5,10 +5,10 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/pulse"
-	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
@@ -50,11 +50,10 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	in.Request.StreamId = id
 	var kept *replay.Head
 	if policy.Keeps() {
-		if kept, err = e.keep(conn, c, id, "", ""); err != nil {
+		if kept, err = e.keep(conn, in, "", ""); err != nil {
 			e.desk.Refuse(c, err)
 			return
 		}
-		c.Header(tokenHeader, e.made(*kept).Token)
 	}
 	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
 	if err != nil {
@@ -74,44 +73,50 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		e.deliveries.Close(d)
 	} else {
 		e.complete(ctx, c, in, r)
+		if r.kept && r.started {
+			e.offerToken(c, *kept)
+		}
 	}
 	if r.kept && !r.started {
-		e.replay.Forget(conn, id) // it was refused, and the client knows
+		e.replay.Forget(conn, id) // the stream was refused, and the client knows
 	}
 }
 
-// readCall reads a request for a stream, and how it may be left: by its header, or as its key or otherwise says. It returns the body, too.
+// readCall reads a request for a stream, and the stream's leaving policy: the one of the request's header, of its key, or otherwise. It
+// returns the request's body, too.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	in, entry, body, err := read(e, c, parse)
+	in, caller, body, err := read(e, c, parse)
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, otherwise, nil, err
 	}
-	if in.Request.Claim, err = entry.Claim(in.Request.GetClaim().GetTier()); err != nil {
+	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return nil, otherwise, nil, err
 	}
-	policy := otherwise
-	if entry != nil && entry.Leave != nil {
-		policy = *entry.Leave
-	}
+	var asked *leave.Policy
 	if header := string(c.GetHeader(leave.Header)); header != "" {
-		policy, err = leave.Parse(header)
+		policy, err := leave.Parse(header)
+		if err != nil {
+			return nil, otherwise, nil, err
+		}
+		asked = &policy
 	}
+	policy, err := caller.Entry.Policy(asked, otherwise)
 	return in, policy, body, err
 }
 
-// read reads a request, what its key stands for, and the body that it is read from.
-func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, entry *keys.Entry, body []byte, err error) {
-	if entry, err = e.asker(c); err != nil {
-		return in, nil, nil, err
+// read reads a request: its caller, its body, and what the body says.
+func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, caller access.Caller, body []byte, err error) {
+	if caller, err = e.maker(c); err != nil {
+		return in, caller, nil, err
 	}
 	if body, err = e.desk.Body(c); err != nil {
-		return in, nil, nil, err
+		return in, caller, nil, err
 	}
 	in, err = parse(body)
-	return in, entry, body, err
+	return in, caller, body, err
 }
 
 // complete answers with one body. Where the client has left, nobody sees the status.

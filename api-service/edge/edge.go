@@ -21,6 +21,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
@@ -51,7 +52,7 @@ type Edge struct {
 	chat    chats.Engine
 	replay  replay.Log
 	keyring *follow.Keyring
-	keys    *keys.Ring
+	guard   *access.Guard
 
 	runs       runs
 	deliveries delivery.Book
@@ -87,12 +88,13 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		engine = c.Stage(engine)
 	}
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	keyring := follow.NewKeyring(c.TokenKey)
 	return &Edge{
 		config: c, log: log, chats: fleet, chat: engine, hop: hop,
 		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: hop.Metrics},
 		replay:  kept,
-		keyring: follow.NewKeyring(c.TokenKey),
-		keys:    ring,
+		keyring: keyring,
+		guard:   &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring},
 		readers: stream.Set{Max: c.MaxStreams},
 	}, nil
 }
@@ -122,7 +124,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	if e.config.TrustForwarded {
 		reached = nil // by proxies, under names that are theirs
 	}
-	e.keyring.Open = gate.Loopback(reached)
+	e.guard.Loopback = gate.Loopback(reached)
 	arrival := httpd.Arrival(e.config.ReadTimeout)
 	h := server.New(
 		server.WithListener(ln),
@@ -141,7 +143,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithDisablePrintRoute(true),
 	)
 	h.Name = "whence"
-	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)), e.known())
+	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)), e.authenticate())
 	e.routes(h)
 	drain := func() {
 		e.hop.Drain(e.config.Grace)
@@ -175,7 +177,7 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.GET("/v1/streams/:id/events", e.followStream)
 	h.POST("/v1/streams/:id/token", e.renewToken)
 	h.POST("/v1/streams/:id/seen", e.seen)
-	o := operate.Operator{Desk: e.desk, Rights: e.rights(), Hop: e.hop, Chats: e.chats}
+	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats}
 	o.Routes(h)
 	for _, f := range web.Files() {
 		serve := page(f)
@@ -211,11 +213,6 @@ func fits(route, path string) bool {
 	return slices.EqualFunc(strings.Split(route, "/"), strings.Split(path, "/"), func(want, has string) bool {
 		return want == has || strings.HasPrefix(want, ":") && has != ""
 	})
-}
-
-// rights say who may see and stop streams that are not their own.
-func (e *Edge) rights() operate.Rights {
-	return operate.Rights{Operator: e.config.OperatorKey, Open: e.keyring.Open, Owner: e.owner}
 }
 
 // iconByHabit is what browsers ask for where no page says otherwise, as for the JSON of a stream.

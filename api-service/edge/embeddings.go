@@ -25,7 +25,7 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, end, err := e.admit(exchange.Traced(conn, c), c, &in.Request.StreamId)
+	ctx, end, err := e.admit(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim().GetOwner())
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
@@ -49,13 +49,13 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 }
 
 func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error) {
-	in, entry, _, err := read(e, c, openai.ParseEmbeddings)
+	in, caller, _, err := read(e, c, openai.ParseEmbeddings)
 	if err != nil {
 		return nil, err
 	}
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, err
 	}
-	in.Request.Claim, err = entry.Claim(in.Request.GetClaim().GetTier())
+	in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier())
 	return in, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/operate"
@@ -16,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -33,10 +35,10 @@ const maxKey = 255
 const retryAfter = time.Second
 
 // keep makes room for what a stream says. key and body are those of an idempotent request, or empty.
-func (e *Edge) keep(ctx context.Context, c *app.RequestContext, id, key, body string) (*replay.Head, error) {
-	owner := follow.Digest(string(c.GetHeader(exchange.AuthorizationHeader)))
+func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
+	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
 	if key != "" {
-		key = follow.Digest(owner, key) // everybody has keys of their own
+		key = follow.Digest(owner, key) // each owner has keys of its own
 	}
 	h, err := e.replay.Begin(ctx, replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()})
 	switch {
@@ -50,18 +52,24 @@ func (e *Edge) keep(ctx context.Context, c *app.RequestContext, id, key, body st
 	return &h, nil
 }
 
-// made is what is said of a stream that is kept.
+// made returns what the maker of a stream that is kept is told.
 func (e *Edge) made(h replay.Head) follow.Made {
 	ttl := e.config.TokenTTL
 	if ttl == 0 {
 		ttl = DefaultTokenTTL
 	}
 	expires := time.Now().Add(ttl)
-	return follow.Made{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: e.keyring.Token(h.ID, expires), Resumable: h.Shared}
+	return follow.Made{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: e.keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
 }
 
-// makeStream is POST /v1/streams: a stream that runs without the request that made it. Its id is never the client's, since
-// who knows it may be able to read the stream.
+// offerToken adds a read token to the headers of a response. It is called for a stream that has started, or whose headers go out with
+// status 200 before that, and never for a refused stream.
+func (e *Edge) offerToken(c *app.RequestContext, h replay.Head) {
+	c.Header(tokenHeader, e.made(h).Token)
+}
+
+// makeStream is POST /v1/streams: a stream that runs without the request that made it. Its id is never the client's: where there are
+// no keys, the id of a stream that was made without credentials is a right to it.
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
@@ -77,7 +85,8 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	digest := follow.Digest(string(body))
-	head, err := e.keep(conn, c, id, key, digest)
+	in.Request.StreamId = id
+	head, err := e.keep(conn, in, key, digest)
 	switch {
 	case err != nil:
 		e.desk.Refuse(c, err)
@@ -91,7 +100,6 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		c.Data(http.StatusOK, "application/json", e.made(*head).JSON())
 		return
 	}
-	in.Request.StreamId = id
 	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, head)
 	if err != nil {
 		e.replay.Forget(conn, id)
@@ -107,36 +115,26 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", e.made(*head).JSON())
 }
 
-// renewToken is POST /v1/streams/{id}/token: a new read token, for whoever can read the stream without one.
+// renewToken is POST /v1/streams/{id}/token: a new read token, for a caller that reads the stream without one.
 func (e *Edge) renewToken(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
 	exchange.ID(c)
-	r, err := e.open(conn, c, id)
+	caller, err := e.caller(c)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	r, err := e.open(conn, caller, id, "")
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
 	}
 	defer r.Close()
-	if err := e.keyring.May(r.Head(), string(c.GetHeader(exchange.AuthorizationHeader)), ""); err != nil {
+	if err := e.guard.Read(caller, r.Head(), ""); err != nil {
 		e.desk.Refuse(c, err)
 		return
 	}
 	c.Data(http.StatusCreated, "application/json", e.made(r.Head()).JSON())
-}
-
-// owner tells whose a stream is that runs here, is kept, or has ended here. Live is false for the last: what runs elsewhere under
-// its id may be somebody else's.
-func (e *Edge) owner(ctx context.Context, id string) (owner string, live, known bool) {
-	ended, known := e.hop.Ledger.Owner(id)
-	if known && e.runs.find(id) != nil {
-		return ended, true, true
-	}
-	r, err := e.replay.Open(ctx, id)
-	if err != nil {
-		return ended, false, known
-	}
-	defer r.Close()
-	return r.Head().Owner, true, true
 }
 
 // background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it has started. It returns the
@@ -181,8 +179,7 @@ func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, err))
 		return
 	case err != nil:
-		err = e.unread(c, id, err)
-		e.desk.Refuse(c, err)
+		e.desk.Refuse(c, lost(id, err))
 		return
 	case p.Ended && len(p.Events) == 0:
 		c.Status(http.StatusNoContent) // which tells EventSource to come back no more
@@ -192,24 +189,33 @@ func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 }
 
 // open finds a stream that is kept.
-func (e *Edge) open(conn context.Context, c *app.RequestContext, id string) (replay.Reader, error) {
+func (e *Edge) open(conn context.Context, caller access.Caller, id, token string) (replay.Reader, error) {
 	if err := operate.CheckID(id); err != nil {
 		return nil, err
 	}
 	r, err := e.replay.Open(conn, id)
 	if err != nil {
-		return nil, e.unread(c, id, err)
+		return nil, e.unread(caller, id, token, err)
 	}
 	return r, nil
 }
 
-// openReader finds a stream, and checks who asks, and from where on.
+// openReader finds a stream, checks its reader's credentials, and returns the number of the event that the reader has had last.
 func (e *Edge) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
-	r, err := e.open(conn, c, id)
+	caller, err := e.reader(c)
 	if err != nil {
 		return nil, 0, err
 	}
-	after, err := e.mayRead(c, r.Head())
+	token := c.Query(follow.TokenParam)
+	r, err := e.open(conn, caller, id, token)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = e.guard.Read(caller, r.Head(), token)
+	after := uint64(0)
+	if err == nil {
+		after, err = cursor(c, r.Head())
+	}
 	if err != nil {
 		r.Close()
 		return nil, 0, err
@@ -217,11 +223,8 @@ func (e *Edge) openReader(conn context.Context, c *app.RequestContext, id string
 	return r, after, nil
 }
 
-// mayRead checks a reader's credentials, then its cursor, which it returns.
-func (e *Edge) mayRead(c *app.RequestContext, h replay.Head) (after uint64, err error) {
-	if err := e.keyring.May(h, string(c.GetHeader(exchange.AuthorizationHeader)), c.Query(follow.TokenParam)); err != nil {
-		return 0, err
-	}
+// cursor returns the number of the event that a reader has had last.
+func cursor(c *app.RequestContext, h replay.Head) (after uint64, err error) {
 	text := string(c.GetHeader(follow.CursorHeader))
 	if text == "" { // the header is the newer one: EventSource keeps the URL when it comes back
 		text = c.Query("last_event_id")
@@ -239,15 +242,24 @@ func (e *Edge) mayRead(c *app.RequestContext, h replay.Head) (after uint64, err 
 	return cursor.Seq, nil
 }
 
-// unread says why a stream cannot be read.
-func (e *Edge) unread(c *app.RequestContext, id string, err error) error {
+// unread says why a stream cannot be read. A caller that may not know of the stream is told what Missing says.
+func (e *Edge) unread(caller access.Caller, id, token string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err
 	}
-	if e.hop.Ledger.Get(id) != nil || e.keyring.Known(id, c.Query(follow.TokenParam)) {
+	own := e.hop.Ledger.Get(id)
+	if own != nil && ledger.OwnedBy(own, e.guard.Owners(caller)...) || e.keyring.Known(id, token) {
 		return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept, or no more", id))
 	}
-	return streamerr.New(streamerr.NotFound, "there is no stream %q", id)
+	return access.Missing(id)
+}
+
+// lost says why a stream that a reader has opened cannot be read any more.
+func lost(id string, err error) error {
+	if !errors.Is(err, replay.ErrUnknown) {
+		return err
+	}
+	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept any more", id))
 }
 
 // follow writes events until the reader has the last one, or leaves, or is cut because it does not read.
@@ -311,7 +323,7 @@ func (e *Edge) whyLeft(ctx context.Context, c *app.RequestContext, h replay.Head
 	case cause != nil:
 		return streamerr.As(cause)
 	default:
-		return streamerr.As(e.unread(c, h.ID, err))
+		return streamerr.As(lost(h.ID, err))
 	}
 }
 

@@ -252,12 +252,12 @@ func TestOnlyWhoMayReadsAStream(t *testing.T) {
 		headers []string
 		want    int
 	}{
-		"nobody":         {"", nil, 401},
-		"a stranger":     {"", []string{"Authorization", "Bearer you"}, 403},
+		"nobody":         {"", nil, 404},
+		"a stranger":     {"", []string{"Authorization", "Bearer you"}, 404},
 		"the owner":      {"", []string{"Authorization", "Bearer me"}, 200},
 		"a token":        {"?token=" + m.Token, nil, 200},
-		"a wrong token":  {"?token=x" + m.Token, nil, 403},
-		"an empty token": {"?token=", nil, 401},
+		"a wrong token":  {"?token=x" + m.Token, nil, 404},
+		"an empty token": {"?token=", nil, 404},
 	} {
 		resp := ask(t, http.MethodGet, url+m.Events+c.query, "", c.headers...)
 		if body := whole(t, resp); resp.StatusCode != c.want {
@@ -269,7 +269,7 @@ func TestOnlyWhoMayReadsAStream(t *testing.T) {
 func TestNobodyReadsWithoutATokenThroughAProxy(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	m := makeStream(t, url, "start m end x")
-	for query, want := range map[string]int{"": 401, "?token=" + m.Token: 200} {
+	for query, want := range map[string]int{"": 404, "?token=" + m.Token: 200} {
 		resp := ask(t, http.MethodGet, url+m.Events+query, "")
 		if body := whole(t, resp); resp.StatusCode != want {
 			t.Errorf("%q: %d %s", query, resp.StatusCode, body)

@@ -6,27 +6,26 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/web"
 )
 
-// known lets requests through that have a key of the ring, and those that need none. The operator's key is none of the ring:
-// handlers tell whose it is, and streams are not made with it.
-func (e *Edge) known() app.HandlerFunc {
+// authenticate refuses requests without a key of the key file, but for the routes and the read tokens that need none. The operator's
+// key passes, too; handlers say what it is for.
+func (e *Edge) authenticate() app.HandlerFunc {
 	open := map[string]bool{"/healthz": true, "/readyz": true, iconByHabit: true}
 	for _, f := range web.Files() {
 		open[f.Path] = true
 	}
 	return func(ctx context.Context, c *app.RequestContext) {
-		header := string(c.GetHeader(keys.Header))
-		r := e.rights()
-		if open[string(c.Path())] || tokened(c) && header == "" || r.Operates(header) {
+		if open[string(c.Path())] || tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
 			c.Next(ctx)
 			return
 		}
-		if _, err := e.asker(c); err != nil {
+		if _, err := e.caller(c); err != nil {
 			exchange.ID(c)
 			c.Abort()
 			e.desk.Refuse(c, err)
@@ -37,18 +36,31 @@ func (e *Edge) known() app.HandlerFunc {
 }
 
 // tokened reports whether a request is one for which a read token will do, and has one: browsers' EventSource sends no headers. The
-// handler checks it.
+// handler checks the token.
 func tokened(c *app.RequestContext) bool {
 	rest, ok := strings.CutPrefix(string(c.Path()), "/v1/streams/")
 	_, what, _ := strings.Cut(rest, "/")
 	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
 }
 
-// asker returns what the request's key stands for.
-func (e *Edge) asker(c *app.RequestContext) (*keys.Entry, error) {
-	entry, err := e.keys.Find(string(c.GetHeader(keys.Header)))
-	if err != nil {
-		c.Header("WWW-Authenticate", "Bearer")
+// caller returns who sent a request.
+func (e *Edge) caller(c *app.RequestContext) (access.Caller, error) {
+	return exchange.Caller(c, e.guard)
+}
+
+// reader returns who sent a request that a read token will do for.
+func (e *Edge) reader(c *app.RequestContext) (access.Caller, error) {
+	if tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
+		return access.Caller{}, nil
 	}
-	return entry, err
+	return e.caller(c)
+}
+
+// maker returns who asks for a stream. Where there is a key file, the operator's key makes none.
+func (e *Edge) maker(c *app.RequestContext) (access.Caller, error) {
+	caller, err := e.caller(c)
+	if err == nil && caller.Operates && e.guard.Keys != nil {
+		return access.Caller{}, exchange.Unauthenticated(c, "the operator's key makes no streams; use an API key")
+	}
+	return caller, err
 }

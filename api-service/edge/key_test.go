@@ -17,20 +17,21 @@ func TestKeysSayWhoMayAskAndForWhat(t *testing.T) {
 keys:
   - {key: one, tenant: a, weight: 3}
   - {key: two, tenant: b, tier: priority, leave: drain}
+  - {key: three, tenant: c, tier: flex, leaves: ["linger:1m", drain]}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url, chat := start(t, func(c *edge.Config) { c.Keys, c.OperatorKey = path, "op" })
+	url, chat := start(t, func(c *edge.Config) { c.Keys, c.OperatorKey, c.LeaveEvents = path, "op", edge.DefaultLeaveEvents })
 
 	for _, request := range []struct {
 		method, path, key string
 		want              int
 	}{
 		{"GET", "/", "", 200}, {"GET", "/healthz", "", 200}, {"GET", "/readyz", "", 503},
-		{"GET", "/v1/models", "", 401}, {"GET", "/v1/models", "three", 401}, {"GET", "/v1/models", "one", 200},
+		{"GET", "/v1/models", "", 401}, {"GET", "/v1/models", "four", 401}, {"GET", "/v1/models", "one", 200},
 		{"GET", "/v1/workers", "", 401}, {"GET", "/v1/streams", "", 401}, {"GET", "/v1/streams/x?token=x", "", 401},
 		{"DELETE", "/v1/streams/x/events?token=x", "", 405}, {"POST", "/abort_request", "", 401}, {"GET", "/nowhere", "", 401},
-		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "three", 401}, {"GET", "/favicon.ico", "", 200},
+		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "four", 401}, {"GET", "/favicon.ico", "", 200},
 		{"GET", "/v1/streams/events?token=x", "", 401}, {"DELETE", "/v1/streams/seen?token=x", "", 401}, {"GET", "/v1/streams/x/events?token=x", "", 404},
 		{"GET", "/v1/streams", "op", 200}, {"GET", "/v1/models", "op", 200}, {"DELETE", "/v1/streams/x", "op", 404}, // the operator looks, and stops, and makes nothing
 		{"POST", "/v1/chat/completions", "op", 401}, {"POST", "/v1/streams", "op", 401}, {"POST", "/generate", "op", 401},
@@ -54,12 +55,16 @@ keys:
 		status    int
 		claim     *streamv1.Claim
 	}{
-		{"one", "", 200, &streamv1.Claim{Tenant: "a", Weight: 3}},
+		{"one", "", 200, &streamv1.Claim{Tenant: "a", Weight: 3, Tier: streamv1.Tier_TIER_DEFAULT}},
 		{"one", "auto", 200, &streamv1.Claim{Tenant: "a", Weight: 3, Tier: streamv1.Tier_TIER_DEFAULT}},
 		{"one", "priority", 403, nil},
 		{"two", "priority", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_PRIORITY}},
 		{"two", "flex", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
 		{"two", "first", 400, nil},
+		{"two", "", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_DEFAULT}},
+		{"three", "", 200, &streamv1.Claim{Tenant: "c", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
+		{"three", "auto", 200, &streamv1.Claim{Tenant: "c", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
+		{"three", "default", 403, nil},
 	} {
 		body := asking("start m say x end x")
 		if stream.tier != "" {
@@ -79,14 +84,30 @@ keys:
 		}
 	}
 
-	// The key's policy is that of its streams, unless the request has one.
-	for key, want := range map[string]string{"one": "cancel", "two": "drain"} {
-		auth := []string{"Authorization", "Bearer " + key}
-		resp := ask(t, "POST", url+"/v1/chat/completions", asking("start m say x end x"), auth...)
-		_ = whole(t, resp)
+	// The key's policy is that of its streams, unless the request asks for one that the key allows.
+	for _, c := range []struct{ key, path, asks, want string }{
+		{"one", "/v1/chat/completions", "", "cancel"}, {"one", "/v1/chat/completions", "detach", "detach"},
+		{"two", "/v1/chat/completions", "", "drain"}, {"two", "/v1/chat/completions", "cancel", "cancel"},
+		{"two", "/v1/chat/completions", "linger:1s", ""}, {"two", "/v1/streams", "detach", ""},
+		{"three", "/v1/chat/completions", "", "cancel"}, {"three", "/v1/streams", "", "linger:30s"},
+		{"three", "/v1/streams", "linger:1m", "linger:1m0s"}, {"three", "/v1/streams", "linger:61s", ""}, {"three", "/v1/chat/completions", "detach", ""},
+	} {
+		auth := bearer(c.key)
+		asks := auth
+		if c.asks != "" {
+			asks = append(asks, "X-Leave", c.asks)
+		}
+		resp := ask(t, "POST", url+c.path, asking("start m say x end x"), asks...)
+		body := whole(t, resp)
+		if c.want == "" {
+			if resp.StatusCode != http.StatusForbidden || !strings.Contains(body, `"param":"X-Leave"`) {
+				t.Errorf("%v: %d %s", c, resp.StatusCode, body)
+			}
+			continue
+		}
 		story := whole(t, ask(t, "GET", url+"/v1/streams/"+resp.Header.Get("X-Request-Id"), "", auth...))
-		if !strings.Contains(story, `"leave":"`+want+`"`) {
-			t.Errorf("the story of a stream of key %s: %s; want leave %s", key, story, want)
+		if !strings.Contains(story, `"leave":"`+c.want+`"`) {
+			t.Errorf("%v: the story is %s", c, story)
 		}
 	}
 

@@ -2,73 +2,198 @@ package edge_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	streamstory "github.com/whence-dev/whence/api-service/story"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const running = "start m say one wait 1m end x"
 
-// TestStreamsBelongToWhoMadeThem: what each may do, with and without an operator's key, on loopback and where others reach it.
-func TestStreamsBelongToWhoMadeThem(t *testing.T) {
-	const owner, stranger, operator = "Bearer me", "Bearer you", "Bearer op"
-	for name, c := range map[string]struct {
+// keyFile writes a key file, and has an edge use it.
+func keyFile(t *testing.T, text string) func(*edge.Config) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *edge.Config) { c.Keys = path }
+}
+
+// twoTenants are two tenants, of which the first has two keys.
+const twoTenants = "keys: [{key: me, tenant: mine}, {key: me-too, tenant: mine}, {key: you, tenant: yours}]"
+
+// bearer returns the header of a key; an empty key is no header.
+func bearer(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return []string{"Authorization", "Bearer " + key}
+}
+
+// TestStreamsBelongToTheirOwners: what each caller may list, see, stop and read, in every way to run an edge.
+func TestStreamsBelongToTheirOwners(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	operated := func(c *edge.Config) { c.OperatorKey = "op" }
+	type rights struct{ list, workers, own, anybodys, read int }
+	for _, mode := range []struct {
+		name   string
 		change func(*edge.Config)
-		// Statuses for nobody, a stranger, the operator's key and the owner, in this order.
-		lists, own, anybodys [4]int
+		makers [2]string // of two streams, the second without credentials where that is possible
+		want   map[string]rights
 	}{
-		"on loopback": {nil, [4]int{200, 200, 200, 200}, [4]int{200, 200, 200, 200}, [4]int{200, 200, 200, 200}},
-		"elsewhere": {func(c *edge.Config) { c.TrustForwarded = true },
-			[4]int{200, 200, 200, 200}, [4]int{401, 403, 403, 200}, [4]int{200, 200, 200, 200}},
-		"with an operator": {func(c *edge.Config) { c.OperatorKey = "op" },
-			[4]int{401, 403, 200, 403}, [4]int{401, 403, 200, 200}, [4]int{200, 200, 200, 200}},
+		{"on loopback", nil, [2]string{"me", ""}, map[string]rights{
+			"": {200, 200, 200, 200, 404}, "you": {200, 200, 200, 200, 404}, "me": {200, 200, 200, 200, 200},
+		}},
+		{"elsewhere", func(c *edge.Config) { c.TrustForwarded = true }, [2]string{"me", ""}, map[string]rights{
+			"": {200, 200, 404, 200, 404}, "you": {200, 200, 404, 200, 404}, "me": {200, 200, 200, 200, 200},
+		}},
+		{"with an operator's key", operated, [2]string{"me", ""}, map[string]rights{
+			"": {401, 401, 404, 200, 404}, "you": {200, 403, 404, 200, 404}, "op": {200, 200, 200, 200, 403}, "me": {200, 403, 200, 200, 200},
+		}},
+		{"with a key file", keyed, [2]string{"me", "you"}, map[string]rights{
+			"": {401, 401, 401, 401, 401}, "you": {200, 403, 404, 200, 404}, "me-too": {200, 403, 200, 404, 200}, "op": {401, 401, 401, 401, 401}, "me": {200, 403, 200, 404, 200},
+		}},
+		{"with both", func(c *edge.Config) { keyed(c); operated(c) }, [2]string{"me", "you"}, map[string]rights{
+			"": {401, 401, 401, 401, 401}, "you": {200, 403, 404, 200, 404}, "me-too": {200, 403, 200, 404, 200}, "op": {200, 200, 200, 200, 403}, "me": {200, 403, 200, 404, 200},
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			url, _ := start(t, c.change)
-			kept := makeStream(t, url, running, "Authorization", owner)
-			anybodys := makeStream(t, url, running)
-			plain := plainStream(t, url, "Authorization", owner)
-			for i, who := range []string{"", stranger, operator, owner} {
-				var auth []string
-				if who != "" {
-					auth = []string{"Authorization", who}
-				}
-				status := func(method, path string) int {
-					resp := ask(t, method, url+path, "", auth...)
-					whole(t, resp)
-					return resp.StatusCode
-				}
+		t.Run(mode.name, func(t *testing.T) {
+			url, _ := start(t, mode.change)
+			kept := makeStream(t, url, running, append(bearer(mode.makers[0]), "X-Leave", "detach")...)
+			anybodys := makeStream(t, url, running, append(bearer(mode.makers[1]), "X-Leave", "detach")...)
+			plain := plainStream(t, url, bearer(mode.makers[0])...)
+			for caller, want := range mode.want {
 				for path, want := range map[string]int{
-					"/v1/streams": c.lists[i], "/v1/streams?state=ended": c.lists[i], "/v1/workers": c.lists[i],
-					"/v1/streams/" + kept.ID: c.own[i], "/v1/streams/" + plain: c.own[i], "/v1/streams/" + anybodys.ID: c.anybodys[i],
+					"/v1/streams": want.list, "/v1/streams?state=ended": want.list, "/v1/workers": want.workers,
+					"/v1/streams/" + kept.ID: want.own, "/v1/streams/" + plain: want.own, "/v1/streams/" + anybodys.ID: want.anybodys,
 				} {
-					if got := status(http.MethodGet, path); got != want {
-						t.Errorf("%q asks for %s: %d, want %d", who, path, got, want)
+					resp := ask(t, http.MethodGet, url+path, "", bearer(caller)...)
+					if body := whole(t, resp); resp.StatusCode != want {
+						t.Errorf("%q asks for %s: %d, want %d: %s", caller, path, resp.StatusCode, want, body)
+					} else if want == 200 && path == "/v1/streams" && (mode.change != nil) {
+						mine, open := mode.want[caller].own == 200, mode.want[caller].anybodys == 200 && (mode.makers[1] != "" || mode.want[""].list == 200 || caller == "op")
+						if has := strings.Contains(body, kept.ID) && strings.Contains(body, plain); has != (mine || mode.want[""].list == 200) {
+							t.Errorf("%q lists streams of another owner, or not its own: %s", caller, body)
+						}
+						if has := strings.Contains(body, anybodys.ID); has != open {
+							t.Errorf("the list of %q has the other stream: %t, want %t", caller, has, open)
+						}
+					}
+				}
+				// A reader of a stream that runs is not answered to the end; the status is enough.
+				resp := ask(t, http.MethodGet, url+kept.Events, "", bearer(caller)...)
+				if _ = resp.Body.Close(); resp.StatusCode != want.read {
+					t.Errorf("%q reads: %d, want %d", caller, resp.StatusCode, want.read)
+				}
+			}
+			for _, caller := range slices.Sorted(maps.Keys(mode.want)) {
+				if mode.want[caller].own == 200 {
+					continue
+				}
+				for _, id := range []string{kept.ID, plain} {
+					for _, r := range [][3]string{{http.MethodDelete, "/v1/streams/" + id, ""}, {http.MethodPost, "/abort_request", `{"rid":"` + id + `"}`}} {
+						resp := ask(t, r[0], url+r[1], r[2], bearer(caller)...)
+						if body := whole(t, resp); resp.StatusCode != mode.want[caller].own {
+							t.Errorf("%q stops %s: %d, want %d: %s", caller, id, resp.StatusCode, mode.want[caller].own, body)
+						}
 					}
 				}
 			}
-			for i, who := range []string{"", stranger, operator, owner} { // the last may always
-				for id, want := range map[string]int{kept.ID: c.own[i], plain: c.own[i], anybodys.ID: c.anybodys[i]} {
-					resp := ask(t, http.MethodPost, url+"/abort_request", `{"rid":"`+id+`"}`, "Authorization", who)
-					if whole(t, resp); want != 200 && resp.StatusCode != want || want == 200 && refused(resp) {
-						t.Errorf("%q aborts: %d, want %d", who, resp.StatusCode, want)
-					}
+			for _, id := range []string{kept.ID, plain} {
+				resp := ask(t, http.MethodDelete, url+"/v1/streams/"+id, "", bearer("me")...)
+				if body := whole(t, resp); resp.StatusCode != http.StatusAccepted {
+					t.Errorf("the owner stops %s: %d %s", id, resp.StatusCode, body)
 				}
-			}
-			resp := ask(t, http.MethodGet, url+kept.Events, "", "Authorization", operator)
-			if whole(t, resp); resp.StatusCode != http.StatusForbidden {
-				t.Errorf("the operator's key reads what a stream says: %d", resp.StatusCode)
 			}
 		})
 	}
 }
 
-// refused reports whether somebody may not. Who may can find no such stream any more, or a chat-service that stops none.
-func refused(resp *http.Response) bool {
-	return resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden
+// TestForeignStreamsAreAnsweredLikeNone: who asks for a stream of another owner learns nothing from the answer, on the instance that
+// runs the stream and on another one.
+func TestForeignStreamsAreAnsweredLikeNone(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	for name, change := range map[string]func(*edge.Config){
+		"keys":          keyed,
+		"operator":      func(c *edge.Config) { c.OperatorKey = "op" },
+		"through proxy": func(c *edge.Config) { c.TrustForwarded = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var chat string
+			url, _ := start(t, func(c *edge.Config) { change(c); chat = c.Chat })
+			other, _ := start(t, func(c *edge.Config) { change(c); c.Chat = chat })
+			kept := makeStream(t, url, running, bearer("me")...)
+			over := makeStream(t, url, "start m end x", bearer("me")...)
+			_, _ = events(t, ask(t, http.MethodGet, url+over.Events, "", bearer("me")...))
+			plain := plainStream(t, url, bearer("me")...)
+			callers := []string{"you", ""}
+			for _, at := range []string{url, other} {
+				for _, r := range [][3]string{
+					{http.MethodGet, "/v1/streams/ID", ""}, {http.MethodDelete, "/v1/streams/ID", ""}, {http.MethodPost, "/abort_request", `{"rid":"ID"}`},
+					{http.MethodGet, "/v1/streams/ID/events", ""}, {http.MethodGet, "/v1/streams/ID/events?token=AAAA", ""},
+					{http.MethodPost, "/v1/streams/ID/token", ""}, {http.MethodPost, "/v1/streams/ID/seen", `{"gaps":[1,0,0,0,0,0,0,0,0,0]}`},
+				} {
+					for _, caller := range callers {
+						say := func(id string) string {
+							resp := ask(t, r[0], at+strings.Replace(r[1], "ID", id, 1), strings.Replace(r[2], "ID", id, 1), bearer(caller)...)
+							body := whole(t, resp)
+							resp.Header.Del("Date")
+							if resp.Header.Get("X-Request-Id") != id { // else a new one
+								resp.Header.Del("X-Request-Id")
+							}
+							return strings.ReplaceAll(fmt.Sprint(resp.StatusCode, resp.Header, body), id, "ID")
+						}
+						none := say("str-aaaaaaaaaaaaaaaaaaaaaaaaaa")
+						for _, id := range []string{kept.ID, over.ID, plain} {
+							if got := say(id); got != none {
+								t.Errorf("%q, %s %s: a stream of another owner is answered with %s, no stream with %s", caller, r[0], r[1], got, none)
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestTenantsOwnTheirStreams: the keys of one tenant are one owner, however the header spells them, also for idempotency.
+func TestTenantsOwnTheirStreams(t *testing.T) {
+	url, _ := start(t, keyFile(t, twoTenants))
+	m := makeStream(t, url, running, append(bearer("me"), "Idempotency-Key", "k")...)
+	for header, want := range map[string]int{"bearer me": 200, "BEARER \t me ": 200, "Bearer me-too": 200, "Bearer you": 404, "Bearer ME": 401, "me": 401} {
+		resp := ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, "", "Authorization", header)
+		if body := whole(t, resp); resp.StatusCode != want {
+			t.Errorf("%q: %d, want %d: %s", header, resp.StatusCode, want, body)
+		}
+	}
+	for key, want := range map[string]int{"me-too": 200, "you": 201} {
+		resp := ask(t, http.MethodPost, url+"/v1/streams", asking(running), append(bearer(key), "Idempotency-Key", "k")...)
+		if body := whole(t, resp); resp.StatusCode != want || strings.Contains(body, m.ID) != (want == 200) {
+			t.Errorf("the same request by %s: %d, want %d: %s", key, resp.StatusCode, want, body)
+		}
+	}
+}
+
+// TestCredentialsAreComparedInOneForm, where there is no key file.
+func TestCredentialsAreComparedInOneForm(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
+	m := makeStream(t, url, running, bearer("Me")...)
+	for header, want := range map[string]int{"bearer  Me": 200, "Bearer\tMe": 200, "Bearer me": 404, "Basic Me": 404, "": 404} {
+		resp := ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, "", "Authorization", header)
+		if body := whole(t, resp); resp.StatusCode != want {
+			t.Errorf("%q: %d, want %d: %s", header, resp.StatusCode, want, body)
+		}
+	}
 }
 
 // plainStream begins a stream that is read by the request that made it, and returns its id.
@@ -82,35 +207,114 @@ func plainStream(t *testing.T, url string, headers ...string) string {
 	return resp.Header.Get("X-Request-Id")
 }
 
-// TestWhoIsUnknownToAnInstanceIsTheOperatorsAffair: a stream of another instance, without a log that they share.
-func TestWhoIsUnknownToAnInstanceIsTheOperatorsAffair(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.OperatorKey = "op" })
-	for who, want := range map[string]bool{"": true, "Bearer you": true, "Bearer op": false} {
-		resp := ask(t, http.MethodDelete, url+"/v1/streams/of-another", "", "Authorization", who)
-		if whole(t, resp); refused(resp) != want {
-			t.Errorf("%q stops it: %d", who, resp.StatusCode)
+// TestOwnersStopAtAnyInstance: an instance that does not know a stream asks below with the caller's owner, and stops nothing else.
+func TestOwnersStopAtAnyInstance(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	var chat string
+	url, _ := start(t, func(c *edge.Config) { keyed(c); chat = c.Chat })
+	other, _ := start(t, func(c *edge.Config) { keyed(c); c.Chat = chat })
+	id := plainStream(t, url, bearer("me")...)
+	for _, caller := range []struct {
+		key  string
+		want int
+	}{{"you", 404}, {"me-too", 202}} {
+		resp := ask(t, http.MethodDelete, other+"/v1/streams/"+id, "", bearer(caller.key)...)
+		if body := whole(t, resp); resp.StatusCode != caller.want {
+			t.Errorf("%s stops it: %d %s", caller.key, resp.StatusCode, body)
 		}
 	}
 }
 
-// TestIDsAreNoRights: who asks for a stream under the id of somebody else's at another instance owns what becomes of that request.
+// TestIDsAreNoRights: a request under the id of somebody else's stream at another instance gives no right to that stream.
 func TestIDsAreNoRights(t *testing.T) {
-	operated := func(c *edge.Config) { c.OperatorKey = "op" }
-	var chat string
-	url, _ := start(t, func(c *edge.Config) { operated(c); chat = c.Chat })
-	other, _ := start(t, func(c *edge.Config) { operated(c); c.Chat = chat })
-	id := plainStream(t, url, "Authorization", "Bearer me")
-	resp := ask(t, http.MethodPost, other+"/v1/chat/completions", asking(running), "Authorization", "Bearer you", "X-Request-Id", id)
-	if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
-		t.Fatal(resp.StatusCode, body)
+	for name, change := range map[string]func(*edge.Config){"keys": keyFile(t, twoTenants), "operator": func(c *edge.Config) { c.OperatorKey = "op" }} {
+		t.Run(name, func(t *testing.T) {
+			var chat string
+			url, _ := start(t, func(c *edge.Config) { change(c); chat = c.Chat })
+			other, _ := start(t, func(c *edge.Config) { change(c); c.Chat = chat })
+			id := plainStream(t, url, bearer("me")...)
+			resp := ask(t, http.MethodPost, other+"/v1/chat/completions", asking(running), append(bearer("you"), "X-Request-Id", id)...)
+			if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
+				t.Fatal(resp.StatusCode, body)
+			}
+			for _, at := range []struct {
+				url, key, state string
+				hops            int
+			}{{other, "you", "ended", 1}, {other, "me", "live", 1}, {url, "me", "live", 2}} {
+				resp = ask(t, http.MethodGet, at.url+"/v1/streams/"+id, "", bearer(at.key)...)
+				body := whole(t, resp)
+				var got streamstory.Story
+				if err := json.Unmarshal([]byte(body), &got); err != nil || got.State != at.state || len(got.Hops) != at.hops {
+					t.Errorf("the story for %s: %d %s, %v; want %d hops, %s", at.key, resp.StatusCode, body, err, at.hops, at.state)
+				}
+			}
+			for _, caller := range []struct {
+				key  string
+				want int
+			}{{"you", 404}, {"me", 202}} {
+				resp = ask(t, http.MethodDelete, other+"/v1/streams/"+id, "", bearer(caller.key)...)
+				if body := whole(t, resp); resp.StatusCode != caller.want {
+					t.Errorf("%s stops it: %d %s", caller.key, resp.StatusCode, body)
+				}
+			}
+		})
 	}
-	for _, who := range []struct {
-		name string
-		want int
-	}{{"you", 404}, {"me", 403}, {"op", 202}} {
-		resp = ask(t, http.MethodDelete, other+"/v1/streams/"+id, "", "Authorization", "Bearer "+who.name)
-		if body := whole(t, resp); resp.StatusCode != who.want {
-			t.Errorf("%s stops it: %d %s", who.name, resp.StatusCode, body)
+}
+
+// TestOperatorsStopIsTheOperators, on the instance that runs the stream and on another one.
+func TestOperatorsStopIsTheOperators(t *testing.T) {
+	var chat string
+	operated := keyFile(t, twoTenants)
+	url, service := start(t, func(c *edge.Config) { operated(c); c.OperatorKey, chat = "op", c.Chat })
+	other, _ := start(t, func(c *edge.Config) { operated(c); c.OperatorKey, c.Chat, c.Name = "op", chat, "api-service/1" })
+	for at, want := range map[string]string{url: "operator > api-service", other: "operator > api-service/1 > chat-service"} {
+		id := plainStream(t, url, bearer("me")...)
+		resp := ask(t, http.MethodDelete, at+"/v1/streams/"+id, "", bearer("op")...)
+		if body := whole(t, resp); resp.StatusCode != http.StatusAccepted {
+			t.Fatal(resp.StatusCode, body)
+		}
+		if cause := streamerr.As(<-service.causes); cause.Reason != streamerr.OperatorStop || !strings.HasPrefix(want, cause.Path.String()) {
+			t.Errorf("the chat-service hears %v along %v; want operator_stop along %s", cause, cause.Path, want)
+		}
+	}
+}
+
+// TestReadTokenIsForOneStreamOfItsID: no token for a refused request, and none that outlives its stream's id.
+func TestReadTokenIsForOneStreamOfItsID(t *testing.T) {
+	keyed := keyFile(t, twoTenants)
+	url, _ := start(t, func(c *edge.Config) { keyed(c); c.Replay.TTL = 200 * time.Millisecond })
+	post := func(key, id, script string, streamed bool) (*http.Response, string) {
+		body := asking(script)
+		if streamed {
+			body = strings.Replace(body, "{", `{"stream":true,`, 1)
+		}
+		resp := ask(t, http.MethodPost, url+"/v1/chat/completions", body, append(bearer(key), "X-Request-Id", id, "X-Leave", "detach")...)
+		return resp, whole(t, resp)
+	}
+	for _, streamed := range []bool{true, false} {
+		id := fmt.Sprint("chosen-", streamed)
+		resp, body := post("you", id, "fail not_found", streamed)
+		if resp.StatusCode != http.StatusNotFound || resp.Header.Get("X-Read-Token") != "" {
+			t.Errorf("a refused stream (stream %t): %d %v %s", streamed, resp.StatusCode, resp.Header, body)
+		}
+		read := func(token string) int {
+			resp := ask(t, http.MethodGet, url+"/v1/streams/"+id+"/events?token="+token, "")
+			_ = whole(t, resp)
+			return resp.StatusCode
+		}
+		resp, _ = post("you", id, "start m say mine end x", streamed)
+		token := resp.Header.Get("X-Read-Token")
+		if status := read(token); token == "" || status != http.StatusOK {
+			t.Fatalf("the token %q of a stream (stream %t) reads it: %d", token, streamed, status)
+		}
+		for read(token) != http.StatusGone { // its time is over
+			time.Sleep(10 * time.Millisecond)
+		}
+		if resp, body := post("me", id, "start m say secret end x", streamed); resp.StatusCode != http.StatusOK || read(resp.Header.Get("X-Read-Token")) != http.StatusOK {
+			t.Fatal(resp.StatusCode, body)
+		}
+		if status := read(token); status != http.StatusNotFound && status != http.StatusGone {
+			t.Errorf("the token of an earlier stream of the same id reads the later one: %d", status)
 		}
 	}
 }
@@ -127,7 +331,7 @@ func TestTokenMayExpireUnderItsReader(t *testing.T) {
 	if body := whole(t, resp); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(body, "expired") {
 		t.Errorf("with the expired token: %d %s", resp.StatusCode, body)
 	}
-	for who, want := range map[string]int{"": 401, "Bearer you": 403, "Bearer me": 201} {
+	for who, want := range map[string]int{"": 404, "Bearer you": 404, "Bearer me": 201} {
 		resp := ask(t, http.MethodPost, url+"/v1/streams/"+m.ID+"/token?token="+m.Token, "", "Authorization", who)
 		body := whole(t, resp)
 		if resp.StatusCode != want {

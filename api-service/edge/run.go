@@ -71,7 +71,7 @@ func (r *runs) find(id string) *run {
 // begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which
 // replay.Begin has returned, what the stream says is kept. The caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
-	ctx, end, err := e.admit(conn, c, &in.Request.StreamId)
+	ctx, end, err := e.admit(conn, c, &in.Request.StreamId, in.Request.GetClaim().GetOwner())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -88,16 +88,15 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	return rpc.WithDeadline(ctx, in.Timeout), r, nil
 }
 
-// admit takes a stream in under its id. Its context has the values of the request's, but not its end.
-func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string) (ctx context.Context, end func(), err error) {
-	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, e.desk.Peer(c), gone)
+// admit takes a stream of an owner in under its id. Its context has the values of the request's, but not its end.
+func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, owner string) (ctx context.Context, end func(), err error) {
+	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, owner, e.desk.Peer(c), gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
 		}
 		return nil, nil, err
 	}
-	ledger.Of(ctx).Owned(follow.Digest(string(c.GetHeader(exchange.AuthorizationHeader))))
 	return ctx, end, nil
 }
 

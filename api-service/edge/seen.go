@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/operate"
@@ -23,13 +24,13 @@ func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *de
 	d := &delivery.Delivery{Head: replay.Head{ID: id}}
 	if kept != nil {
 		d.Head, d.Kept = *kept, true
-	} else if credentials := c.GetHeader(exchange.AuthorizationHeader); len(credentials) > 0 {
-		d.Head.Owner = follow.Digest(string(credentials))
+	} else if caller, err := e.caller(c); err == nil { // else the request has not come this far
+		d.Head.Owner = caller.Owner
 	}
 	return e.deliveries.Open(d)
 }
 
-// seen is POST /v1/streams/{id}/seen: a reader tells how its stream came, and hears what follows from that.
+// seen is POST /v1/streams/{id}/seen: a reader reports how its stream came, and gets the verdict.
 func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
@@ -47,7 +48,7 @@ func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
 	exchange.JSON(c, story.NewDelivery(d).JSON())
 }
 
-// told reads a reader's report, and judges by it.
+// told reads a reader's report and returns the verdict.
 func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error) {
 	small := *e.desk
 	small.MaxBody = delivery.MaxReport
@@ -62,12 +63,16 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	if err := operate.CheckID(id); err != nil {
 		return nil, err
 	}
+	caller, err := e.reader(c)
+	if err != nil {
+		return nil, err
+	}
 	d := e.deliveries.Find(id)
 	if d == nil {
-		return nil, streamerr.New(streamerr.NotFound, "no stream %q is or was read here within the last %v", id, delivery.Keep)
+		return nil, access.Missing(id)
 	}
-	if d.Kept || d.Head.Owner != "" { // else anybody may who knows its id
-		if err := e.keyring.May(d.Head, string(c.GetHeader(exchange.AuthorizationHeader)), c.Query(follow.TokenParam)); err != nil {
+	if anybodys := d.Head.Owner == "" && !d.Kept && e.guard.Keys == nil; !anybodys {
+		if err := e.guard.Read(caller, d.Head, c.Query(follow.TokenParam)); err != nil {
 			return nil, err
 		}
 	}

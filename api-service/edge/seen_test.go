@@ -88,9 +88,9 @@ func TestOnlyReadersTellHowAStreamCame(t *testing.T) {
 	}{
 		{"nobody", smooth, nil, 404},
 		{"no+id", smooth, nil, 400},
-		{mine, smooth, nil, 401},
-		{mine, smooth, []string{"Authorization", "Bearer you"}, 403},
-		{kept.ID, smooth, nil, 401},
+		{mine, smooth, nil, 404},
+		{mine, smooth, []string{"Authorization", "Bearer you"}, 404},
+		{kept.ID, smooth, nil, 404},
 		{plain, `{}`, nil, 400},
 		{plain, smooth, []string{"Content-Type", "text/plain"}, 415},
 		{plain, `{"gaps":[0,0,0,0,0,0,0,0,0,0],"via":"` + strings.Repeat("x", 5000) + `"}`, nil, 413},

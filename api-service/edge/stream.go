@@ -18,7 +18,12 @@ import (
 // stream answers with server-sent events.
 func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	record := ledger.Of(ctx)
-	opened := func() { exchange.ToldStatus(record, http.StatusOK) }
+	opened := func() {
+		exchange.ToldStatus(record, http.StatusOK)
+		if d.Kept {
+			e.offerToken(c, d.Head)
+		}
+	}
 	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
 	send := func(data []byte) error {
 		record.OutBytes(len("data: ") + len(data) + len("\n\n"))

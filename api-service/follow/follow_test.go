@@ -51,47 +51,39 @@ func TestOnlyCursorsAreCursors(t *testing.T) {
 func TestTokensAreForOneStreamAndSomeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := follow.NewKeyring("secret")
-		own, open := replay.Head{ID: "s", Owner: follow.Digest("Bearer me")}, replay.Head{ID: "s"}
-		token := k.Token("s", time.Now().Add(time.Hour))
-		of := func(k *follow.Keyring, id string) string { return k.Token(id, time.Now().Add(time.Hour)) }
+		of := func(k *follow.Keyring, id, epoch string) string { return k.Token(id, epoch, time.Now().Add(time.Hour)) }
+		token := of(k, "s", "e")
 		for _, c := range []struct {
-			what          string
-			head          replay.Head
-			header, token string
-			want          streamerr.Reason
+			what, token string
+			valid       bool
 		}{
-			{"the owner", own, "Bearer me", "", 0},
-			{"a stranger", own, "Bearer you", "", streamerr.Forbidden},
-			{"nobody", own, "", "", streamerr.Unauthenticated},
-			{"a token", own, "", token, 0},
-			{"a stranger's token", own, "Bearer you", token, 0},
-			{"an instance with the same secret", own, "", of(follow.NewKeyring("secret"), "s"), 0},
-			{"another secret", own, "", of(follow.NewKeyring("other"), "s"), streamerr.Forbidden},
-			{"no secret", own, "", of(follow.NewKeyring(""), "s"), streamerr.Forbidden},
-			{"another stream's token", own, "", of(k, "t"), streamerr.Forbidden},
-			{"half a token", own, "", token[:len(token)/2], streamerr.Forbidden},
-			{"garbage", own, "", "%%%", streamerr.Forbidden},
-			{"nobody, of nobody's stream", open, "", "", streamerr.Unauthenticated},
-			{"somebody, of nobody's stream", open, "Bearer me", "", streamerr.Forbidden},
-			{"a token, of nobody's stream", open, "", token, 0},
+			{"its own", token, true},
+			{"an instance with the same secret", of(follow.NewKeyring("secret"), "s", "e"), true},
+			{"another secret", of(follow.NewKeyring("other"), "s", "e"), false},
+			{"no secret", of(follow.NewKeyring(""), "s", "e"), false},
+			{"another stream's", of(k, "t", "e"), false},
+			{"another stream's of the same id", of(k, "s", "f"), false},
+			{"another cut between id and epoch", of(k, "se", ""), false},
+			{"half a token", token[:len(token)/2], false},
+			{"garbage", "%%%", false},
+			{"none", "", false},
 		} {
-			if err := k.May(c.head, c.header, c.token); reason(err) != c.want {
-				t.Errorf("%s: %v", c.what, err)
+			if valid, err := k.Check("s", "e", c.token); valid != c.valid || err != nil {
+				t.Errorf("%s: %t, %v", c.what, valid, err)
 			}
 		}
-		k.Open = true
-		if err := k.May(open, "", ""); err != nil {
-			t.Error("on loopback:", err)
-		}
-		if err := k.May(own, "", ""); err == nil {
-			t.Error("on loopback, everybody reads streams that were made with a key")
+		if valid, err := k.Check("s", "", of(k, "s", "")); valid || err != nil {
+			t.Errorf("a stream that is not kept has a token: %t, %v", valid, err)
 		}
 		if !k.Known("s", token) || k.Known("t", token) || k.Known("s", "") {
 			t.Error("tokens tell of streams that are not theirs")
 		}
 		time.Sleep(time.Hour)
-		if err := k.May(own, "", token); reason(err) != streamerr.Unauthenticated {
-			t.Errorf("an hour later: %v", err)
+		if valid, err := k.Check("s", "e", token); valid || reason(err) != streamerr.Unauthenticated || k.Known("s", token) {
+			t.Errorf("an hour later: %t, %v", valid, err)
+		}
+		if valid, err := k.Check("s", "f", token); valid || err != nil {
+			t.Errorf("an hour later, for another stream of the same id: %t, %v", valid, err)
 		}
 	})
 }

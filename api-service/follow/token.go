@@ -4,13 +4,11 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"time"
 
-	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -20,15 +18,17 @@ const TokenParam = "token"
 // macSize is how much of the HMAC a token holds, in bytes.
 const macSize = 16
 
-// A Keyring decides who may read a stream: whoever has the credentials that made it, or a token that it has signed.
-type Keyring struct {
-	key []byte
-	// Open lets everybody read streams that were made without credentials: for listeners that only this machine reaches.
-	Open bool
-}
+// timeSize is how much of a token is its expiry, in bytes.
+const timeSize = 8
 
-// NewKeyring returns a keyring that signs with secret; instances with the same secret take each other's tokens. An empty one
-// is replaced by one that nobody knows, so that tokens end with the process.
+// A Keyring signs read tokens and checks them.
+//
+// A token is an expiry, the epoch of the stream's log, and an HMAC over both and the stream's id. An id may be used again, an epoch
+// never is: a token reads the very stream that it was made for, and no earlier or later stream of the same id.
+type Keyring struct{ key []byte }
+
+// NewKeyring returns a keyring that signs with secret; instances with the same secret take each other's tokens. An empty secret
+// is replaced by a random one, so that tokens end with the process.
 func NewKeyring(secret string) *Keyring {
 	if secret == "" {
 		secret = rand.Text()
@@ -37,49 +37,51 @@ func NewKeyring(secret string) *Keyring {
 	return &Keyring{key: key[:]}
 }
 
-// Token returns a token for one stream.
-func (k *Keyring) Token(id string, expires time.Time) string {
+// Token returns a token for the stream that has this id and this epoch.
+func (k *Keyring) Token(id, epoch string, expires time.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(expires.Unix()))
+	b = append(b, epoch...)
 	return base64.RawURLEncoding.EncodeToString(append(b, k.mac(id, b)...))
 }
 
-func (k *Keyring) mac(id string, expires []byte) []byte {
+func (k *Keyring) mac(id string, signed []byte) []byte {
 	h := hmac.New(sha256.New, k.key)
-	h.Write(expires)
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(id))))
 	h.Write([]byte(id))
+	h.Write(signed)
 	return h.Sum(nil)[:macSize]
 }
 
-// check reports what is wrong with a token.
-func (k *Keyring) check(id, token string) error {
+// open returns the expiry and the epoch of a token that was signed here for a stream with this id.
+func (k *Keyring) open(id, token string) (expires int64, epoch string, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != 8+macSize || !hmac.Equal(b[8:], k.mac(id, b[:8])) {
-		return &streamerr.Error{Reason: streamerr.Forbidden, Param: TokenParam, Message: "the token is not for this stream"}
+	if err != nil || len(b) <= timeSize+macSize {
+		return 0, "", false
 	}
-	if time.Now().Unix() >= int64(binary.BigEndian.Uint64(b)) {
-		return &streamerr.Error{Reason: streamerr.Unauthenticated, Param: TokenParam, Message: "the token has expired"}
+	signed, mac := b[:len(b)-macSize], b[len(b)-macSize:]
+	if !hmac.Equal(mac, k.mac(id, signed)) {
+		return 0, "", false
 	}
-	return nil
+	return int64(binary.BigEndian.Uint64(signed)), string(signed[timeSize:]), true
 }
 
-// Known reports whether a token says that a stream was made here, though nothing else may know of it any more.
-func (k *Keyring) Known(id, token string) bool { return token != "" && k.check(id, token) == nil }
-
-// May reports whether somebody with these credentials and this token, either of which may be empty, may read a stream.
-func (k *Keyring) May(h replay.Head, credentials, token string) error {
-	owner := Digest(credentials)
+// Check reports whether a token reads the stream that has this id and this epoch. The error says that it did, and has expired.
+func (k *Keyring) Check(id, epoch, token string) (valid bool, err error) {
+	expires, of, ok := k.open(id, token)
 	switch {
-	case h.Owner != "" && subtle.ConstantTimeCompare([]byte(h.Owner), []byte(owner)) == 1:
-		return nil
-	case token != "":
-		return k.check(h.ID, token)
-	case h.Owner == "" && k.Open:
-		return nil
-	case owner != "":
-		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the stream was made with other credentials"}
+	case !ok || epoch == "" || of != epoch:
+		return false, nil
+	case time.Now().Unix() >= expires:
+		return false, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: TokenParam, Message: "the token has expired; POST /v1/streams/{id}/token makes another one"}
 	default:
-		return &streamerr.Error{Reason: streamerr.Unauthenticated, Message: "reading a stream takes its read_token, as ?token=, or the Authorization that made it"}
+		return true, nil
 	}
+}
+
+// Known reports whether a token says that a stream with this id was kept once, though nothing else may know of it any more.
+func (k *Keyring) Known(id, token string) bool {
+	expires, _, ok := k.open(id, token)
+	return ok && time.Now().Unix() < expires
 }
 
 // Digest returns a digest of a secret, for comparing; that of "" is "".

@@ -1,4 +1,4 @@
-// Package keys knows who may ask: the API keys of a file, what each stands for, and what its streams may claim.
+// Package keys reads the file of API keys: which tenant each key stands for, and what the tenant's streams may claim.
 package keys
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -24,19 +25,22 @@ const Header = "Authorization"
 // MaxWeight bounds a tenant's weight.
 const MaxWeight = 1000
 
-// An Entry is what one key stands for. Several keys may stand for one tenant.
+// An Entry is what one key stands for. Several keys may stand for one tenant, and then own the same streams.
 type Entry struct {
 	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. One of them is there.
 	Key    string `yaml:"key"`
 	SHA256 string `yaml:"sha256"`
-	// Tenant is whose streams they are.
+	// Tenant owns the streams that are made with the key.
 	Tenant string `yaml:"tenant"`
 	// Weight is the tenant's share among tenants; 0 is 1.
 	Weight uint32 `yaml:"weight"`
-	// Tier is the most urgent service_tier that requests may ask for; "" is default.
+	// Tier is the most urgent service_tier that the key's streams get; "" is default.
 	Tier string `yaml:"tier"`
-	// Leave is what becomes of streams that nobody reads; nil is what the flags say.
+	// Leave is the policy of requests without X-Leave; nil is the policy of the flags.
 	Leave *leave.Policy `yaml:"leave"`
+	// Leaves are the policies that X-Leave may ask for, and every policy within one of them. If there are none, Leave is the limit;
+	// without Leave there is no limit.
+	Leaves []leave.Policy `yaml:"leaves"`
 
 	tier streamv1.Tier
 }
@@ -114,6 +118,10 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 	if e.tier, err = ParseTier(e.Tier); err != nil {
 		return digest, fmt.Errorf("tier is %.64q; it must be flex, default or priority", e.Tier)
 	}
+	e.tier = orDefault(e.tier)
+	if e.Leave != nil && !e.allows(*e.Leave) {
+		return digest, fmt.Errorf("leave is %v, which leaves does not allow", e.Leave)
+	}
 	if e.SHA256 == "" {
 		return sha256.Sum256([]byte(e.Key)), nil
 	}
@@ -124,10 +132,12 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(sum), nil
 }
 
-// ParseTier reads a service_tier; "" and auto are default.
+// ParseTier reads a service_tier. "" and auto name no tier.
 func ParseTier(word string) (streamv1.Tier, error) {
 	switch word {
-	case "", "auto", "default":
+	case "", "auto":
+		return streamv1.Tier_TIER_UNSPECIFIED, nil
+	case "default":
 		return streamv1.Tier_TIER_DEFAULT, nil
 	case "flex":
 		return streamv1.Tier_TIER_FLEX, nil
@@ -136,6 +146,14 @@ func ParseTier(word string) (streamv1.Tier, error) {
 	default:
 		return 0, fmt.Errorf("there is no tier %.64q", word)
 	}
+}
+
+// orDefault returns the tier of a request that names none.
+func orDefault(tier streamv1.Tier) streamv1.Tier {
+	if tier == streamv1.Tier_TIER_UNSPECIFIED {
+		return streamv1.Tier_TIER_DEFAULT
+	}
+	return tier
 }
 
 // Find returns what the key in a header stands for. Without a ring that is nil; a header that holds no key of the ring is
@@ -158,15 +176,57 @@ func (r *Ring) Find(header string) (*Entry, error) {
 	return e, nil
 }
 
-// Claim returns what a stream of the tier may claim. A nil Entry may claim any tier, for nobody in particular.
+// Claim returns what a stream of the tier may claim. A request that names no tier gets the default tier, or the key's tier if that is
+// less urgent. A nil Entry may claim any tier, without a tenant.
 func (e *Entry) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
 	if e == nil {
 		return &streamv1.Claim{Tier: tier}, nil
+	}
+	if tier == streamv1.Tier_TIER_UNSPECIFIED {
+		tier = min(orDefault(tier), e.tier)
 	}
 	if tier > e.tier {
 		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "service_tier", Message: "the API key may not ask for a service_tier over " + tierWord(e.tier)}
 	}
 	return &streamv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
+}
+
+// Policy returns the leaving policy of a request: the one that the request asks for, or nil, then the key's, then otherwise. A request
+// that asks for more than the key allows is FORBIDDEN. Where otherwise is more than the key allows, the first of Leaves takes its
+// place.
+func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Policy, error) {
+	switch {
+	case asked != nil && !e.allows(*asked):
+		return leave.Policy{}, &streamerr.Error{
+			Reason: streamerr.Forbidden, Param: leave.Header,
+			Message: fmt.Sprintf("the API key does not allow the policy %v; the key file allows %v", asked, e.limits()),
+		}
+	case asked != nil:
+		return *asked, nil
+	case e != nil && e.Leave != nil:
+		return *e.Leave, nil
+	case !e.allows(otherwise):
+		return e.Leaves[0], nil
+	default:
+		return otherwise, nil
+	}
+}
+
+// limits returns the policies that bound the key's; none is no bound.
+func (e *Entry) limits() []leave.Policy {
+	switch {
+	case e == nil:
+		return nil
+	case len(e.Leaves) == 0 && e.Leave != nil:
+		return []leave.Policy{*e.Leave}
+	default:
+		return e.Leaves
+	}
+}
+
+func (e *Entry) allows(p leave.Policy) bool {
+	limits := e.limits()
+	return len(limits) == 0 || slices.ContainsFunc(limits, p.Within)
 }
 
 func tierWord(t streamv1.Tier) string {

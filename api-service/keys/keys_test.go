@@ -43,6 +43,9 @@ keys:
 			t.Errorf("%q: %v", header, err)
 			continue
 		}
+		if claim, err := e.Claim(streamv1.Tier_TIER_UNSPECIFIED); err != nil || claim.GetTier() != min(want.tier, streamv1.Tier_TIER_DEFAULT) {
+			t.Errorf("%q, without a tier: %v, %v", header, claim, err)
+		}
 		for tier := streamv1.Tier_TIER_FLEX; tier <= streamv1.Tier_TIER_PRIORITY; tier++ {
 			claim, err := e.Claim(tier)
 			if tier <= want.tier && (err != nil || claim.GetTenant() != want.tenant || claim.GetWeight() != want.weight || claim.GetTier() != tier) {
@@ -82,18 +85,20 @@ func TestWithoutARingEverybodyIsNobody(t *testing.T) {
 
 func TestBadFilesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                                 "none",
-		"keys: []":                                         "none",
-		"keys: [{tenant: a}]":                              "either key or sha256",
-		"keys: [{key: a}]":                                 "tenant",
-		"keys: [{key: a, sha256: b, tenant: a}]":           "either key or sha256",
-		"keys: [{sha256: abc, tenant: a}]":                 "hex digits",
-		"keys: [{key: a, tenant: a, tier: x}]":             "flex, default or priority",
-		"keys: [{key: a, tenant: a, leave: x}]":            "linger",
-		"keys: [{key: a, tenant: a, weight: 2000}]":        "at most 1000",
-		"keys: [{key: a, tenant: a, wait: 2}]":             "wait not found",
-		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]": "twice",
-		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]": "weights",
+		"":                                         "none",
+		"keys: []":                                 "none",
+		"keys: [{tenant: a}]":                      "either key or sha256",
+		"keys: [{key: a}]":                         "tenant",
+		"keys: [{key: a, sha256: b, tenant: a}]":   "either key or sha256",
+		"keys: [{sha256: abc, tenant: a}]":         "hex digits",
+		"keys: [{key: a, tenant: a, tier: x}]":     "flex, default or priority",
+		"keys: [{key: a, tenant: a, leave: x}]":    "linger",
+		"keys: [{key: a, tenant: a, leaves: [x]}]": "linger",
+		"keys: [{key: a, tenant: a, leave: detach, leaves: [cancel, drain]}]": "leaves does not allow",
+		"keys: [{key: a, tenant: a, weight: 2000}]":                           "at most 1000",
+		"keys: [{key: a, tenant: a, wait: 2}]":                                "wait not found",
+		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]":                    "twice",
+		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]":         "weights",
 		"keys: {": "yaml",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

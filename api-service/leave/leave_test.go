@@ -2,6 +2,8 @@ package leave_test
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -169,4 +171,24 @@ func TestEndedStreamIsLeftAlone(t *testing.T) {
 			t.Error(s.cause)
 		}
 	})
+}
+
+func TestPoliciesAreBounded(t *testing.T) {
+	order := []string{"cancel", "linger:1s", "linger:1m", "drain", "detach"}
+	within := map[string]string{
+		"cancel": "cancel", "linger:1s": "cancel linger:1s", "linger:1m": "cancel linger:1s linger:1m", "drain": "cancel drain",
+		"detach": "cancel linger:1s linger:1m drain detach",
+	}
+	for limit, want := range within {
+		for _, policy := range order {
+			p, err := leave.Parse(policy)
+			l, err2 := leave.Parse(limit)
+			if err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			if got := p.Within(l); got != slices.Contains(strings.Fields(want), policy) {
+				t.Errorf("%s is within %s: %t", policy, limit, got)
+			}
+		}
+	}
 }

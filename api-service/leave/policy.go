@@ -4,6 +4,7 @@
 package leave
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -68,6 +69,24 @@ func (p Policy) String() string {
 
 // Keeps reports whether what a stream says is kept for readers who come later.
 func (p Policy) Keeps() bool { return p.Kind == Linger || p.Kind == Detach }
+
+// Within reports whether p goes no further than limit: a stream runs no longer without a reader, and its text is kept only if limit
+// keeps it, too. Every policy is within Detach, and Cancel is within every policy.
+func (p Policy) Within(limit Policy) bool {
+	return p.unread() <= limit.unread() && (!p.Keeps() || limit.Keeps())
+}
+
+// unread returns how long a stream runs without a reader.
+func (p Policy) unread() time.Duration {
+	switch p.Kind {
+	case Cancel:
+		return 0
+	case Linger:
+		return p.For
+	default:
+		return math.MaxInt64
+	}
+}
 
 // MarshalText implements encoding.TextMarshaler.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

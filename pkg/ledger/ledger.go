@@ -95,17 +95,10 @@ func (l *Ledger) Parts(id string) int {
 	return r.parts
 }
 
-// Owner returns whose a stream is; known is false for one that the ledger has not, or not any more.
-func (l *Ledger) Owner(id string) (owner string, known bool) {
-	l.mu.Lock()
-	r := l.byID[id]
-	l.mu.Unlock()
-	if r == nil {
-		return "", false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.owner, true
+// OwnedBy reports whether the stream of a record belongs to one of the owners; without owners, any stream does. A record that does
+// not name its stream's owner, not even as none, belongs to nobody.
+func OwnedBy(r *streamv1.Record, owners ...string) bool {
+	return len(owners) == 0 || r.Owner != nil && slices.Contains(owners, r.GetOwner())
 }
 
 // Live returns the streams that run, oldest first.

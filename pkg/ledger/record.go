@@ -34,7 +34,7 @@ type Record struct {
 	mu        sync.Mutex // guards the following fields
 	model     string
 	leave     string
-	owner     string
+	owner     *string // nil until it is known
 	prompt    uint32
 	cached    *uint32 // tokens of the prompt; nil until the answer is complete
 	heard     time.Time
@@ -124,14 +124,14 @@ func (r *Record) Leaves(policy string) {
 	r.leave = policy
 }
 
-// Owned notes whose the stream is: a digest of the credentials that made it. It does not leave the process.
+// Owned notes the stream's owner; an empty owner is none.
 func (r *Record) Owned(owner string) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owner = owner
+	r.owner = &owner
 }
 
 // In notes what came from below in no message of protobuf, with so many tokens.
@@ -303,7 +303,7 @@ func (r *Record) Proto() *streamv1.Record {
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
-		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery,
+		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner,
 	}
 	if !r.heard.IsZero() {
 		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)

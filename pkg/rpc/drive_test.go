@@ -11,7 +11,7 @@ import (
 func TestStreamThatNobodyReadsRunsOnUncounted(t *testing.T) {
 	s := newService("hop", newCounter().generate)
 	id, sent := "", 0
-	ctx, end, err := s.hop.Begin(t.Context(), &id, "", func() *streamerr.Error { return nil })
+	ctx, end, err := s.hop.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,10 +46,10 @@ type Hop struct {
 // then.
 const retryAfterDrain = time.Second
 
-// Begin takes a stream in. id points to the id that the caller gave it, and is filled if it gave none; peer is the caller's
-// address, for people. When parent is done the stream is stopped with what lost returns. The returned context has a Control,
-// the id and the record; the caller calls end when the stream has ended.
-func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
+// Begin takes a stream in. id points to the id that the caller gave the stream; Begin fills in a new id if the caller gave none.
+// owner is the stream's owner, or empty; peer is the caller's address, for people. When parent is done the stream is stopped with
+// what lost returns. The returned context has a Control, the id and the record; the caller calls end when the stream has ended.
+func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
 	}
@@ -57,12 +57,13 @@ func (h *Hop) Begin(parent context.Context, id *string, peer string, lost func()
 		return nil, nil, streamerr.InvalidParam("stream_id", "stream_id must be 1 to 128 of A-Z a-z 0-9 . _ : -")
 	}
 	ctx, ctl := stream.WithControl(context.WithoutCancel(parent), h.grace())
-	remove, err := h.Live.Add(*id, ctl)
+	remove, err := h.Live.AddOwned(*id, owner, ctl)
 	if err != nil {
 		ctl.Release()
 		return nil, nil, h.refusal(*id, err)
 	}
 	record := h.Ledger.Open(*id, h.Name, peer)
+	record.Owned(owner)
 	record.Measure(h.Metrics.Begin())
 	record.Trace(h.trace(parent))
 	record.Metrics().Link(record.Events().Place)
@@ -133,7 +134,8 @@ func callLost(call context.Context) *streamerr.Error {
 	return e
 }
 
-// Stop ends a stream from outside of it, for a service's unary Stop method.
+// Stop ends a stream from outside of it, for a service's unary Stop method. A stream of an owner that the request does not name is
+// refused like a stream that does not exist.
 func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*streamv1.StopStreamResponse, error) {
 	if req.GetStop().GetReason() == streamv1.Reason_REASON_COMPLETED { // whoever reads it would wait for an End
 		return nil, streamerr.Via(h.Name, streamerr.InvalidParam("stop.reason", "a stream that is stopped from outside has not completed"))
@@ -143,17 +145,18 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	if cause.Reason == streamerr.OperatorStop && len(req.GetStop().GetPath()) == 0 {
 		cause.Path = streamerr.NewPath("operator")
 	}
-	age, ok := h.Live.Stop(req.GetStreamId(), cause)
+	age, ok := h.Live.Stop(req.GetStreamId(), cause, req.GetOwners()...)
 	if !ok {
-		return nil, streamerr.Via(h.Name, h.unknown(req.GetStreamId()))
+		return nil, streamerr.Via(h.Name, h.unknown(req.GetStreamId(), req.GetOwners()...))
 	}
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
 }
 
-// unknown says that a stream is not here. One that has ended is still known, by what its ending was.
-func (h *Hop) unknown(id string) *streamerr.Error {
+// unknown says that no stream with the id runs here. Of a stream that has ended it tells the reason, but to its owners only, if
+// owners are given.
+func (h *Hop) unknown(id string, owners ...string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
-	if r := h.Ledger.Get(id); r != nil {
+	if r := h.Ledger.Get(id); r != nil && ledger.OwnedBy(r, owners...) {
 		e = streamerr.New(streamerr.NotFound, "the stream %.128q has ended: %s", id, streamerr.Reason(r.GetReason()))
 	}
 	e.Param = "stream_id"

@@ -40,12 +40,22 @@ type Method[Req, In, Out any] struct {
 	Inbox func(Req) *stream.Inbox[*In]
 	// ID points to the request's field for the stream id.
 	ID func(Req) *string
+	// Owner returns the owner that the request names; nil where requests name none.
+	Owner func(Req) string
 	// Started returns the admission that a message carries, or nil.
 	Started func(*Out) *streamv1.Started
 	// Tokens returns how many tokens a message carries.
 	Tokens func(*Out) int
 	// End returns the ending that a message carries, or nil.
 	End func(*Out) *streamv1.End
+}
+
+// owner returns the owner that a request names; an empty owner is none.
+func (m *Method[Req, In, Out]) owner(req Req) string {
+	if m.Owner == nil {
+		return ""
+	}
+	return m.Owner(req)
 }
 
 // Chat is whence.chat.v1.Chat/Generate.
@@ -63,6 +73,7 @@ var Chat = &Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.GenerateR
 		return in.GetStop(), in.GetStop() != nil
 	},
 	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
+	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
 	Started: (*chatv1.GenerateResponse).GetStarted,
 	Tokens:  func(out *chatv1.GenerateResponse) int { return int(out.GetDelta().GetTokens()) },
 	End:     (*chatv1.GenerateResponse).GetEnd,
@@ -83,6 +94,7 @@ var Worker = &Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.
 		return in.GetStop(), in.GetStop() != nil
 	},
 	ID:      func(req *workerv1.TokenRequest) *string { return &req.StreamId },
+	Owner:   func(req *workerv1.TokenRequest) string { return req.GetClaim().GetOwner() },
 	Started: (*workerv1.GenerateResponse).GetStarted,
 	Tokens:  func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) },
 	End:     (*workerv1.GenerateResponse).GetEnd,

@@ -1,10 +1,12 @@
 package rpc_test
 
 import (
+	"strings"
 	"testing"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -35,5 +37,44 @@ func TestStopFromOutsideCannotComplete(t *testing.T) {
 	}
 	if e := streamerr.As(last); e.Reason != streamerr.OperatorStop || e.Path.Origin() != "operator" {
 		t.Error(last)
+	}
+}
+
+// TestStopFromOutsideNamesOwners: a stop that names owners stops a stream of theirs alone, and tells nothing of other streams.
+func TestStopFromOutsideNamesOwners(t *testing.T) {
+	svc := newService("worker", newCounter().generate)
+	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, rpc.Worker)
+	ctx, ctl := stream.WithControl(t.Context(), rpc.DefaultGrace)
+	defer ctl.Release()
+	req := ask(1 << 30)()
+	req.StreamId, req.Claim = "owned", &streamv1.Claim{Owner: "me"}
+	stop := func(id string, owners ...string) error {
+		_, err := svc.hop.Stop(ctx, &streamv1.StopStreamRequest{StreamId: id, Owners: owners})
+		return err
+	}
+	foreign := func() {
+		for _, owners := range [][]string{{"you"}, {""}} {
+			if got, none := stop("owned", owners...), stop("other", owners...); got == nil || strings.ReplaceAll(got.Error(), "owned", "other") != none.Error() {
+				t.Errorf("%q stop the stream: %v; a stream that does not exist: %v", owners, got, none)
+			}
+		}
+	}
+	stopped := false
+	for _, err := range path(ctx, req) {
+		if err != nil || stopped {
+			continue
+		}
+		stopped = true
+		foreign()
+		if r := svc.hop.Ledger.Get("owned"); !ledger.OwnedBy(r, "you", "me") || ledger.OwnedBy(r, "you") || !ledger.OwnedBy(r) || ledger.OwnedBy(&streamv1.Record{}, "") {
+			t.Errorf("the record is of the owner %q", r.GetOwner())
+		}
+		if err := stop("owned", "you", "me"); err != nil {
+			t.Error(err)
+		}
+	}
+	foreign()
+	if err := stop("owned", "me"); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("its owner is told: %v", err)
 	}
 }

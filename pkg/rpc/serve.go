@@ -40,7 +40,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		}
 		return callLost(incoming)
 	}
-	ctx, end, err := h.Begin(incoming, m.ID(req), address(incoming), lost)
+	ctx, end, err := h.Begin(incoming, m.ID(req), m.owner(req), address(incoming), lost)
 	if err != nil {
 		return h.refuse(err)
 	}
@@ -77,7 +77,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 // ServeUnary runs engine for a unary method, and hands each item to collect.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
 	call := withIncomingVia(ctx)
-	ctx, end, err := h.Begin(call, m.ID(req), address(call), func() *streamerr.Error { return callLost(call) })
+	ctx, end, err := h.Begin(call, m.ID(req), m.owner(req), address(call), func() *streamerr.Error { return callLost(call) })
 	if err != nil {
 		return h.refuse(err)
 	}

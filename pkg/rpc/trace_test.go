@@ -100,7 +100,7 @@ func states(h *rpc.Hop, id string) (lines []string) {
 // play runs a stream at the edge; during is called with its second item, and stops it, breaks it, or waits.
 func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Control)) (id string) {
 	t.Helper()
-	ctx, end, err := p.edge.Begin(t.Context(), &id, "", func() *streamerr.Error { return streamerr.New(streamerr.Internal, "unused") })
+	ctx, end, err := p.edge.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return streamerr.New(streamerr.Internal, "unused") })
 	if err != nil {
 		t.Fatal(err)
 	}

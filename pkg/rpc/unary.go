@@ -23,6 +23,7 @@ import (
 var ChatEmbeddings = &Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest, chatv1.EmbeddingsResponse]{
 	Operation: metrics.Embeddings,
 	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
+	Owner:     func(req *chatv1.EmbeddingsRequest) string { return req.GetClaim().GetOwner() },
 	Started:   func(out *chatv1.EmbeddingsResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
 	Tokens:    func(*chatv1.EmbeddingsResponse) int { return 0 },
 	End:       (*chatv1.EmbeddingsResponse).GetEnd,
@@ -32,6 +33,7 @@ var ChatEmbeddings = &Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest
 var WorkerEmbed = &Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, workerv1.EmbedResponse]{
 	Operation: metrics.Embeddings,
 	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
+	Owner:     func(req *workerv1.EmbedRequest) string { return req.GetClaim().GetOwner() },
 	Started:   func(out *workerv1.EmbedResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
 	Tokens:    func(*workerv1.EmbedResponse) int { return 0 },
 	End:       (*workerv1.EmbedResponse).GetEnd,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -232,6 +233,24 @@ func TestSetIsBoundedAndStopsByID(t *testing.T) {
 	remove()
 	if _, err := set.Add("b", ctl); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestSetStopsStreamsOfTheirOwnersOnly(t *testing.T) {
+	for owners, want := range map[string]bool{"me": true, "you,me": true, "you": false, "": false, "none at all": true} {
+		var set stream.Set
+		_, ctl := stream.WithControl(t.Context(), time.Second)
+		defer ctl.Release()
+		if _, err := set.AddOwned("a", "me", ctl); err != nil {
+			t.Fatal(err)
+		}
+		allowed := strings.Split(owners, ",")
+		if owners == "none at all" {
+			allowed = nil
+		}
+		if _, ok := set.Stop("a", errGone, allowed...); ok != want || (ctl.State() == stream.Live) == want {
+			t.Errorf("owners %q: stopped %t, want %t; the stream is %v", owners, ok, want, ctl.State())
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -28,11 +29,15 @@ type Set struct {
 
 type entry struct {
 	ctl   *Control
+	owner string
 	begun time.Time
 }
 
-// Add takes in a stream. The caller calls remove, once, when it has ended.
-func (s *Set) Add(id string, ctl *Control) (remove func(), err error) {
+// Add takes in a stream that has no owner. The caller calls remove, once, when the stream has ended.
+func (s *Set) Add(id string, ctl *Control) (remove func(), err error) { return s.AddOwned(id, "", ctl) }
+
+// AddOwned takes in a stream of an owner; an empty owner is none. The caller calls remove, once, when the stream has ended.
+func (s *Set) AddOwned(id, owner string, ctl *Control) (remove func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -47,7 +52,7 @@ func (s *Set) Add(id string, ctl *Control) (remove func(), err error) {
 	if s.streams == nil {
 		s.streams = make(map[string]entry)
 	}
-	s.streams[id] = entry{ctl, time.Now()}
+	s.streams[id] = entry{ctl, owner, time.Now()}
 	return func() { s.remove(id) }, nil
 }
 
@@ -61,12 +66,13 @@ func (s *Set) remove(id string) {
 	}
 }
 
-// Stop stops one stream and returns how long it had been running; ok is false if there is no such stream.
-func (s *Set) Stop(id string, cause error) (age time.Duration, ok bool) {
+// Stop stops one stream and returns how long it had been running; ok is false if there is no such stream. If owners are given,
+// the stream must belong to one of them; otherwise Stop treats it as missing.
+func (s *Set) Stop(id string, cause error, owners ...string) (age time.Duration, ok bool) {
 	s.mu.Lock()
 	e, ok := s.streams[id]
 	s.mu.Unlock()
-	if !ok {
+	if !ok || len(owners) > 0 && !slices.Contains(owners, e.owner) {
 		return 0, false
 	}
 	e.ctl.Stop(cause)

@@ -10,6 +10,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -103,18 +104,26 @@ func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Stop
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
 }
 
-// Why returns what the chat-service that has or had a stream, and the hops below it, know of it. The others may have heard of it
-// from workers that they share, and know less.
-func (f *Fleet) Why(ctx context.Context, id string) (most []*streamv1.Record, err error) {
+// Why returns what the chat-service that has or had a stream, and the hops below it, know of the stream. The other chat-services may
+// have heard of it from workers that they share, and know less. With owners, a record of another owner's stream counts as missing.
+func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*streamv1.Record, err error) {
 	err = errNobody
-	each(ctx, f.all(), func(ctx context.Context, p *peer) (*streamv1.WhyResponse, error) {
-		return p.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
-	}, func(resp *streamv1.WhyResponse, e error) bool {
-		if hops := resp.GetHops(); len(hops) > len(most) {
+	each(ctx, f.all(), func(ctx context.Context, p *peer) ([]*streamv1.Record, error) {
+		resp, err := p.streams.Why(ctx, &streamv1.WhyRequest{StreamId: id})
+		if err != nil {
+			return nil, streamerr.FromGRPC(Hop, err)
+		}
+		hops := slices.DeleteFunc(resp.GetHops(), func(r *streamv1.Record) bool { return !ledger.OwnedBy(r, owners...) })
+		if len(hops) == 0 {
+			return nil, streamerr.New(streamerr.NotFound, "%s knows no such stream of the owner", p.name)
+		}
+		return hops, nil
+	}, func(hops []*streamv1.Record, e error) bool {
+		if len(hops) > len(most) {
 			most = hops
 		}
-		if e != nil {
-			err = streamerr.FromGRPC(Hop, e)
+		if e != nil && (errors.Is(err, errNobody) || errors.Is(e, streamerr.NotFound)) {
+			err = e // NOT_FOUND says more than that another chat-service is away
 		}
 		return len(most) < 2 // with two hops, one of them is the chat-service
 	})

@@ -15,14 +15,19 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/netpoll"
 
+	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Client is the name in paths of who asks.
-const Client = "client"
+// Client and Operator are the names in paths of the origins of requests.
+const (
+	Client   = "client"
+	Operator = "operator"
+)
 
 // A Desk takes requests in.
 type Desk struct {
@@ -33,8 +38,20 @@ type Desk struct {
 	Metrics        *metrics.Hop
 }
 
-// AuthorizationHeader says who asks.
-const AuthorizationHeader = "Authorization"
+// Caller returns who sent a request. A caller that is refused is told how to authenticate.
+func Caller(c *app.RequestContext, g *access.Guard) (access.Caller, error) {
+	caller, err := g.Caller(string(c.GetHeader(keys.Header)))
+	if err != nil {
+		c.Header("WWW-Authenticate", "Bearer")
+	}
+	return caller, err
+}
+
+// Unauthenticated refuses a request's credentials.
+func Unauthenticated(c *app.RequestContext, message string) error {
+	c.Header("WWW-Authenticate", "Bearer")
+	return &streamerr.Error{Reason: streamerr.Unauthenticated, Param: keys.Header, Message: message}
+}
 
 // IDHeader carries the stream's id, both ways.
 const IDHeader = "X-Request-Id"

@@ -2,17 +2,22 @@ package operate
 
 import (
 	"context"
+	"slices"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/story"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 )
 
-// list is GET /v1/streams: those that run here, or with state=ended the last that ended here.
+// list is GET /v1/streams: the caller's streams that run here, or with state=ended the last ones that ended here. An operator's list
+// has the streams of all owners.
 func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	if err := o.mayList(c); err != nil {
+	owners, err := o.listed(c)
+	if err != nil {
 		o.Refuse(c, err)
 		return
 	}
@@ -21,17 +26,32 @@ func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
-	list := o.Hop.Ledger.Live()
+	var list []*streamv1.Record
 	if query.Ended {
-		list = o.Hop.Ledger.Ended(query.Limit, query.Wants)
+		list = o.Hop.Ledger.Ended(query.Limit, func(r *streamv1.Record) bool { return ledger.OwnedBy(r, owners...) && query.Wants(r) })
+	} else {
+		list = slices.DeleteFunc(o.Hop.Ledger.Live(), func(r *streamv1.Record) bool { return !ledger.OwnedBy(r, owners...) })
 	}
 	exchange.JSON(c, story.List(list))
 }
 
-// workers is GET /v1/workers: how they are, as the chat-services know it.
+// listed returns the owners of the streams in the caller's list; nil is all owners.
+func (o *Operator) listed(c *app.RequestContext) ([]string, error) {
+	caller, err := exchange.Caller(c, o.Guard)
+	if err != nil {
+		return nil, err
+	}
+	return o.Guard.Listed(caller)
+}
+
+// workers is GET /v1/workers: the state of the workers, as the chat-services know it.
 func (o *Operator) workers(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
-	if err := o.mayList(c); err != nil {
+	caller, err := exchange.Caller(c, o.Guard)
+	if err == nil {
+		err = o.Guard.Fleet(caller)
+	}
+	if err != nil {
 		o.Refuse(c, err)
 		return
 	}

@@ -5,6 +5,7 @@ package operate
 import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -13,7 +14,7 @@ import (
 // An Operator asks the edge and the chat-services behind it.
 type Operator struct {
 	*exchange.Desk
-	Rights
+	Guard *access.Guard
 	Hop   *rpc.Hop
 	Chats *chats.Fleet
 }

@@ -2,15 +2,18 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -37,22 +40,19 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	o.stopByID(ctx, c, "rid", rid)
 }
 
-// stopByID ends a stream with USER_STOP, wherever it is: a stream of another api-service is stopped where all of them meet,
-// in a chat-service, and its ending goes up to the one that owns it. param is what the request calls the id.
+// stopByID ends a stream, wherever it runs: a stream of another api-service is stopped where all of them meet, in a chat-service, and
+// its ending goes up to the one that owns it. The stop names the owners whose streams the caller may stop, and each hop stops no other
+// stream. param is what the request calls the id.
 func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, id string) {
-	if err := o.check(ctx, c, id); err != nil {
+	caller, owners, err := o.admit(c, id)
+	if err != nil {
 		o.Refuse(c, err)
 		return
 	}
-	cause := &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(exchange.Client), Message: "the client asked for the stream to stop"}
-	age, ok := o.Hop.Live.Stop(id, cause)
+	cause := stopOf(caller)
+	age, ok := o.Hop.Live.Stop(id, cause, owners...)
 	if !ok {
-		err := o.mayAskBelow(ctx, c, id)
-		if err != nil {
-			o.Refuse(c, named(err, param))
-			return
-		}
-		if age, err = o.stopBelow(ctx, id, streamerr.Via(o.Hop.Name, cause)); err != nil {
+		if age, err = o.stopBelow(ctx, id, streamerr.Via(o.Hop.Name, cause), owners); err != nil {
 			o.Refuse(c, named(err, param))
 			return
 		}
@@ -60,12 +60,21 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	c.Data(http.StatusAccepted, "application/json", story.Stopping(id, age))
 }
 
-func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Error) (time.Duration, error) {
+// stopOf is why a stream ends that a caller stops.
+func stopOf(caller access.Caller) *streamerr.Error {
+	if caller.Operates {
+		return &streamerr.Error{Reason: streamerr.OperatorStop, Path: streamerr.NewPath(exchange.Operator), Message: "an operator asked for the stream to stop"}
+	}
+	return &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath(exchange.Client), Message: "the client asked for the stream to stop"}
+}
+
+func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Error, owners []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	resp, err := o.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{
 		StreamId: id,
 		Stop:     &streamv1.Stop{Reason: cause.Reason.Proto(), Path: cause.Path, Message: cause.Text()},
+		Owners:   owners,
 	}})
 	if err != nil {
 		return 0, err
@@ -73,30 +82,35 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 	return resp.GetStream().GetAge().AsDuration(), nil
 }
 
-// why is GET /v1/streams/{id}: what every hop that knows the stream tells of it.
+// why is GET /v1/streams/{id}: what every hop that knows the stream tells of it. Hops know streams by their ids, and an id may have been
+// two owners': each record is checked.
 func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
-	if err := o.check(ctx, c, id); err != nil {
+	_, owners, err := o.admit(c, id)
+	if err != nil {
 		o.Refuse(c, err)
 		return
 	}
 	var hops []*streamv1.Record
-	if own := o.Hop.Ledger.Get(id); own != nil {
+	if own := o.Hop.Ledger.Get(id); own != nil && ledger.OwnedBy(own, owners...) {
 		hops = append(hops, own)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	below, err := o.Chats.Why(ctx, id)
+	below, err := o.Chats.Why(ctx, id, owners...)
 	hops = append(hops, below...)
-	if len(hops) == 0 {
+	switch {
+	case len(hops) > 0:
+		exchange.JSON(c, story.New(hops).JSON())
+	case owners != nil && errors.Is(err, streamerr.NotFound):
+		o.Refuse(c, access.Missing(id)) // whichever hop knows the id, and whoever's stream it is
+	default:
 		o.Refuse(c, named(err, "id"))
-		return
 	}
-	exchange.JSON(c, story.New(hops).JSON())
 }
 
-// named is an error of a hop below as the client reads it, who calls the stream's id by another name.
+// named is an error of a hop below in the client's words: param is what the client calls the stream's id.
 func named(err error, param string) error {
 	out := *streamerr.As(err)
 	if out.Param == "stream_id" {
@@ -105,12 +119,15 @@ func named(err error, param string) error {
 	return &out
 }
 
-// check refuses what names no stream, or one of somebody else's.
-func (o *Operator) check(ctx context.Context, c *app.RequestContext, id string) error {
+// admit returns the caller of a request about a stream, and the owners whose streams it may see and stop; nil is all owners.
+func (o *Operator) admit(c *app.RequestContext, id string) (caller access.Caller, owners []string, err error) {
 	if err := CheckID(id); err != nil {
-		return err
+		return caller, nil, err
 	}
-	return o.mayHave(ctx, c, id)
+	if caller, err = exchange.Caller(c, o.Guard); err != nil {
+		return caller, nil, err
+	}
+	return caller, o.Guard.Owners(caller), nil
 }
 
 // CheckID refuses what can be no stream's id.

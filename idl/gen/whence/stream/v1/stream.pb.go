@@ -562,7 +562,9 @@ type Record struct {
 	// Tokens of the prompt that the engine found in its KV cache; not set until the answer is complete.
 	CachedTokens *uint32 `protobuf:"varint,25,opt,name=cached_tokens,json=cachedTokens,proto3,oneof" json:"cached_tokens,omitempty"`
 	// Whom the hop had read the prompt for the worker that answers, oldest first, where prefill and decode are apart.
-	Handovers     []*Handover `protobuf:"bytes,26,rep,name=handovers,proto3" json:"handovers,omitempty"`
+	Handovers []*Handover `protobuf:"bytes,26,rep,name=handovers,proto3" json:"handovers,omitempty"`
+	// The owner that the stream's Claim named; empty for a stream without an owner. Not set by a hop that does not know owners.
+	Owner         *string `protobuf:"bytes,27,opt,name=owner,proto3,oneof" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -763,6 +765,13 @@ func (x *Record) GetHandovers() []*Handover {
 		return x.Handovers
 	}
 	return nil
+}
+
+func (x *Record) GetOwner() string {
+	if x != nil && x.Owner != nil {
+		return *x.Owner
+	}
+	return ""
 }
 
 // Handover is how a prompt that one worker has read came to another one, or why it did not, and the latter read it itself.
@@ -1873,7 +1882,10 @@ type Claim struct {
 	// The tenant's share among tenants; 0 is read as 1.
 	Weight uint32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
 	// How urgent it is.
-	Tier          Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
+	Tier Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
+	// The owner: a digest of the tenant, or of the credentials that made the stream; empty for none. Hops compare owners, and read
+	// nothing else from them.
+	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1927,6 +1939,13 @@ func (x *Claim) GetTier() Tier {
 		return x.Tier
 	}
 	return Tier_TIER_UNSPECIFIED
+}
+
+func (x *Claim) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // Guide says what an answer may be: exactly one of its forms. The engine then chooses among those tokens alone with which the
@@ -2047,7 +2066,10 @@ type StopStreamRequest struct {
 	// The stream's id.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
 	// Why, and for whom; an empty reason is read as REASON_OPERATOR_STOP.
-	Stop          *Stop `protobuf:"bytes,2,opt,name=stop,proto3" json:"stop,omitempty"`
+	Stop *Stop `protobuf:"bytes,2,opt,name=stop,proto3" json:"stop,omitempty"`
+	// If there are any, the stream must belong to one of these owners; a stream of another owner is NOT_FOUND, like one that does not
+	// exist. An empty string stands for streams without an owner. Without owners, any stream is stopped.
+	Owners        []string `protobuf:"bytes,3,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2092,6 +2114,13 @@ func (x *StopStreamRequest) GetStreamId() string {
 func (x *StopStreamRequest) GetStop() *Stop {
 	if x != nil {
 		return x.Stop
+	}
+	return nil
+}
+
+func (x *StopStreamRequest) GetOwners() []string {
+	if x != nil {
+		return x.Owners
 	}
 	return nil
 }
@@ -2146,7 +2175,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\a\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\a\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -2174,8 +2203,10 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\btrace_id\x18\x17 \x01(\tR\atraceId\x126\n" +
 	"\bdelivery\x18\x18 \x01(\v2\x1a.whence.stream.v1.DeliveryR\bdelivery\x12(\n" +
 	"\rcached_tokens\x18\x19 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x128\n" +
-	"\thandovers\x18\x1a \x03(\v2\x1a.whence.stream.v1.HandoverR\thandoversB\x10\n" +
-	"\x0e_cached_tokens\"\xbb\x01\n" +
+	"\thandovers\x18\x1a \x03(\v2\x1a.whence.stream.v1.HandoverR\thandovers\x12\x19\n" +
+	"\x05owner\x18\x1b \x01(\tH\x01R\x05owner\x88\x01\x01B\x10\n" +
+	"\x0e_cached_tokensB\b\n" +
+	"\x06_owner\"\xbb\x01\n" +
 	"\bHandover\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +
@@ -2278,20 +2309,22 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x05_seedB\r\n" +
 	"\v_min_tokensB\r\n" +
 	"\v_max_tokensB\v\n" +
-	"\t_logprobs\"c\n" +
+	"\t_logprobs\"y\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
-	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\":\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\x12\x14\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\":\n" +
 	"\x05Guide\x121\n" +
 	"\x05forms\x18\x01 \x03(\v2\x1b.whence.stream.v1.GuideFormR\x05forms\"Q\n" +
 	"\tGuideForm\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
 	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"\\\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"t\n" +
 	"\x11StopStreamRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12*\n" +
-	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\"A\n" +
+	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\x12\x16\n" +
+	"\x06owners\x18\x03 \x03(\tR\x06owners\"A\n" +
 	"\x12StopStreamResponse\x12+\n" +
 	"\x03age\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03age*R\n" +
 	"\x05State\x12\x15\n" +

@@ -1,0 +1,153 @@
+// Package access decides who may see, read and stop which stream.
+//
+// A stream belongs to the tenant of the API key that made it or, without a key file, to the credentials that did. The owner is a digest
+// of either, travels with the stream's Claim to every hop, and is the same on all instances. Operators see and stop every stream, and
+// read none.
+//
+// With a key file, or on a listener that other machines reach, a caller is shown streams of its own alone. A stream of somebody else is
+// answered like one that does not exist, so that nobody learns which ids are in use.
+package access
+
+import (
+	"crypto/subtle"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/keys"
+	"github.com/whence-dev/whence/api-service/replay"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Guard knows the keys. Its fields must not change while it is in use.
+type Guard struct {
+	// Keys are the API keys of a file. A nil ring lets every caller in.
+	Keys *keys.Ring
+	// Operator is the operator's key; empty is none.
+	Operator string
+	// Loopback says that only this machine reaches the listener. Without Keys and Operator, every caller then sees and stops every
+	// stream; without Keys, every caller reads the streams that were made without credentials.
+	Loopback bool
+	// Tokens checks read tokens.
+	Tokens *follow.Keyring
+}
+
+// A Caller is who sent a request.
+type Caller struct {
+	// Entry is what the caller's API key stands for; nil without a key file, and for the operator.
+	Entry *keys.Entry
+	// Owner owns the streams that the caller makes; empty for a caller without credentials.
+	Owner string
+	// Operates says that the caller has the operator's key.
+	Operates bool
+}
+
+// Caller returns who sent a request with this Authorization. With a key file, a caller that has neither a key of the file nor the
+// operator's key is UNAUTHENTICATED.
+func (g *Guard) Caller(authorization string) (Caller, error) {
+	credentials := normal(authorization)
+	c := Caller{Owner: follow.Digest(credentials)}
+	if g.Operator != "" && same(c.Owner, follow.Digest(normal("Bearer "+g.Operator))) {
+		c.Operates = true
+		return c, nil
+	}
+	entry, err := g.Keys.Find(credentials)
+	if err != nil {
+		return Caller{}, err
+	}
+	if entry != nil {
+		c.Entry, c.Owner = entry, follow.Digest("tenant", entry.Tenant)
+	}
+	return c, nil
+}
+
+// Claim returns what the caller's stream of a tier may claim.
+func (c Caller) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
+	claim, err := c.Entry.Claim(tier)
+	if err != nil {
+		return nil, err
+	}
+	claim.Owner = c.Owner
+	return claim, nil
+}
+
+// normal returns credentials in the one form that is compared: the scheme, which ignores case, in lower case, one space, and the rest.
+func normal(authorization string) string {
+	text := strings.Trim(authorization, " \t")
+	at := strings.IndexAny(text, " \t")
+	if at < 0 {
+		return text
+	}
+	return strings.ToLower(text[:at]) + " " + strings.TrimLeft(text[at:], " \t")
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// open reports whether every caller sees and stops every stream.
+func (g *Guard) open() bool { return g.Keys == nil && g.Operator == "" && g.Loopback }
+
+// Owners returns the owners whose streams a caller may see and stop; nil is all owners. Without a key file, streams that were made
+// without credentials are everybody's.
+func (g *Guard) Owners(c Caller) []string {
+	switch {
+	case c.Operates || g.open():
+		return nil
+	case g.Keys != nil:
+		return []string{c.Owner}
+	case c.Owner == "":
+		return []string{""}
+	default:
+		return []string{c.Owner, ""}
+	}
+}
+
+// Listed returns the owners whose streams a caller's list has; nil is all owners. Without a key file and an operator's key, lists are
+// complete; what reaches the port is a gateway's affair then. With an operator's key alone, a list takes credentials, because the ids of
+// streams that were made without are a right to them.
+func (g *Guard) Listed(c Caller) ([]string, error) {
+	switch {
+	case c.Operates || g.Keys == nil && g.Operator == "":
+		return nil, nil
+	case c.Owner == "":
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Message: "a list of streams takes the Authorization that made them, or the operator's key, as Authorization: Bearer"}
+	default:
+		return []string{c.Owner}, nil
+	}
+}
+
+// Fleet refuses the list of workers to all callers but operators, where there are keys.
+func (g *Guard) Fleet(c Caller) error {
+	switch {
+	case c.Operates || g.Keys == nil && g.Operator == "":
+		return nil
+	case c.Owner == "":
+		return &streamerr.Error{Reason: streamerr.Unauthenticated, Message: "the list of workers takes the operator's key, as Authorization: Bearer"}
+	case g.Operator == "":
+		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the list of workers takes an operator's key; start api-service with --operator-key"}
+	default:
+		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the list of workers takes the operator's key"}
+	}
+}
+
+// Read refuses what a stream says to all callers but its owner and those with a read token of this very stream. A caller that may not
+// read is told what Missing says.
+func (g *Guard) Read(c Caller, h replay.Head, token string) error {
+	switch {
+	case h.Owner != "" && same(h.Owner, c.Owner), h.Owner == "" && g.Loopback && g.Keys == nil:
+		return nil
+	case token == "" && c.Operates:
+		return &streamerr.Error{Reason: streamerr.Forbidden, Message: "the operator's key does not read answers"}
+	case token != "":
+		if valid, err := g.Tokens.Check(h.ID, h.Epoch, token); valid || err != nil {
+			return err
+		}
+	}
+	return Missing(h.ID)
+}
+
+// Missing is what a caller is told of a stream that does not exist, and of a stream that the caller may not know of.
+func Missing(id string) *streamerr.Error {
+	e := streamerr.New(streamerr.NotFound, "there is no stream %q, or it is another owner's: it takes the Authorization that made it, and to be read that or its read_token, as ?token=", id)
+	e.Param = "id"
+	return e
+}
