@@ -8,7 +8,7 @@ import (
 
 // Limits bound what a log keeps. The zero value has the defaults.
 type Limits struct {
-	Bytes       int           // over all streams; the oldest that has ended makes room, and with none left streams get ErrFull
+	Bytes       int           // over all streams; owners over their share make room
 	StreamBytes int           // of one stream, which gets ErrFull past it
 	TTL         time.Duration // how long a stream is kept after its end
 }
@@ -43,20 +43,25 @@ const (
 type Memory struct {
 	limits Limits
 
-	mu      sync.Mutex // guards the following fields, and those of all kept
-	streams map[string]*kept
-	keys    map[string]*kept
-	bytes   int
-	ended   []*kept     // oldest first; those forgotten since are still in it
-	sweep   *time.Timer // runs while there are ended ones
-	closed  bool
+	mu       sync.Mutex // guards the following fields, and those of all kept and accounts
+	streams  map[string]*kept
+	keys     map[string]*kept
+	accounts map[string]*account // by owner
+	bytes    int
+	ended    []*kept     // oldest first, some of them forgotten
+	stale    int         // how many of ended are forgotten
+	sweep    *time.Timer // runs while there are ended ones
+	closed   bool
 }
 
 // A kept is one stream.
 type kept struct {
 	head      Head
-	text      []byte   // of all deltas
-	ends      []uint32 // where each delta ends in text
+	account   *account
+	evicted   bool     // its text was dropped to make room
+	dropped   uint64   // how many deltas that were
+	text      []byte   // of all deltas since
+	ends      []uint32 // where each of them ends in text
 	rest      []Event  // what comes after the deltas
 	end       time.Time
 	held      bool   // readers see no further than shown
@@ -69,7 +74,7 @@ type kept struct {
 
 // NewMemory returns an empty log.
 func NewMemory(l Limits) *Memory {
-	return &Memory{limits: l.withDefaults(), streams: map[string]*kept{}, keys: map[string]*kept{}}
+	return &Memory{limits: l.withDefaults(), streams: map[string]*kept{}, keys: map[string]*kept{}, accounts: map[string]*account{}}
 }
 
 // Begin implements Log. This process is the only instance there is, so what it makes is Shared.
@@ -91,7 +96,7 @@ func (m *Memory) begin(h Head) (*kept, error) {
 	if m.streams[h.ID] != nil {
 		return nil, ErrTaken
 	}
-	if !m.room(headCost) {
+	if !m.room(h.Owner, headCost, nil) {
 		return nil, ErrFull
 	}
 	k := &kept{head: h, grown: make(chan struct{})}
@@ -99,22 +104,8 @@ func (m *Memory) begin(h Head) (*kept, error) {
 	if h.Key != "" {
 		m.keys[h.Key] = k
 	}
-	m.bytes += headCost
+	m.open(k)
 	return k, nil
-}
-
-// room makes room for n bytes, and reports whether it could. mu is held.
-func (m *Memory) room(n int) bool {
-	for m.bytes+n > m.limits.Bytes && len(m.ended) > 0 {
-		m.forgetOldest()
-	}
-	return m.bytes+n <= m.limits.Bytes
-}
-
-func (m *Memory) forgetOldest() {
-	m.forget(m.ended[0])
-	m.ended[0] = nil
-	m.ended = m.ended[1:]
 }
 
 func (m *Memory) forget(k *kept) {
@@ -122,7 +113,7 @@ func (m *Memory) forget(k *kept) {
 		return
 	}
 	k.forgotten = true
-	m.bytes -= k.cost()
+	m.close(k)
 	k.text, k.ends, k.rest = nil, nil, nil
 	delete(m.streams, k.head.ID)
 	select {
@@ -135,7 +126,11 @@ func (m *Memory) forget(k *kept) {
 	close(k.grown)
 }
 
+// cost is what a stream counts for. One that was evicted counts for nothing until it has ended, which is soon.
 func (k *kept) cost() int {
+	if k.evicted && k.end.IsZero() {
+		return 0
+	}
 	n := headCost + len(k.text) + eventCost*len(k.ends)
 	for _, e := range k.rest {
 		n += len(e.Data)
@@ -143,8 +138,11 @@ func (k *kept) cost() int {
 	return n
 }
 
+// deltas is the number of the last delta.
+func (k *kept) deltas() uint64 { return k.dropped + uint64(len(k.ends)) }
+
 // last is the number of the last event.
-func (k *kept) last() uint64 { return uint64(len(k.ends) + len(k.rest)) }
+func (k *kept) last() uint64 { return k.deltas() + uint64(len(k.rest)) }
 
 // Append implements Log.
 func (m *Memory) Append(id string, events ...Event) error {
@@ -169,17 +167,17 @@ func (m *Memory) Append(id string, events ...Event) error {
 	case closing: // an ending is small, and worth more than the bound
 	case k.stop != nil:
 		return k.stop
-	case k.cost()+size > m.limits.StreamBytes, !m.room(size):
+	case k.cost()+size > m.limits.StreamBytes, !m.room(k.head.Owner, size, k):
 		return ErrFull
 	}
 	before := k.cost()
 	for _, e := range events {
 		k.add(e)
 	}
-	m.bytes += k.cost() - before
 	if closing {
 		m.end(k)
 	}
+	m.charge(k, k.cost()-before)
 	if !k.held {
 		k.wake()
 	}
@@ -209,6 +207,7 @@ func (k *kept) wake() {
 func (m *Memory) end(k *kept) {
 	k.end = time.Now()
 	m.ended = append(m.ended, k)
+	k.account.end(k)
 	if m.sweep == nil && !m.closed {
 		m.sweep = time.AfterFunc(m.limits.TTL, m.expire)
 	}
@@ -219,7 +218,10 @@ func (m *Memory) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for len(m.ended) > 0 && time.Since(m.ended[0].end) >= m.limits.TTL {
-		m.forgetOldest()
+		m.forget(m.ended[0])
+		m.ended[0] = nil
+		m.ended = m.ended[1:]
+		m.stale--
 	}
 	m.sweep = nil
 	if len(m.ended) > 0 && !m.closed {
@@ -299,8 +301,9 @@ func (r memoryReader) Read(_ context.Context, after uint64) (Page, error) {
 
 // merged returns the events in (after, to].
 func (k *kept) merged(after, to uint64) []Event {
-	deltas := uint64(len(k.ends))
+	deltas := k.deltas()
 	var events []Event
+	after = max(after, k.dropped)
 	for after < min(to, deltas) {
 		from, upto := k.offset(after), after+1
 		for upto < min(to, deltas) && k.offset(upto+1)-from <= maxMerged {
@@ -317,8 +320,8 @@ func (k *kept) merged(after, to uint64) []Event {
 
 // offset is where the delta with this number ends in the text.
 func (k *kept) offset(seq uint64) int {
-	if seq == 0 {
+	if seq <= k.dropped {
 		return 0
 	}
-	return int(k.ends[seq-1])
+	return int(k.ends[seq-k.dropped-1])
 }

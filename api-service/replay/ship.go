@@ -110,8 +110,8 @@ func (m *Memory) behind(k *kept, after uint64) (events []Event, closing, over bo
 	if k.forgotten || !k.end.IsZero() && after == k.last() {
 		return nil, false, true
 	}
-	for seq := after + 1; seq <= k.last() && len(events) < maxBatch; seq++ {
-		if deltas := uint64(len(k.ends)); seq <= deltas {
+	for seq := max(after, k.dropped) + 1; seq <= k.last() && len(events) < maxBatch; seq++ {
+		if deltas := k.deltas(); seq <= deltas {
 			events = append(events, Event{seq, Delta, string(k.text[k.offset(seq-1):k.offset(seq)])})
 		} else {
 			events = append(events, k.rest[seq-deltas-1])
