@@ -125,7 +125,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		reached = nil // by proxies, under names that are theirs
 	}
 	e.guard.Loopback = gate.Loopback(reached)
-	arrival := httpd.Arrival(e.config.ReadTimeout)
+	arrival := httpd.Arrival{Within: e.config.ReadTimeout, MaxBody: e.config.MaxBody}
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
@@ -135,6 +135,8 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
+		server.WithMaxHeaderBytes(httpd.MaxHeader),
+		server.WithDisablePreParseMultipartForm(true), // else Hertz writes such bodies to files before any handler sees the request
 		server.WithWriteTimeout(e.config.WriteTimeout),
 		server.WithIdleTimeout(idleTimeout),
 		server.WithExitWaitTime(httpd.StopWait),
@@ -143,7 +145,7 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithDisablePrintRoute(true),
 	)
 	h.Name = "whence"
-	h.Use(e.recover, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)), e.authenticate())
+	h.Use(e.recover, e.bound, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)), e.authenticate())
 	e.routes(h)
 	drain := func() {
 		e.hop.Drain(e.config.Grace)
@@ -231,6 +233,17 @@ func page(f web.File) app.HandlerFunc {
 		}
 		c.Data(http.StatusOK, f.ContentType, f.Body)
 	}
+}
+
+// bound refuses requests whose bodies are announced to be too large, before anything of them is read.
+func (e *Edge) bound(ctx context.Context, c *app.RequestContext) {
+	if httpd.TooLarge(c) {
+		exchange.ID(c)
+		c.Abort()
+		e.desk.Refuse(c, e.desk.TooLarge(c))
+		return
+	}
+	c.Next(ctx)
 }
 
 // recover answers a panic outside of a stream, where package rpc does not see it.

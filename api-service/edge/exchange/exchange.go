@@ -131,8 +131,13 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 			return body, nil
 		}
 	}
-	c.SetConnectionClose() // what is left of the body is not worth reading
-	return nil, WithStatus(http.StatusRequestEntityTooLarge, streamerr.New(streamerr.Invalid, "the body has more than %d bytes", limit))
+	return nil, d.TooLarge(c)
+}
+
+// TooLarge refuses a request with a body over MaxBody. What is left of the body is not worth reading, so the connection is closed.
+func (d *Desk) TooLarge(c *app.RequestContext) error {
+	c.SetConnectionClose()
+	return WithStatus(http.StatusRequestEntityTooLarge, streamerr.New(streamerr.Invalid, "the body has more than %d bytes", d.MaxBody))
 }
 
 // Refuse answers a request that did not become a stream.

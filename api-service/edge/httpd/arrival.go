@@ -2,23 +2,42 @@ package httpd
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	errs "github.com/cloudwego/hertz/pkg/common/errors"
+	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
+	"github.com/cloudwego/hertz/pkg/common/tracer/traceinfo"
+	"github.com/cloudwego/hertz/pkg/network"
 )
 
-// An Arrival bounds how long a request may take to come, header and body together, and how long a new connection may send nothing.
-// Hertz bounds each of its reads instead: whoever sends a byte now and then would be waited for without end, and whoever sends none,
-// too, since it begins to read with the first. It is a tracer because Hertz tells nobody else that it begins to read a request.
-type Arrival time.Duration
+// MaxHeader bounds a request's header, in bytes; a longer one is answered with 431.
+const MaxHeader = 64 << 10
+
+// lingerFor is how long what a client still sends of a refused request is read and dropped. A connection that is closed with bytes
+// unread is reset, and the reset can overtake the response.
+const lingerFor = time.Second
+
+// An Arrival bounds how long a request may take to come, header and body together, how long a new connection may send nothing, and how
+// large a body may be announced.
+//
+// Hertz bounds each of its reads instead: a client that sends a byte now and then would be waited for without end, and so would one that
+// sends none, since Hertz begins to read with the first. And before Hertz calls a handler it asks for the body, and waits for the
+// first 8 KiB, however large a body the header announces. An Arrival is a tracer because Hertz tells only tracers when it begins to
+// read a request and when it has read the header.
+type Arrival struct {
+	Within  time.Duration
+	MaxBody int64 // bytes
+}
 
 // silence names the timer of a connection that has sent nothing.
 type silence struct{}
 
 // Accepted bounds the time until the first byte of a connection. The returned context is the connection's.
 func (a Arrival) Accepted(ctx context.Context, conn net.Conn) context.Context {
-	timer := time.AfterFunc(time.Duration(a), func() { _ = conn.Close() }) // nothing is under way
+	timer := time.AfterFunc(a.Within, func() { _ = conn.Close() }) // nothing is under way
 	return context.WithValue(ctx, silence{}, timer)
 }
 
@@ -27,9 +46,75 @@ func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Conte
 	if timer, ok := ctx.Value(silence{}).(*time.Timer); ok {
 		timer.Stop()
 	}
-	_ = c.GetConn().SetReadDeadline(time.Now().Add(time.Duration(a))) // netpoll's never fails
+	h := headerOf(c)
+	if h == nil { // Hertz uses contexts again, and what was set here stays
+		inner := c.GetTraceInfo()
+		h = &header{TraceInfo: inner, HTTPStats: inner.Stats(), c: c}
+		c.SetTraceInfo(h)
+	}
+	h.max, h.tooLarge = a.MaxBody, false
+	_ = c.GetConn().SetReadDeadline(time.Now().Add(a.Within)) // netpoll's never fails
 	return ctx
 }
 
-// Finish implements tracer.Tracer.
-func (a Arrival) Finish(context.Context, *app.RequestContext) {}
+// Finish implements tracer.Tracer: Hertz has answered, and is about to read the next request, or to close the connection.
+func (a Arrival) Finish(_ context.Context, c *app.RequestContext) {
+	if h := headerOf(c); h != nil && (h.tooLarge || errors.Is(h.Error(), errs.ErrHeaderTooLarge)) {
+		linger(c.GetConn())
+	}
+}
+
+// TooLarge reports whether a request has announced a body over MaxBody. The body has not been read, and must not be: the handler refuses
+// the request and closes the connection.
+func TooLarge(c *app.RequestContext) bool {
+	h := headerOf(c)
+	return h != nil && h.tooLarge
+}
+
+// A header sees the header of each request of a context before Hertz asks for the body.
+type header struct {
+	traceinfo.TraceInfo
+	traceinfo.HTTPStats
+	c        *app.RequestContext
+	max      int64
+	tooLarge bool
+}
+
+func headerOf(c *app.RequestContext) *header {
+	h, _ := c.GetTraceInfo().(*header)
+	return h
+}
+
+// Stats implements traceinfo.TraceInfo.
+func (h *header) Stats() traceinfo.HTTPStats { return h }
+
+// Reset implements traceinfo.TraceInfo and traceinfo.HTTPStats.
+func (h *header) Reset() {
+	h.TraceInfo.Reset()
+	h.HTTPStats.Reset()
+}
+
+// Record implements traceinfo.HTTPStats. A body that is too large is none for Hertz from here on: it sends no 100 Continue, and calls the
+// handler at once.
+func (h *header) Record(event stats.Event, status stats.Status, info string) {
+	h.HTTPStats.Record(event, status, info)
+	if event != stats.ReadBodyStart || int64(h.c.Request.Header.ContentLength()) <= h.max {
+		return
+	}
+	h.tooLarge = true
+	h.c.Request.Header.SetContentLength(0)
+	h.c.Request.Header.Del("Expect")
+}
+
+// linger reads and drops what comes on a connection that is about to be closed, until its client has closed it, or for lingerFor.
+func linger(conn network.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(lingerFor))
+	for {
+		if _, err := conn.Peek(1); err != nil {
+			return
+		}
+		if conn.Skip(conn.Len()) != nil || conn.Release() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package edge_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+)
+
+// connect opens a connection on which every wait is bounded, by much less than the edge waits for a request.
+func connect(t *testing.T, url string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return conn, bufio.NewReader(conn)
+}
+
+// TestLargeBodyIsRefusedWhenItIsAnnounced: nothing of the body is asked for or waited for, on any route.
+func TestLargeBodyIsRefusedWhenItIsAnnounced(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = time.Minute })
+	for _, length := range []string{"10001", "67108864", "1000000000000"} {
+		for _, also := range []string{"", "Expect: 100-continue\r\n", "Content-Type: multipart/form-data; boundary=x\r\n"} {
+			for _, route := range []string{"POST /v1/chat/completions", "POST /v1/streams/x/seen", "GET /healthz", "DELETE /v1/streams/x", "POST /nowhere"} {
+				conn, r := connect(t, url)
+				for range 2 { // on a connection that has had a request before, too
+					if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+						t.Fatal(err)
+					}
+					resp, err := http.ReadResponse(r, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = whole(t, resp)
+				}
+				if _, err := fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %s\r\n%s\r\n", route, length, also); err != nil {
+					t.Fatal(err)
+				}
+				resp, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatalf("%s, %s, %q: %v", route, length, also, err)
+				}
+				if body := whole(t, resp); resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close || !strings.Contains(body, `"code":"invalid"`) {
+					t.Errorf("%s, %s, %q: %d %v %s", route, length, also, resp.StatusCode, resp.Header, body)
+				}
+				_ = conn.Close()
+			}
+		}
+	}
+}
+
+// TestClientThatSendsALargeBodyReadsWhy: a client that sends all of the body first finds the response, and no reset.
+func TestClientThatSendsALargeBodyReadsWhy(t *testing.T) {
+	url, _ := start(t, nil)
+	for what, c := range map[string]struct {
+		head, rest string
+		want       int
+	}{
+		"body":   {fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", 8<<20), strings.Repeat("x", 8<<20), http.StatusRequestEntityTooLarge},
+		"header": {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Large: ", strings.Repeat("x", 1<<20), http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		conn, r := connect(t, url)
+		if _, err := io.WriteString(conn, c.head+c.rest); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if body := whole(t, resp); resp.StatusCode != c.want {
+			t.Errorf("%s: %d %s", what, resp.StatusCode, body)
+		}
+	}
+}
+
+// TestHeadersAreBounded: just below the bound a request is answered, just above it is 431.
+func TestHeadersAreBounded(t *testing.T) {
+	url, _ := start(t, nil)
+	for size, want := range map[int]int{63 << 10: http.StatusOK, 65 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		conn, r := connect(t, url)
+		if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Large: "+strings.Repeat("x", size)+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(size, err)
+		}
+		if body := whole(t, resp); resp.StatusCode != want {
+			t.Errorf("a header of %d bytes: %d %s", size, resp.StatusCode, body)
+		}
+	}
+}
