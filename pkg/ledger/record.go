@@ -16,8 +16,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Record is what a hop writes down of one stream. A nil Record takes everything and keeps nothing. All methods are safe
-// for concurrent use. What it is told it passes on to the stream's metrics and trace, so that they cannot tell different stories.
+// A Record is what a hop writes down of one stream. A nil Record takes everything and keeps nothing. All methods are safe for
+// concurrent use, but for Out, OutMessage and OutBytes, which belong to the goroutine that writes to the caller. A Record passes
+// everything on to the stream's metrics and trace, so that they cannot tell different stories.
 type Record struct {
 	// Static.
 	id, hop, peer string
@@ -28,8 +29,7 @@ type Record struct {
 
 	in, out atomic.Uint32 // tokens
 
-	below scale // owned by the goroutine that receives
-	above scale // owned by the goroutine that sends
+	below, above scale // sizes of messages
 
 	mu        sync.Mutex // guards the following fields
 	model     string

@@ -1,25 +1,29 @@
 package ledger
 
 import (
+	"sync/atomic"
+
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// Of messages with tokens, which are alike, the first are weighed, which a trace tells one by one, and then one in weighEach: to
-// find a size costs more than all else that is done for a message.
+// Messages with tokens are alike, and computing a message's size costs more than everything else that a record does for it.
+// A scale therefore computes the sizes of the first weighFirst messages, which a trace lists one by one, and of every
+// weighEach-th message after them.
 const (
 	weighFirst = streamtrace.DefaultMessages
 	weighEach  = 8
 )
 
-// A scale weighs the messages of one direction.
+// A scale estimates the sizes of the messages of one direction. It is safe for concurrent use: a stream with several choices
+// has several calls below, and a goroutine receives each.
 type scale struct {
-	n    uint64 // messages with tokens
-	last int    // the size of the last of them that was weighed
+	messages atomic.Uint64 // with tokens
+	last     atomic.Int64  // the size that was computed last, of a message with tokens
 }
 
-// size returns the size of a message with so many tokens, or of one that is like it; 0 if nobody wants to know.
+// size returns the size of m, or the size of a message like m; 0 if r has neither metrics nor a trace.
 func (s *scale) size(r *Record, tokens int, m any) int {
 	if r.seen == nil && r.trace == nil {
 		return 0
@@ -27,14 +31,16 @@ func (s *scale) size(r *Record, tokens int, m any) int {
 	if tokens == 0 {
 		return sizeOf(m)
 	}
-	if s.n < weighFirst || s.n%weighEach == 0 {
-		s.last = sizeOf(m)
+	n := s.messages.Add(1) - 1
+	if n >= weighFirst && n%weighEach != 0 {
+		return int(s.last.Load())
 	}
-	s.n++
-	return s.last
+	size := sizeOf(m)
+	s.last.Store(int64(size))
+	return size
 }
 
-// sizeOf returns the size of a message on the wire. One that has been sent knows it.
+// sizeOf returns the size of a message on the wire, which a message that was sent or received has cached.
 func sizeOf(m any) int {
 	if m, ok := m.(proto.Message); ok {
 		return proto.MarshalOptions{UseCachedSize: true}.Size(m)

@@ -1,8 +1,10 @@
 package ledger_test
 
 import (
+	"sync"
 	"testing"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -46,6 +48,29 @@ func sizes(t *testing.T, note func(*ledger.Record, int, any)) {
 	for i, e := range events {
 		if e.GetBytes() != want[i] {
 			t.Errorf("message %d has %d bytes, want %d", i, e.GetBytes(), want[i])
+		}
+	}
+}
+
+// TestSeveralCallsOfOneStreamAreWeighedTogether: a stream with several choices has a call below for each, and each call is
+// received by its own goroutine. The race detector is the judge.
+func TestSeveralCallsOfOneStreamAreWeighedTogether(t *testing.T) {
+	l, r := traced(100)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for range 100 {
+				r.InMessage(1, tokens(1))
+			}
+		})
+	}
+	calls.Wait()
+	if p := l.Get("a"); p.GetTokensIn() != 400 {
+		t.Errorf("%d tokens came in, want 400", p.GetTokensIn())
+	}
+	for _, e := range l.Get("a").GetEvents() {
+		if e.GetKind() == streamv1.EventKind_EVENT_KIND_RECV && e.GetBytes() != 5 {
+			t.Errorf("message %d has %d bytes, want 5", e.GetIndex(), e.GetBytes())
 		}
 	}
 }
