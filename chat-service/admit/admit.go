@@ -1,12 +1,17 @@
-// Package admit holds streams back until a worker has room for them, and lets them go in a fair order: the more urgent tier
-// first, within it the tenant that has had least for its weight, and within that the one that came first.
+// Package admit holds streams back until a worker has room for them, and admits them in a fair order: the most urgent tier first,
+// within a tier the tenant that was served least for its weight, and within a tenant the oldest stream.
 //
 // A worker has a queue of its own, but it knows neither tenants nor what the other workers do: a stream that waits there waits
-// behind everybody who came before, and stays although another worker falls idle. What waits here is bounded in streams and in
-// tokens of prompts, goes to whichever worker the policy chooses when there is room, and leaves at once when it is stopped.
+// behind all streams that came before it, and stays although another worker falls idle. This queue is bounded in streams and in
+// tokens of prompts. A stream that waits in it goes to the worker that the policy chooses when there is room, and leaves at once
+// when it is stopped.
 //
 // The order is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024): tokens are
 // charged when they have been served, so nobody needs to know how long an answer will be.
+//
+// While no worker is healthy there is no room, and streams wait: those that are in the queue, those that come, and those that were
+// admitted but reached no worker, which take their places in the queue again. They wait for Options.Outage, counted from when the last
+// worker became unhealthy. Then they end UNAVAILABLE, and until a worker is healthy again new streams end so at once.
 //
 // Deliberately absent: taking a place from a stream that runs.
 package admit
@@ -26,18 +31,20 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Options say how a Queue works.
 type Options struct {
-	// MaxStreams is how many streams wait at most; further ones are OVERLOADED.
+	// MaxStreams is how many streams wait at most; further streams are OVERLOADED.
 	MaxStreams int
-	// MaxTokens is how many tokens the prompts of those that wait may have together.
+	// MaxTokens is how many tokens the prompts of the waiting streams may have together.
 	MaxTokens int
-	// Room returns how many streams may run together; negative while nobody knows. It must not block.
-	Room func() int
-	// Admitted, if there is one, is told how long a stream has waited. It must not block.
+	// Room returns how many streams may run together, negative for no limit, and whether any worker is healthy. It must not block.
+	Room func() (places int, healthy bool)
+	// Outage is how long streams wait while no worker is healthy.
+	Outage time.Duration
+	// Admitted, if set, is called with the time that a stream has waited. It must not block.
 	Admitted func(waited time.Duration)
 }
 
-// lookEvery is how often a Queue looks for room that came from elsewhere: a worker that was found, or another chat-service
-// that has fewer streams.
+// lookEvery is how often a Queue looks for room that came from elsewhere: a worker that was found or is healthy again, or another
+// chat-service that has fewer streams.
 const lookEvery = 250 * time.Millisecond
 
 // A Queue is where the streams of one model wait.
@@ -49,7 +56,9 @@ type Queue struct {
 	tenants map[string]*tenant // those that have a stream here, and some that had
 	running int
 	waiting int
-	tokens  int // of the prompts that wait
+	tokens  int       // of the prompts that wait
+	down    time.Time // since when no worker is healthy; zero while one is
+	resume  time.Time // no stream is admitted before: an admitted stream has just reached no worker
 }
 
 // New returns an empty queue.
@@ -57,20 +66,28 @@ func New(opts Options) *Queue {
 	return &Queue{opts: opts, tenants: make(map[string]*tenant)}
 }
 
-// Run looks for room until ctx is done.
+// Run looks for room, and for the end of an outage, until ctx is done.
 func (q *Queue) Run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			q.mu.Lock()
-			q.dispatch()
-			q.mu.Unlock()
+			q.look()
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+func (q *Queue) look() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	q.hasRoom(now) // notes an outage although nobody waits
+	q.dispatch(now)
+	q.expire(now)
+	q.forget()
 }
 
 // Load returns how many streams run, and how many wait.
@@ -80,38 +97,10 @@ func (q *Queue) Load() (running, waiting int) {
 	return q.running, q.waiting
 }
 
-// Stage is a stream.Stage: it asks next when there is room.
+// Stage is a stream.Stage: it calls next when there is room.
 func (q *Queue) Stage(next Engine) Engine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			err := q.hold(ctx, req.GetClaim(), len(req.GetPrompt()), func(t *ticket) {
-				for out, err := range next(ctx, req) {
-					if n := len(out.GetTokens().GetIds()); n > 0 {
-						q.charge(t, n)
-					}
-					if !yield(out, err) {
-						return
-					}
-				}
-			})
-			if err != nil {
-				yield(nil, err)
-			}
-		}
-	}
-}
-
-// wait returns when the stream can run, or false when it is to end.
-func (t *ticket) wait(ctx context.Context) bool {
-	select {
-	case <-t.ready: // at once, most of the time
-		return true
-	default:
-	}
-	select {
-	case <-t.ready:
-		return true
-	case <-stream.Stopping(ctx):
-		return false
+		served := func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) }
+		return admitted(ctx, q, req.GetClaim(), len(req.GetPrompt()), served, func() iter.Seq2[*workerv1.GenerateResponse, error] { return next(ctx, req) })
 	}
 }

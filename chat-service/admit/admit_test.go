@@ -28,6 +28,7 @@ type worker struct {
 	order   []string // tenants, as their streams began
 	tokens  map[string]int
 	running int
+	dead    bool // it cannot be reached
 }
 
 func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
@@ -36,8 +37,13 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			yield(nil, cause)
 			return
 		}
-		w.count(func() { w.order = append(w.order, req.GetStreamId()); w.running++ })
+		dead := false
+		w.count(func() { w.order = append(w.order, req.GetStreamId()); w.running++; dead = w.dead })
 		defer w.count(func() { w.running-- })
+		if dead {
+			yield(nil, streamerr.New(streamerr.Unavailable, "no healthy worker"))
+			return
+		}
 		if req.GetModel() == "bad" {
 			yield(nil, streamerr.New(streamerr.Invalid, "bad"))
 			return
@@ -75,13 +81,14 @@ type place struct {
 	queue  *Queue
 	engine Engine
 	room   int
+	ill    bool // no worker is healthy
 	begun  int
 	all    sync.WaitGroup
 }
 
 func newPlace(room int, opts Options) *place {
 	p := &place{worker: &worker{tokens: map[string]int{}}, room: room}
-	opts.Room = func() int { return p.room }
+	opts.Room = func() (int, bool) { return p.room, !p.ill }
 	if opts.MaxStreams == 0 {
 		opts.MaxStreams = 1000
 	}
@@ -330,7 +337,7 @@ func TestRoomThatComesFromElsewhereIsFound(t *testing.T) {
 }
 
 func BenchmarkEmptyQueue(b *testing.B) {
-	q := New(Options{MaxStreams: 1, MaxTokens: 1, Room: func() int { return 1 }})
+	q := New(Options{MaxStreams: 1, MaxTokens: 1, Room: func() (int, bool) { return 1, true }})
 	claim := of("tenant", 1)
 	for b.Loop() {
 		t, err := q.enter(claim, 100)

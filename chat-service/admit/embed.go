@@ -11,17 +11,15 @@ import (
 // An EmbedEngine makes vectors of token ids.
 type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
-// EmbedStage is Stage for requests for vectors, which take places at the workers like all others. Their texts are what is charged.
+// EmbedStage is Stage for embedding requests, which take places at the workers like all others. The tokens of their texts are
+// charged.
 func (q *Queue) EmbedStage(next EmbedEngine) EmbedEngine {
 	return func(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
-		return func(yield func(*workerv1.EmbedResponse, error) bool) {
-			tokens := 0
-			for _, text := range req.GetInputs() {
-				tokens += len(text.GetIds())
-			}
-			if err := q.hold(ctx, req.GetClaim(), tokens, func(*ticket) { next(ctx, req)(yield) }); err != nil {
-				yield(nil, err)
-			}
+		tokens := 0
+		for _, text := range req.GetInputs() {
+			tokens += len(text.GetIds())
 		}
+		served := func(*workerv1.EmbedResponse) int { return 0 }
+		return admitted(ctx, q, req.GetClaim(), tokens, served, func() iter.Seq2[*workerv1.EmbedResponse, error] { return next(ctx, req) })
 	}
 }

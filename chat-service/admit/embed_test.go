@@ -14,7 +14,7 @@ import (
 
 func TestRequestsForVectorsWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := New(Options{MaxStreams: 2, MaxTokens: 10, Room: func() int { return 1 }})
+		q := New(Options{MaxStreams: 2, MaxTokens: 10, Room: func() (int, bool) { return 1, true }})
 		e := q.EmbedStage(stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 			time.Sleep(time.Second)
 			return &workerv1.EmbedResponse{}, nil

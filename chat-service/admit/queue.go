@@ -2,36 +2,35 @@ package admit
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // agesAfter is how long a stream waits until it counts as one tier more urgent, and then again, so that no tier starves.
 const agesAfter = 30 * time.Second
 
-// share is how much of the queue one named tenant may fill, so that there is room for others to wait.
+// share is the part of the queue that one named tenant may fill, so that there is room for others to wait.
 const share = 0.5
 
-// maxGone is how many tenants are remembered that have nothing here; any of more are forgotten.
+// maxGone is how many tenants without a stream are remembered at most.
 const maxGone = 256
 
-// The tiers, least urgent first.
+// tiers is how many tiers there are; tier 0 is the least urgent.
 const tiers = 3
 
-// A tenant is one of those that share the workers. Those who are nobody in particular are one together.
+// A tenant is one of those that share the workers. All requests without a tenant share one.
 type tenant struct {
 	name    string
 	weight  float64
 	waiting [tiers][]*ticket // in order of arrival
 	tokens  int              // of the prompts that wait
 	running int
-	// served is what the tenant has had, in tokens of prompts and answers, by its weight. Who has had least is next.
+	// served counts the tokens of prompts and answers that the tenant was served, divided by its weight. The tenant with the
+	// lowest counter is next.
 	served float64
 }
 
@@ -46,8 +45,8 @@ func (t *tenant) queued() (n int) {
 	return n
 }
 
-// head is who of the tenant's streams is next in a tier, at a time: the one that came first of those that are of it, and those
-// that have waited long enough to count as it; nil if there are none.
+// head returns the tenant's next stream in a tier: the oldest of the streams of that tier, and of those that have waited long enough
+// to count as that urgent. It returns nil if there is none.
 func (t *tenant) head(tier int, now time.Time) (first *ticket) {
 	for below := 0; below <= tier; below++ {
 		line := t.waiting[tier-below]
@@ -56,17 +55,6 @@ func (t *tenant) head(tier int, now time.Time) (first *ticket) {
 		}
 	}
 	return first
-}
-
-// A ticket is one stream's place, in the queue and then with a worker.
-type ticket struct {
-	tenant  *tenant
-	tier    int
-	tokens  int // of the prompt
-	arrived time.Time
-	ready   chan struct{} // closed when there is room
-
-	admitted bool // owned by the queue's lock
 }
 
 func tierOf(c *streamv1.Claim) int {
@@ -80,39 +68,27 @@ func tierOf(c *streamv1.Claim) int {
 	}
 }
 
-// hold has run called in a place of the queue's, when there is one. The error is why there was none.
-func (q *Queue) hold(ctx context.Context, claim *streamv1.Claim, tokens int, run func(*ticket)) error {
-	t, err := q.enter(claim, tokens)
-	if err != nil {
-		return err
-	}
-	defer q.leave(t)
-	if !t.wait(ctx) {
-		return stream.Cause(ctx)
-	}
-	run(t)
-	return nil
-}
-
 // enter takes a place, or says why there is none.
 func (q *Queue) enter(claim *streamv1.Claim, tokens int) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := &ticket{tier: tierOf(claim), tokens: tokens, arrived: time.Now(), ready: make(chan struct{})}
+	now := time.Now()
+	t := &ticket{tier: tierOf(claim), tokens: tokens, arrived: now, ready: make(chan struct{})}
 	t.tenant = q.tenant(claim)
-	q.dispatch() // there may be room that nobody has noticed yet, and those who wait come first
-	if q.waiting == 0 && q.hasRoom() {
+	q.dispatch(now) // there may be room that nobody has noticed yet, and the streams that wait come first
+	if q.waiting == 0 && q.hasRoom(now) {
 		q.admit(t)
 		return t, nil
 	}
-	if err := q.full(t); err != nil {
+	err := q.full(t)
+	if q.outlasted(now) {
+		err = q.unavailable()
+	}
+	if err != nil {
 		q.forget()
 		return nil, err
 	}
-	t.tenant.waiting[t.tier] = append(t.tenant.waiting[t.tier], t)
-	t.tenant.tokens += tokens
-	q.waiting++
-	q.tokens += tokens
+	q.queue(t)
 	return t, nil
 }
 
@@ -138,31 +114,53 @@ func (q *Queue) full(t *ticket) error {
 func (q *Queue) leave(t *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if t.admitted {
-		q.running--
-		t.tenant.running--
+	switch t.state {
+	case running:
+		q.vacate(t)
 		q.turnover.Freed()
-	} else {
+	case queued:
 		line := t.tenant.waiting[t.tier]
 		i := slices.Index(line, t)
 		t.tenant.waiting[t.tier] = slices.Delete(line, i, i+1)
 		q.unqueue(t)
+	case expired: // it has no place any more
 	}
-	q.dispatch()
+	q.dispatch(time.Now())
 	q.forget()
 }
 
-// charge notes that a stream has had tokens of its answer.
+// restore puts a stream that reached no worker back into the queue, at the place of its arrival. It reports false if the stream has
+// tried for longer than an outage may last. The other streams are held back for a moment: they would reach no worker either, and
+// the probes need a moment to find that out.
+func (q *Queue) restore(t *ticket) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	if t.returned.IsZero() {
+		t.returned = now
+	}
+	if now.Sub(t.returned) >= q.opts.Outage {
+		return false
+	}
+	q.vacate(t)
+	t.tenant.served -= float64(t.tokens) / t.tenant.weight // nobody has read its prompt
+	t.state, t.ready = queued, make(chan struct{})
+	q.queue(t)
+	q.resume = now.Add(lookEvery)
+	return true
+}
+
+// charge adds tokens of a stream's answer to what its tenant was served.
 func (q *Queue) charge(t *ticket, tokens int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.tenant.served += float64(tokens) / t.tenant.weight
 }
 
-// dispatch admits those that are next, as long as there is room.
-func (q *Queue) dispatch() {
-	for q.waiting > 0 && q.hasRoom() {
-		t := q.next(time.Now())
+// dispatch admits the streams that are next, as long as there is room.
+func (q *Queue) dispatch(now time.Time) {
+	for q.waiting > 0 && q.hasRoom(now) {
+		t := q.next(now)
 		line := t.tenant.waiting[t.tier]
 		line[0] = nil // a slice that moves on keeps what is before it
 		t.tenant.waiting[t.tier] = line[1:]
@@ -171,20 +169,68 @@ func (q *Queue) dispatch() {
 	}
 }
 
-func (q *Queue) hasRoom() bool {
-	room := q.opts.Room()
-	return room < 0 || q.running < room
+// hasRoom reports whether one more stream may run. It notes when an outage begins and ends.
+func (q *Queue) hasRoom(now time.Time) bool {
+	places, healthy := q.opts.Room()
+	switch {
+	case healthy:
+		q.down = time.Time{}
+	case q.down.IsZero():
+		q.down = now
+	}
+	return healthy && !now.Before(q.resume) && (places < 0 || q.running < places)
+}
+
+// outlasted reports whether no worker has been healthy for longer than streams wait for one.
+func (q *Queue) outlasted(now time.Time) bool {
+	return !q.down.IsZero() && now.Sub(q.down) >= q.opts.Outage
+}
+
+// expire ends the streams that wait if an outage lasts for too long.
+func (q *Queue) expire(now time.Time) {
+	if !q.outlasted(now) {
+		return
+	}
+	for _, tenant := range q.tenants {
+		for tier, line := range tenant.waiting {
+			for _, t := range line {
+				t.state = expired
+				q.unqueue(t)
+				close(t.ready)
+			}
+			tenant.waiting[tier] = nil
+		}
+	}
 }
 
 func (q *Queue) admit(t *ticket) {
-	t.admitted = true
+	t.state = running
 	q.running++
 	t.tenant.running++
 	t.tenant.served += float64(t.tokens) / t.tenant.weight
 	close(t.ready)
-	if q.opts.Admitted != nil {
+	if q.opts.Admitted != nil && t.returned.IsZero() {
 		q.opts.Admitted(time.Since(t.arrived))
 	}
+}
+
+// vacate takes a stream off its worker's place.
+func (q *Queue) vacate(t *ticket) {
+	q.running--
+	t.tenant.running--
+}
+
+// queue puts a stream into the line of its tenant and tier, which is in order of arrival.
+func (q *Queue) queue(t *ticket) {
+	line := t.tenant.waiting[t.tier]
+	i := len(line)
+	for i > 0 && t.arrived.Before(line[i-1].arrived) {
+		i--
+	}
+	t.tenant.waiting[t.tier] = slices.Insert(line, i, t)
+	t.tenant.tokens += t.tokens
+	q.waiting++
+	q.tokens += t.tokens
 }
 
 func (q *Queue) unqueue(t *ticket) {
@@ -193,8 +239,8 @@ func (q *Queue) unqueue(t *ticket) {
 	q.tokens -= t.tokens
 }
 
-// next returns who is next: of the most urgent tier that anybody waits in, the oldest of the tenant that has had least. It is
-// called only while somebody waits.
+// next returns the stream to admit next: in the most urgent tier with a waiting stream, the oldest stream of the tenant that was
+// served least. At least one stream must be waiting.
 func (q *Queue) next(now time.Time) *ticket {
 	for tier := tiers - 1; ; tier-- {
 		var best *ticket
@@ -211,8 +257,8 @@ func (q *Queue) next(now time.Time) *ticket {
 	}
 }
 
-// before reports whether a stream comes before another one of the same tier: its tenant has had less, or as much and has fewer that
-// run, whose tokens are still to be charged; or else it came first.
+// before reports whether stream a goes before stream b of the same tier: its tenant was served less; or as much, and has fewer running
+// streams, whose tokens are still to be charged; or else a came first.
 func before(a, b *ticket) bool {
 	return cmp.Or(
 		cmp.Compare(a.tenant.served, b.tenant.served),
@@ -221,23 +267,23 @@ func before(a, b *ticket) bool {
 	) < 0
 }
 
-// tenant returns the tenant of a claim. One that comes anew has had at least as much as the one of those here that has had least: it
-// neither pays for having been away nor saves up for its return.
+// tenant returns the tenant of a claim. A tenant that comes anew counts as served at least as much as the active tenant that was
+// served least: it neither pays for having been away nor saves up for its return.
 func (q *Queue) tenant(claim *streamv1.Claim) *tenant {
 	t := q.tenants[claim.GetTenant()]
 	if t == nil {
 		t = &tenant{name: claim.GetTenant()}
 		q.tenants[t.name] = t
 	}
-	if least := q.least(); !t.active() && !math.IsInf(least, 1) {
+	if least := q.minServed(); !t.active() && !math.IsInf(least, 1) {
 		t.served = max(t.served, least)
 	}
 	t.weight = float64(max(claim.GetWeight(), 1))
 	return t
 }
 
-// least returns what the one of those here has had that has had least; infinity if nobody is here.
-func (q *Queue) least() float64 {
+// minServed returns the lowest service counter among the active tenants, or +Inf if there are none.
+func (q *Queue) minServed() float64 {
 	least := math.Inf(1)
 	for _, t := range q.tenants {
 		if t.active() {
@@ -247,10 +293,11 @@ func (q *Queue) least() float64 {
 	return least
 }
 
-// forget drops tenants that have nothing here, and have had no more than they would be taken to have had if they came anew. The
-// others are remembered until then: who asks for one answer after another has left after each, and would come first each time.
+// forget drops the tenants without a stream whose counters are no higher than they would be if the tenants came anew. The others
+// are remembered until then: a tenant that sends its next request behind each answer is away for a moment each time, and would
+// come first each time if it were forgotten.
 func (q *Queue) forget() {
-	least, gone := q.least(), 0
+	least, gone := q.minServed(), 0
 	for name, t := range q.tenants {
 		if !t.active() {
 			if gone++; t.served <= least || gone > maxGone {

@@ -1,23 +1,19 @@
 package fleet
 
-// Room returns how many of this process's streams the healthy workers have places for, those that are taken included; negative
-// while none is healthy, or one of them does not say.
-func (f *Fleet) Room() int {
-	room, healthy := 0, 0
+// Room returns how many streams of this process the healthy workers have places for, running streams included; negative if one of
+// the workers does not say. healthy is false while no worker takes streams: there is no room then.
+func (f *Fleet) Room() (places int, healthy bool) {
 	for _, w := range f.Members() {
 		info := w.info.Load()
 		if !Answers(info) {
 			continue
 		}
-		healthy++
-		places := info.GetLoad().GetMaxRunning()
-		if places == 0 {
-			return -1
+		healthy = true
+		all := info.GetLoad().GetMaxRunning()
+		if all == 0 {
+			return -1, true
 		}
-		room += max(0, int(places)-int(w.others.Load()))
+		places += max(0, int(all)-int(w.others.Load()))
 	}
-	if healthy == 0 {
-		return -1
-	}
-	return room
+	return places, healthy
 }

@@ -19,17 +19,17 @@ func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
 	set(0, 8, 3)
 	set(1, 4, 6) // one that waits there is not ours to count
 	f.Members()[2].Say(nil)
-	if got := f.Room(); got != 5 {
-		t.Errorf("%d, want 5", got)
+	want := func(places int, healthy bool) {
+		t.Helper()
+		if got, ok := f.Room(); got != places || ok != healthy {
+			t.Errorf("%d places, healthy %v; want %d, %v", got, ok, places, healthy)
+		}
 	}
+	want(5, true)
 	set(2, 0, 0)
-	if got := f.Room(); got >= 0 {
-		t.Errorf("%d, although one does not say", got)
-	}
+	want(-1, true) // one does not say
 	for _, w := range f.Members() {
 		w.Say(nil)
 	}
-	if got := f.Room(); got >= 0 {
-		t.Errorf("%d, although none is healthy: streams would wait instead of hearing that", got)
-	}
+	want(0, false)
 }

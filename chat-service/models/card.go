@@ -36,6 +36,7 @@ type Card struct {
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
 	QueueStreams int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
 	QueueTokens  int           // how many tokens their prompts may have together
+	QueueOutage  time.Duration // how long they wait while no worker is healthy
 	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
 	HandoverAbove int
 	Timers        rpc.Timers
@@ -74,6 +75,9 @@ func (c *Card) Validate() error {
 	}
 	if c.QueueStreams < 0 || c.QueueStreams > 0 && c.QueueTokens < 1 {
 		return errors.New("--queue-streams must not be negative, and --queue-tokens must be at least 1")
+	}
+	if c.QueueOutage < 0 {
+		return fmt.Errorf("--queue-outage is %v; it must not be negative", c.QueueOutage)
 	}
 	if err := c.KV.Validate(); err != nil {
 		return err

@@ -34,6 +34,7 @@ type fileCard struct {
 	MigrateAfter *time.Duration `yaml:"migrate-after"`
 	QueueStreams *int           `yaml:"queue-streams"`
 	QueueTokens  *int           `yaml:"queue-tokens"`
+	QueueOutage  *time.Duration `yaml:"queue-outage"`
 	Above        *int           `yaml:"handover-above"`
 	Deadline     *time.Duration `yaml:"deadline"`
 	FirstToken   *time.Duration `yaml:"first-token-timeout"`
@@ -115,6 +116,7 @@ func (f *fileCard) card(dir string, c Card) Card {
 	replace(&c.MigrateAfter, f.MigrateAfter)
 	replace(&c.QueueStreams, f.QueueStreams)
 	replace(&c.QueueTokens, f.QueueTokens)
+	replace(&c.QueueOutage, f.QueueOutage)
 	replace(&c.HandoverAbove, f.Above)
 	replace(&c.Timers.Deadline, f.Deadline)
 	replace(&c.Timers.FirstToken, f.FirstToken)

@@ -89,7 +89,7 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	workers, embedders := pool.Generate, stream.Unary(pool.Embed)
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {
-		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Room: pool.Room, Admitted: m.Admitted})
+		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Outage: c.QueueOutage, Room: pool.Room, Admitted: m.Admitted})
 		workers, embedders = queue.Stage(workers), queue.EmbedStage(embedders)
 	}
 	return &model{

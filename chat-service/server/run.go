@@ -39,6 +39,8 @@ type Config struct {
 	MigrateAfter time.Duration
 	QueueStreams int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
 	QueueTokens  int // how many tokens their prompts may have together
+	// QueueOutage is how long they wait while no worker is healthy.
+	QueueOutage time.Duration
 	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
 	HandoverAbove int
 	Timers        rpc.Timers
@@ -64,6 +66,7 @@ const (
 	DefaultMigrateAfter = 10 * time.Second
 
 	DefaultQueueTokens = 1 << 20
+	DefaultQueueOutage = 30 * time.Second
 
 	// DefaultHandoverAbove is about what is read in the time of a step of an engine and a fetch.
 	DefaultHandoverAbove = 256
@@ -82,7 +85,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
 	fs.IntVar(&c.HandoverAbove, "handover-above", DefaultHandoverAbove, "how many `tokens` a prompt must have that are not in its worker's cache for a worker of role prefill to read them, where there are such workers")
 	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")
-	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of those that wait here may have together")
+	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of the streams that wait here may have together")
+	fs.DurationVar(&c.QueueOutage, "queue-outage", DefaultQueueOutage, "how long streams wait here while no worker is healthy; then they end with 503, and until a worker is healthy again new ones do so at once")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
 	c.Timers = DefaultTimers
@@ -120,7 +124,7 @@ func (c *Config) card() models.Card {
 	return models.Card{
 		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, Timers: c.Timers,
-		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, HandoverAbove: c.HandoverAbove, KV: c.KV,
+		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, QueueOutage: c.QueueOutage, HandoverAbove: c.HandoverAbove, KV: c.KV,
 	}
 }
 

@@ -1,0 +1,159 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const outage = 30 * time.Second
+
+// during runs a test with a queue that looks for room while it runs.
+func during(t *testing.T, room int, test func(t *testing.T, p *place)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlace(room, Options{Outage: outage})
+		ctx, cancel := context.WithCancel(t.Context())
+		p.all.Go(func() { p.queue.Run(ctx) })
+		test(t, p)
+		cancel()
+		p.all.Wait()
+		if running, waiting := p.queue.Load(); running != 0 || waiting != 0 || p.queue.tokens != 0 || len(p.queue.tenants) != 0 {
+			t.Errorf("%d run, %d wait, %d tokens, %d tenants are left", running, waiting, p.queue.tokens, len(p.queue.tenants))
+		}
+	})
+}
+
+// health says whether a worker is healthy from now on, as probes find out.
+func (p *place) health(healthy bool) {
+	p.queue.mu.Lock() // which Room is called under
+	p.ill = !healthy
+	p.queue.mu.Unlock()
+}
+
+// reach says whether the worker can be reached from now on.
+func (p *place) reach(reachable bool) { p.count(func() { p.dead = !reachable }) }
+
+func TestStreamsWaitWhileNoWorkerIsHealthy(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		first := p.ask(t.Context(), nil, 3, 5) // runs, and has its tokens before the worker falls ill
+		waiting := []<-chan error{p.ask(t.Context(), nil, 3, 1), p.ask(t.Context(), nil, 3, 1)}
+		p.health(false)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		waiting = append(waiting, p.ask(t.Context(), nil, 3, 1)) // a new stream waits, too
+		time.Sleep(outage / 2)
+		synctest.Wait()
+		if running, n := p.queue.Load(); running != 0 || n != 3 {
+			t.Fatalf("%d run and %d wait while no worker is healthy; want 0 and 3", running, n)
+		}
+		p.health(true)
+		began := time.Now()
+		for i, ended := range waiting {
+			if err := <-ended; err != nil {
+				t.Errorf("stream %d: %v", i, err)
+			}
+		}
+		if took := time.Since(began); took > lookEvery+3*time.Second {
+			t.Errorf("three streams of a second each took %v behind the outage", took)
+		}
+		if want := []string{"1", "2", "3", "4"}; !slices.Equal(p.order, want) {
+			t.Errorf("they were answered in the order %q, want %q", p.order, want)
+		}
+	})
+}
+
+func TestLongOutageEndsWhatWaits(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		p.health(false)
+		time.Sleep(outage / 3)
+		ended := p.ask(t.Context(), nil, 3, 1)
+		began := time.Now()
+		check := func(err error, wants time.Duration) {
+			t.Helper()
+			e := streamerr.As(err)
+			if waited := time.Since(began); e.Reason != streamerr.Unavailable || e.RetryAfter <= 0 || waited < wants-lookEvery || waited > wants+lookEvery {
+				t.Errorf("after %v: %v, retry after %v; want UNAVAILABLE after %v", waited, err, e.RetryAfter, wants)
+			}
+		}
+		check(<-ended, outage-outage/3) // counted from when the worker fell ill
+		began = time.Now()
+		check(<-p.ask(t.Context(), nil, 3, 1), 0) // nobody waits for a worker that may not come
+		p.health(true)
+		time.Sleep(lookEvery)
+		if err := <-p.ask(t.Context(), nil, 3, 1); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestStreamThatReachesNoWorkerWaits: a worker that is gone has places until a probe finds it gone.
+func TestStreamThatReachesNoWorkerWaits(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		p.reach(false)
+		var all []<-chan error
+		for range 20 {
+			all = append(all, p.ask(t.Context(), nil, 3, 1))
+		}
+		time.Sleep(lookEvery / 2)
+		p.health(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if running, waiting := p.queue.Load(); running != 0 || waiting != 20 {
+			t.Fatalf("%d run, %d wait; want 0 and 20", running, waiting)
+		}
+		if n := len(p.order); n > 1 {
+			t.Errorf("%d of 20 streams were sent to a worker that is gone: %q", n, p.order)
+		}
+		p.order = nil
+		p.reach(true)
+		p.health(true)
+		for i, ended := range all {
+			if err := <-ended; err != nil {
+				t.Errorf("stream %d: %v", i, err)
+			}
+		}
+		if p.order[0] != "1" || len(p.order) != 20 {
+			t.Errorf("they were answered in the order %q: a stream keeps its place", p.order)
+		}
+	})
+}
+
+// TestWorkerThatIsHealthyAndTakesNothing bounds how long a stream tries to reach a worker whose probes succeed.
+func TestWorkerThatIsHealthyAndTakesNothing(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		p.reach(false)
+		began := time.Now()
+		err := <-p.ask(t.Context(), of("a", 1), 3, 1)
+		if e := streamerr.As(err); e.Reason != streamerr.Unavailable || e.Message != "no healthy worker" {
+			t.Errorf("%v; want what the worker's pool said", err)
+		}
+		if waited := time.Since(began); waited < outage || waited > outage+2*lookEvery {
+			t.Errorf("it waited %v, want %v", waited, outage)
+		}
+		if n := len(p.order); n > int(outage/lookEvery)+1 {
+			t.Errorf("it was tried %d times", n)
+		}
+	})
+}
+
+func TestStopEndsWaitingForAWorker(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		p.reach(false)
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		defer ctl.Release()
+		ended := p.ask(ctx, nil, 3, 1)
+		cause := errors.New("stop")
+		ctl.Stop(cause)
+		if err := <-ended; !errors.Is(err, cause) {
+			t.Error(err)
+		}
+	})
+}

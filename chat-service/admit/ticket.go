@@ -1,0 +1,109 @@
+package admit
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A ticket is one stream's place, in the queue and then with a worker. A stream that reaches no worker takes its place in the queue
+// again.
+type ticket struct {
+	tenant  *tenant
+	tier    int
+	tokens  int // of the prompt
+	arrived time.Time
+
+	// Owned by the queue's lock until ready is closed, and then by the stream's goroutine.
+	ready    chan struct{} // closed when the stream may run, or has waited for too long
+	state    state
+	returned time.Time // when the stream took its place again for the first time; zero for never
+}
+
+// A state is how far a stream has come.
+type state uint8
+
+const (
+	queued  state = iota
+	running       // it has a place with a worker
+	expired       // no worker was healthy for too long
+)
+
+// admitted returns what attempt does once it has a place. served returns how many tokens an item brings to the tenant.
+func admitted[Out any](ctx context.Context, q *Queue, claim *streamv1.Claim, tokens int, served func(Out) int, attempt func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
+	return func(yield func(Out, error) bool) {
+		t, err := q.enter(claim, tokens)
+		if err == nil {
+			defer q.leave(t)
+			for again := true; again; {
+				if err = q.wait(ctx, t); err != nil {
+					break
+				}
+				again = run(ctx, q, t, served, attempt(), yield)
+			}
+		}
+		if err != nil {
+			yield(*new(Out), err)
+		}
+	}
+}
+
+// run passes on what attempt yields. It reports true if the stream reached no worker and has taken its place in the queue again.
+func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int, attempt iter.Seq2[Out, error], yield func(Out, error) bool) (again bool) {
+	begun := false
+	for out, err := range attempt {
+		if err != nil && !begun && stream.Cause(ctx) == nil && unreached(err) && q.restore(t) {
+			return true
+		}
+		begun = true
+		if err == nil {
+			if n := served(out); n > 0 {
+				q.charge(t, n)
+			}
+		}
+		if !yield(out, err) {
+			return false
+		}
+	}
+	return false
+}
+
+// unreached reports whether an error, the first item of a stream, says that no worker could be reached.
+func unreached(err error) bool {
+	switch streamerr.As(err).Reason {
+	case streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait returns nil when the stream may run, and otherwise why it ends.
+func (q *Queue) wait(ctx context.Context, t *ticket) error {
+	select {
+	case <-t.ready: // at once, most of the time
+	default:
+		select {
+		case <-t.ready:
+		case <-stream.Stopping(ctx):
+			return stream.Cause(ctx)
+		}
+	}
+	if t.state == expired {
+		return q.unavailable()
+	}
+	return nil
+}
+
+// retryAfterOutage is what callers are told when no worker was healthy for Options.Outage. A worker that starts takes seconds.
+const retryAfterOutage = 5 * time.Second
+
+func (q *Queue) unavailable() error {
+	err := streamerr.New(streamerr.Unavailable, "no worker of this model has been healthy for %v; streams do not wait longer", q.opts.Outage)
+	err.RetryAfter = retryAfterOutage
+	return err
+}

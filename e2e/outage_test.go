@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+// waiters are requests that wait at chat-service.
+type waiters struct {
+	whence *whence
+	all    sync.WaitGroup
+	n      int
+	mu     sync.Mutex
+	failed []string // what those said that were not answered
+}
+
+// queue sends n requests, and returns when all wait.
+func (q *waiters) queue(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		q.n++
+		id := "waiter-" + strconv.Itoa(q.n)
+		q.all.Go(func() {
+			resp, err := q.whence.send(t, greedy(short, "max_tokens", 5), id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got := readAll(t, resp); got.status != http.StatusOK {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				q.failed = append(q.failed, strconv.Itoa(got.status)+" "+string(got.body))
+			}
+		})
+	}
+	q.waits(t, q.n)
+}
+
+// waits awaits that n requests wait at chat-service.
+func (q *waiters) waits(t *testing.T, n int) {
+	t.Helper()
+	chat := q.whence.processes[chatService]
+	eventually(t, strconv.Itoa(n)+" streams wait", func() bool {
+		return q.whence.scrapeOf(t, chat).sum("whence_streams_queued", "hop="+chatService) == float64(n)
+	})
+}
+
+// answered awaits that all were answered.
+func (q *waiters) answered(t *testing.T) {
+	t.Helper()
+	q.all.Wait()
+	if len(q.failed) > 0 {
+		t.Errorf("%d of %d streams that waited failed, the first with %s", len(q.failed), q.n, q.failed[0])
+	}
+	q.n = 0
+}
+
+// TestStreamsWaitForTheOnlyWorker: the only worker is away for a moment, hung or dead. Streams that wait at chat-service go on
+// waiting, streams that come meanwhile wait as well, and all are answered when the worker is back.
+func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{
+		all:    measured,
+		api:    []string{"--headers-after", "1m"},
+		chat:   []string{"--queue-streams", "100", "--queue-outage", "1m"},
+		worker: []string{"--max-running", "1", "--max-queued", "8", "--pace", "100"},
+	})
+	unhealthy := func() {
+		eventually(t, "the worker is not healthy", func() bool { return w.readiness() == http.StatusServiceUnavailable })
+	}
+	q := &waiters{whence: w}
+
+	first, err := w.send(t, greedy(long, "stream", true), "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hung := newLive(first)
+	defer hung.close()
+	hung.begun(t)
+	q.queue(t, 12)
+	resume := w.hang(t)
+	unhealthy()
+	q.queue(t, 2)
+	resume()
+	hung.close()
+	q.answered(t)
+
+	second, err := w.send(t, greedy(long, "stream", true), "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := newLive(second)
+	defer lost.close()
+	lost.begun(t)
+	q.queue(t, 12)
+	w.processes[llmWorker].kill(t)
+	unhealthy()
+	q.waits(t, 12)
+	q.queue(t, 2)
+	w.restart(t, llmWorker)
+	q.answered(t)
+}
+
+// TestLongOutageIsTold: a worker that stays away is no reason to wait for ever, nor for new streams to wait at all.
+func TestLongOutageIsTold(t *testing.T) {
+	t.Parallel()
+	w := run(t, separate, flags{
+		all:    measured,
+		api:    []string{"--headers-after", "1m"},
+		chat:   []string{"--queue-streams", "100", "--queue-outage", "2s"},
+		worker: []string{"--max-running", "1", "--pace", "100"},
+	})
+	resp, err := w.send(t, greedy(long, "stream", true), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLive(resp)
+	defer l.close()
+	l.begun(t)
+	q := &waiters{whence: w}
+	q.queue(t, 3)
+	w.processes[llmWorker].kill(t)
+	q.all.Wait()
+	if len(q.failed) != 3 {
+		t.Errorf("%d of 3 streams ended without a worker", len(q.failed))
+	}
+	got := w.post(t, greedy(short))
+	if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != http.StatusServiceUnavailable || err != nil || after < 1 {
+		t.Errorf("a new stream gets %d, Retry-After %q: %s", got.status, got.header.Get("Retry-After"), got.body)
+	}
+}
