@@ -42,7 +42,7 @@ func answer(m *Model, next stream.Engine[rendered, *chatv1.GenerateResponse]) st
 // A reader reads one answer.
 type reader struct {
 	format *toolcall.Format
-	single bool                // the answer ends with its first call
+	single bool                // the answer ends where its first call is complete
 	think  *reasoning.Splitter // nil where nothing is parted
 	calls  *toolcall.Parser    // nil where nothing is called
 	apart  bool                // reasoning that calls finds is no text
@@ -52,13 +52,13 @@ type reader struct {
 	cached  *uint32 // the worker says it in the meantime
 	thought uint32  // tokens
 	called  int
-	done    bool // the first call is all there is to be
+	done    bool // the answer has ended with its first call
 
 	delta chatv1.Delta // what is to be sent
 }
 
 func newReader(m *Model, r rendered) *reader {
-	a := &reader{cached: r.cached, format: m.Written.Calls, single: r.req.ParallelToolCalls != nil && !r.req.GetParallelToolCalls(), apart: separates(r.req)}
+	a := &reader{cached: r.cached, format: m.Written.Calls, single: oneCall(r.req), apart: separates(r.req)}
 	if r.thinks {
 		a.think = reasoning.New(r.opened)
 		a.counts = m.Written.Counts && len(r.req.GetStop()) == 0 // which hold text of several tokens back
@@ -70,6 +70,12 @@ func newReader(m *Model, r rendered) *reader {
 		a.calls = toolcall.New(m.Written.Calls, known, (&parameters{tools: r.tools}).takes, m.Written.hidden, a.event)
 	}
 	return a
+}
+
+// oneCall reports whether a request asks for one call at most. The answer then ends where the arguments of its first call are complete:
+// leaving the loop tells the worker to stop, and all that it has generated behind the call is on its way already.
+func oneCall(req *chatv1.ChatRequest) bool {
+	return req.ParallelToolCalls != nil && !req.GetParallelToolCalls()
 }
 
 // pass yields what out makes certain. It reports false when the loop is to be left.
@@ -164,9 +170,6 @@ func (a *reader) event(e toolcall.Event) {
 			a.delta.Text += e.Text
 		}
 	case toolcall.Begin:
-		if a.done = a.single && a.called > 0; a.done {
-			return
-		}
 		a.delta.ToolCalls = append(a.delta.ToolCalls, &chatv1.ToolCallDelta{Index: uint32(a.called), Id: a.format.NewID(), Name: e.Text})
 		a.called++
 	case toolcall.Arguments:
@@ -176,6 +179,8 @@ func (a *reader) event(e toolcall.Event) {
 			return
 		}
 		a.delta.ToolCalls = append(a.delta.ToolCalls, &chatv1.ToolCallDelta{Index: index, Arguments: e.Text})
+	case toolcall.Complete:
+		a.done = a.single
 	}
 }
 

@@ -117,15 +117,31 @@ func TestWithoutToolsCallsAreText(t *testing.T) {
 	}
 }
 
+// TestFirstCallEndsAnAnswerWithoutParallelCalls, with the token that completes its arguments, whatever the model writes behind it.
 func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 	m := model(t)
-	p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false), forever: true}
-	req := tooled("x")
-	req.ParallelToolCalls = proto.Bool(false)
-	a, end, err := readWhole(t, chat.New(m, p.generate), req)
-	if err != nil || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` || end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS ||
-		end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 || end.GetUsage().GetCachedTokens() != 5 || p.live.Load() != 0 {
-		t.Errorf("%v %v %v, %d sent", a.Calls(), end, err, p.sent.Load())
+	call, _, _ := strings.Cut(twoCalls, "\n</tool_call>")
+	first := len(m.Tokenizer.Encode(call, false))
+	for name, behind := range map[string]string{
+		"another call": twoCalls[len(call):], "text": "\n</tool_call>\nNow I tell you what the weather is, and was, and will be.", "no end of the call": " and so on",
+	} {
+		for _, step := range []int{1, 4} {
+			p := &parrot{ids: m.Tokenizer.Encode(call+behind, false), forever: true, step: func() int { return step }}
+			req := tooled("x")
+			req.ParallelToolCalls = proto.Bool(false)
+			a, end, err := readWhole(t, chat.New(m, p.generate), req)
+			if err != nil || a.Text() != "Let me see." || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` ||
+				end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS {
+				t.Errorf("%s: %q %v %v %v", name, a.Text(), a.Calls(), end, err)
+			}
+			u, sent := end.GetUsage(), int(p.sent.Load())
+			if used := int(u.GetCompletionTokens()); used > first || used < first-2 || sent >= used+step || p.live.Load() != 0 {
+				t.Errorf("%s: %d tokens are used of %d that were sent in items of %d; the call has %d", name, used, sent, step, first)
+			}
+			if u.GetPromptTokens() == 0 || u.GetCachedTokens() != 5 {
+				t.Errorf("%s: %v", name, u)
+			}
+		}
 	}
 }
 

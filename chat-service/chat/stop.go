@@ -120,11 +120,11 @@ func found(next stream.Engine[rendered, *workerv1.GenerateResponse]) stream.Engi
 	}
 }
 
-// oneByOne splits tokens that were merged, for requests with stop strings: the answer's usage ends with the token that
-// completes a stop string, not with those that happened to come along. So are those of requests whose reasoning is counted.
+// oneByOne splits tokens that were merged, for requests whose answer the pipeline may end: the usage ends with the token that completes
+// a stop string or the only call, not with tokens that came with it. It does so as well where tokens of reasoning are counted.
 func oneByOne(next stream.Engine[rendered, *workerv1.GenerateResponse]) stream.Engine[rendered, *workerv1.GenerateResponse] {
 	return func(ctx context.Context, r rendered) iter.Seq2[*workerv1.GenerateResponse, error] {
-		if len(r.req.GetStop()) == 0 && !r.thinks {
+		if len(r.req.GetStop()) == 0 && !r.thinks && (r.tools == nil || !oneCall(r.req)) {
 			return next(ctx, r)
 		}
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {

@@ -99,6 +99,9 @@ func harmonyBody(kind Kind) state {
 		if p.buf = p.buf[at:]; which < 0 {
 			return false
 		}
+		if kind == Arguments {
+			p.complete()
+		}
 		p.buf = p.buf[len(harmonyEnds[which]):]
 		if harmonyEnds[which] == harmonyChannel { // part of the header that it begins
 			p.buf = harmonyChannel + p.buf

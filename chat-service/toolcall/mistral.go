@@ -83,6 +83,7 @@ func (p *Parser) value(next state) state {
 		for i := range len(p.buf) {
 			if n.read(p.buf[i]) {
 				p.arguments(p.buf[:i+1])
+				p.complete()
 				p.buf, p.state = p.buf[i+1:], next
 				return true
 			}

@@ -3,7 +3,8 @@
 // A Parser takes an answer's text in pieces and gives out Events: text, what the model thinks, where its Format says that in the
 // same way, and calls. However the text is cut, the events joined are the same. A call is given out from the moment on at which
 // its tool and the beginning of its arguments are known, its arguments as they come: they are the model's, byte for byte, and
-// nobody has checked that they are valid; an answer that ends within them leaves them unfinished. XML becomes JSON on the way.
+// nobody has checked that they are valid. Complete follows the last of them at once, without waiting for what closes the call; an answer
+// that ends within arguments leaves them unfinished. XML becomes JSON on the way.
 //
 // What only looks like a call, because its form is broken or there is no such tool, is text, with nothing lost. White space
 // between calls, and between text and a call, belongs to neither.
@@ -24,6 +25,7 @@ const (
 	Reasoning
 	Begin     // of a call; Event.Text is the tool's name
 	Arguments // of the call that has begun last
+	Complete  // the arguments of that call are; Event.Text is empty
 )
 
 // An Event is a piece of an answer.
@@ -116,6 +118,9 @@ func (p *Parser) arguments(s string) {
 		p.out(Event{Arguments, s})
 	}
 }
+
+// complete gives out that the arguments of a call are complete.
+func (p *Parser) complete() { p.out(Event{Kind: Complete}) }
 
 // consume moves n bytes from buf to raw.
 func (p *Parser) consume(n int) {
@@ -210,9 +215,11 @@ func (p *Parser) object(done, text state) state {
 			p.arguments(p.json.take())
 		}
 		switch s {
-		case bad: // behind whole arguments: the rest is text
+		case bad: // if the call was announced, its arguments are whole, and the rest is text
+			p.complete()
 			p.state = text
 		case whole:
+			p.complete()
 			p.state = done
 		case more:
 			return p.buf != ""

@@ -31,6 +31,7 @@ func takes(_, parameter string) Value {
 // read parses text in pieces of step bytes each.
 func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 	t.Helper()
+	whole := 0 // calls that are complete
 	p := New(f, known, takes, nil, func(e Event) {
 		switch e.Kind {
 		case Text:
@@ -38,15 +39,25 @@ func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 		case Reasoning:
 			a.thought += e.Text
 		case Begin:
+			if whole != len(a.calls) {
+				t.Errorf("call %d begins before the one before it is complete", len(a.calls))
+			}
 			a.calls = append(a.calls, call{name: e.Text})
 		case Arguments:
 			if len(a.calls) == 0 {
 				t.Fatalf("arguments %q of no call", e.Text)
 			}
 			a.calls[len(a.calls)-1].arguments += e.Text
+		case Complete:
+			if whole++; whole != len(a.calls) {
+				t.Errorf("%d of %d calls are complete", whole, len(a.calls))
+			}
 		}
-		if e.Text == "" {
-			t.Errorf("an empty event of kind %d", e.Kind)
+		if (e.Text == "") != (e.Kind == Complete) {
+			t.Errorf("an event of kind %d with the text %q", e.Kind, e.Text)
+		}
+		if e.Kind == Arguments && whole == len(a.calls) {
+			t.Errorf("arguments %q behind the end of their call", e.Text)
 		}
 	})
 	for text != "" {
@@ -56,6 +67,33 @@ func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 	}
 	p.End()
 	return a
+}
+
+// TestCallIsCompleteWithItsLastByte: what closes a call in its format need not come, but for the marker that ends a message.
+func TestCallIsCompleteWithItsLastByte(t *testing.T) {
+	for _, c := range []struct {
+		format *Format
+		text   string
+	}{
+		{Hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": {}}}"},
+		{Hermes, "<tool_call>\n{\"name\": \"f\"}"},
+		{Hermes, "<tool_call><function=f><parameter=s>x</parameter></function>"},
+		{Llama, "{\"name\": \"f\", \"parameters\": {}}"},
+		{Mistral, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}"},
+		{Mistral, "[TOOL_CALLS]f[ARGS]{\"a\": 1}"},
+		{DeepSeek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}"},
+		{Harmony, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": 1}<|call|>"},
+	} {
+		complete := false
+		p := New(c.format, known, takes, nil, func(e Event) { complete = complete || e.Kind == Complete })
+		last := len(c.text) - 1
+		if p.Next(c.text[:last]); complete {
+			t.Errorf("%s: complete before %q", c.text[:last], c.text[last:])
+		}
+		if p.Next(c.text[last:]); !complete {
+			t.Errorf("%s: not complete", c.text)
+		}
+	}
 }
 
 func (a answer) String() string {

@@ -56,6 +56,7 @@ func xmlParameters(x *xmlArguments) state {
 			p.arguments("{")
 		}
 		p.arguments("}")
+		p.complete()
 		p.state = hermesTail
 		return true
 	}
