@@ -63,7 +63,7 @@ func (k *KV) leave(w *fleet.Worker) {
 	}
 }
 
-// tells notes whether a worker tells what it holds, and returns whether it did before.
+// tells notes whether a worker names the blocks that it holds, and returns whether it did before.
 func (k *KV) tells(w *fleet.Worker, tells bool) (did bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +74,9 @@ func (k *KV) tells(w *fleet.Worker, tells bool) (did bool) {
 	return did
 }
 
-// listen takes in what a worker tells, until the call ends, and returns why it did.
+// listen takes in a worker's KV events until the call ends, and returns why it ended. A worker that names no block has told nothing:
+// its cache may be empty, or its engine's events may be ones that the worker cannot follow. What was sent to it is expected there then,
+// as with a worker that has no events.
 func (k *KV) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,6 +91,9 @@ func (k *KV) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker)
 		}
 		if batch.GetReset_() {
 			k.index.Clear(number)
+			k.tells(w, false)
+		}
+		if len(batch.GetStored()) > 0 {
 			k.tells(w, true)
 		}
 		k.index.Remove(number, batch.GetRemoved())
@@ -96,7 +101,7 @@ func (k *KV) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker)
 	}
 }
 
-// Telling returns how many workers tell what they hold.
+// Telling returns how many workers name the blocks that they hold.
 func (k *KV) Telling() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

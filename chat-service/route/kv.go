@@ -19,7 +19,7 @@ import (
 type KVOptions struct {
 	// Blocks is how many blocks of KV cache the index knows, of all workers together; DefaultKVBlocks if 0.
 	Blocks int
-	// TTL is for how long a worker that does not tell what it holds is taken to hold what was sent to it; DefaultKVTTL if 0.
+	// TTL is for how long a worker that names no blocks is taken to hold what was sent to it; DefaultKVTTL if 0.
 	TTL time.Duration
 	// Overlap is how many blocks that need not be read a block counts that a worker holds; 0 ignores caches.
 	Overlap float64
@@ -65,8 +65,8 @@ type KV struct {
 	// Static.
 	opts    KVOptions
 	index   *kvindex.Index
-	guessed *kvindex.Forecast // of workers that tell nothing
-	awaited *kvindex.Forecast // of workers that will tell soon
+	guessed *kvindex.Forecast // of workers that name no blocks
+	awaited *kvindex.Forecast // of workers that will name the blocks soon
 
 	mu     sync.Mutex // guards the following field
 	places map[*fleet.Worker]place
@@ -75,7 +75,7 @@ type KV struct {
 	plan plan
 }
 
-// A place is a worker's number in the index, and whether it tells what it holds.
+// A place is a worker's number in the index, and whether it has named blocks that it holds.
 type place struct {
 	number kvindex.Worker
 	tells  bool

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/kvindex"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
@@ -209,6 +210,27 @@ func TestIndexFollowsWhatWorkersTell(t *testing.T) {
 	expect(64)
 	s.grpc.Stop()
 	expect(0)
+}
+
+// TestWorkerThatNamesNoBlockIsGuessed: it says that it has KV events, and none of them names a block.
+func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
+	s := serve(t, &fake{name: "a"}, "")
+	s.info.KvEvents, s.info.KvBlockSize = true, 16
+	k := NewKV(KVOptions{Overlap: 1})
+	p, _ := dialAll(t, Options{KV: k}, new(journal), s)
+	names := kvblock.Chain(nil, 0, prompt(1, 64).GetPrompt(), 16)
+	forecast := func() *kvindex.Forecast {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.forecast(k.places[p.Members()[0]])
+	}
+	s.events <- &workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:1]}
+	eventually(t, "its events are trusted when they name a block", func() bool { return k.Telling() == 1 && forecast() == k.awaited })
+	s.events <- &workerv1.KVEventsResponse{Sequence: 2, Removed: names[:1]}
+	s.events <- &workerv1.KVEventsResponse{Sequence: 3, Reset_: true}
+	eventually(t, "what is sent to it is expected there while its events name nothing", func() bool { return k.Telling() == 0 && forecast() == k.guessed })
+	s.events <- &workerv1.KVEventsResponse{Sequence: 4, Stored: names}
+	eventually(t, "its events are trusted again", func() bool { return k.Telling() == 1 && forecast() == k.awaited })
 }
 
 func TestSessionStaysOnItsWorker(t *testing.T) {

@@ -54,12 +54,12 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	var err error
 	switch c.Engine {
 	case OpenAI:
-		e, err = overOpenAI(c, dir, name, log)
+		e, err = overOpenAI(c, hop, dir, name, log)
 	case VLLM, SGLang:
 		if c.Model == "" { // the server says which model it runs
 			dir, name, owner = nil, c.ModelName, ""
 		}
-		e, err = overIDs(c, dir, name, log)
+		e, err = overIDs(c, hop, dir, name, log)
 	case Sim:
 		e, err = simulated(c, hop, dir, name, log)
 	default:

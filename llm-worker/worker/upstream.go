@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
+	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -36,9 +37,9 @@ func (c *Config) kindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "what that server calls the model, for openai; empty for the first one that it lists")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts, for openai: ids, text, or auto for ids if it takes them")
-	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`tcp://host:port` where vLLM or SGLang publishes what its KV cache holds; empty for nowhere")
-	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where it replays batches that were missed; empty for nowhere")
-	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "what the `topic` of its batches begins with")
+	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
+	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
+	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "what the `topic` of that engine's batches begins with")
 	c.Sim.Flags(fs)
 }
 
@@ -80,7 +81,7 @@ func (c *Config) validateEngine() error {
 }
 
 // overOpenAI lets a server with OpenAI's API run the model, of which only the tokenizer and what config.json says is here.
-func overOpenAI(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	model, err := openai.LoadModel(dir)
 	if err != nil {
 		return nil, err
@@ -88,12 +89,12 @@ func overOpenAI(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, e
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
 	opts.HandsOver = roles[c.Role] != workerv1.Role_ROLE_BOTH
-	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, log), nil
+	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, hop, log), nil
 }
 
 // overIDs lets a server that takes and gives token ids run the model, of which nothing is here, or, with dir, what config.json
 // says.
-func overIDs(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
+func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	var config *beside.Config
 	if dir != nil {
 		var err error
@@ -107,13 +108,13 @@ func overIDs(c *Config, dir fs.FS, name string, log *slog.Logger) (*engine, erro
 		if err != nil {
 			return nil, err
 		}
-		return c.upstreamed(e, config, log), nil
+		return c.upstreamed(e, config, hop, log), nil
 	}
 	e, err := sglang.New(sglang.Options{Options: opts, Key: c.Upstream.Key}, config)
 	if err != nil {
 		return nil, err
 	}
-	return c.upstreamed(e, config, log), nil
+	return c.upstreamed(e, config, hop, log), nil
 }
 
 // An upstreamEngine is what all of them are.
@@ -129,7 +130,7 @@ type upstreamEngine interface {
 const guessedBlock = 16
 
 // upstreamed returns the engine of c, which is e. config describes the model while the server does not.
-func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, log *slog.Logger) *engine {
+func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metrics.Hop, log *slog.Logger) *engine {
 	if config == nil {
 		config = new(beside.Config)
 	}
@@ -137,7 +138,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, log *slog.L
 	run := e.Watch
 	if c.Events.Events != "" {
 		held = &kvevents.Hub{}
-		listener := upstream.New(c.Events, held, log)
+		listener := upstream.New(c.Events, held, log, func(reason upstream.DropReason, blocks int) { hop.Dropped(string(reason), blocks) })
 		block = listener.Block
 		run = func(ctx context.Context, healthy func(bool)) {
 			var wg sync.WaitGroup

@@ -17,6 +17,7 @@ const (
 	workers  = "{worker}"
 	sources  = "{source}"
 	reloads  = "{reload}"
+	blocks   = "{block}"
 )
 
 // Buckets. Those of gen_ai.* are the ones that its conventions advise; the request's are continued to ten minutes, which
@@ -35,7 +36,7 @@ var (
 // instruments are what is recorded once per stream, step or collection. What is counted per message is in produce.go.
 type instruments struct {
 	endings, refused, wasted, judged, reloads metric.Int64Counter
-	chosen, expected, cached                  metric.Int64Counter
+	chosen, expected, cached, dropped         metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -61,6 +62,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves has several, and so has one whose prompt another worker reads."),
 		expected: m.counter("whence.tokens.cached.expected", tokens, "Tokens of prompts that were expected in the KV cache of the worker chosen."),
 		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of streams that completed."),
+		dropped:  m.counter("whence.kv.blocks.dropped", blocks, "Blocks that the engine has stored in its KV cache and that could not be named, by why; policy kv does not see them."),
 
 		duration: m.timer("gen_ai.server.request.duration", "From a stream's request to its ending.", requestBuckets),
 		first:    m.timer("gen_ai.server.time_to_first_token", "From a stream's request to the first token that is passed on.", firstBuckets),

@@ -34,6 +34,7 @@ func everything(t *testing.T) string {
 	h.Router("kv").Chose(metrics.RolePrefill)
 	h.Router("kv").Expect(1)
 	h.Router("kv").HandedOver(streamerr.Completed, time.Millisecond)
+	h.Dropped("unknown_parent", 1)
 	h.Engine().Admitted(1)
 	h.Engine().Stepped(1, 1, true)
 	for _, reason := range []streamerr.Reason{streamerr.Completed, streamerr.ClientGone} {

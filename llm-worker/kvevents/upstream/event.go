@@ -11,14 +11,26 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// An event is what an engine says of its cache.
+// An event is a change of an engine's cache.
 type event struct {
 	kind    string   // one of the following
 	hashes  []uint64 // the engine's, of blocks
 	parent  *uint64  // of the first block; nil for the beginning of a prompt
 	tokens  []uint32
-	size    int  // tokens of a block
+	size    int  // tokens of a block; 0 if the engine does not say
 	foreign bool // no plain text in the GPU's memory: another medium, an adapter, images, a salt
+}
+
+// blockSize returns how many tokens each block has, or 0 if the tokens do not make up the blocks. llm-d's simulator sends no size.
+func (e *event) blockSize() int {
+	if len(e.hashes) == 0 || len(e.tokens) == 0 || len(e.tokens)%len(e.hashes) != 0 {
+		return 0
+	}
+	size := len(e.tokens) / len(e.hashes)
+	if e.size != 0 && e.size != size {
+		return 0
+	}
+	return size
 }
 
 const (
@@ -167,7 +179,7 @@ func (d decoder) token(e *event) error {
 	return err
 }
 
-// hash reads an engine's name of a block: a number or, of some, bytes; nil for nil.
+// hash reads an engine's name of a block: a number or, from some engines, bytes. It returns nil for nil and for no bytes.
 func (d decoder) hash() (*uint64, error) {
 	code, err := d.PeekCode()
 	if err != nil {
@@ -178,7 +190,10 @@ func (d decoder) hash() (*uint64, error) {
 		return nil, d.DecodeNil()
 	case msgpcode.IsBin(code) || msgpcode.IsString(code):
 		b, err := d.DecodeBytes()
-		return new(xxhash.Sum64(b)), err
+		if err != nil || len(b) == 0 {
+			return nil, err
+		}
+		return new(xxhash.Sum64(b)), nil
 	default:
 		h, err := d.DecodeUint64() // a negative one as its two's complement
 		return &h, err

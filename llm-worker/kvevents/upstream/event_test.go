@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"maps"
 	"reflect"
 	"testing"
 
@@ -50,6 +51,9 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"a group":         {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, nil, 1}, foreign},
 		"pairs":           {list{blockStored, list{7}, nil, list{list{1, 2}}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, size: 1, foreign: true}},
 		"first block":     {list{blockStored, list{7}, nil, list{1}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, tokens: []uint32{1}, size: 1}},
+		"root of llm-d":   {list{blockStored, list{7}, 0, list{1}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, parent: new(uint64(0)), tokens: []uint32{1}, size: 1}},
+		"root of bytes":   {list{blockStored, list{7}, []byte{}, list{1}, 1, nil}, event{kind: blockStored, hashes: []uint64{7}, tokens: []uint32{1}, size: 1}},
+		"root, map":       {dict{"type": blockStored, "block_hashes": list{7}, "parent_block_hash": nil, "token_ids": list{1}, "block_size": 1}, event{kind: blockStored, hashes: []uint64{7}, tokens: []uint32{1}, size: 1}},
 		"hashes of bytes": {list{blockRemoved, list{[]byte("a hash")}}, event{kind: blockRemoved, hashes: []uint64{xxhash.Sum64String("a hash")}}},
 		"removed":         {list{blockRemoved, list{7}, "GPU"}, event{kind: blockRemoved, hashes: []uint64{7}}},
 		"removed, map":    {dict{"type": blockRemoved, "block_hashes": list{7}}, event{kind: blockRemoved, hashes: []uint64{7}}},
@@ -89,7 +93,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		n := names{held: &kvevents.Hub{}, known: map[uint64]uint64{}, most: 100}
+		n := names{held: &kvevents.Hub{}, known: map[uint64]uint64{}, most: 100, drop: func(DropReason, int) {}}
 		for i := range events {
 			n.apply(&events[i])
 		}
@@ -101,7 +105,8 @@ func FuzzParse(f *testing.F) {
 
 func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	held := &kvevents.Hub{}
-	n := names{held: held, known: map[uint64]uint64{}, most: 6}
+	dropped := map[DropReason]int{}
+	n := names{held: held, known: map[uint64]uint64{}, most: 6, drop: func(r DropReason, blocks int) { dropped[r] += blocks }}
 	ids := []uint32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
 	want := kvblock.Chain(nil, 0, ids, 2)
 	n.apply(&event{kind: blockStored, hashes: []uint64{11, 12}, tokens: ids[:4], size: 2})
@@ -117,6 +122,9 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	if len(n.known) != 3 || held.Held() != 3 {
 		t.Error(n.known, held.Held())
 	}
+	if want := map[DropReason]int{UnknownParent: 1, NotPlainText: 1, Malformed: 1}; !maps.Equal(dropped, want) {
+		t.Errorf("dropped %v, want %v", dropped, want)
+	}
 	n.apply(&event{kind: blockRemoved, hashes: []uint64{13, 99}})
 	if len(n.known) != 2 || held.Held() != 2 {
 		t.Error(n.known, held.Held())
@@ -128,5 +136,30 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	n.apply(&event{kind: allCleared})
 	if len(n.known) != 0 || held.Held() != 0 {
 		t.Error(n.known, held.Held())
+	}
+}
+
+// TestBlocksOfLLMDAreNamed: its publishers say that the parent of a first block is 0, and its simulator says no size.
+func TestBlocksOfLLMDAreNamed(t *testing.T) {
+	for name, size := range map[string]int{"size": 2, "no size": 0} {
+		held := &kvevents.Hub{}
+		n := names{held: held, known: map[uint64]uint64{}, most: 100, drop: func(r DropReason, blocks int) { t.Errorf("%d blocks are dropped: %s", blocks, r) }}
+		ids := []uint32{1, 2, 3, 4}
+		n.apply(&event{kind: blockStored, hashes: []uint64{11, 12}, parent: new(uint64(0)), tokens: ids, size: size})
+		if want := kvblock.Chain(nil, 0, ids, 2); n.known[11] != want[0] || n.known[12] != want[1] || n.size != 2 {
+			t.Errorf("%s: %x of %d tokens, want %x", name, n.known, n.size, want)
+		}
+	}
+}
+
+// TestBlockWhoseHashIsZeroIsAParent: a hash may be 0 by chance.
+func TestBlockWhoseHashIsZeroIsAParent(t *testing.T) {
+	held := &kvevents.Hub{}
+	n := names{held: held, known: map[uint64]uint64{}, most: 100, drop: func(DropReason, int) {}}
+	ids := []uint32{1, 2, 3, 4}
+	n.apply(&event{kind: blockStored, hashes: []uint64{0}, tokens: ids[:2], size: 2})
+	n.apply(&event{kind: blockStored, hashes: []uint64{12}, parent: new(uint64(0)), tokens: ids[2:], size: 2})
+	if want := kvblock.Chain(nil, 0, ids, 2); n.known[0] != want[0] || n.known[12] != want[1] {
+		t.Errorf("%x, want %x", n.known, want)
 	}
 }

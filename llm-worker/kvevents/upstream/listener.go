@@ -1,9 +1,10 @@
-// Package upstream listens to what the engine beside a worker says of its KV cache, in the form of vLLM and SGLang, and tells it in
-// ours.
+// Package upstream listens to the KV cache events of the engine beside a worker, in the form of vLLM and SGLang, and tells a hub which
+// blocks the engine holds, under our names.
 //
-// The engine publishes batches over ZeroMQ: topic, number, msgpack. A batch that is missing is asked for at the engine's replay socket,
-// and where that does not help everything is forgotten, for then nobody knows what was removed. Engines name blocks by hashes
-// of their own; the token ids that come with them give ours. An engine that goes and comes back is followed again.
+// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the engine's socket, or binds one that
+// the engine connects to. A batch that is missing is asked for at the engine's replay socket, and where that does not help
+// everything is forgotten, for then nobody knows what was removed. Engines name blocks by hashes of their own; the token ids that
+// come with them give ours. Blocks that get no name are counted, by reason. An engine that goes and comes back is followed again.
 //
 // Deliberately absent: blocks in other memory than the GPU's, and those that depend on more than token ids.
 package upstream
@@ -16,7 +17,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,19 +25,25 @@ import (
 
 // Options say where an engine publishes. The zero value is nowhere.
 type Options struct {
-	Events string // its PUB socket, such as tcp://127.0.0.1:5557
-	Replay string // its ROUTER socket; "" for none
-	Topic  string // what its batches begin with
+	// Events is the engine's PUB socket, such as tcp://127.0.0.1:5557; or where we bind for an engine that connects to us:
+	// tcp://*:5557 for all interfaces, @tcp://10.0.0.7:5557 for one.
+	Events string
+	Replay string // the engine's ROUTER socket; "" for none
+	Topic  string // what the topics of its batches begin with
 }
 
 // Validate reports what is wrong with o, by the names of flags.
 func (o *Options) Validate() error {
-	for flag, at := range map[string]string{"--upstream-kv-events": o.Events, "--upstream-kv-replay": o.Replay} {
-		if _, err := address(at); at != "" && err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
-		}
+	_, err := parseEndpoint(o.Events)
+	if o.Events != "" && err != nil {
+		return fmt.Errorf("--upstream-kv-events: %w", err)
 	}
+	replay, err := parseEndpoint(o.Replay)
 	switch {
+	case o.Replay != "" && err != nil:
+		return fmt.Errorf("--upstream-kv-replay: %w", err)
+	case replay.bind:
+		return fmt.Errorf("--upstream-kv-replay is %.64q; it must be an address to connect to: engines bind their replay sockets", o.Replay)
 	case o.Events == "" && (o.Replay != "" || o.Topic != ""):
 		return errors.New("--upstream-kv-replay and --upstream-kv-topic are of use only with --upstream-kv-events")
 	case len(o.Topic) > 200:
@@ -46,89 +52,87 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// address returns the host:port of a ZeroMQ endpoint.
-func address(endpoint string) (string, error) {
-	addr, ok := strings.CutPrefix(endpoint, "tcp://")
-	if !ok {
-		return "", fmt.Errorf("%.64q is not like tcp://127.0.0.1:5557", endpoint)
-	}
-	_, _, err := net.SplitHostPort(addr)
-	return addr, err
-}
-
 // A Listener tells a hub what an engine holds.
 type Listener struct {
 	// Static.
-	opts           Options
-	events, replay string // addresses
-	log            *slog.Logger
+	opts    Options
+	events  endpoint
+	replay  string // an address; "" for none
+	log     *slog.Logger
+	dropped func(DropReason, int)
 
-	block atomic.Int64 // tokens of a block; 0 until one has been stored
+	block atomic.Int64             // tokens of a block; 0 until one has been stored
+	bound atomic.Pointer[net.Addr] // where engines can connect to; nil while nothing is bound
 
 	// Owned by Run.
 	names names
 	next  uint64 // the number of the batch to come
+	drops dropLog
 }
 
-// New returns a listener that tells held. The options must be valid, and name a socket.
-func New(opts Options, held *kvevents.Hub, log *slog.Logger) *Listener {
-	l := &Listener{opts: opts, log: log, names: names{held: held, known: make(map[uint64]uint64), most: maxKnown}}
-	l.events, _ = address(opts.Events)
-	l.replay, _ = address(opts.Replay)
+// New returns a listener that tells held. The options must be valid, and name a socket. dropped counts blocks that get no name; nil
+// counts nothing.
+func New(opts Options, held *kvevents.Hub, log *slog.Logger, dropped func(DropReason, int)) *Listener {
+	if dropped == nil {
+		dropped = func(DropReason, int) {}
+	}
+	l := &Listener{opts: opts, log: log, dropped: dropped}
+	l.names = names{held: held, known: make(map[uint64]uint64), most: maxKnown, drop: l.drop}
+	l.events, _ = parseEndpoint(opts.Events)
+	if replay, err := parseEndpoint(opts.Replay); err == nil {
+		l.replay = replay.addr
+	}
 	return l
+}
+
+// drop counts blocks that get no name, and logs them now and then: a cache that cannot be followed makes --policy kv guess.
+func (l *Listener) drop(reason DropReason, blocks int) {
+	if blocks == 0 {
+		return
+	}
+	l.dropped(reason, blocks)
+	if counts, due := l.drops.add(reason, blocks, time.Now()); due {
+		l.log.Warn("some of the engine's KV blocks cannot be named and are left out; --policy kv does not see them", append([]any{"events", l.opts.Events}, counts...)...)
+	}
+}
+
+// dropLogEvery is the shortest time between two log lines about dropped blocks.
+const dropLogEvery = time.Minute
+
+// A dropLog adds up the blocks that were dropped since it was last due.
+type dropLog struct {
+	counts map[DropReason]int
+	next   time.Time
+}
+
+// add counts blocks. When a log line is due it returns all counts as attributes, and begins anew.
+func (d *dropLog) add(reason DropReason, blocks int, now time.Time) (attributes []any, due bool) {
+	if d.counts == nil {
+		d.counts = make(map[DropReason]int)
+	}
+	d.counts[reason] += blocks
+	if now.Before(d.next) {
+		return nil, false
+	}
+	for _, r := range []DropReason{UnknownParent, NotPlainText, Malformed} {
+		if n := d.counts[r]; n > 0 {
+			attributes = append(attributes, string(r), n)
+		}
+	}
+	clear(d.counts)
+	d.next = now.Add(dropLogEvery)
+	return attributes, true
 }
 
 // Block returns how many tokens are in a block of the engine; 0 while that is not known.
 func (l *Listener) Block() int { return int(l.block.Load()) }
 
-// redialEvery is how long a listener waits for an engine that is not there.
-const redialEvery = time.Second
-
-// Run listens until ctx is done.
-func (l *Listener) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	said := false
-	for {
-		err := l.listen(ctx, func() { said = false })
-		l.names.clear()
-		if ctx.Err() != nil {
-			return
-		}
-		if !said {
-			l.log.Warn("engine tells no blocks", "events", l.opts.Events, "err", err)
-			said = true
-		}
-		timer.Reset(redialEvery)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// open connects, until ctx is done or close is called.
-func open(ctx context.Context, addr, socket string) (c *conn, closed func(), err error) {
-	if c, err = dial(ctx, addr, socket); err != nil {
-		return nil, nil, err
-	}
-	undo := context.AfterFunc(ctx, func() { _ = c.Close() })
-	return c, func() { undo(); _ = c.Close() }, nil
-}
-
-// listen listens on one connection, and returns why that ended.
-func (l *Listener) listen(ctx context.Context, connected func()) error {
-	c, closed, err := open(ctx, l.events, "SUB")
-	if err != nil {
-		return err
-	}
-	defer closed()
+// follow takes in the batches that come on a subscribed connection, and returns why that ended.
+func (l *Listener) follow(ctx context.Context, c *conn) error {
 	if err := c.send(append([]byte{1}, l.opts.Topic...)); err != nil {
 		return err
 	}
-	l.log.Info("listening to the engine's blocks", "events", l.opts.Events)
-	connected()
+	l.log.Info("listening to the engine's KV events", "events", l.opts.Events, "engine", c.RemoteAddr().String())
 	l.next = 0
 	l.catchUp(ctx, math.MaxUint64) // what it holds already
 	for {
@@ -144,7 +148,7 @@ func (l *Listener) listen(ctx context.Context, connected func()) error {
 			l.catchUp(ctx, number)
 		}
 		if number > l.next && l.next > 0 {
-			l.log.Warn("batches of the engine's blocks are lost", "from", l.next, "to", number-1)
+			l.log.Warn("batches of the engine's KV events are lost; all its blocks are forgotten until they are stored again", "from", l.next, "to", number-1)
 			l.names.clear()
 		}
 		if number < l.next {
@@ -181,7 +185,7 @@ func (l *Listener) catchUp(ctx context.Context, below uint64) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	if err := l.replayed(ctx, below); err != nil && ctx.Err() == nil {
-		l.log.Warn("engine replays no blocks", "replay", l.opts.Replay, "err", err)
+		l.log.Warn("engine replays no KV events; blocks that it stored before are not known", "replay", l.opts.Replay, "err", err)
 	}
 }
 
@@ -189,11 +193,11 @@ func (l *Listener) catchUp(ctx context.Context, below uint64) {
 const end = math.MaxUint64
 
 func (l *Listener) replayed(ctx context.Context, below uint64) error {
-	c, closed, err := open(ctx, l.replay, "DEALER")
+	c, err := dial(ctx, l.replay, dealer)
 	if err != nil {
 		return err
 	}
-	defer closed()
+	defer closeWith(ctx, c)()
 	if err := c.send(nil, binary.BigEndian.AppendUint64(nil, l.next)); err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func follow(t *testing.T, o Options) (l *Listener, held *kvevents.Hub) {
 		t.Fatal(err)
 	}
 	held = &kvevents.Hub{}
-	l = New(o, held, slog.New(slog.DiscardHandler))
+	l = New(o, held, slog.New(slog.DiscardHandler), nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { l.Run(ctx) })
@@ -178,6 +178,7 @@ func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
 		"more than 8 frames":   append(bytes.Clone(ready), bytes.Repeat([]byte{1, 0}, 10)...),
 		"a message of 1 frame": append(bytes.Clone(ready), 0, 1, 'x'),
 		"batch 0: EOF":         append(bytes.Clone(ready), "\x01\x00\x01\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"...),
+		"is a \"SUB\" socket":  append(bytes.Clone(greeting), "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"...),
 		"EOF":                  ready,
 	} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -195,8 +196,8 @@ func TestPeersThatSpeakNoZeroMQAreLeft(t *testing.T) {
 			_, _ = io.Copy(io.Discard, c)
 			_ = c.Close()
 		})
-		l := New(Options{Events: "tcp://" + ln.Addr().String()}, &kvevents.Hub{}, slog.New(slog.DiscardHandler))
-		if err := l.listen(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), want) {
+		l := New(Options{Events: "tcp://" + ln.Addr().String()}, &kvevents.Hub{}, slog.New(slog.DiscardHandler), nil)
+		if err := l.connect(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 		_ = ln.Close()
@@ -211,7 +212,7 @@ func TestListenerEndsWhileAPeerKeepsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	l := New(Options{Events: "tcp://" + ln.Addr().String()}, &kvevents.Hub{}, slog.New(slog.DiscardHandler))
+	l := New(Options{Events: "tcp://" + ln.Addr().String()}, &kvevents.Hub{}, slog.New(slog.DiscardHandler), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { l.Run(ctx); close(ended) }()
@@ -250,7 +251,7 @@ func TestPingsAreAnswered(t *testing.T) {
 }
 
 func TestAddressesThatAreNoneAreRefused(t *testing.T) {
-	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}} {
+	for _, o := range []Options{{Events: "127.0.0.1:1"}, {Events: "tcp://x"}, {Replay: "tcp://127.0.0.1:1"}, {Events: "tcp://:5557"}, {Events: "@x"}, {Events: "tcp://a:1", Replay: "tcp://*:2"}, {Topic: "kv"}, {Events: "tcp://a:1", Topic: strings.Repeat("x", 300)}} {
 		if o.Validate() == nil {
 			t.Errorf("%+v", o)
 		}

@@ -9,19 +9,35 @@ import (
 // everything is forgotten.
 const maxKnown = 4 << 20
 
+// A DropReason says why a block that an engine has stored gets no name.
+type DropReason string
+
+// The reasons for dropping a block.
+const (
+	// UnknownParent: the block follows a block that was not named, such as one stored before the listener subscribed.
+	UnknownParent DropReason = "unknown_parent"
+	// NotPlainText: the block is not in the GPU's memory, or depends on more than token ids.
+	NotPlainText DropReason = "not_plain_text"
+	// Malformed: the event's tokens do not make up its blocks.
+	Malformed DropReason = "malformed"
+)
+
 // names turns an engine's blocks into ours, which are named by their tokens, and tells a hub.
 type names struct {
 	held  *kvevents.Hub
 	known map[uint64]uint64 // our names by the engine's hashes
-	size  int               // of the last block stored
+	size  int               // tokens of the block stored last
 	most  int               // of known
+	drop  func(reason DropReason, blocks int)
 }
 
-// apply notes an event. A block whose parent is not known cannot be named, and is left out until it is stored again.
+// apply takes in an event. A block whose parent is not known cannot be named, and is dropped until it is stored again.
 func (n *names) apply(e *event) {
 	switch {
 	case e.kind == allCleared:
 		n.clear()
+	case e.foreign && e.kind == blockStored:
+		n.drop(NotPlainText, len(e.hashes))
 	case e.foreign:
 	case e.kind == blockStored:
 		n.store(e)
@@ -38,29 +54,41 @@ func (n *names) apply(e *event) {
 }
 
 func (n *names) store(e *event) {
-	if e.size <= 0 || len(e.tokens)/e.size != len(e.hashes) || len(e.tokens)%e.size != 0 {
+	size := e.blockSize()
+	if size == 0 {
+		n.drop(Malformed, len(e.hashes))
 		return
 	}
-	parent := uint64(0)
-	if e.parent != nil {
-		var ok bool
-		if parent, ok = n.known[*e.parent]; !ok {
-			return
-		}
-	}
-	if len(n.known)+len(e.hashes) > n.most {
+	parent, root, ok := n.parent(e)
+	if full := len(n.known)+len(e.hashes) > n.most; ok && full {
 		n.clear()
-		if e.parent != nil {
-			return
-		}
+		ok = root // any other parent is forgotten now
 	}
-	n.size = e.size
+	if !ok {
+		n.drop(UnknownParent, len(e.hashes))
+		return
+	}
+	n.size = size
 	stored := make([]uint64, len(e.hashes))
 	for i, h := range e.hashes {
-		parent = kvblock.Next(parent, e.tokens[i*e.size:(i+1)*e.size])
+		parent = kvblock.Next(parent, e.tokens[i*size:(i+1)*size])
 		n.known[h], stored[i] = parent, parent
 	}
 	n.held.Publish(nil, stored)
+}
+
+// parent returns our name of the block before the first one of e; ok is false if there is none. root says that the first block
+// begins a prompt: vLLM and SGLang then send no parent, llm-d's publishers 0. A block whose hash is 0 by chance is a parent like
+// any other.
+func (n *names) parent(e *event) (name uint64, root, ok bool) {
+	if e.parent == nil {
+		return 0, true, true
+	}
+	if name, ok = n.known[*e.parent]; ok {
+		return name, false, true
+	}
+	root = *e.parent == 0
+	return 0, root, root
 }
 
 func (n *names) clear() {

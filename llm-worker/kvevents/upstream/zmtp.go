@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,13 +29,28 @@ const (
 	handshakeTimeout = 5 * time.Second
 )
 
-// dial connects as a socket of a type, such as SUB. It ends with ctx; the connection does not.
+// The types of our sockets.
+const (
+	sub    = "SUB"
+	dealer = "DEALER"
+)
+
+// peers are the types of sockets that a socket of ours can talk to.
+var peers = map[string][]string{sub: {"PUB", "XPUB"}, dealer: {"ROUTER"}}
+
+// dial connects as a socket of a type. ctx bounds the handshake, not the connection.
 func dial(ctx context.Context, addr, socket string) (*conn, error) {
 	d := net.Dialer{Timeout: handshakeTimeout}
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
+	return greet(ctx, nc, socket)
+}
+
+// greet makes a socket of a connection, whichever side has dialed. It closes a connection that fails. ctx bounds the handshake, not
+// the connection.
+func greet(ctx context.Context, nc net.Conn, socket string) (*conn, error) {
 	undo := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer undo()
 	c := &conn{Conn: nc}
@@ -76,7 +93,44 @@ func (c *conn) handshake(socket string) error {
 	if flags&flagCommand == 0 || len(body) < 6 || string(body[:6]) != "\x05READY" {
 		return errors.New("the peer is not ready")
 	}
+	if theirs := socketType(body[6:]); theirs != "" && !slices.Contains(peers[socket], theirs) {
+		return fmt.Errorf("the peer is a %.16q socket; %s talks to %s", theirs, socket, strings.Join(peers[socket], " and "))
+	}
 	return c.SetDeadline(time.Time{})
+}
+
+// socketType returns the Socket-Type of a READY command's properties, or "".
+func socketType(properties []byte) string {
+	for len(properties) > 0 {
+		name, rest, ok := cut(properties, 1)
+		if !ok {
+			return ""
+		}
+		value, after, ok := cut(rest, 4)
+		if !ok {
+			return ""
+		}
+		if strings.EqualFold(string(name), "Socket-Type") {
+			return string(value)
+		}
+		properties = after
+	}
+	return ""
+}
+
+// cut parts b behind a field that begins with its length, a number of n bytes.
+func cut(b []byte, n int) (field, rest []byte, ok bool) {
+	if len(b) < n {
+		return nil, nil, false
+	}
+	size := uint64(0)
+	for _, digit := range b[:n] {
+		size = size<<8 | uint64(digit)
+	}
+	if b = b[n:]; size > uint64(len(b)) {
+		return nil, nil, false
+	}
+	return b[:size], b[size:], true
 }
 
 // send sends a message.
