@@ -59,11 +59,11 @@ func (c *compiler) named(properties []member, required []string, depth int) (*sy
 		if err != nil {
 			return nil, fmt.Errorf("property %.64q: %w", m.key, err)
 		}
-		key, err := json.Marshal(m.key)
+		key, err := plainJSON(m.key)
 		if err != nil {
 			return nil, err
 		}
-		one := sequence(literal(string(key)), colon, value, later)
+		one := sequence(literal(key), colon, value, later)
 		asFirst, asLater := one, sequence(comma, one)
 		if !slices.Contains(required, m.key) {
 			asFirst, asLater = choice(one, first), choice(asLater, later)
@@ -157,17 +157,26 @@ func members(raw json.RawMessage) ([]member, error) {
 	return all, nil
 }
 
-// canonical is a value as it is generated: without white space, and with no more escapes than it needs.
+// canonical returns a value as it is generated: without white space, and with no more escapes than it needs.
 func canonical(raw json.RawMessage) (string, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var v any
 	if err := dec.Decode(&v); err != nil {
 		return "", err
 	}
-	err := enc.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n"), err
+	return plainJSON(v)
+}
+
+// plainJSON returns v as JSON in which only what must be is escaped: encoding/json also escapes &, <, > and two kinds of line ends,
+// which models write as they are.
+func plainJSON(v any) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return "", err
+	}
+	// A backslash of the text is two here, so each pair is passed over whole.
+	return strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.TrimSuffix(b.String(), "\n")), nil
 }

@@ -12,8 +12,9 @@
 //
 // What is generated is valid under the schema; not everything that is valid is generated. Objects have the properties that their
 // schema names, in its order, and others only where it names none. White space is one space, or none, behind a comma and a colon.
-// Numbers have at most 15 digits, and strings no \u escapes: what needs none is written as it is. A keyword that could not be kept
-// to is refused by its name; format, title and their like are annotations, and are not looked at.
+// Numbers have at most 15 digits before and behind the point together, and no exponents; within that, bounds are kept to exactly. Strings
+// have no \u escapes: what needs none is written as it is. A keyword that could not be kept to is refused by its name; format, title and
+// their like are annotations, and are not looked at.
 package guide
 
 import (

@@ -97,7 +97,9 @@ var schemas = []string{
 	`{"$defs":{"tree":{"type":"object","properties":{"v":{"type":"integer"},"kids":{"type":"array","items":{"$ref":"#/$defs/tree"}}},"required":["v"]}},"$ref":"#/$defs/tree"}`,
 	`{"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},"c":{"type":"null"}},"required":["b"]}`,
 	`{"type":"object","properties":{"x":{"type":"integer"}},"required":["y"],"additionalProperties":{"type":"boolean"}}`, `{"allOf":[{"type":"boolean"}]}`,
-	`{"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991}`,
+	`{"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991}`, `{"type":"number","exclusiveMinimum":0,"maximum":1}`,
+	`{"type":"number","minimum":0.2,"maximum":0.8}`, `{"type":"number","exclusiveMinimum":-0.25,"exclusiveMaximum":1e-7}`, `{"type":"number","minimum":99.5}`,
+	`{"type":"object","properties":{"a&b":{"type":"null"},"<c>":{"const":"\u2028 & \\u2028 <d>"}},"required":["a&b","<c>"],"additionalProperties":false}`,
 }
 
 func TestWhatAGuideAllowsIsValid(t *testing.T) {
@@ -186,7 +188,9 @@ func TestWhatCannotBeKeptToIsRefusedByName(t *testing.T) {
 		`{"type":"string","pattern":"a"}`: `"pattern"`, `{"oneOf":[]}`: `"oneOf"`, `{"not":{}}`: `"not"`, `{"multipleOf":2}`: `"multipleOf"`,
 		`{"type":"array","uniqueItems":true}`: `"uniqueItems"`, `{"allOf":[{},{}]}`: "allOf", `{"type":"text"}`: `"text"`, `{"type":5}`: "type", `{"enum":[]}`: "enum",
 		`{"enum":["a"],"type":"integer"}`: "no value", `{"$ref":"#/$defs/x"}`: `"#/$defs/x"`, `{"$ref":"http://x"}`: "http", `{"$ref":"#"}`: "no value",
-		`{"$ref":"#","type":"string"}`: "beside $ref", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"minimum":0.2,"maximum":0.8}`: "whole number",
+		`{"$ref":"#","type":"string"}`: "beside $ref", `{"minLength":3,"maxLength":2}`: "minLength", `{"minLength":-1}`: "minLength", `{"type":"integer","minimum":0.2,"maximum":0.8}`: "whole number",
+		`{"minimum":1e20}`: "at most 15 digits", `{"exclusiveMinimum":0,"maximum":1e-20}`: "at most 15 digits", `{"exclusiveMinimum":0.5,"maximum":0.5}`: "no number",
+		`{"minimum":2,"maximum":1}`: "no number", `{"minimum":"1"}`: "minimum must be", `{"maximum":null}`: "maximum must be", `{"exclusiveMinimum":true}`: "exclusiveMinimum must be",
 		`{"type":"object","required":["a"],"additionalProperties":false}`: `"a"`, `{"properties":{"a":false}}`: "", `[]`: "object", `{`: "", `{"type":"string"`: "", `{"a":1,"a":2}`: "twice",
 		`{"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]}`: "no value", deep: "deeply", `{"type":"string"} x`: "", `{"properties":[]}`: "properties",
 	} {

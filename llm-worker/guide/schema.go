@@ -20,7 +20,7 @@ type compiler struct {
 // maxParts bounds a guide: its schemas, their values, and its numbers with bounds, which have many symbols each.
 const (
 	maxParts    = 1 << 14
-	numberParts = 1 << 5
+	numberParts = 1 << 6
 )
 
 func newCompiler() *compiler { return &compiler{left: maxParts} }

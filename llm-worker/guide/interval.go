@@ -1,0 +1,221 @@
+package guide
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Numbers are written in decimal, without exponents, with at most maxDigits digits before and behind the point together; a zero before
+// the point does not count. Two such decimals that differ are different float64s in the same order, so a number that is within its
+// bounds as it is written is within them for readers that take it for a float64, too.
+
+// maxDigits is the number of digits that a float64 keeps of every decimal.
+const maxDigits = 15
+
+var (
+	digit = oneOfBytes('0', '9')
+	// tails are what may follow the digits before a point, by the number of digits that there may be behind it.
+	tails = func() (all [maxDigits + 1]*symbol) {
+		all[0] = measure(sequence())
+		for n := 1; n <= maxDigits; n++ {
+			all[n] = measure(optional(sequence(literal("."), times(1, n, digit))))
+		}
+		return all
+	}()
+	// rests are what may follow k digits of a number that has at most n before the point, as rests[n][k].
+	rests = func() (all [maxDigits + 1][maxDigits + 1]*symbol) {
+		for n := 1; n <= maxDigits; n++ {
+			all[n][n] = tails[maxDigits-n]
+			for k := n - 1; k > 0; k-- {
+				all[n][k] = measure(choice(tails[maxDigits-k], sequence(digit, all[n][k+1])))
+			}
+		}
+		return all
+	}()
+
+	anyNumber  = measure(sequence(optional(literal("-")), choice(sequence(literal("0"), tails[maxDigits]), sequence(oneOfBytes('1', '9'), rests[maxDigits][1]))))
+	anyInteger = measure(sequence(optional(literal("-")), choice(literal("0"), sequence(oneOfBytes('1', '9'), times(0, maxDigits-1, digit)))))
+)
+
+// A limit is one end of an interval of numbers; nil is none.
+type limit struct {
+	v    float64
+	open bool // v itself is outside
+}
+
+// interval returns the numbers from low to high, whole ones if integer.
+func interval(low, high *limit, integer bool) *symbol {
+	one := choice()
+	if high == nil || high.v > 0 || high.v == 0 && !high.open {
+		var lo *bound
+		if low != nil && low.v >= 0 {
+			lo = newBound(low)
+		}
+		one.parts = append(one.parts, magnitudes{lo, newBound(high), integer}.symbol())
+	}
+	if low == nil || low.v < 0 {
+		lo := &bound{whole: "0", open: true} // 0 has no sign
+		if high != nil && high.v < 0 {
+			lo = newBound(high)
+		}
+		one.parts = append(one.parts, sequence(literal("-"), magnitudes{lo, newBound(low), integer}.symbol()))
+	}
+	return measure(one)
+}
+
+// A bound is a limit in decimal, without its sign.
+type bound struct {
+	whole    string // digits before the point, without zeros in front; "0" for none
+	fraction string // digits behind it, without zeros at the end
+	open     bool
+}
+
+// newBound returns the shortest decimal that is read as the limit; nil for nil.
+func newBound(l *limit) *bound {
+	if l == nil {
+		return nil
+	}
+	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(l.v), 'f', -1, 64), ".")
+	return &bound{whole, fraction, l.open}
+}
+
+// magnitudes are the numbers without a sign between two bounds, of which nil is none.
+type magnitudes struct {
+	low, high *bound
+	integer   bool
+}
+
+// digits returns the number of digits that there may be behind the point, where there are n before it.
+func (m magnitudes) digits(n int) int {
+	if m.integer {
+		return 0
+	}
+	return maxDigits - n
+}
+
+func (m magnitudes) symbol() *symbol {
+	one := choice()
+	shortest, longest := 1, maxDigits // digits before the point, of numbers from 1 on
+	if m.low == nil || m.low.whole == "0" {
+		one.parts = append(one.parts, sequence(literal("0"), m.behind(m.low != nil, m.high != nil && m.high.whole == "0", m.digits(0))))
+	} else {
+		shortest = len(m.low.whole)
+	}
+	if m.high != nil {
+		longest = min(longest, len(m.high.whole))
+		if m.high.whole == "0" {
+			longest = 0
+		}
+	}
+	for n := shortest; n <= longest; n++ {
+		low, high := m.low != nil && m.low.whole != "0" && len(m.low.whole) == n, m.high != nil && len(m.high.whole) == n
+		if low || high {
+			one.parts = append(one.parts, m.whole(n, 0, low, high))
+			continue
+		}
+		last := longest // of the lengths that no bound has
+		if m.high != nil && len(m.high.whole) == longest {
+			last--
+		}
+		rest := times(n-1, last-1, digit)
+		if !m.integer {
+			rest = sequence(times(n-1, n-1, digit), rests[last][n])
+		}
+		one.parts = append(one.parts, sequence(oneOfBytes('1', '9'), rest))
+		n = last
+	}
+	return one
+}
+
+// whole returns the numbers with n digits before the point, from the digit at on. low and high say whether the digits before it are
+// those of the bound.
+func (m magnitudes) whole(n, at int, low, high bool) *symbol {
+	if at == n {
+		return m.behind(low, high, m.digits(n))
+	}
+	if !low && !high {
+		return sequence(times(n-at, n-at, digit), tails[m.digits(n)])
+	}
+	from, to := byte('0'), byte('9')
+	switch {
+	case low:
+		from = m.low.whole[at]
+	case at == 0:
+		from = '1'
+	}
+	if high {
+		to = m.high.whole[at]
+	}
+	return branch(from, to, low, high, func(low, high bool) *symbol { return m.whole(n, at+1, low, high) })
+}
+
+// branch returns the digits from one to another, each with what follows it: that depends on whether the digits so far are those of the
+// lower and of the upper bound.
+func branch(from, to byte, low, high bool, next func(low, high bool) *symbol) *symbol {
+	if from == to {
+		return sequence(single[from], next(low, high))
+	}
+	one := choice()
+	if low {
+		one.parts = append(one.parts, sequence(single[from], next(true, false)))
+		from++
+	}
+	if high {
+		one.parts = append(one.parts, sequence(single[to], next(false, true)))
+		to--
+	}
+	if from <= to {
+		one.parts = append(one.parts, sequence(oneOfBytes(from, to), next(false, false)))
+	}
+	return one
+}
+
+// behind returns what may follow the digits before the point, at most n digits behind it.
+func (m magnitudes) behind(low, high bool, n int) *symbol {
+	one := choice()
+	if m.mayEnd(0, low, high) {
+		one.parts = append(one.parts, sequence())
+	}
+	if n > 0 {
+		one.parts = append(one.parts, sequence(literal("."), m.fraction(0, low, high, n)))
+	}
+	return one
+}
+
+// mayEnd reports whether a number may end in front of the digit at behind the point.
+func (m magnitudes) mayEnd(at int, low, high bool) bool {
+	return (!low || at >= len(m.low.fraction) && !m.low.open) && (!high || at < len(m.high.fraction) || !m.high.open)
+}
+
+// fraction returns one to n digits behind the point, from the digit at on. low and high say whether the digits before it are those of
+// the bound, whose digits behind its last one are zeros.
+func (m magnitudes) fraction(at int, low, high bool, n int) *symbol {
+	low = low && (at < len(m.low.fraction) || m.low.open) // else every digit makes the number larger
+	switch {
+	case n == 0 || high && at >= len(m.high.fraction) && m.high.open: // nothing is left
+		return choice()
+	case !low && !high:
+		return times(1, n, digit)
+	}
+	from, to := byte('0'), byte('9')
+	if low && at < len(m.low.fraction) {
+		from = m.low.fraction[at]
+	}
+	if high {
+		if to = '0'; at < len(m.high.fraction) {
+			to = m.high.fraction[at]
+		}
+	}
+	if from > to {
+		return choice()
+	}
+	return branch(from, to, low, high, func(low, high bool) *symbol {
+		one := choice()
+		if m.mayEnd(at+1, low, high) {
+			one.parts = append(one.parts, sequence())
+		}
+		one.parts = append(one.parts, m.fraction(at+1, low, high, n-1))
+		return one
+	})
+}
