@@ -13,11 +13,12 @@ import (
 
 	"github.com/whence-dev/whence/api-service/strict"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Story is what the hops of a path know of one stream. Its ending is that of the first hop that tells.
+// A Story is what the hops of a path know of one stream.
 type Story struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"` // "live", "stopped" or "ended"
@@ -32,15 +33,19 @@ type Story struct {
 	Delivery *Delivery `json:"delivery,omitempty"`
 }
 
-// Tokens counts a stream's tokens. Wasted ones were generated and not delivered; a token that ends the answer and has no text
-// is among them.
+// Tokens are the figures of the stream, as ledger.Tokens defines them.
 type Tokens struct {
 	Prompt    uint32 `json:"prompt"`
 	Generated uint32 `json:"generated"`
 	Delivered uint32 `json:"delivered"`
 	Wasted    uint32 `json:"wasted"`
-	// Cached are those of the prompt that the engine found in its KV cache; not there until an answer is complete.
+	// Cached is not there until an answer is complete.
 	Cached *uint32 `json:"cached,omitempty"`
+}
+
+func tokens(r *streamv1.Record) Tokens {
+	t := ledger.TokensOf(r)
+	return Tokens{Prompt: t.Prompt, Generated: t.Generated, Delivered: t.Delivered, Wasted: t.Wasted(), Cached: t.Cached}
 }
 
 // A Hop is one hop's part. Times are the hop's own clock's.
@@ -79,24 +84,14 @@ type Move struct {
 	Tokens uint32  `json:"tokens"` // delivered by then
 }
 
-// New makes a story of what hops tell, the outermost first. There is at least one.
+// New makes a story of what hops tell, the outermost first. There is at least one. The ending and the figures are those of the first.
 func New(records []*streamv1.Record) *Story {
-	first, last := records[0], records[len(records)-1]
+	first := records[0]
 	s := &Story{
 		ID: first.GetStreamId(), State: state(first), Model: first.GetModel(), Message: first.GetMessage(),
-		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(),
-		Tokens: Tokens{Prompt: last.GetPromptTokens(), Generated: generated(records), Delivered: first.GetTokensOut()},
-	}
-	if last.GetStreamId() != s.ID { // a part of it
-		s.Tokens.Prompt = first.GetPromptTokens()
-	}
-	if s.Tokens.Generated > s.Tokens.Delivered {
-		s.Tokens.Wasted = s.Tokens.Generated - s.Tokens.Delivered
+		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(), Tokens: tokens(first),
 	}
 	for _, r := range records {
-		if s.Tokens.Cached == nil {
-			s.Tokens.Cached = r.CachedTokens
-		}
 		if d := NewDelivery(r.GetDelivery()); d != nil {
 			s.Delivery = d
 		}
@@ -107,28 +102,6 @@ func New(records []*streamv1.Record) *Story {
 		s.Hops = append(s.Hops, h)
 	}
 	return s
-}
-
-// generated adds up what the engines generated of a stream. The hop above the one that is gone tells what it had from it.
-func generated(records []*streamv1.Record) (tokens uint32) {
-	for i, r := range records {
-		if len(r.GetMoves()) == 0 {
-			continue
-		}
-		for _, below := range records[i+1:] {
-			tokens += below.GetTokensIn()
-		}
-		return max(tokens, r.GetTokensIn())
-	}
-	for _, r := range records {
-		if r.GetStreamId() != records[0].GetStreamId() { // the stream is several below
-			tokens += r.GetTokensIn()
-		}
-	}
-	if tokens > 0 {
-		return tokens
-	}
-	return records[len(records)-1].GetTokensIn()
 }
 
 // List returns the body of GET /v1/streams.

@@ -22,7 +22,7 @@ func records() []*streamv1.Record {
 		{
 			StreamId: "id", Hop: "api-service", State: streamv1.State_STATE_ENDED, Peer: "client:1", Model: "m", Began: at(0), StopHeard: at(100),
 			StopConfirmed: at(102), Ended: at(103), Reason: streamv1.Reason_REASON_CLIENT_GONE, Path: []string{"client", "api-service"},
-			Message: "gone", TokensIn: 9, TokensOut: 8, Leave: "detach",
+			Message: "gone", PromptTokens: 7, TokensIn: 10, TokensOut: 8, Leave: "detach",
 		},
 		{
 			StreamId: "id", Hop: "llm-worker/0", State: streamv1.State_STATE_LIVE, Began: at(1), PromptTokens: 7, TokensIn: 10, TokensOut: 9,
@@ -43,13 +43,13 @@ func TestStoryIsTheFirstHopsEndingAndAllHopsParts(t *testing.T) {
 	}
 }
 
-func TestCachedTokensAreThoseOfTheFirstHopThatKnows(t *testing.T) {
+func TestCachedTokensAreThoseOfTheFirstHop(t *testing.T) {
 	told := records()
 	if s := story.New(told); s.Tokens.Cached != nil || strings.Contains(string(s.JSON()), "cached") {
 		t.Error("nobody has told:", s.Tokens)
 	}
-	told[1].CachedTokens = new(uint32(0))
-	if s := story.New(told); s.Tokens.Cached == nil || *s.Tokens.Cached != 0 {
+	told[1].CachedTokens = new(uint32(3)) // of a worker; the answer is not complete yet
+	if s := story.New(told); s.Tokens.Cached != nil {
 		t.Error(s.Tokens)
 	}
 	told[0].CachedTokens = new(uint32(5))
@@ -67,7 +67,7 @@ func TestPrintTellsPeople(t *testing.T) {
 	}
 	for _, want := range []string{
 		"id  ended: client_gone by client (gone)", "7 prompt tokens; 10 generated, 8 delivered, 2 wasted",
-		"client_gone: client > api-service", "heard the stop after 100.0 ms; what is below had stopped 2.0 ms later", "llm-worker/0   live", "in 9, out 8, unread: detach\n",
+		"client_gone: client > api-service", "heard the stop after 100.0 ms; what is below had stopped 2.0 ms later", "llm-worker/0   live", "in 10, out 8, unread: detach\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, b.String())
@@ -77,13 +77,14 @@ func TestPrintTellsPeople(t *testing.T) {
 
 func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
 	told := []*streamv1.Record{
-		{StreamId: "id", Hop: "api-service", Began: at(0), TokensIn: 20, TokensOut: 20},
+		{StreamId: "id", Hop: "api-service", Began: at(0), PromptTokens: 7, TokensIn: 23, TokensOut: 20},
 		{
-			StreamId: "id", Hop: "chat-service", Began: at(1), TokensIn: 20, TokensOut: 20,
+			StreamId: "id", Hop: "chat-service", Began: at(1), PromptTokens: 7, TokensIn: 23, TokensOut: 20,
 			Moves: []*streamv1.Move{{From: "llm-worker/0", To: "llm-worker/1", Reason: streamv1.Reason_REASON_PEER_LOST, At: at(51), Tokens: 8}},
 		},
 		{StreamId: "id", Hop: "llm-worker/0", Began: at(2), PromptTokens: 7, TokensIn: 10},
-		{StreamId: "id", Hop: "llm-worker/1", Began: at(52), PromptTokens: 7, TokensIn: 13},
+		{StreamId: "id", Hop: "llm-worker/1", Began: at(52), TokensIn: 13},
+		{StreamId: "id", Hop: "llm-worker/2", Began: at(53)}, // refused it
 	}
 	s := story.New(told)
 	if want := (story.Move{From: "llm-worker/0", To: "llm-worker/1", Reason: "peer_lost", AtMS: 50, Tokens: 8}); len(s.Hops[1].Moves) != 1 || s.Hops[1].Moves[0] != want {
@@ -91,9 +92,6 @@ func TestMovesAreToldWhereTheyWereMade(t *testing.T) {
 	}
 	if s.Tokens != (story.Tokens{Prompt: 7, Generated: 23, Delivered: 20, Wasted: 3}) {
 		t.Errorf("%+v", s.Tokens)
-	}
-	if s := story.New([]*streamv1.Record{told[0], told[1], told[3]}); s.Tokens.Generated != 20 || s.Tokens.Wasted != 0 {
-		t.Errorf("without the worker that is gone: %+v", s.Tokens)
 	}
 	var b strings.Builder
 	if err := s.Print(&b); err != nil || !strings.Contains(b.String(), "moved from llm-worker/0 to llm-worker/1 after 50.0 ms and 8 tokens: peer_lost\n") {
@@ -147,12 +145,12 @@ func TestListIsNeverNull(t *testing.T) {
 	}
 }
 
-func TestStoryOfAStreamOfSeveralAddsThemUp(t *testing.T) {
+func TestStoryOfAStreamOfSeveralNamesThem(t *testing.T) {
 	record := func(id, hop string, in, out uint32) *streamv1.Record {
 		return &streamv1.Record{StreamId: id, Hop: hop, Began: timestamppb.Now(), Ended: timestamppb.Now(), PromptTokens: in, TokensIn: in, TokensOut: out}
 	}
-	s := story.New([]*streamv1.Record{record("s", "api-service", 9, 9), record("s", "chat-service", 9, 9), record("s.0", "llm-worker/0", 5, 4), record("s.1", "llm-worker/1", 6, 5)})
-	if s.Tokens != (story.Tokens{Prompt: 9, Generated: 11, Delivered: 9, Wasted: 2}) || s.Hops[1].Stream != "" || s.Hops[3].Stream != "s.1" {
+	s := story.New([]*streamv1.Record{record("s", "api-service", 11, 9), record("s", "chat-service", 11, 9), record("s.0", "llm-worker/0", 5, 4), record("s.1", "llm-worker/1", 6, 5)})
+	if s.Tokens != (story.Tokens{Prompt: 11, Generated: 11, Delivered: 9, Wasted: 2}) || s.Hops[1].Stream != "" || s.Hops[3].Stream != "s.1" {
 		t.Errorf("%+v", s)
 	}
 	var b strings.Builder

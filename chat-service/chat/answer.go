@@ -94,7 +94,7 @@ func (a *reader) pass(out *chatv1.GenerateResponse, yield func(*chatv1.GenerateR
 		if a.done {
 			a.usage.ReasoningTokens, a.usage.CachedTokens = a.reasoned(), *a.cached
 			yield(detoken.End(&streamv1.End{
-				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_TOOL_CALLS, Usage: &a.usage,
+				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_TOOL_CALLS, Usage: &a.usage, Tokens: a.delta.GetTokens(),
 			}), nil)
 		}
 		return !a.done
@@ -108,6 +108,7 @@ func (a *reader) pass(out *chatv1.GenerateResponse, yield func(*chatv1.GenerateR
 		if m.End.GetUsage() != nil {
 			m.End.Usage.ReasoningTokens = a.reasoned()
 		}
+		m.End.Tokens += a.delta.GetTokens()
 	}
 	return yield(out, nil)
 }

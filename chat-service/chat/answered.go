@@ -26,6 +26,9 @@ func tell(next stream.Engine[rendered, *chatv1.GenerateResponse]) stream.Engine[
 			r.told = &told{}
 			known := uint32(len(r.req.GetAnswered().GetIds())) // tokens that are still to be told again
 			for out, err := range next(ctx, r) {
+				if end := out.GetEnd(); end != nil {
+					end.Tokens -= min(end.Tokens, known)
+				}
 				if d := out.GetDelta(); d != nil {
 					again := min(d.Tokens, known)
 					d.Tokens -= again

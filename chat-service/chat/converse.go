@@ -40,7 +40,7 @@ func Converse(next Engine) stream.Engine[*Conversation, *chatv1.ConverseResponse
 				}
 				switch {
 				case errors.Is(err, io.EOF):
-					t.end.Usage = &t.used
+					t.end.Usage, t.end.Tokens = &t.used, 0 // its TurnEnd has counted them
 					yield(&chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_End{End: t.end}}, nil)
 					return
 				case err != nil:
@@ -101,7 +101,7 @@ func (t *talk) answer(items iter.Seq2[*chatv1.GenerateResponse, error]) bool {
 	t.size += proto.Size(answer)
 	t.req.Messages = append(t.req.Messages, answer)
 	return t.yield(&chatv1.ConverseResponse{Message: &chatv1.ConverseResponse_TurnEnd{TurnEnd: &chatv1.TurnEnd{
-		Turn: t.turn, Finish: t.end.GetFinish(), MatchedStop: t.end.GetMatchedStop(), Usage: usage,
+		Turn: t.turn, Finish: t.end.GetFinish(), MatchedStop: t.end.GetMatchedStop(), Usage: usage, Tokens: t.end.GetTokens(),
 	}}}, nil)
 }
 

@@ -70,7 +70,7 @@ func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.Generate
 		if done {
 			s.usage.CachedTokens = *s.cached
 			yield(detoken.End(&streamv1.End{
-				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: matched, Usage: &s.usage,
+				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: matched, Usage: &s.usage, Tokens: s.held,
 			}), nil)
 		}
 		return !done
@@ -78,6 +78,7 @@ func (s *stopper) pass(out *chatv1.GenerateResponse, yield func(*chatv1.Generate
 		if !s.flush(yield) {
 			return false
 		}
+		m.End.Tokens += s.held
 	}
 	return yield(out, nil)
 }
@@ -98,7 +99,9 @@ func (s *stopper) flush(yield func(*chatv1.GenerateResponse, error) bool) bool {
 	if rest == "" && len(s.likely.waiting) == 0 {
 		return true
 	}
-	return yield(detoken.Delta(rest, s.held, s.likely.rest()...), nil)
+	tokens := s.held
+	s.held = 0
+	return yield(detoken.Delta(rest, tokens, s.likely.rest()...), nil)
 }
 
 // found notes what the worker says it found in its cache, for endings that are not the worker's.

@@ -154,7 +154,7 @@ func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateRe
 			m.usage.CachedTokens += end.GetUsage().GetCachedTokens()
 		}
 		it.out = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{
-			Choice: choice, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(),
+			Choice: choice, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(), Tokens: end.GetTokens(),
 		}}}
 	}
 	// Started waits for all choices, so that a request of which one is refused is refused as a whole; but not longer than it

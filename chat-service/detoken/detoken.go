@@ -21,7 +21,7 @@ type Special struct {
 // New returns an engine over next whose deltas, joined, are the tokens of next decoded at once, special tokens left out, but for
 // those that of names for the request.
 // A delta counts all tokens since the one before: those whose text was held back because a character was incomplete, and
-// those that have no text. What is held back when the answer completes is delivered before its End; when it fails, half a
+// those that have no text; the End counts what no delta has counted. What is held back when the answer completes is delivered before its End; when it fails, half a
 // character is dropped. Log-probabilities go with their tokens.
 func New[Req any](tok *tokenizer.Tokenizer, of func(Req) Special, next stream.Engine[Req, *workerv1.GenerateResponse]) stream.Engine[Req, *chatv1.GenerateResponse] {
 	return func(ctx context.Context, req Req) iter.Seq2[*chatv1.GenerateResponse, error] {
@@ -52,10 +52,13 @@ func New[Req any](tok *tokenizer.Tokenizer, of func(Req) Special, next stream.En
 					}
 					held = 0
 				case *workerv1.GenerateResponse_End:
-					text, likely := dec.Flush(), told.take()
-					if (text != "" || len(likely) > 0) && !yield(Delta(text, held, likely...), nil) {
-						return
+					if text, likely := dec.Flush(), told.take(); text != "" || len(likely) > 0 {
+						if !yield(Delta(text, held, likely...), nil) {
+							return
+						}
+						held = 0
 					}
+					m.End.Tokens += held
 					yield(End(m.End), nil)
 					return
 				}

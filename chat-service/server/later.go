@@ -35,8 +35,10 @@ var converse = &rpc.Method[*chat.Conversation, chatv1.ConverseRequest, chatv1.Co
 	ID:      func(c *chat.Conversation) *string { return &c.First.StreamId },
 	Owner:   func(c *chat.Conversation) string { return c.First.GetClaim().GetOwner() },
 	Started: (*chatv1.ConverseResponse).GetStarted,
-	Tokens:  func(out *chatv1.ConverseResponse) int { return int(out.GetDelta().GetTokens()) },
-	End:     (*chatv1.ConverseResponse).GetEnd,
+	Tokens: func(out *chatv1.ConverseResponse) int {
+		return int(out.GetDelta().GetTokens() + out.GetTurnEnd().GetTokens() + out.GetEnd().GetTokens())
+	},
+	End: (*chatv1.ConverseResponse).GetEnd,
 }
 
 // compose is whence.chat.v1.Chat/Compose.

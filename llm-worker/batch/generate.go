@@ -35,7 +35,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		defer func() {
 			l.leave(ctx, s)
 			if s.gone() { // else the loop still counts
-				record.Unread(int(s.generated) - counted)
+				record.Unreceived(int(s.generated) - counted)
 			}
 		}()
 		if !yield(l.started(ctx, s, ahead), nil) {
@@ -67,6 +67,10 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 				yield(nil, err)
 				return
 			case end != nil:
+				if n := int(end.GetTokens()); n > 0 {
+					record.In(n)
+					counted += n
+				}
 				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}}, nil)
 				return
 			}

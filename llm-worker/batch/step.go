@@ -129,6 +129,9 @@ func (l *Loop) deliver(out Output, now time.Time) {
 	if out.Hidden {
 		end.MatchedToken = new(out.Token)
 	}
+	if out.Hidden && out.Handover == "" { // no Tokens has counted it
+		end.Tokens = 1
+	}
 	s.box.close(end, nil)
 	l.drop(s)
 	l.publish()

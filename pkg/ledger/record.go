@@ -27,7 +27,7 @@ type Record struct {
 	seen          *metrics.Stream    // nil for none
 	trace         *streamtrace.Trace // nil for none
 
-	in, out atomic.Uint32 // tokens
+	in, out atomic.Uint32 // tokens generated and delivered, as Tokens has them
 
 	below, above scale // sizes of messages
 
@@ -103,15 +103,16 @@ func (r *Record) Started(s *streamv1.Started) {
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
 }
 
-// Used notes what a completed answer took.
+// Used notes the usage of a completed answer. It has the prompts of all choices and turns, of which some may have started later.
 func (r *Record) Used(u *streamv1.Usage) {
 	if r == nil || u == nil {
 		return
 	}
-	r.seen.Cached(u.GetCachedTokens())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cached = new(u.GetCachedTokens())
+	r.prompt = max(r.prompt, u.GetPromptTokens())
+	r.cached = new(min(u.GetCachedTokens(), r.prompt))
+	r.seen.Used(r.prompt, *r.cached)
 }
 
 // Leaves notes what is to become of the stream when nobody reads it any more.
@@ -134,7 +135,7 @@ func (r *Record) Owned(owner string) {
 	r.owner = &owner
 }
 
-// In notes what came from below in no message of protobuf, with so many tokens.
+// In notes an item with tokens that came from below, and is no protobuf message.
 func (r *Record) In(tokens int) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
@@ -142,7 +143,7 @@ func (r *Record) In(tokens int) {
 	}
 }
 
-// InMessage notes a protobuf message that came from below, with so many tokens.
+// InMessage notes a protobuf message with tokens that came from below.
 func (r *Record) InMessage(tokens int, m any) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
@@ -153,15 +154,24 @@ func (r *Record) InMessage(tokens int, m any) {
 	}
 }
 
-// Unread notes tokens that came from below, and that nobody has taken.
-func (r *Record) Unread(tokens int) {
-	if r != nil {
+// Unreceived notes tokens that were generated below and never came to this hop: it had stopped listening, or a hop between has wasted
+// them. It may be called after Close, when a call that the stream has left behind is over.
+func (r *Record) Unreceived(tokens int) {
+	if r != nil && tokens > 0 {
 		r.in.Add(uint32(tokens))
-		r.seen.Unread(tokens)
+		r.seen.Unreceived(tokens)
 	}
 }
 
-// Out notes a message that was passed on, with so many tokens.
+// Generated returns how many tokens were generated for the stream, as far as this hop has been told.
+func (r *Record) Generated() int {
+	if r == nil {
+		return 0
+	}
+	return int(r.in.Load())
+}
+
+// Out notes a message with tokens that was passed on.
 func (r *Record) Out(tokens int) {
 	if r != nil {
 		r.out.Add(uint32(tokens))
@@ -169,7 +179,7 @@ func (r *Record) Out(tokens int) {
 	}
 }
 
-// OutMessage notes the size of a protobuf message that was sent with so many tokens, and whose Out is to come.
+// OutMessage notes the size of a protobuf message with tokens that was sent; its Out follows.
 func (r *Record) OutMessage(tokens int, m any) {
 	if r != nil {
 		r.OutBytes(r.above.size(r, tokens, m))

@@ -101,10 +101,29 @@ func (h *Hop) end(s *Stream, at trace.SpanContext) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.live, s)
+	if generated, delivered := s.in.tokens.Load(), s.out.tokens.Load(); generated > delivered {
+		h.waste(generated - delivered)
+	}
 	h.in.add(&s.in)
 	h.out.add(&s.out)
 	h.in.link(&s.in, at)
 	h.out.link(&s.out, at)
+}
+
+// unreceived counts tokens that a stream's engines have generated and that never came here, even if the stream has ended.
+func (h *Hop) unreceived(s *Stream, tokens uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, live := h.live[s]; live {
+		s.in.tokens.Add(tokens) // end finds out what was wasted
+		return
+	}
+	h.in.tokens += tokens
+	h.waste(tokens)
+}
+
+func (h *Hop) waste(tokens uint64) {
+	h.wasted.Add(context.Background(), int64(tokens), h.add...)
 }
 
 // sum returns what all streams have counted, and how many are live.

@@ -55,7 +55,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	in := &instruments{
 		endings: m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
 		refused: m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
-		wasted:  m.counter("whence.tokens.wasted", tokens, "Tokens that came from below and were not passed on."),
+		wasted:  m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
 		judged:  m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
 
 		reloads:  m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),

@@ -103,7 +103,7 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 			s.Out(2)
 		}
 		s.OutBytes(100)
-		s.Unread(5)
+		s.Unreceived(5)
 		wants(t, scrape(t, m), map[string]float64{ // while it runs
 			`whence_streams_live{hop="h"}`:                                                   1,
 			`whence_messages_total{direction="recv",hop="h"}`:                                10,
@@ -127,11 +127,12 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 		})
 		s.End(streamerr.Completed, "engine")
 		s.End(streamerr.Internal, "again")
-		s.In(100) // too late
+		s.In(100)       // too late
+		s.Unreceived(2) // of a call that the stream has left behind
 		wants(t, scrape(t, m), map[string]float64{
 			`whence_streams_live{hop="h"}`:                                                  0,
 			`whence_messages_total{direction="recv",hop="h"}`:                               10,
-			`whence_tokens_total{direction="recv",hop="h"}`:                                 15,
+			`whence_tokens_total{direction="recv",hop="h"}`:                                 17,
 			`whence_message_gap_seconds_count{direction="send",hop="h"}`:                    4,
 			`whence_stream_endings_total{hop="h",origin="engine",reason="completed"}`:       1,
 			`whence_stream_endings_total{hop="h",origin="other",reason="internal"}`:         -1,
@@ -139,7 +140,7 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 			`gen_ai_server_time_per_output_token_seconds_sum{` + gen + `,hop="h"}`:          0.02,
 			`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="input",hop="h"}`:  7,
 			`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="output",hop="h"}`: 10,
-			`whence_tokens_wasted_total{hop="h"}`:                                           4, // but for the token that ends the answer
+			`whence_tokens_wasted_total{hop="h"}`:                                           7,
 			`gen_ai_server_request_duration_seconds_bucket{` + gen + `,hop="h",le="2.56"}`:  0,
 			`gen_ai_server_request_duration_seconds_bucket{` + gen + `,hop="h",le="5.12"}`:  1,
 		})
@@ -157,7 +158,7 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 		r.Started(&streamv1.Started{Model: "m", PromptTokens: 7})
 		r.In(3)
 		r.Out(2)
-		r.Unread(1)
+		r.Unreceived(1)
 		r.Stopping(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "api-service")})
 		time.Sleep(2 * time.Millisecond)
 		r.Confirmed()
@@ -224,7 +225,7 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	s.InBytes(1)
 	s.Out(1)
 	s.OutBytes(1)
-	s.Unread(1)
+	s.Unreceived(1)
 	s.Stopped(1, streamerr.UserStop)
 	s.End(streamerr.Completed, "")
 }

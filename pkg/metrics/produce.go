@@ -58,7 +58,7 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 			sum("whence.streams.live", streams, "Streams that run.", live, false),
 			sum("whence.messages", messages, "Messages from below (recv) and to the caller (send).", counted, true),
 			sum("whence.bytes", octets, "Bytes of messages: of protobuf without its framing, at the edge of the response's body.", size, true),
-			sum("whence.tokens", tokens, "Tokens from below (recv) and to the caller (send).", tokensOf, true),
+			sum("whence.tokens", tokens, "Tokens generated below (recv) and passed on to the caller (send).", tokensOf, true),
 			{Name: "whence.message.gap", Unit: seconds, Description: "Time between two messages of a stream that carry tokens: the inter-token latency.",
 				Data: metricdata.Histogram[float64]{DataPoints: gaps, Temporality: metricdata.CumulativeTemporality}},
 		},

@@ -23,7 +23,6 @@ type Stream struct {
 
 	in, out flow                         // from below, and to the caller
 	waited  atomic.Int64                 // for the caller, of a stream that has begun
-	unread  atomic.Uint64                // tokens from below that nobody has taken
 	prompt  atomic.Uint32                // tokens
 	model   atomic.Pointer[modelOptions] // nil until Started
 	ended   atomic.Bool
@@ -115,11 +114,10 @@ func (s *Stream) OutBytes(n int) {
 	}
 }
 
-// Unread notes tokens that came from below in no message.
-func (s *Stream) Unread(tokens int) {
+// Unreceived notes tokens that were generated below and never came to this hop. Of a stream that has ended they are counted, too.
+func (s *Stream) Unreceived(tokens int) {
 	if s != nil {
-		s.in.tokens.Add(uint64(tokens))
-		s.unread.Add(uint64(tokens))
+		s.hop.unreceived(s, uint64(tokens))
 	}
 }
 
@@ -130,10 +128,14 @@ func (s *Stream) Stopped(after time.Duration, why streamerr.Reason) {
 	}
 }
 
-// Cached notes how many tokens of the prompt the engine found in its KV cache.
-func (s *Stream) Cached(tokens uint32) {
-	if s != nil && tokens > 0 {
-		s.hop.cached.Add(context.Background(), int64(tokens), s.hop.add...)
+// Used notes how many tokens the prompt of a completed answer has, and how many of them the engine found in its KV cache.
+func (s *Stream) Used(prompt, cached uint32) {
+	if s == nil {
+		return
+	}
+	s.prompt.Store(prompt)
+	if cached > 0 {
+		s.hop.cached.Add(context.Background(), int64(cached), s.hop.add...)
 	}
 }
 
@@ -158,19 +160,7 @@ func (s *Stream) End(reason streamerr.Reason, origin string) {
 			h.usage.Record(ctx, int64(s.out.tokens.Load()), options.output...)
 		}
 	}
-	if n := s.lost(reason); n > 0 {
-		h.wasted.Add(ctx, n, h.add...)
-	}
 	h.end(s, trace.SpanContextFromContext(ctx))
-}
-
-// lost is how many tokens were not passed on. The one that ends a completed answer is nobody's loss.
-func (s *Stream) lost(reason streamerr.Reason) int64 {
-	n := int64(s.in.tokens.Load()) - int64(s.out.tokens.Load())
-	if reason == streamerr.Completed {
-		n -= min(1, int64(s.unread.Load()))
-	}
-	return n
 }
 
 func (s *Stream) options() *modelOptions {

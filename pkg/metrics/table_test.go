@@ -44,7 +44,7 @@ func everything(t *testing.T) string {
 		s.Out(1)
 		s.Out(1)
 		s.Stopped(1, streamerr.UserStop)
-		s.Cached(1)
+		s.Used(1, 1)
 		s.End(reason, "client")
 	}
 	return scrape(t, m)

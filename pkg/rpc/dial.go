@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -65,10 +66,31 @@ type call[Req, In, Out any] struct {
 	st     grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before opened is closed
 	opened chan struct{}                     // closed once the request is sent or has failed
 	said   chan *time.Timer                  // capacity 1: the grace timer of the one stop
+
+	// Owned by the goroutine of the call.
+	received  int // tokens that were noted in the record; those that came behind a stop are not
+	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
+}
+
+// generatedTrailer is the trailer in which a callee reports how many tokens engines have generated for the stream.
+const generatedTrailer = "whence-tokens-generated"
+
+// recv receives a message, or the end of the call with its trailers.
+func (c *call[Req, In, Out]) recv() (*Out, error) {
+	out, err := c.st.Recv()
+	if err != nil {
+		// Only now the trailers may be read.
+		if n, err := strconv.ParseUint(first(c.st.Trailer(), generatedTrailer), 10, 31); err == nil {
+			c.generated = int(n)
+		}
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStreamingClient[In, Out], error), yield func(*Out, error) bool) {
 	record := ledger.Of(ctx)
+	defer func() { record.Unreceived(c.generated - c.received) }()
 	undo := stream.AfterStop(ctx, c.stop)
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	defer func() {
@@ -81,7 +103,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		}
 		timer := <-c.said
 		for c.st != nil {
-			if _, err := c.st.Recv(); err != nil {
+			if _, err := c.recv(); err != nil {
 				c.events.over(c.st, err)
 				break
 			}
@@ -96,11 +118,13 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 	close(c.opened)
 	for err == nil {
 		var out *Out
-		if out, err = st.Recv(); err != nil {
+		if out, err = c.recv(); err != nil {
 			break
 		}
 		c.events.answered()
-		record.InMessage(c.m.Tokens(out), out)
+		tokens := c.m.Tokens(out)
+		c.received += tokens
+		record.InMessage(tokens, out)
 		if c.m.End(out) != nil {
 			if err = c.status(); err != nil {
 				break
@@ -124,7 +148,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 func (c *call[Req, In, Out]) status() error {
 	timer := time.AfterFunc(DefaultGrace, func() { c.reset(streamerr.New(streamerr.Completed, "")) })
 	defer timer.Stop()
-	switch _, err := c.st.Recv(); {
+	switch _, err := c.recv(); {
 	case errors.Is(err, io.EOF):
 		c.events.over(c.st, err)
 		return nil

@@ -14,7 +14,8 @@
 // drain does not wait for it.
 //
 // On the wire: a failed stream ends with a status that carries google.rpc.ErrorInfo, any stream with the trailers
-// whence-end-reason and whence-end-path, and the request metadata whence-via names the hops that a call has crossed.
+// whence-end-reason, whence-end-path and whence-tokens-generated (what engines generated for it below, see package ledger), and the
+// request metadata whence-via names the hops that a call has crossed.
 package rpc
 
 import (
@@ -44,7 +45,7 @@ type Method[Req, In, Out any] struct {
 	Owner func(Req) string
 	// Started returns the admission that a message carries, or nil.
 	Started func(*Out) *streamv1.Started
-	// Tokens returns how many tokens a message carries.
+	// Tokens returns how many tokens a message counts, an End included: each token of a stream is counted by exactly one message.
 	Tokens func(*Out) int
 	// End returns the ending that a message carries, or nil.
 	End func(*Out) *streamv1.End
@@ -75,8 +76,10 @@ var Chat = &Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.GenerateR
 	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
 	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
 	Started: (*chatv1.GenerateResponse).GetStarted,
-	Tokens:  func(out *chatv1.GenerateResponse) int { return int(out.GetDelta().GetTokens()) },
-	End:     (*chatv1.GenerateResponse).GetEnd,
+	Tokens: func(out *chatv1.GenerateResponse) int {
+		return int(out.GetDelta().GetTokens() + out.GetChoiceEnd().GetTokens() + out.GetEnd().GetTokens())
+	},
+	End: (*chatv1.GenerateResponse).GetEnd,
 }
 
 // Worker is whence.worker.v1.Worker/Generate.
@@ -96,6 +99,8 @@ var Worker = &Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.
 	ID:      func(req *workerv1.TokenRequest) *string { return &req.StreamId },
 	Owner:   func(req *workerv1.TokenRequest) string { return req.GetClaim().GetOwner() },
 	Started: (*workerv1.GenerateResponse).GetStarted,
-	Tokens:  func(out *workerv1.GenerateResponse) int { return len(out.GetTokens().GetIds()) },
-	End:     (*workerv1.GenerateResponse).GetEnd,
+	Tokens: func(out *workerv1.GenerateResponse) int {
+		return len(out.GetTokens().GetIds()) + int(out.GetEnd().GetTokens())
+	},
+	End: (*workerv1.GenerateResponse).GetEnd,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -67,7 +68,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		o = Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
 		defer func() { go func() { <-driven; end() }() }()
 	}
-	st.SetTrailer(endTrailer(o))
+	st.SetTrailer(endTrailer(ctx, o))
 	if incoming.Err() == nil { // else there is nobody to hear it
 		o.Told(ctx, o.Reason().Code().String())
 	}
@@ -83,7 +84,7 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	}
 	defer end()
 	o := Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error { collect(out); return nil }))
-	_ = grpc.SetTrailer(ctx, endTrailer(o)) // fails only where there is no call to answer
+	_ = grpc.SetTrailer(ctx, endTrailer(ctx, o)) // fails only where there is no call to answer
 	if call.Err() == nil {
 		o.Told(ctx, o.Reason().Code().String())
 	}
@@ -139,8 +140,9 @@ func address(call context.Context) string {
 	return ""
 }
 
-func endTrailer(o Outcome) metadata.MD {
-	return metadata.Pairs(streamerr.ReasonTrailer, o.Reason().String(), streamerr.PathTrailer, o.Path().String())
+func endTrailer(ctx context.Context, o Outcome) metadata.MD {
+	return metadata.Pairs(streamerr.ReasonTrailer, o.Reason().String(), streamerr.PathTrailer, o.Path().String(),
+		generatedTrailer, strconv.Itoa(ledger.Of(ctx).Generated()))
 }
 
 // hear receives what follows on the request, until the call ends.

@@ -17,12 +17,12 @@ export function pathOf(path) {
 // sentence says what became of a stream, beside its reason.
 export function sentence(story) {
   const first = story.hops[0];
-  const { prompt, cached, generated, delivered, wasted } = story.tokens;
+  const { prompt, cached, delivered, wasted } = story.tokens;
   if (story.state === 'live') return `runs for ${duration(first.took_ms)}; ${count(delivered, 'token')} delivered`;
   const parts = [];
   if (story.reason !== 'completed' && first.stop_confirmed_ms !== null) parts.push(`the engine had stopped after ${duration(first.stop_confirmed_ms)}`);
-  if (story.reason === 'completed') parts.push(`${count(generated, 'token')} generated`, `${delivered} delivered`);
-  else parts.push(`${count(wasted, 'token')} wasted`);
+  if (story.reason === 'completed') parts.push(`${count(delivered, 'token')} delivered`);
+  if (story.reason !== 'completed' || wasted > 0) parts.push(`${count(wasted, 'token')} wasted`);
   if (cached > 0) parts.push(`${cached} of the prompt's ${count(prompt, 'token')} cached`);
   return parts.join('; ');
 }

@@ -150,7 +150,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 	})
 	opened := make(chan error, 1)
 	go func() { opened <- call.Open(ctx) }()
-	r := run{call: call, opened: opened, record: record}
+	r := run{call: call, opened: opened, record: record, begun: int(req.GetGenerated())}
 	defer func() {
 		if undo() {
 			call.Stop()
@@ -182,6 +182,7 @@ type run struct {
 	opened chan error // capacity 1: what Open returned
 	done   bool       // it has returned
 	record *ledger.Record
+	begun  int // tokens of the answer that were generated elsewhere
 }
 
 // await returns what Open did.
@@ -212,7 +213,8 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 	for given := 0; ; {
 		ids, end, err := r.call.Next()
 		if cause := stream.Cause(ctx); cause != nil {
-			return cause // even if the server has sent more already
+			r.record.Unreceived(len(ids)) // what the server has sent already
+			return cause
 		}
 		if err != nil {
 			return err
@@ -230,11 +232,13 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 		}
 		if end != nil {
 			r.call.Stop() // it has ended, and is gone before the reader hears of it
-			if unseen := int(end.GetUsage().GetCompletionTokens()) - given; unseen > 0 {
-				r.record.In(unseen) // such as the token that ended the answer
-			}
-			if p, ok := r.call.(Reader); ok && !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: p.Handover()}}}) {
-				return nil
+			if reader, ok := r.call.(Reader); ok { // which generates nothing of the answer, whatever the server counts
+				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: reader.Handover()}}}) {
+					return nil
+				}
+			} else if unsent := int(end.GetUsage().GetCompletionTokens()) - r.begun - given; unsent > 0 {
+				end.Tokens = uint32(unsent) // tokens that the server has counted and not sent, such as the token that ended the answer
+				r.record.In(unsent)
 			}
 			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}})
 			return nil

@@ -1047,7 +1047,9 @@ type ChoiceEnd struct {
 	// The token that ended it, if one did.
 	MatchedToken *uint32 `protobuf:"varint,4,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
 	// What it used, its prompt included.
-	Usage         *v1.Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *v1.Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Tokens of the choice that no delta has counted, as in whence.stream.v1.End.
+	Tokens        uint32 `protobuf:"varint,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,6 +1117,13 @@ func (x *ChoiceEnd) GetUsage() *v1.Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *ChoiceEnd) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
 }
 
 // ToolCallDelta is a piece of a tool call.
@@ -2289,7 +2298,9 @@ type TurnEnd struct {
 	// The stop string that matched, if one did.
 	MatchedStop string `protobuf:"bytes,3,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
 	// What this turn used.
-	Usage         *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
+	// Tokens of the answer that no delta has counted, as in whence.stream.v1.End.
+	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2350,6 +2361,13 @@ func (x *TurnEnd) GetUsage() *v1.Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *TurnEnd) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
 }
 
 // EmbeddingsRequest asks for vectors.
@@ -3079,13 +3097,14 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\fR\x05bytes\x12\x18\n" +
 	"\alogprob\x18\x04 \x01(\x02R\alogprob\x12.\n" +
-	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\"\xe3\x01\n" +
+	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\"\xfb\x01\n" +
 	"\tChoiceEnd\x12\x16\n" +
 	"\x06choice\x18\x01 \x01(\rR\x06choice\x120\n" +
 	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12(\n" +
 	"\rmatched_token\x18\x04 \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12-\n" +
-	"\x05usage\x18\x05 \x01(\v2\x17.whence.stream.v1.UsageR\x05usageB\x10\n" +
+	"\x05usage\x18\x05 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12\x16\n" +
+	"\x06tokens\x18\x06 \x01(\rR\x06tokensB\x10\n" +
 	"\x0e_matched_token\"g\n" +
 	"\rToolCallDelta\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x0e\n" +
@@ -3158,12 +3177,13 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x124\n" +
 	"\bturn_end\x18\x03 \x01(\v2\x17.whence.chat.v1.TurnEndH\x00R\aturnEnd\x12)\n" +
 	"\x03end\x18\x04 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
-	"\amessage\"\xa1\x01\n" +
+	"\amessage\"\xb9\x01\n" +
 	"\aTurnEnd\x12\x12\n" +
 	"\x04turn\x18\x01 \x01(\rR\x04turn\x120\n" +
 	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12-\n" +
-	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\"\xd9\x01\n" +
+	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12\x16\n" +
+	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"\xd9\x01\n" +
 	"\x11EmbeddingsRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12.\n" +

@@ -537,11 +537,12 @@ type Record struct {
 	Path []string `protobuf:"bytes,11,rep,name=path,proto3" json:"path,omitempty"`
 	// For people.
 	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
-	// Tokens of the prompt.
+	// Tokens of the prompt, as the hops below said; with several prompts, of all of them.
 	PromptTokens uint32 `protobuf:"varint,13,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	// Tokens that came to this hop from below; on the last hop, tokens that the engine generated.
+	// Tokens that engines generated for the stream, as far as this hop has been told: those that it received, and those that the hop below
+	// reported in its trailers beyond these. On the last hop, what the engine generated.
 	TokensIn uint32 `protobuf:"varint,14,opt,name=tokens_in,json=tokensIn,proto3" json:"tokens_in,omitempty"`
-	// Tokens that this hop passed on.
+	// Tokens of the answer that this hop passed on, the token that ended the answer included. What it did not pass on is wasted.
 	TokensOut uint32 `protobuf:"varint,15,opt,name=tokens_out,json=tokensOut,proto3" json:"tokens_out,omitempty"`
 	// How the stream went from one hop below to another, oldest first.
 	Moves []*Move `protobuf:"bytes,16,rep,name=moves,proto3" json:"moves,omitempty"`
@@ -1615,7 +1616,9 @@ type End struct {
 	// What was used; with several choices by all of them, but each prompt counts once.
 	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	// The token that ended the answer, if one did: end-of-sequence, or one of stop_token_ids.
-	MatchedToken  *uint32 `protobuf:"varint,7,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
+	MatchedToken *uint32 `protobuf:"varint,7,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
+	// Tokens of the answer that no message before this one has counted: the token that ended the answer, or tokens without text.
+	Tokens        uint32 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1695,6 +1698,13 @@ func (x *End) GetUsage() *Usage {
 func (x *End) GetMatchedToken() uint32 {
 	if x != nil && x.MatchedToken != nil {
 		return *x.MatchedToken
+	}
+	return 0
+}
+
+func (x *End) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
 	}
 	return 0
 }
@@ -2264,7 +2274,7 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x04Stop\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xa5\x02\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xbd\x02\n" +
 	"\x03End\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
@@ -2272,7 +2282,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x06finish\x18\x04 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x05 \x01(\tR\vmatchedStop\x12-\n" +
 	"\x05usage\x18\x06 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12(\n" +
-	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01B\x10\n" +
+	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12\x16\n" +
+	"\x06tokens\x18\b \x01(\rR\x06tokensB\x10\n" +
 	"\x0e_matched_token\"\xb7\x06\n" +
 	"\bSampling\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +

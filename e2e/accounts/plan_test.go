@@ -1,0 +1,202 @@
+package accounts
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/chat-service/choices"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// eos is the token that ends an answer of the fake engines.
+const eos = 0
+
+// A plan is what is to happen to one stream.
+type plan struct {
+	kind   string
+	req    *chatv1.ChatRequest
+	cached uint32
+	whole  bool // if it completes, the client gets all that engines generate
+
+	leaveAfter time.Duration // when the client leaves; 0 for never
+	breakAt    int           // the item that cannot be written to the client; 0 for none
+	reads      time.Duration // how long the client takes to read an item: while it does, tokens pile up on the hops
+}
+
+func (c *plan) String() string { return c.req.GetStreamId() + " (" + c.kind + ")" }
+
+// parts returns the ids of the stream on the workers.
+func (c *plan) parts() []string {
+	if n := choices.Count(c.req); n > 1 {
+		var ids []string
+		for i := range n {
+			ids = append(ids, choices.ID(c.req.GetStreamId(), i))
+		}
+		return ids
+	}
+	return []string{c.req.GetStreamId()}
+}
+
+// A script is what engines do with one stream of theirs, whichever of them has it.
+type script struct {
+	ids    []uint32 // the answer; then eos
+	limit  int      // tokens at most; 0 for as many as there are
+	cached uint32
+
+	mu        sync.Mutex // guards the following fields
+	losses    []int      // at these lengths of the answer an engine loses the stream, each once
+	refusals  int        // of an answer to resume, before one takes it
+	generated int        // by all engines
+	prompt    int        // tokens, without the answer
+}
+
+// lose reports whether the engine loses the stream now, when the answer has n tokens.
+func (s *script) lose(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.losses) == 0 || s.losses[0] != n {
+		return false
+	}
+	s.losses = s.losses[1:]
+	return true
+}
+
+// begin notes a request, and reports whether it is refused.
+func (s *script) begin(prompt, generated int) (refused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if generated > 0 && s.refusals > 0 {
+		s.refusals--
+		return true
+	}
+	s.prompt = prompt - generated
+	return false
+}
+
+// next returns the token behind n of the answer. last says that the answer ends with it, or ended before it where ok is false.
+func (s *script) next(n int) (id uint32, ok, last bool, finish streamv1.Finish) {
+	if s.limit > 0 && n >= s.limit {
+		return 0, false, true, streamv1.Finish_FINISH_LENGTH
+	}
+	s.mu.Lock()
+	s.generated++
+	s.mu.Unlock()
+	if n >= len(s.ids) {
+		return eos, true, true, streamv1.Finish_FINISH_STOP
+	}
+	if n+1 == s.limit {
+		return s.ids[n], true, true, streamv1.Finish_FINISH_LENGTH
+	}
+	return s.ids[n], true, false, streamv1.Finish_FINISH_UNSPECIFIED
+}
+
+// scripts are those of all streams, by their id on the workers.
+type scripts struct {
+	mu   sync.Mutex
+	byID map[string]*script
+}
+
+func (s *scripts) of(id string) *script {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id]
+}
+
+func (s *scripts) set(id string, one *script) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byID[id] = one
+}
+
+// generated returns how many tokens engines have generated for a stream.
+func (s *scripts) generated(c *plan) (n int) {
+	for _, id := range c.parts() {
+		n += s.of(id).generated
+	}
+	return n
+}
+
+// prompt returns how long the prompt of a stream is.
+func (s *scripts) prompt(c *plan) (n int) {
+	for _, id := range c.parts() {
+		n = max(n, s.of(id).prompt)
+	}
+	return n
+}
+
+const call = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n"
+
+// plan makes up a stream.
+func (p *path) plan(r *rand.Rand, i int) *plan {
+	words := strings.Fields("the fox lives in a harbor and tells long stories about boats ropes and the wind that never ends")
+	say := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteString(words[r.IntN(len(words))] + " ")
+		}
+		return b.String()
+	}
+	c := &plan{whole: true, cached: r.Uint32N(4), reads: time.Duration(r.IntN(3)) * 20 * time.Millisecond}
+	c.req = &chatv1.ChatRequest{
+		StreamId: fmt.Sprintf("stream-%d", i), Model: p.model.Name, Messages: []*chatv1.Message{{Role: "user", Content: say(5)}},
+		Sampling: &streamv1.Sampling{},
+	}
+	text, limit := say(1+r.IntN(40)), 0
+	switch kind := r.IntN(8); kind {
+	case 0, 1:
+		c.kind = "stop token"
+	case 2:
+		c.kind, text = "length", say(60)
+		limit = 1 + r.IntN(30)
+		c.req.Sampling.MaxTokens = proto.Uint32(uint32(limit))
+	case 3:
+		c.kind, c.whole = "stop string", false
+		text += "HALT" + say(50)
+		c.req.Stop = []string{"HALT"}
+	case 4:
+		c.kind, c.leaveAfter = "left by its client", time.Duration(1+r.IntN(300))*time.Millisecond
+		text = say(60)
+	case 5:
+		c.kind, c.breakAt, text = "cannot be written", 1+r.IntN(20), say(60)
+	case 6:
+		c.kind, text = "tools", say(3)+call+call
+		c.req.Tools = []*chatv1.Tool{{Name: "get_weather"}}
+		if r.IntN(2) == 0 {
+			c.kind, c.whole = "one tool", false
+			text += say(50)
+			c.req.ParallelToolCalls = proto.Bool(false)
+		}
+	case 7:
+		c.kind = "choices"
+		c.req.N = 2 + r.Uint32N(3)
+	}
+	for j, id := range c.parts() {
+		said := text
+		if j > 0 {
+			said = say(1 + r.IntN(40))
+		}
+		one := &script{ids: p.model.Tokenizer.Encode(said, false), limit: limit, cached: c.cached}
+		for at, n := 0, r.IntN(3); n > 0; n-- {
+			at += 1 + r.IntN(20)
+			one.losses = append(one.losses, at)
+		}
+		if r.IntN(3) == 0 {
+			one.refusals = 1
+		}
+		p.scripts.set(id, one)
+	}
+	return c
+}
+
+// relose puts back a loss that is to come later.
+func (s *script) relose(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.losses = append([]int{n}, s.losses...)
+}
