@@ -75,8 +75,9 @@ type Reader interface {
 type Engine struct {
 	opts     Options
 	look     Look
-	doubt    chan struct{}            // capacity 1: a stream's ending says that the server should be looked at now
+	doubt    chan struct{}            // capacity 1: a stream's ending says that the server should be probed now
 	upstream atomic.Pointer[Upstream] // nil while it cannot be used
+	problem  atomic.Pointer[string]   // why it cannot be used; "" while it can
 	running  atomic.Int64
 }
 
@@ -85,11 +86,25 @@ func New(opts Options, look Look) *Engine {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Engine{opts: opts, look: look, doubt: make(chan struct{}, 1)}
+	e := &Engine{opts: opts, look: look, doubt: make(chan struct{}, 1)}
+	e.problem.Store(new("the server that generates has not answered a probe yet"))
+	return e
 }
 
 // Upstream returns what is known of the server, nil while it cannot be used.
 func (e *Engine) Upstream() *Upstream { return e.upstream.Load() }
+
+// Problem returns why the server cannot be used, for people; "" while it can.
+func (e *Engine) Problem() string { return *e.problem.Load() }
+
+// unavailable refuses a request while the server cannot be used.
+func (e *Engine) unavailable() error {
+	problem := e.Problem()
+	if problem == "" { // it has come back meanwhile
+		return Unavailable(nil)
+	}
+	return unavailable(nil, problem)
+}
 
 // Load is how busy the engine is. The server knows which of its streams wait; it is not asked.
 func (e *Engine) Load() *workerv1.Load {
@@ -134,7 +149,7 @@ const takenAfter = time.Second
 func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse) bool) error {
 	up := e.upstream.Load()
 	if up == nil {
-		return Unavailable(nil)
+		return e.unavailable()
 	}
 	call, err := up.Ask(ctx, req)
 	if err != nil {

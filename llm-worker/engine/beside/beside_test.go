@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -284,6 +287,91 @@ func TestServerThatIsLateIsNotGoneAtOnce(t *testing.T) {
 		end()
 		if n := strings.Count(log.String(), "msg="); n != 3 { // healthy, not healthy, refused
 			t.Errorf("%d lines: %s", n, log.String())
+		}
+	})
+}
+
+func TestProblemSaysWhyTheServerCannotBeUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := new(server).upstream()
+		var fault atomic.Pointer[error]
+		failing := func(err error) { fault.Store(&err) }
+		failing(beside.Fail(streamerr.Unavailable, nil, "the server that generates answered with status 503: the model loads"))
+		var log strings.Builder
+		e, _, end := watched(func(context.Context, *beside.Upstream, bool) (*beside.Upstream, error) {
+			if err := fault.Load(); *err != nil {
+				return nil, *err
+			}
+			return up, nil
+		}, beside.Options{MaxRunning: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		second := func() { time.Sleep(time.Second); synctest.Wait() }
+		refused := func() (text string) {
+			for _, err := range e.Generate(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1}}) {
+				if err != nil {
+					text = streamerr.As(err).Text()
+				}
+			}
+			return text
+		}
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if want := "the server that generates answered with status 503: the model loads"; e.Problem() != want || refused() != want {
+			t.Errorf("%q, and a stream is told %q", e.Problem(), refused())
+		}
+		failing(errors.New("there is no model"))
+		second()
+		if want := "the server that generates cannot be used: there is no model"; e.Problem() != want || refused() != want {
+			t.Errorf("%q, and a stream is told %q", e.Problem(), refused())
+		}
+		failing(beside.Unavailable(&net.OpError{Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))
+		second()
+		if want := "the server that generates refuses connections: nothing listens at its address"; e.Problem() != want {
+			t.Errorf("%q", e.Problem())
+		}
+		for i := range 40 { // the same failure, in other words each time
+			failing(beside.Fail(streamerr.Unavailable, nil, "the server that generates answered with status 503: request %d", i))
+			second()
+		}
+		failing(nil)
+		second()
+		if e.Problem() != "" {
+			t.Errorf("%q", e.Problem())
+		}
+		end()
+		if n := strings.Count(log.String(), "level=WARN"); n != 5 { // 503, no model, refused, 503, and 503 in other words after 30 s
+			t.Errorf("%d lines: %s", n, log.String())
+		}
+	})
+}
+
+func TestTrialsOfAServerThatFailsThemGetRarer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var trial beside.Trial
+		failing := errors.New("no token")
+		var tried []time.Duration
+		begun := time.Now()
+		pass := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
+				err := trial.Do(func() error { tried = append(tried, time.Since(begun)); return failing })
+				if !errors.Is(err, failing) {
+					t.Fatal(err)
+				}
+			}
+		}
+		pass(10 * time.Minute)
+		if n := len(tried); n < 22 || n > 32 { // 1, 2, 4, 8, 16, and each 23 to 31 s
+			t.Errorf("%d trials in ten minutes: %v", n, tried)
+		}
+		for i := 2; i < len(tried); i++ {
+			if pause := tried[i] - tried[i-1]; pause > 31*time.Second {
+				t.Errorf("trial %d comes %v after the one before", i, pause)
+			}
+		}
+		n := len(tried)
+		trial.Reset()
+		pass(time.Second)
+		if len(tried) != n+1 {
+			t.Error("a server that is back is not tried at once")
 		}
 	})
 }

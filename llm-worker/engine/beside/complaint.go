@@ -118,7 +118,7 @@ func (c *Complaint) AboutKey() bool {
 // Ending makes an ending of the complaint. how says where it was made, such as "answered with status 400".
 func (c *Complaint) Ending(how string) *streamerr.Error {
 	if c.AboutKey() {
-		return Fail(streamerr.EngineFailed, nil, "the server that generates %s: it refuses the worker's key; --upstream-key sets it", how)
+		return Fail(streamerr.EngineFailed, ErrKeyRefused, "the server that generates %s: it refuses the worker's key; --upstream-key sets it", how)
 	}
 	message := Clip(c.Message, MaxMessage)
 	if message == "" {

@@ -23,7 +23,7 @@ func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 	up := e.upstream.Load()
 	switch {
 	case up == nil:
-		return nil, Unavailable(nil)
+		return nil, e.unavailable()
 	case up.AskEmbed == nil:
 		return nil, streamerr.InvalidParam("model", "the server that generates (%s) makes no embeddings", up.Capabilities.GetUpstream())
 	}

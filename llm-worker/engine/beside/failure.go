@@ -1,7 +1,12 @@
 package beside
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -12,7 +17,7 @@ import (
 const (
 	// Hop is the origin of endings that the server decided, or that its end of the connection made.
 	Hop = "engine"
-	// RetryAfter is what callers are told where the server does not say: it is looked at that often.
+	// RetryAfter is when callers may try again where the server does not say: it is probed that often.
 	RetryAfter = time.Second
 	// MaxMessage bounds what is quoted of a server, in bytes: it is for people, and may hold a page.
 	MaxMessage = 512
@@ -25,11 +30,36 @@ func Fail(reason streamerr.Reason, cause error, format string, args ...any) *str
 	return e
 }
 
-// Unavailable says that the server cannot be asked now.
+// ErrKeyRefused is the cause of endings of a server that refuses the worker's key.
+var ErrKeyRefused = errors.New("the server that generates refuses the worker's key")
+
+// Unavailable says that the server cannot be asked now. cause is the error of the connection; nil if it is not known.
 func Unavailable(cause error) *streamerr.Error {
-	e := Fail(streamerr.Unavailable, cause, "the server that generates does not answer")
+	return unavailable(cause, "the server that generates "+silence(cause))
+}
+
+func unavailable(cause error, text string) *streamerr.Error {
+	e := Fail(streamerr.Unavailable, cause, "%s", text)
 	e.RetryAfter = RetryAfter
 	return e
+}
+
+// silence says how a connection failed before the server had answered. It names no addresses.
+func silence(err error) string {
+	_, lookup := errors.AsType[*net.DNSError](err)
+	timeout, ok := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refuses connections: nothing listens at its address"
+	case lookup:
+		return "cannot be found: its host's name has no address"
+	case errors.Is(err, context.DeadlineExceeded) || ok && timeout.Timeout():
+		return "does not answer in time"
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+		return "broke the connection before it answered"
+	default:
+		return "does not answer"
+	}
 }
 
 // Lost says that the server went away in the middle of an answer.

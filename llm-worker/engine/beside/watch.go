@@ -11,28 +11,32 @@ import (
 )
 
 const (
-	// askEvery is how often the server is looked at, and maxMisses how often on end it may be late: a server that is busy is
-	// not gone. One that refuses the connection is, at once.
-	askEvery  = time.Second
-	maxMisses = 3
-	// AskTimeout is how long it may take to say how it is.
+	// probeInterval is the time between health probes. After maxMisses late probes in a row the server is unhealthy: a server
+	// that is busy is not gone. A server that refuses the connection is unhealthy at once.
+	probeInterval = time.Second
+	maxMisses     = 3
+	// AskTimeout bounds a health probe, which generates nothing.
 	AskTimeout = time.Second
-	// TryTimeout is how long the answer of one token may take by which it is known: it may have to wait its turn.
+	// TryTimeout bounds a trial, which may have to wait for its turn.
 	TryTimeout = 30 * time.Second
+	// relogInterval is the shortest time between two log lines about an unhealthy server that fails in the same way and says so in
+	// other words, such as with an id of the request in them.
+	relogInterval = 30 * time.Second
 )
 
-// A Look returns what the server is now, or why it cannot be used. was is what it was at the last look, and is returned as it
-// is if nothing has changed; nil if it could not be used. doubt says that another server may be there by now. It is called by
-// one goroutine at a time, so it may remember.
+// A Look probes the server, and returns what the server is now or why it cannot be used. was is what the last look returned, and is
+// returned as it is if nothing has changed; nil if the server could not be used. doubt says that a stream's ending makes another
+// server likely, or this one's failure. A look generates nothing on the server but in a Trial. One goroutine at a time calls it, so
+// it may remember.
 type Look func(ctx context.Context, was *Upstream, doubt bool) (*Upstream, error)
 
-// Watch looks at the server, again and again, until ctx is done. changed is called when its health has changed; before the
-// first call it is not healthy.
+// Watch probes the server each probeInterval until ctx is done. changed is called when its health has changed; before the first call
+// it is unhealthy.
 func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
-	tick := time.NewTicker(askEvery)
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	w := watch{engine: e}
-	doubt := e.doubt // nil after one, until the next tick: a server that loses every stream is not asked for each
+	doubt := e.doubt // nil after one, until the next tick: a server that loses every stream is not probed for each
 	for {
 		w.once(ctx, changed)
 		select {
@@ -46,12 +50,16 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	}
 }
 
-// A watch is what Watch remembers from one look to the next.
+// A watch is the state of Watch between probes.
 type watch struct {
 	engine *Engine
-	doubt  bool   // another server may be there
-	misses int    // how often it was late, on end
-	said   string // what was logged last, so that it is not logged each second
+	doubt  bool // another server may be there
+	misses int  // late probes in a row
+
+	// What was logged last about an unhealthy server; zero while it is healthy.
+	kind     string // of failure
+	logged   string
+	loggedAt time.Time
 }
 
 func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
@@ -61,43 +69,83 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.misses++
-	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, streamerr.Deadline)
-	switch {
-	case err == nil:
+	if err == nil {
 		w.misses, w.doubt = 0, false
-	case was != nil && late && w.misses < maxMisses:
+	} else {
+		w.misses++
+	}
+	if was != nil && Late(err) && w.misses < maxMisses {
 		return
 	}
+	e.problem.Store(new(problemOf(err)))
 	e.upstream.Store(up)
+	if err != nil {
+		w.logProblem(err)
+	}
 	switch {
 	case was == nil && up != nil:
+		w.kind, w.logged = "", ""
 		can := up.Capabilities
 		e.opts.Log.Info("upstream is healthy", "upstream", e.opts.Upstream, "server", can.GetUpstream(), "model", up.Name,
 			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "embeds", up.AskEmbed != nil, "context_length", up.Context)
 		changed(true)
 	case was != nil && up == nil:
-		e.opts.Log.Warn("upstream is not healthy", "upstream", e.opts.Upstream, "err", err)
 		changed(false)
-	case err != nil && err.Error() != w.said:
-		e.opts.Log.Warn("upstream is not usable", "upstream", e.opts.Upstream, "err", err)
 	}
-	w.said = ""
-	if err != nil {
-		w.said = err.Error()
+}
+
+// logProblem logs why the server is unhealthy, once for each kind of failure.
+func (w *watch) logProblem(err error) {
+	text := problemOf(err)
+	kind := text
+	if fromServer(err) {
+		kind, _, _ = strings.Cut(text, ": ") // what follows may quote the server
 	}
+	known := kind == w.kind && (text == w.logged || time.Since(w.loggedAt) < relogInterval)
+	if known {
+		return
+	}
+	w.kind, w.logged, w.loggedAt = kind, text, time.Now()
+	w.engine.opts.Log.Warn("upstream is not healthy; it is probed each second, and tried with one token when it seems to be back",
+		"upstream", w.engine.opts.Upstream, "problem", text, "err", err)
+}
+
+// Late reports whether a probe failed because the server took too long.
+func Late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, streamerr.Deadline)
+}
+
+// problemOf says in words why the server cannot be used. It names no address: callers are told.
+func problemOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	if fromServer(err) {
+		return streamerr.As(err).Text()
+	}
+	return "the server that generates cannot be used: " + err.Error()
+}
+
+// fromServer reports whether err is an ending that Fail has made.
+func fromServer(err error) bool {
+	e, ok := errors.AsType[*streamerr.Error](err)
+	return ok && e.Path.Origin() == Hop
 }
 
 func word(form workerv1.Form) string {
 	return strings.ToLower(strings.TrimPrefix(form.String(), "FORM_"))
 }
 
-// suspect has the server looked at, now, if err looks as if it were no longer what it was.
+// suspect has the server probed, now, if err suggests that it is no longer what it was: it is gone or was replaced, refuses the key,
+// or has lost the model.
 func (e *Engine) suspect(err error) {
-	if errors.Is(err, streamerr.Unavailable) || errors.Is(err, streamerr.PeerLost) {
-		select {
-		case e.doubt <- struct{}{}:
-		default:
+	for _, reason := range []error{streamerr.Unavailable, streamerr.PeerLost, streamerr.NotFound, ErrKeyRefused} {
+		if errors.Is(err, reason) {
+			select {
+			case e.doubt <- struct{}{}:
+			default:
+			}
+			return
 		}
 	}
 }

@@ -123,7 +123,7 @@ func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
 		"status 503":                        {status(503, `{"error":{"message":"Loading model"}}`), streamerr.Unavailable, 0, "Loading model"},
 		"a redirect":                        {status(307, ``, "Location", "http://127.0.0.1:1/v1/completions"), streamerr.EngineFailed, 0, "307"},
 		"status 418":                        {status(418, `teapot`), streamerr.EngineFailed, 0, "teapot"},
-		"closes before it answers":          {func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { panic(http.ErrAbortHandler) }, streamerr.Unavailable, 0, "does not answer"},
+		"closes before it answers":          {func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { panic(http.ErrAbortHandler) }, streamerr.Unavailable, 0, "broke the connection before it answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,8 +1,10 @@
 package openai
 
 import (
+	"context"
 	"crypto/x509"
 	"io"
+	"net"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -12,6 +14,11 @@ import (
 // Trust makes an engine trust the certificates of pool.
 func Trust(e *Engine, pool *x509.CertPool) {
 	e.client.Trust(pool)
+}
+
+// DialWith makes an engine connect through dial.
+func DialWith(e *Engine, dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	e.client.DialWith(dial)
 }
 
 // Answer reads the body of a response.

@@ -3,6 +3,8 @@ package openai
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -15,36 +17,60 @@ type upstream struct {
 	beside.Upstream
 	kind   *kind
 	model  string // what it calls the model
+	listed bool   // /v1/models has the model
+	others string // which models it has instead; "" if listed
 	prompt workerv1.Form
 	askIDs bool          // with return_token_ids
 	embeds workerv1.Form // what it makes vectors of; FORM_UNSPECIFIED if it makes none
 }
 
+// sameList reports whether /v1/models said the same of both.
+func (u *upstream) sameList(other *upstream) bool {
+	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed
+}
+
 // A look is what is remembered from one look at the server to the next.
 type look struct {
 	engine *Engine
+	trial  beside.Trial
+	seen   *upstream // what /v1/models said last; nil until it has answered, and after it has not
 	last   *upstream // nil until there was one that could be used
 	doubt  bool      // another server may be there
 }
 
-// look is a beside.Look.
+// look is a beside.Look. Each time it asks for the models, which costs the server nothing. It has a token generated only to know a
+// server that is new or in doubt.
 func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	listed, err := l.engine.list(ctx)
 	if err != nil {
+		if !beside.Late(err) { // when it answers again, it is tried at once
+			l.seen = nil
+		}
 		return nil, err
 	}
+	if l.seen == nil || !listed.sameList(l.seen) {
+		l.trial.Reset()
+	}
+	l.seen = listed
 	l.doubt = l.doubt || doubt
 	if l.engine.opts.HandsOver && listed.kind != vllm {
 		return nil, errHandsOverNothing // others would ignore what they are told, and read every prompt anew
 	}
-	if was != nil && !l.doubt && l.last.kind == listed.kind && l.last.model == listed.model && l.last.Context == listed.Context {
+	if was != nil && !l.doubt && listed.sameList(l.last) {
 		return was, nil
 	}
-	up, err := l.engine.try(ctx, listed)
+	var up *upstream
+	err = l.trial.Do(func() (err error) {
+		up, err = l.engine.try(ctx, listed)
+		return err
+	})
 	if was != nil && (errors.Is(err, streamerr.Overloaded) || errors.Is(err, context.DeadlineExceeded)) {
 		return was, nil // too busy to be known again; next time
 	}
 	l.doubt = false
+	if errors.Is(err, streamerr.NotFound) && !listed.listed {
+		return nil, beside.Fail(streamerr.NotFound, err, "the server that generates has no model %.128q; %s. --upstream-model says which model to ask for", listed.model, listed.others)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +107,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 			up.kind = kindOf(m.OwnedBy)
 		}
 		if mine {
-			up.model = m.ID
+			up.model, up.listed = m.ID, true
 			if m.Context > 0 {
 				up.Context = min(up.Context, m.Context)
 			}
@@ -89,6 +115,12 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 		}
 	}
 	up.Name = up.model
+	if !up.listed {
+		up.others = "it lists no model"
+		if n := len(models.Data); n > 0 {
+			up.others = fmt.Sprintf("it lists %d, such as %.128q", n, models.Data[0].ID)
+		}
+	}
 	if up.model == "" {
 		return nil, errors.New("/v1/models lists no model; --upstream-model names one")
 	}
@@ -161,6 +193,9 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	can := up.Capabilities
 	if can.Answer = c.answer.form; can.Answer == workerv1.Form_FORM_UNSPECIFIED { // an empty answer shows nothing
 		can.Answer = workerv1.Form_FORM_TEXT
+	}
+	if can.Answer == workerv1.Form_FORM_TEXT { // whose tokens are not known, so neither are their probabilities
+		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "logprobs" })
 	}
 	up.Resumes = can.Prompt == workerv1.Form_FORM_TOKEN_IDS && can.Answer == workerv1.Form_FORM_TOKEN_IDS
 	return nil

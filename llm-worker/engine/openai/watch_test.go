@@ -44,7 +44,8 @@ func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
 			[]string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "guide"}},
 		"somebody": {func(f *fake) { f.owner = "acme" }, openai.PromptAuto, asIDs, asIDs, "unknown",
 			[]string{"top_k", "min_p", "repetition_penalty", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "guide"}},
-		"vLLM, in text": {func(*fake) {}, openai.PromptText, inText, asIDs, "vllm", nil},
+		"vLLM, whose answers are text alone": {func(f *fake) { f.texts = true }, openai.PromptAuto, asIDs, inText, "vllm", []string{"logprobs"}},
+		"vLLM, in text":                      {func(*fake) {}, openai.PromptText, inText, asIDs, "vllm", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, counting, test.change)

@@ -22,7 +22,10 @@ type scheduler struct {
 	conn   *grpc.ClientConn
 	client sglangscheduler.SglangSchedulerClient
 
-	last *sglangscheduler.GetModelInfoResponse // owned by look
+	// Owned by look.
+	last  *sglangscheduler.GetModelInfoResponse // of the server that could be used last
+	seen  *sglangscheduler.GetModelInfoResponse // what the server said last; nil after it has not answered
+	trial beside.Trial
 }
 
 func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
@@ -33,8 +36,8 @@ func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
 	return &scheduler{config: config, conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn)}, nil
 }
 
-// look is a beside.Look. That the service answers is seen each second; that the model does only when there is a doubt, since
-// SGLang has a token generated for it, and takes a second at least.
+// look is a beside.Look. Each time it asks what the model is, which costs the server nothing. It calls HealthCheck, for which SGLang
+// generates a token and takes a second at least, only to know a server that is new or in doubt.
 func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	var info *sglangscheduler.GetModelInfoResponse
 	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
@@ -42,12 +45,19 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 		return err
 	})
 	if err != nil {
+		if !beside.Late(err) { // when it answers again, it is tried at once
+			s.seen = nil
+		}
 		return nil, err
 	}
+	if s.seen == nil || !proto.Equal(info, s.seen) {
+		s.trial.Reset()
+	}
+	s.seen = info
 	if was != nil && !doubt && proto.Equal(info, s.last) {
 		return was, nil
 	}
-	if err := overgrpc.Ask(ctx, beside.TryTimeout, s.check); err != nil {
+	if err := s.trial.Do(func() error { return overgrpc.Ask(ctx, beside.TryTimeout, s.check) }); err != nil {
 		return nil, err
 	}
 	if was != nil && proto.Equal(info, s.last) {

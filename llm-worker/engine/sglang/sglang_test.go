@@ -143,7 +143,7 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 		"closes in mid-answer":           {Script: func(a *besidetest.Answer) error { a.Count(1); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "without an ending"},
 		"[DONE] without a finish":        {Script: event("[DONE]"), Reason: streamerr.PeerLost, Tokens: 1, Says: "finish_reason"},
 		"breaks the connection":          {Script: func(a *besidetest.Answer) error { a.Count(1); a.Server.Cut(); return nil }, Reason: streamerr.PeerLost, Tokens: 1, Says: "broke the connection"},
-		"breaks it before it answers":    {Script: func(a *besidetest.Answer) error { a.Server.Cut(); return nil }, Reason: streamerr.Unavailable, Says: "does not answer"},
+		"breaks it before it answers":    {Script: func(a *besidetest.Answer) error { a.Server.Cut(); return nil }, Reason: streamerr.Unavailable, Says: "broke the connection before it answered"},
 		"aborts":                         {Script: complete("abort"), Reason: streamerr.EngineFailed, Tokens: 1, Says: "aborted the request"},
 		"aborts with a reason":           {Script: meta("[1]", `{"type":"abort","message":"Input is too long","status_code":400}`, "1"), Reason: streamerr.Invalid, Tokens: 1, Says: "too long"},
 		"aborts, since it is full":       {Script: meta("[1]", `{"type":"abort","message":"queue","status_code":503}`, "1"), Reason: streamerr.Unavailable, Tokens: 1, Says: "queue"},

@@ -127,7 +127,7 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 			if engine != nil {
 				before := engine.RemoteAddr().String()
 				leave()
-				<-ended
+				<-ended //nolint:errcheck // we have ended it
 				l.names.clear()
 				l.log.Warn("another publisher of KV events has connected and replaces the one before; each engine needs a worker and an address of its own",
 					"events", l.opts.Events, "engine", c.RemoteAddr().String(), "before", before)
@@ -146,7 +146,7 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 		case err := <-lost:
 			if engine != nil {
 				leave()
-				<-ended
+				<-ended //nolint:errcheck // we have ended it
 			}
 			return err
 		}

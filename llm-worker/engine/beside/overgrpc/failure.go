@@ -1,6 +1,7 @@
 package overgrpc
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -8,11 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// reasons are those of what a server says. What is not here it has failed to do: a key that it does not know is the operator's
-// affair, and a request that it has canceled was not ours to cancel.
+// reasons are those of the server's codes. Any other code is a failure of the engine: a key that it refuses is the operator's affair,
+// and a request that it has canceled was not ours to cancel.
 var reasons = map[codes.Code]streamerr.Reason{
 	codes.InvalidArgument:   streamerr.Invalid,
 	codes.OutOfRange:        streamerr.Invalid,
@@ -31,6 +33,10 @@ func failure(err error, said, begun bool) *streamerr.Error {
 			return beside.Broken(err)
 		case begun:
 			return beside.Lost(err, "broke the connection")
+		case code == codes.Unavailable:
+			e := beside.Unavailable(err)
+			e.Message = "the server that generates cannot be reached: " + rpc.Unreachable(err)
+			return e
 		default:
 			return beside.Unavailable(err)
 		}
@@ -42,6 +48,9 @@ func failure(err error, said, begun bool) *streamerr.Error {
 	message := beside.Clip(st.Message(), beside.MaxMessage)
 	if message == "" {
 		message = "it gave no reason"
+	}
+	if st.Code() == codes.Unauthenticated || st.Code() == codes.PermissionDenied {
+		err = fmt.Errorf("%w: %w", beside.ErrKeyRefused, err)
 	}
 	e := beside.Fail(reason, err, "the server that generates answered with status %s: %s", st.Code(), message)
 	if reason == streamerr.Overloaded || reason == streamerr.Unavailable {

@@ -7,6 +7,7 @@ package overgrpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -63,14 +64,22 @@ func outgoing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(metadata.AppendToOutgoingContext(context.WithoutCancel(ctx), trace...))
 }
 
-// Ask has the server asked how it is, within timeout. The error is an ending, which names no addresses.
+// Ask probes the server within timeout. The error is an ending, which names no addresses.
 func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := ask(ctx); err != nil {
-		return streamerr.FromGRPC(beside.Hop, err)
+	var heard heard
+	err := ask(context.WithValue(ctx, heardKey{}, &heard))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if ending, ok := errors.AsType[*streamerr.Error](err); ok {
+		return ending
+	}
+	if ctx.Err() != nil {
+		return beside.Unavailable(fmt.Errorf("%w: %w", ctx.Err(), err))
+	}
+	return failure(err, heard.trailer.Load(), false)
 }
 
 // ears hear whether a call's status is the server's word, or was made up here because the connection broke.
@@ -81,10 +90,15 @@ type heardKey struct{}
 func (ears) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 func (ears) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if heard, ok := ctx.Value(heardKey{}).(*heard); ok {
-		if _, ok := s.(*stats.InTrailer); ok {
-			heard.trailer.Store(true)
-		}
+	heard, ok := ctx.Value(heardKey{}).(*heard)
+	if !ok {
+		return
+	}
+	switch s.(type) {
+	case *stats.Begin: // a probe may have several calls
+		heard.trailer.Store(false)
+	case *stats.InTrailer:
+		heard.trailer.Store(true)
 	}
 }
 

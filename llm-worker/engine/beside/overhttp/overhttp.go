@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -48,6 +49,11 @@ func New(base, key string) *Client {
 	return &Client{base: strings.TrimSuffix(base, "/"), key: key, http: newClient()}
 }
 
+// DialWith makes the client connect through dial.
+func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
+	c.http.Transport.(*http.Transport).DialContext = dial //nolint:forcetypeassert // newClient's
+}
+
 // Trust makes the client trust the certificates of pool instead of the system's.
 func (c *Client) Trust(pool *x509.CertPool) {
 	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool} //nolint:forcetypeassert // newClient's
@@ -76,7 +82,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) (*ht
 	return c.http.Do(req)
 }
 
-// Get reads a JSON object, for as long as a server may take to say how it is.
+// Get reads a JSON object, within the time of a health probe. The error is an ending.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, beside.AskTimeout)
 	defer cancel()
@@ -91,7 +97,7 @@ func (c *Client) Post(ctx context.Context, path string, body []byte) error {
 func (c *Client) call(ctx context.Context, method, path string, body []byte, into any) error {
 	resp, err := c.ask(ctx, method, path, body)
 	if err != nil {
-		return err
+		return beside.Unavailable(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
@@ -101,7 +107,7 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, int
 		return nil
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxEvent)).Decode(into); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return beside.Broken(fmt.Errorf("%s: %w", path, err))
 	}
 	return nil
 }

@@ -1,0 +1,211 @@
+package openai_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A port is a listener whose connections are pipes, so that time can be virtual. Nothing listens while it is shut.
+type port struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	shut   atomic.Bool
+}
+
+func (p *port) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *port) Close() error   { close(p.closed); return nil }
+func (p *port) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *port) dial(context.Context, string, string) (net.Conn, error) {
+	if p.shut.Load() {
+		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours, nil
+}
+
+// A patient is a server with a model, and an engine that watches it, in virtual time.
+type patient struct {
+	*openai.Engine
+	port     port
+	models   atomic.Value // the body of /v1/models
+	complete atomic.Pointer[http.HandlerFunc]
+	tokens   atomic.Int32 // that trials had generated, or would have
+	probes   atomic.Int32
+	health   chan bool
+	log      logged
+	end      func()
+}
+
+const servedModels = `{"data":[{"id":"served","owned_by":"vllm"}]}`
+
+// admit starts a patient, whose completions complete answers.
+func admit(t *testing.T, complete http.HandlerFunc, change ...func(*openai.Options)) *patient {
+	p := &patient{port: port{conns: make(chan net.Conn), closed: make(chan struct{})}, health: make(chan bool, 1000)}
+	p.models.Store(servedModels)
+	p.complete.Store(&complete)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		p.probes.Add(1)
+		fmt.Fprint(w, p.models.Load())
+	})
+	mux.HandleFunc("/v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		p.tokens.Add(1)
+		(*p.complete.Load())(w, r)
+	})
+	srv := &http.Server{Handler: mux}
+	opts := openai.Options{Options: beside.Options{Upstream: "http://server", Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(&p.log, nil))}}
+	for _, c := range change {
+		c(&opts)
+	}
+	p.Engine = openai.New(tinyModel(t), opts)
+	openai.DialWith(p.Engine, p.port.dial)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = srv.Serve(&p.port) })
+	running.Go(func() { p.Watch(ctx, func(healthy bool) { p.health <- healthy }) })
+	p.end = func() { cancel(); _ = srv.Close(); running.Wait() }
+	return p
+}
+
+func wait(d time.Duration) {
+	time.Sleep(d + time.Millisecond)
+	synctest.Wait()
+}
+
+// answers is a server that is well.
+func answers(w http.ResponseWriter, _ *http.Request) { say(w, ids(10), finish("length"), "[DONE]") }
+
+func refuses(status int, message string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"error":{"message":%q}}`, message)
+	}
+}
+
+func TestServerThatFailsItsTrialsIsTriedLessOften(t *testing.T) {
+	for name, complete := range map[string]http.HandlerFunc{
+		"503": refuses(http.StatusServiceUnavailable, "no memory"),
+		"500": refuses(http.StatusInternalServerError, "no memory"),
+		"cut": func(w http.ResponseWriter, _ *http.Request) { say(w, ids(10)) },
+		"template": func(w http.ResponseWriter, _ *http.Request) {
+			say(w, text("a"), `{"choices":[{"finish_reason":"length"}],"usage":{"prompt_tokens":25,"completion_tokens":1}}`, "[DONE]")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := admit(t, complete)
+				defer p.end()
+				wait(10 * time.Minute)
+				requests := int32(1)
+				if name == "template" {
+					requests = 4 // a trial asks in every way that the server may understand
+				}
+				if n := p.tokens.Load(); n < 20*requests || n > 32*requests {
+					t.Errorf("%d tokens in ten minutes", n)
+				}
+				if n := p.probes.Load(); n < 590 {
+					t.Errorf("%d probes in ten minutes", n)
+				}
+				// The server is started anew, and is well.
+				p.port.shut.Store(true)
+				wait(5 * time.Second)
+				before := p.tokens.Load()
+				wait(time.Minute)
+				if n := p.tokens.Load(); n != before {
+					t.Errorf("%d tokens of a server that is not there", n-before)
+				}
+				if !strings.Contains(p.Problem(), "refuses connections") {
+					t.Error(p.Problem())
+				}
+				p.complete.Store(new(http.HandlerFunc(answers)))
+				p.port.shut.Store(false)
+				wait(time.Second)
+				if len(p.health) != 1 || !<-p.health || p.Problem() != "" {
+					t.Errorf("a second after its port has opened: %q", p.Problem())
+				}
+				before = p.tokens.Load()
+				wait(10 * time.Minute)
+				if n := p.tokens.Load(); n != before {
+					t.Errorf("%d tokens of a healthy server", n-before)
+				}
+			})
+		})
+	}
+}
+
+// TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy: /v1/models goes on answering.
+func TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy(t *testing.T) {
+	for name, c := range map[string]struct {
+		models   string
+		complete http.HandlerFunc
+		asked    bool   // whether a stream is what shows it
+		want     string // in the problem
+	}{
+		"key": {servedModels, refuses(http.StatusUnauthorized, "invalid key sk-1"), true, "answered with status 401: it refuses the worker's key"},
+		"model, unlisted": {`{"data":[{"id":"other","owned_by":"vllm"}]}`, refuses(http.StatusNotFound, "no such model"), false,
+			`has no model "served"; it lists 1, such as "other"`},
+		"model, still listed": {servedModels, refuses(http.StatusNotFound, "the model does not exist"), true, "status 404: the model does not exist"},
+		"503":                 {servedModels, refuses(http.StatusServiceUnavailable, "no memory"), true, "answered with status 503: no memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := admit(t, answers, func(o *openai.Options) { o.Model = "served" })
+				defer p.end()
+				wait(0)
+				if len(p.health) != 1 || !<-p.health {
+					t.Fatal(p.Problem())
+				}
+				p.models.Store(c.models)
+				p.complete.Store(&c.complete)
+				if c.asked {
+					read(t.Context(), p.Engine, request(2), nil)
+				}
+				wait(time.Second)
+				if len(p.health) != 1 || <-p.health || !strings.Contains(p.Problem(), c.want) {
+					t.Errorf("%q, want %q", p.Problem(), c.want)
+				}
+				if r := read(t.Context(), p.Engine, request(2), nil); streamerr.As(r.err).Reason != streamerr.Unavailable || !strings.Contains(r.err.Error(), c.want) {
+					t.Error(r.err)
+				}
+				if strings.Contains(p.Problem(), "sk-1") {
+					t.Error("the key is told:", p.Problem())
+				}
+				wait(time.Minute)
+				if n := strings.Count(p.log.String(), "level=WARN"); n != 1 {
+					t.Errorf("%d lines: %s", n, &p.log)
+				}
+				p.models.Store(servedModels)
+				p.complete.Store(new(http.HandlerFunc(answers)))
+				wait(31 * time.Second)
+				if len(p.health) != 1 || !<-p.health {
+					t.Error("it is well again, and", p.Problem())
+				}
+			})
+		})
+	}
+}
