@@ -114,12 +114,13 @@ type model struct {
 type modelWorkers struct {
 	Healthy uint32 `json:"healthy"`
 	Known   uint32 `json:"known"`
+	Problem string `json:"problem,omitempty"` // why none is healthy
 }
 
 func modelOf(m *chatv1.Model) model {
 	return model{
 		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
-		Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers()},
+		Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()},
 	}
 }
 

@@ -66,9 +66,16 @@ func (f *Fleet) check(w *Worker, info *workerv1.InfoResponse) error {
 	}
 	for other, name := range f.names {
 		if other != w && name == info.GetInstance() {
-			return fmt.Errorf("the workers at %s and %s are both called %s: give each its own --name", other.target, w.target, name)
+			return sameName{name, other.target, w.target}
 		}
 	}
 	f.names[w] = info.GetInstance()
 	return nil
+}
+
+// sameName refuses a worker whose name another one has.
+type sameName struct{ name, first, second string }
+
+func (s sameName) Error() string {
+	return fmt.Sprintf("the workers at %s and %s are both called %s: give each its own --name", s.first, s.second, s.name)
 }

@@ -1,9 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -62,10 +62,10 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		w.name.Store(&info.Instance)
 	}
 	w.info.Store(info)
-	_, refused := errors.AsType[refusal](err)
 	switch {
 	case info != nil && was.GetInstance() != info.GetInstance(): // it was away, or another one has come in its place meanwhile
 		w.trust.renew()
+		w.logged.Clear()
 		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
 		if info.GetModelChecksum() == "" {
 			w.log.Warn("worker does not say which tokenizer it has, and is taken at its word", "worker", info.GetInstance(), "target", w.target)
@@ -73,17 +73,44 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		changed()
 	case info != nil:
 		w.trust.answered()
-	case was != nil:
-		w.log.Warn("worker is not healthy", "worker", was.GetInstance(), "target", w.target, "err", err)
-		changed()
-	case refused && !w.refused:
-		w.log.Warn("worker is refused", "target", w.target, "err", err)
+	default:
+		w.logProblem(err)
+		if was != nil {
+			changed()
+		}
 	}
-	w.refused = refused
 }
 
+// logProblem logs why the worker gets no streams, once for each kind of problem. A worker that was never heard of has a moment to
+// start.
+func (w *Worker) logProblem(err error) {
+	is := w.probed.Load()
+	if w.unheard++; is.name != "" {
+		w.unheard = maxLate
+	}
+	if w.unheard < maxLate || !w.logged.Due(is.problem) {
+		return
+	}
+	message := "worker is not healthy"
+	if _, refused := errors.AsType[refusal](err); refused {
+		message = "worker is refused"
+	}
+	w.log.Warn(message, "worker", is.name, "target", w.target, "problem", is.problem, "then", "it gets no streams, and is asked again each second")
+}
+
+// An unready worker answers, and takes no streams.
+type unready struct {
+	instance string
+	problem  string // in the worker's words
+}
+
+func (u unready) Error() string { return u.problem }
+
 // A refusal is why a worker that answers is not used.
-type refusal struct{ error }
+type refusal struct {
+	error
+	instance string
+}
 
 // ask returns what the worker says of itself, if it takes streams and can be used.
 func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
@@ -97,10 +124,10 @@ func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
 	case err != nil:
 		return nil, err
 	case health.GetStatus() != healthpb.HealthCheckResponse_SERVING:
-		return nil, fmt.Errorf("%s is %s", info.GetInstance(), health.GetStatus())
+		return nil, unready{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and does not say why")}
 	}
 	if err := w.check(w, info); err != nil {
-		return nil, refusal{err}
+		return nil, refusal{err, info.GetInstance()}
 	}
 	return info, nil
 }

@@ -1,21 +1,27 @@
 package fleet
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// A report is how a worker was when it was last asked. What it said outlives its health, for those who look for a worker
+// A report is what the last probe of a worker has found. What the worker said outlives its health, for those who look for a worker
 // that is gone.
 type report struct {
+	name    string                 // what the worker calls itself; "" until it has answered once
 	info    *workerv1.InfoResponse // what it said last; nil until it has been fit for use once
 	said    time.Time              // when it said that
-	problem string                 // why it gets no streams; empty if it does
+	problem string                 // why it gets no streams; "" if it does
+	public  string                 // the same without addresses, for clients
 }
 
 // report notes what a probe has found. Only the goroutine that probes calls it.
@@ -24,14 +30,64 @@ func (w *Worker) report(info *workerv1.InfoResponse, err error) {
 	if last := w.probed.Load(); last != nil {
 		now = *last
 	}
-	now.problem = ""
+	now.problem, now.public = "", ""
 	if info != nil {
-		now.info, now.said = info, time.Now()
+		now.info, now.said, now.name = info, time.Now(), info.GetInstance()
 	}
 	if err != nil {
-		now.problem = status.Convert(err).Message()
+		now.problem = rpc.ProbeFailure("it", err, probeTimeout)
+		now.public = now.problem
+	}
+	switch e := err.(type) { //nolint:errorlint // ask returns these as they are
+	case unready:
+		now.name, now.problem, now.public = e.instance, e.problem, e.problem
+	case refusal:
+		now.name, now.problem, now.public = e.instance, e.Error(), e.Error()
+		if _, ok := e.error.(sameName); ok { //nolint:errorlint // check returns it as it is
+			now.public = "another worker has the same name: give each its own --name"
+		}
 	}
 	w.probed.Store(&now)
+}
+
+// shownProblems bounds how many workers Problem names.
+const shownProblems = 3
+
+// Problem says in words why no member takes whole streams; "" while one does. It names no addresses, for clients read it.
+func (f *Fleet) Problem() string {
+	var all []string
+	members := f.Members()
+	for _, w := range members {
+		if Answers(w.info.Load()) {
+			return ""
+		}
+		if text := w.problem(); !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	switch n := len(all); {
+	case len(members) == 0:
+		return "no worker is listed"
+	case n > shownProblems:
+		return fmt.Sprintf("%s; and %d more", strings.Join(all[:shownProblems], "; "), n-shownProblems)
+	default:
+		return strings.Join(all, "; ")
+	}
+}
+
+// problem says why the worker takes no whole streams.
+func (w *Worker) problem() string {
+	last := w.probed.Load()
+	switch {
+	case last == nil:
+		return "a worker: it has not been asked yet"
+	case last.public != "":
+		return cmp.Or(last.name, "a worker") + ": " + last.public
+	case last.info.GetRole() == workerv1.Role_ROLE_PREFILL:
+		return last.name + ": it only reads prompts for others"
+	default:
+		return last.name + ": it is not healthy"
+	}
 }
 
 // Workers tells how the workers are, in the order of the configuration, and behind them those that are leaving.

@@ -1,9 +1,18 @@
 package fleet
 
 import (
+	"context"
+	"log/slog"
+	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
@@ -24,6 +33,67 @@ func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
 	}
 	w.trust.answered()
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
+		t.Error(got)
+	}
+}
+
+// A servingStatus answers health checks.
+type servingStatus struct {
+	healthpb.HealthClient
+	serving bool
+}
+
+func (s *servingStatus) Check(context.Context, *healthpb.HealthCheckRequest, ...grpc.CallOption) (*healthpb.HealthCheckResponse, error) {
+	if s.serving {
+		return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
+	}
+	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}, nil
+}
+
+func TestFleetSaysWhyNobodyIsHealthy(t *testing.T) {
+	var log strings.Builder
+	f := New(Options{})
+	if got := f.Problem(); got != "no worker is listed" {
+		t.Error(got)
+	}
+	probe := func(info *workerv1.InfoResponse, serving bool, err error, check error) *Worker {
+		answer := prober(func(context.Context) (*workerv1.InfoResponse, error) { return info, err })
+		w := &Worker{
+			target: "10.0.0.1:8082", client: infoOnly{answer: &answer}, health: &servingStatus{serving: serving},
+			check: func(*Worker, *workerv1.InfoResponse) error { return check },
+			log:   slog.New(slog.NewTextHandler(&log, nil)), doubt: make(chan struct{}, 1),
+		}
+		for range maxLate {
+			w.probe(t.Context(), func() {})
+		}
+		return w
+	}
+	loading := info("llm-worker/0")
+	loading.Problem = "the server that generates answered with status 503: the model loads"
+	gone := status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:8082: connect: connection refused"`)
+	members := []*Worker{
+		probe(loading, false, nil, nil),
+		probe(nil, false, gone, nil),
+		probe(nil, false, gone, nil), // the same is said once
+		probe(info("llm-worker/2"), true, nil, sameName{"llm-worker/2", "10.0.0.1:8082", "10.0.0.2:8082"}),
+		probe(nil, false, status.FromContextError(context.DeadlineExceeded).Err(), nil),
+	}
+	f.workers.Store(&members)
+	if got, want := f.Problem(), "llm-worker/0: the server that generates answered with status 503: the model loads; a worker: it cannot be reached: connection refused; "+
+		"llm-worker/2: another worker has the same name: give each its own --name; and 1 more"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	for i, want := range []string{"status 503", "connection refused", "connection refused", "10.0.0.1:8082 and 10.0.0.2:8082", "did not answer within 1s"} {
+		if got := f.Workers()[i]; got.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN || !strings.Contains(got.GetMessage(), want) {
+			t.Errorf("worker %d: %v, want %q", i, got, want)
+		}
+	}
+	if n := strings.Count(log.String(), "msg="); n != len(members) { // once each
+		t.Errorf("%d lines: %s", n, &log)
+	}
+	members = append(members, probe(info("llm-worker/5"), true, nil, nil))
+	f.workers.Store(&members)
+	if got := f.Problem(); got != "" {
 		t.Error(got)
 	}
 }

@@ -59,8 +59,10 @@ type Worker struct {
 	leaving atomic.Bool        // it is no member any more, and is closed when it has no stream
 	closing sync.Once
 
-	refused bool // whether its last answer was; owned by watch, like late
-	late    int  // probes in a row that it has not answered in time
+	// Owned by watch.
+	logged  rpc.ProblemLog
+	late    int // probes in a row that it has not answered in time
+	unheard int // probes since the fleet has it, until it has answered one
 
 	name   atomic.Pointer[string]                // what it called itself last; nil until it has
 	probed atomic.Pointer[report]                // how it was when it was last asked; nil until it has been

@@ -179,6 +179,7 @@ func (m *model) tell(aliases []string) *chatv1.Model {
 	told := &chatv1.Model{
 		Id: m.model.Name, OwnedBy: m.model.OwnedBy, Created: m.begun.Unix(), ContextLength: uint32(m.model.Context()),
 		Aliases: aliases, HealthyWorkers: uint32(healthy), KnownWorkers: uint32(known), ModelChecksum: m.model.Checksum,
+		Problem: m.pool.Problem(),
 	}
 	for _, w := range m.pool.Workers() {
 		if w.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN {

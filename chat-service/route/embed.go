@@ -42,7 +42,7 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 				next.charge.End()
 			}
 			if why.Reason == streamerr.PeerLost {
-				err = unavailable(&workerv1.TokenRequest{Model: req.GetModel()}, err)
+				err = p.unavailable(req.GetModel(), err)
 			}
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (p *Pool) embedRefused(req *workerv1.EmbedRequest) error {
 	healthy, context := false, 0
 	for _, w := range p.Members() {
 		if last := w.Last(); last.GetEmbeds() && int(last.GetContextLength()) >= longest {
-			return unavailable(&workerv1.TokenRequest{Model: req.GetModel()}, nil)
+			return p.unavailable(req.GetModel(), nil)
 		}
 		if info := w.Info(); info != nil {
 			healthy = true
@@ -121,6 +121,6 @@ func (p *Pool) embedRefused(req *workerv1.EmbedRequest) error {
 	case healthy:
 		return streamerr.InvalidParam("model", "%q makes no embeddings: no worker that serves it can", req.GetModel())
 	default:
-		return unavailable(&workerv1.TokenRequest{Model: req.GetModel()}, nil)
+		return p.unavailable(req.GetModel(), nil)
 	}
 }

@@ -51,7 +51,7 @@ func (p *Pool) refused(req *workerv1.TokenRequest) error {
 	var missing []string
 	for _, w := range p.Members() {
 		if last := w.Last(); last != nil && len(capability.Missing(req.GetSampling(), last.GetCapabilities())) == 0 {
-			return unavailable(req, nil)
+			return p.unavailable(req.GetModel(), nil)
 		}
 		info := w.Info()
 		lacks := capability.Missing(req.GetSampling(), info.GetCapabilities())
@@ -60,7 +60,7 @@ func (p *Pool) refused(req *workerv1.TokenRequest) error {
 		}
 	}
 	if nearest == nil {
-		return unavailable(req, nil)
+		return p.unavailable(req.GetModel(), nil)
 	}
 	engine := cmp.Or(nearest.GetCapabilities().GetUpstream(), nearest.GetEngine())
 	return streamerr.InvalidParam("sampling."+missing[0], "no engine here honours all that is asked for: %s (%s) would ignore %s",

@@ -59,8 +59,16 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 	}
 }
 
-func unavailable(req *workerv1.TokenRequest, cause error) error {
-	e := streamerr.New(streamerr.Unavailable, "no healthy worker for %q", req.GetModel())
+// unavailable says that no worker of model can be asked, and why. cause is the failure of one that was asked; nil if none was.
+func (p *Pool) unavailable(model string, cause error) error {
+	problem := p.Problem()
+	if problem == "" && cause != nil {
+		problem = streamerr.As(cause).Text()
+	}
+	e := streamerr.New(streamerr.Unavailable, "no healthy worker for %q", model)
+	if problem != "" {
+		e.Message += ": " + problem
+	}
 	e.Cause, e.RetryAfter = cause, retryAfter
 	return e
 }
@@ -247,7 +255,7 @@ func (r *relay) lost(ctx context.Context, a *attempt, err error, yield yielder) 
 		return next
 	}
 	if e.Reason == streamerr.PeerLost && !r.started {
-		err = unavailable(r.req, err)
+		err = r.pool.unavailable(r.req.GetModel(), err)
 	}
 	yield(nil, err)
 	return nil

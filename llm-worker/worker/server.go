@@ -105,6 +105,9 @@ func (s *Server) describe() *workerv1.InfoResponse {
 	if s.model != "" {
 		info.Model = s.model
 	}
+	if s.hop.Live.Closed() {
+		info.Problem = "the worker shuts down, and finishes the streams that it has"
+	}
 	return info
 }
 

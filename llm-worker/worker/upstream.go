@@ -123,6 +123,7 @@ type upstreamEngine interface {
 	Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	Watch(ctx context.Context, changed func(healthy bool))
 	Upstream() *beside.Upstream
+	Problem() string
 	Load() *workerv1.Load
 }
 
@@ -152,7 +153,7 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 		embed:    stream.Unary(e.Embed),
 		info: func() *workerv1.InfoResponse {
 			info := &workerv1.InfoResponse{
-				Engine: c.Engine, Load: e.Load(), KvBlockSize: uint32(block()),
+				Engine: c.Engine, Load: e.Load(), Problem: e.Problem(), KvBlockSize: uint32(block()),
 				ContextLength: uint32(config.Context), VocabSize: uint32(config.Vocab), EosTokenIds: config.EOS,
 			}
 			if up := e.Upstream(); up != nil {

@@ -25,13 +25,13 @@ func Unreachable(err error) string {
 	return clip(strings.Trim(text, "\"' "))
 }
 
-// ProbeFailure says in words why a peer did not answer a health probe within timeout. It names no addresses.
-func ProbeFailure(err error, timeout time.Duration) string {
+// ProbeFailure says in words why a peer, such as "it", did not answer a health probe within timeout. It names no addresses.
+func ProbeFailure(peer string, err error, timeout time.Duration) string {
 	switch code := status.Code(err); {
 	case code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("it did not answer within %v", timeout)
+		return fmt.Sprintf("%s did not answer within %v", peer, timeout)
 	case code == codes.Unavailable:
-		return "it cannot be reached: " + Unreachable(err)
+		return peer + " cannot be reached: " + Unreachable(err)
 	default:
 		return clip(status.Convert(err).Message())
 	}
@@ -46,3 +46,26 @@ func clip(text string) string {
 	}
 	return text[:n] + "…"
 }
+
+// relogAfter is the shortest time between two log lines about problems of one kind.
+const relogAfter = 30 * time.Second
+
+// A ProblemLog says when a problem that each probe finds anew is worth a log line: when it is of another kind than the last one, and
+// now and then while only its details change, such as an id that the peer quotes. The zero value has logged nothing.
+type ProblemLog struct {
+	kind, text string
+	at         time.Time
+}
+
+// Due reports whether to log a problem, and takes it as logged then. Its kind is what stands before the first ": ".
+func (l *ProblemLog) Due(text string) bool {
+	kind, _, _ := strings.Cut(text, ": ")
+	if kind == l.kind && (text == l.text || time.Since(l.at) < relogAfter) {
+		return false
+	}
+	l.kind, l.text, l.at = kind, text, time.Now()
+	return true
+}
+
+// Clear has the next problem logged: the peer was well in between.
+func (l *ProblemLog) Clear() { *l = ProblemLog{} }

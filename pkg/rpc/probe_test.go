@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,14 +39,38 @@ func TestProbeFailuresAreSaidInWords(t *testing.T) {
 		"it cannot be reached: no such host":       status.Error(codes.Unavailable, `dns: A record lookup error: lookup nobody.invalid on 10.0.0.2:53: no such host`),
 		"it cannot be reached: EOF":                status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`),
 	} {
-		if got := rpc.ProbeFailure(err, time.Second); got != want {
+		if got := rpc.ProbeFailure("it", err, time.Second); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
-	if got := rpc.ProbeFailure(fmt.Errorf("asked: %w", context.DeadlineExceeded), 2*time.Second); got != "it did not answer within 2s" {
+	if got := rpc.ProbeFailure("it", fmt.Errorf("asked: %w", context.DeadlineExceeded), 2*time.Second); got != "it did not answer within 2s" {
 		t.Error(got)
 	}
-	if got := rpc.ProbeFailure(errors.New(strings.Repeat("ö", 1000)), time.Second); len(got) > 400 || !strings.HasSuffix(got, "ö…") {
+	if got := rpc.ProbeFailure("it", errors.New(strings.Repeat("ö", 1000)), time.Second); len(got) > 400 || !strings.HasSuffix(got, "ö…") {
 		t.Error(got)
 	}
+}
+
+func TestProblemsAreLoggedOnceForEachKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log rpc.ProblemLog
+		due := func(want bool, text string) {
+			t.Helper()
+			if log.Due(text) != want {
+				t.Errorf("%s: due is %v", text, !want)
+			}
+		}
+		due(true, "it cannot be reached: connection refused")
+		for range 100 {
+			time.Sleep(time.Second)
+			due(false, "it cannot be reached: connection refused")
+		}
+		due(true, "it answered with status 503: request 1")
+		time.Sleep(29 * time.Second)
+		due(false, "it answered with status 503: request 2")
+		time.Sleep(time.Second)
+		due(true, "it answered with status 503: request 3")
+		log.Clear()
+		due(true, "it answered with status 503: request 3")
+	})
 }

@@ -57,11 +57,8 @@ func New(self string, source *discover.Source, log *slog.Logger) (*Fleet, error)
 	return f, f.set(source.Static()) // before Run, for those who ask before
 }
 
-// Run finds chat-services and asks them how they are, until ctx is done.
+// Run finds chat-services and probes them, until ctx is done. Where there is only one, the log still says when it cannot be reached.
 func (f *Fleet) Run(ctx context.Context) {
-	if len(f.source.Static()) == 1 {
-		return // there is no choice
-	}
 	var all sync.WaitGroup
 	f.mu.Lock()
 	f.probe = func(p *peer) {

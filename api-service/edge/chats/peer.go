@@ -2,7 +2,9 @@ package chats
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +20,9 @@ import (
 )
 
 const (
-	// probeEvery is how often a chat-service is asked how it is, probeTimeout how long it may take to answer.
-	probeEvery   = time.Second
-	probeTimeout = time.Second
+	// probeInterval is the time between health probes of a chat-service, probeTimeout bounds each.
+	probeInterval = time.Second
+	probeTimeout  = time.Second
 )
 
 // A peer is the connection to one chat-service.
@@ -58,23 +60,34 @@ func dial(self, name, addr string) (*peer, error) {
 	}, nil
 }
 
-// watch asks the chat-service how it is, again and again, until ctx is done.
+// quietProbes is how many probes a chat-service may fail before it has answered one, until that is logged: both may have just
+// started.
+const quietProbes = 3
+
+// watch probes the chat-service each probeInterval until ctx is done, and logs each change.
 func (p *peer) watch(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	for was := true; ; {
-		err := p.ask(ctx)
+	var logged rpc.ProblemLog
+	quiet := quietProbes
+	for failing := false; ; {
+		err := p.probe(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		p.ill.Store(err != nil)
-		if now := err == nil; now != was {
-			was = now
-			if now {
-				log.Info("chat-service answers", "target", p.addr)
-			} else {
-				log.Warn("chat-service takes no streams", "target", p.addr, "err", err)
-			}
+		switch {
+		case err == nil && failing:
+			log.Info("chat-service answers", "target", p.addr)
+			fallthrough
+		case err == nil:
+			failing, quiet = false, 0
+			logged.Clear()
+		case quiet > 1:
+			quiet--
+		case logged.Due(err.Text()):
+			failing = true
+			log.Warn("chat-service takes no streams", "target", p.addr, "problem", err.Text(), "then", "others are preferred, and it is asked again each second")
 		}
 		select {
 		case <-tick.C:
@@ -84,22 +97,54 @@ func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// ask returns why the chat-service takes no streams.
-func (p *peer) ask(ctx context.Context) error {
+// probe returns why the chat-service takes no streams.
+func (p *peer) probe(ctx context.Context) *streamerr.Error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return p.ready(ctx)
+	return p.problem(ctx)
 }
 
+// ready returns why the chat-service takes no streams, as an error.
 func (p *peer) ready(ctx context.Context) error {
-	resp, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
-	if err != nil {
-		return streamerr.New(streamerr.PeerLost, "%s cannot be reached: %v", Hop, err)
-	}
-	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return streamerr.New(streamerr.Unavailable, "%s is %s", Hop, resp.GetStatus())
+	if problem := p.problem(ctx); problem != nil {
+		return problem
 	}
 	return nil
+}
+
+// problem returns why the chat-service takes no streams, without addresses; nil if it does.
+func (p *peer) problem(ctx context.Context) *streamerr.Error {
+	resp, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
+	if err != nil {
+		e := streamerr.New(streamerr.PeerLost, "%s", rpc.ProbeFailure(Hop, err, probeTimeout))
+		e.Cause = err
+		return e
+	}
+	if resp.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+		return nil
+	}
+	return streamerr.New(streamerr.Unavailable, "%s takes no streams: %s", Hop, p.problemBelow(ctx))
+}
+
+// shownModels bounds how many models problemBelow names.
+const shownModels = 3
+
+// problemBelow returns why no model of the chat-service has a worker.
+func (p *peer) problemBelow(ctx context.Context) string {
+	resp, err := p.chat.Models(ctx, &chatv1.ModelsRequest{})
+	if err != nil {
+		return "it does not say why"
+	}
+	var all []string
+	for _, m := range resp.GetModels() {
+		if m.GetProblem() != "" && len(all) < shownModels {
+			all = append(all, fmt.Sprintf("no healthy worker for %q: %s", m.GetId(), m.GetProblem()))
+		}
+	}
+	if len(all) == 0 {
+		return "it shuts down, or has just started"
+	}
+	return strings.Join(all, "; ")
 }
 
 // run answers a stream that choose has counted. It returns why the stream has failed here, nil if it is over: it has ended, or

@@ -282,7 +282,7 @@ func TestServerThatIsLateIsNotGoneAtOnce(t *testing.T) {
 		if <-health; len(health) != 1 || <-health {
 			t.Error("three late answers on end, and it is healthy")
 		}
-		failing(errors.New("refused"))
+		failing(beside.Fail(streamerr.Unavailable, nil, "refused"))
 		seconds(5)
 		end()
 		if n := strings.Count(log.String(), "msg="); n != 3 { // healthy, not healthy, refused

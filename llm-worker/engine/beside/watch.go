@@ -7,6 +7,7 @@ import (
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -19,9 +20,6 @@ const (
 	AskTimeout = time.Second
 	// TryTimeout bounds a trial, which may have to wait for its turn.
 	TryTimeout = 30 * time.Second
-	// relogInterval is the shortest time between two log lines about an unhealthy server that fails in the same way and says so in
-	// other words, such as with an id of the request in them.
-	relogInterval = 30 * time.Second
 )
 
 // A Look probes the server, and returns what the server is now or why it cannot be used. was is what the last look returned, and is
@@ -55,11 +53,7 @@ type watch struct {
 	engine *Engine
 	doubt  bool // another server may be there
 	misses int  // late probes in a row
-
-	// What was logged last about an unhealthy server; zero while it is healthy.
-	kind     string // of failure
-	logged   string
-	loggedAt time.Time
+	log    rpc.ProblemLog
 }
 
 func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
@@ -79,12 +73,13 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	}
 	e.problem.Store(new(problemOf(err)))
 	e.upstream.Store(up)
-	if err != nil {
-		w.logProblem(err)
+	if err != nil && w.log.Due(e.Problem()) {
+		e.opts.Log.Warn("upstream is not healthy", "upstream", e.opts.Upstream, "problem", e.Problem(), "err", err,
+			"then", "it is probed each second, and tried with one token when it seems to be back")
 	}
 	switch {
 	case was == nil && up != nil:
-		w.kind, w.logged = "", ""
+		w.log.Clear()
 		can := up.Capabilities
 		e.opts.Log.Info("upstream is healthy", "upstream", e.opts.Upstream, "server", can.GetUpstream(), "model", up.Name,
 			"prompt", word(can.GetPrompt()), "answer", word(can.GetAnswer()), "embeds", up.AskEmbed != nil, "context_length", up.Context)
@@ -92,22 +87,6 @@ func (w *watch) once(ctx context.Context, changed func(healthy bool)) {
 	case was != nil && up == nil:
 		changed(false)
 	}
-}
-
-// logProblem logs why the server is unhealthy, once for each kind of failure.
-func (w *watch) logProblem(err error) {
-	text := problemOf(err)
-	kind := text
-	if fromServer(err) {
-		kind, _, _ = strings.Cut(text, ": ") // what follows may quote the server
-	}
-	known := kind == w.kind && (text == w.logged || time.Since(w.loggedAt) < relogInterval)
-	if known {
-		return
-	}
-	w.kind, w.logged, w.loggedAt = kind, text, time.Now()
-	w.engine.opts.Log.Warn("upstream is not healthy; it is probed each second, and tried with one token when it seems to be back",
-		"upstream", w.engine.opts.Upstream, "problem", text, "err", err)
 }
 
 // Late reports whether a probe failed because the server took too long.
@@ -120,16 +99,10 @@ func problemOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if fromServer(err) {
-		return streamerr.As(err).Text()
+	if e, ok := errors.AsType[*streamerr.Error](err); ok && e.Path.Origin() == Hop {
+		return e.Text()
 	}
 	return "the server that generates cannot be used: " + err.Error()
-}
-
-// fromServer reports whether err is an ending that Fail has made.
-func fromServer(err error) bool {
-	e, ok := errors.AsType[*streamerr.Error](err)
-	return ok && e.Path.Origin() == Hop
 }
 
 func word(form workerv1.Form) string {

@@ -2575,7 +2575,9 @@ type Model struct {
 	// Of its tokenizer, as in whence.worker.v1.InfoResponse.
 	ModelChecksum string `protobuf:"bytes,9,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
 	// Whether Embeddings works: a healthy worker makes vectors.
-	Embeds        bool `protobuf:"varint,10,opt,name=embeds,proto3" json:"embeds,omitempty"`
+	Embeds bool `protobuf:"varint,10,opt,name=embeds,proto3" json:"embeds,omitempty"`
+	// Why no worker takes streams, for people; empty while one does. Names no addresses, for clients may read it.
+	Problem       string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2678,6 +2680,13 @@ func (x *Model) GetEmbeds() bool {
 		return x.Embeds
 	}
 	return false
+}
+
+func (x *Model) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // ModelsResponse lists all models.
@@ -3199,7 +3208,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
-	"\rModelsRequest\"\xb6\x02\n" +
+	"\rModelsRequest\"\xd0\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
@@ -3211,7 +3220,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\bsampling\x18\b \x03(\tR\bsampling\x12%\n" +
 	"\x0emodel_checksum\x18\t \x01(\tR\rmodelChecksum\x12\x16\n" +
 	"\x06embeds\x18\n" +
-	" \x01(\bR\x06embeds\"?\n" +
+	" \x01(\bR\x06embeds\x12\x18\n" +
+	"\aproblem\x18\v \x01(\tR\aproblem\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +

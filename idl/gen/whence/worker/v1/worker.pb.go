@@ -984,7 +984,10 @@ type InfoResponse struct {
 	// Whether KVEvents tells of these blocks.
 	KvEvents bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
 	// What it takes.
-	Role          Role `protobuf:"varint,19,opt,name=role,proto3,enum=whence.worker.v1.Role" json:"role,omitempty"`
+	Role Role `protobuf:"varint,19,opt,name=role,proto3,enum=whence.worker.v1.Role" json:"role,omitempty"`
+	// Why the worker takes no streams, for people, such as what is wrong with the server beside it; empty while it takes them. Names no
+	// addresses, for clients may read it.
+	Problem       string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1129,6 +1132,13 @@ func (x *InfoResponse) GetRole() Role {
 		return x.Role
 	}
 	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *InfoResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // Capabilities says what becomes of a request and its answer on the way to the model and back.
@@ -1583,7 +1593,7 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\r\n" +
-	"\vInfoRequest\"\xb1\x04\n" +
+	"\vInfoRequest\"\xcb\x04\n" +
 	"\fInfoResponse\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
@@ -1602,7 +1612,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\x12\"\n" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12*\n" +
-	"\x04role\x18\x13 \x01(\x0e2\x16.whence.worker.v1.RoleR\x04role\"\xa6\x01\n" +
+	"\x04role\x18\x13 \x01(\x0e2\x16.whence.worker.v1.RoleR\x04role\x12\x18\n" +
+	"\aproblem\x18\x14 \x01(\tR\aproblem\"\xa6\x01\n" +
 	"\fCapabilities\x12.\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +

@@ -1,0 +1,74 @@
+package chats
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A journal is a log that can be read while it is written.
+type journal struct {
+	mu    sync.Mutex
+	lines bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lines.Write(b)
+}
+
+func (j *journal) count(text string) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Count(j.lines.String(), text)
+}
+
+// TestOnlyChatServiceThatCannotBeReachedIsLogged: there is no choice, and still an operator wants to know.
+func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	source, err := discover.Parse(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := new(journal)
+	f, err := New("api", source, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { f.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); f.Close() })
+
+	eventually(t, "it is logged", func() bool { return log.count("chat-service takes no streams") > 0 })
+	if n := log.count("target=" + addr); n != 1 || log.count("chat-service cannot be reached") != 1 {
+		t.Errorf("%d lines: %s", n, &log.lines)
+	}
+	if err := f.Ready(t.Context()); streamerr.As(err).Reason != streamerr.PeerLost || strings.Contains(err.Error(), addr) {
+		t.Error(err)
+	}
+	s := serve(t, "chat-service", addr)
+	eventually(t, "that it answers is logged, too", func() bool { return log.count("chat-service answers") == 1 })
+	s.models = []*chatv1.Model{{Id: "good"}, {Id: "m", Problem: "llm-worker/0: the server refuses the key"}}
+	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
+	eventually(t, "the reason of its workers is logged", func() bool { return log.count("llm-worker/0: the server refuses the key") == 1 })
+	if err := f.Ready(t.Context()); streamerr.As(err).Text() != `chat-service takes no streams: no healthy worker for "m": llm-worker/0: the server refuses the key` {
+		t.Error(err)
+	}
+}
