@@ -91,11 +91,12 @@ func (w *Worker) logProblem(err error) {
 	if w.unheard < maxLate || !w.logged.Due(is.problem) {
 		return
 	}
-	message := "worker is not healthy"
+	attributes := []any{"worker", is.name, "target", w.target, "problem", is.problem, "then", "it gets no streams, and is asked again each second"}
 	if _, refused := errors.AsType[refusal](err); refused {
-		message = "worker is refused"
+		w.log.Warn("worker is refused", attributes...)
+		return
 	}
-	w.log.Warn(message, "worker", is.name, "target", w.target, "problem", is.problem, "then", "it gets no streams, and is asked again each second")
+	w.log.Warn("worker is not healthy", attributes...)
 }
 
 // An unready worker answers, and takes no streams.

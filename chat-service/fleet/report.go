@@ -11,7 +11,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/problem"
 )
 
 // A report is what the last probe of a worker has found. What the worker said outlives its health, for those who look for a worker
@@ -35,7 +35,7 @@ func (w *Worker) report(info *workerv1.InfoResponse, err error) {
 		now.info, now.said, now.name = info, time.Now(), info.GetInstance()
 	}
 	if err != nil {
-		now.problem = rpc.ProbeFailure("it", err, probeTimeout)
+		now.problem = problem.OfProbe("it", err, probeTimeout)
 		now.public = now.problem
 	}
 	switch e := err.(type) { //nolint:errorlint // ask returns these as they are

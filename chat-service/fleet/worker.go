@@ -19,6 +19,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -60,7 +61,7 @@ type Worker struct {
 	closing sync.Once
 
 	// Owned by watch.
-	logged  rpc.ProblemLog
+	logged  problem.Log
 	late    int // probes in a row that it has not answered in time
 	unheard int // probes since the fleet has it, until it has answered one
 

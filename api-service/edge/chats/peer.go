@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -68,7 +69,7 @@ const quietProbes = 3
 func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	var logged rpc.ProblemLog
+	var logged problem.Log
 	quiet := quietProbes
 	for failing := false; ; {
 		err := p.probe(ctx)
@@ -116,7 +117,7 @@ func (p *peer) ready(ctx context.Context) error {
 func (p *peer) problem(ctx context.Context) *streamerr.Error {
 	resp, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
 	if err != nil {
-		e := streamerr.New(streamerr.PeerLost, "%s", rpc.ProbeFailure(Hop, err, probeTimeout))
+		e := streamerr.New(streamerr.PeerLost, "%s", problem.OfProbe(Hop, err, probeTimeout))
 		e.Cause = err
 		return e
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -53,7 +53,7 @@ type watch struct {
 	engine *Engine
 	doubt  bool // another server may be there
 	misses int  // late probes in a row
-	log    rpc.ProblemLog
+	log    problem.Log
 }
 
 func (w *watch) once(ctx context.Context, changed func(healthy bool)) {

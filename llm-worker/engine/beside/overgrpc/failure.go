@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -35,7 +35,7 @@ func failure(err error, said, begun bool) *streamerr.Error {
 			return beside.Lost(err, "broke the connection")
 		case code == codes.Unavailable:
 			e := beside.Unavailable(err)
-			e.Message = "the server that generates cannot be reached: " + rpc.Unreachable(err)
+			e.Message = "the server that generates cannot be reached: " + problem.Unreachable(err)
 			return e
 		default:
 			return beside.Unavailable(err)

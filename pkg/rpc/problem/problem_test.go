@@ -1,4 +1,4 @@
-package rpc_test
+package problem_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/problem"
 )
 
 func TestProbeFailuresAreSaidInWords(t *testing.T) {
@@ -39,21 +39,21 @@ func TestProbeFailuresAreSaidInWords(t *testing.T) {
 		"it cannot be reached: no such host":       status.Error(codes.Unavailable, `dns: A record lookup error: lookup nobody.invalid on 10.0.0.2:53: no such host`),
 		"it cannot be reached: EOF":                status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`),
 	} {
-		if got := rpc.ProbeFailure("it", err, time.Second); got != want {
+		if got := problem.OfProbe("it", err, time.Second); got != want {
 			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
-	if got := rpc.ProbeFailure("it", fmt.Errorf("asked: %w", context.DeadlineExceeded), 2*time.Second); got != "it did not answer within 2s" {
+	if got := problem.OfProbe("it", fmt.Errorf("asked: %w", context.DeadlineExceeded), 2*time.Second); got != "it did not answer within 2s" {
 		t.Error(got)
 	}
-	if got := rpc.ProbeFailure("it", errors.New(strings.Repeat("ö", 1000)), time.Second); len(got) > 400 || !strings.HasSuffix(got, "ö…") {
+	if got := problem.OfProbe("it", errors.New(strings.Repeat("ö", 1000)), time.Second); len(got) > 400 || !strings.HasSuffix(got, "ö…") {
 		t.Error(got)
 	}
 }
 
 func TestProblemsAreLoggedOnceForEachKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log rpc.ProblemLog
+		var log problem.Log
 		due := func(want bool, text string) {
 			t.Helper()
 			if log.Due(text) != want {

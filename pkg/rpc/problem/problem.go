@@ -1,4 +1,5 @@
-package rpc
+// Package problem says in words why a health probe of a peer has failed, and when that is worth a log line.
+package problem
 
 import (
 	"context"
@@ -12,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxProblem bounds what a peer's words add to a problem, in bytes.
-const maxProblem = 300
+// maxText bounds what a peer's words add to a problem, in bytes.
+const maxText = 300
 
 // Unreachable says in a few words why the connection to a peer failed, such as "connection refused". It names no addresses, for
 // clients may read it; they stand in what libraries say before these words.
@@ -25,8 +26,8 @@ func Unreachable(err error) string {
 	return clip(strings.Trim(text, "\"' "))
 }
 
-// ProbeFailure says in words why a peer, such as "it", did not answer a health probe within timeout. It names no addresses.
-func ProbeFailure(peer string, err error, timeout time.Duration) string {
+// OfProbe says in words why a peer, such as "it", did not answer a health probe within timeout. It names no addresses.
+func OfProbe(peer string, err error, timeout time.Duration) string {
 	switch code := status.Code(err); {
 	case code == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Sprintf("%s did not answer within %v", peer, timeout)
@@ -39,10 +40,10 @@ func ProbeFailure(peer string, err error, timeout time.Duration) string {
 
 func clip(text string) string {
 	n := len(text)
-	if n <= maxProblem {
+	if n <= maxText {
 		return text
 	}
-	for n = maxProblem; !utf8.RuneStart(text[n]); n-- {
+	for n = maxText; !utf8.RuneStart(text[n]); n-- {
 	}
 	return text[:n] + "…"
 }
@@ -50,15 +51,15 @@ func clip(text string) string {
 // relogAfter is the shortest time between two log lines about problems of one kind.
 const relogAfter = 30 * time.Second
 
-// A ProblemLog says when a problem that each probe finds anew is worth a log line: when it is of another kind than the last one, and
+// A Log says when a problem that each probe finds anew is worth a log line: when it is of another kind than the last one, and
 // now and then while only its details change, such as an id that the peer quotes. The zero value has logged nothing.
-type ProblemLog struct {
+type Log struct {
 	kind, text string
 	at         time.Time
 }
 
 // Due reports whether to log a problem, and takes it as logged then. Its kind is what stands before the first ": ".
-func (l *ProblemLog) Due(text string) bool {
+func (l *Log) Due(text string) bool {
 	kind, _, _ := strings.Cut(text, ": ")
 	if kind == l.kind && (text == l.text || time.Since(l.at) < relogAfter) {
 		return false
@@ -68,4 +69,4 @@ func (l *ProblemLog) Due(text string) bool {
 }
 
 // Clear has the next problem logged: the peer was well in between.
-func (l *ProblemLog) Clear() { *l = ProblemLog{} }
+func (l *Log) Clear() { *l = Log{} }
