@@ -21,9 +21,9 @@ type Kind string
 
 // The kinds of events.
 const (
-	Delta Kind = "delta" // Text, Reasoning or Calls
-	Used  Kind = "usage" // Usage
-	End   Kind = "end"   // Ending; it completed
+	Delta Kind = "delta"  // Text, Reasoning or Calls
+	Used  Kind = "usage"  // Usage
+	Ended Kind = "ending" // Ending; it completed
 )
 
 // An Event is a part of a stream. Text that a reader was late for comes in one event.
@@ -231,7 +231,7 @@ func (r *reading) take(f frame) error {
 		e.ID = r.last
 	}
 	r.last = e.ID
-	if r.skip && e.Kind != End {
+	if r.skip && e.Kind != Ended {
 		return nil
 	}
 	if !r.yield(e, nil) {
@@ -274,14 +274,14 @@ func (r *reading) parse(f frame) (e Event, err error) {
 			e.Kind, e.Usage = Used, u
 			return e, nil
 		}
-	case string(End):
+	case string(Ended):
 		var d struct {
 			Reason, Finish string
 			Path           []string
 		}
 		if bad = json.Unmarshal(f.data, &d); bad == nil && streamerr.ParseReason(d.Reason) == streamerr.Completed {
 			r.ending = &Ending{Reason: streamerr.Completed, Path: streamerr.NewPath(d.Path...), Finish: d.Finish, Usage: r.usage}
-			e.Kind, e.Ending = End, r.ending
+			e.Kind, e.Ending = Ended, r.ending
 			return e, nil
 		}
 	case "error":

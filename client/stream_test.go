@@ -122,7 +122,7 @@ func used(seq int) string {
 }
 
 func end(seq int) string {
-	return used(seq) + fmt.Sprintf("id: e.%d\nevent: end\ndata: {\"reason\":\"completed\",\"finish\":\"stop\",\"path\":[\"engine\",\"api-service\"]}\n\n", seq+1)
+	return used(seq) + fmt.Sprintf("id: e.%d\nevent: ending\ndata: {\"reason\":\"completed\",\"finish\":\"stop\",\"path\":[\"engine\",\"api-service\"]}\n\n", seq+1)
 }
 
 func failure(seq int, reason streamerr.Reason) string {
@@ -147,7 +147,7 @@ func TestStreamIsMadeReadAndEndsOnce(t *testing.T) {
 		}
 		got = append(got, string(e.Kind)+" "+e.ID+" "+e.Text)
 	}
-	if want := "delta e.1 one , delta e.2 two, usage e.3 , end e.4 "; strings.Join(got, ", ") != want {
+	if want := "delta e.1 one , delta e.2 two, usage e.3 , ending e.4 "; strings.Join(got, ", ") != want {
 		t.Error(got)
 	}
 	ending := stream.Ending()
@@ -267,7 +267,7 @@ func TestRefusalsAreTypedAndFinal(t *testing.T) {
 		"half JSON":    {say("id: e.1\nevent: delta\ndata: {\"tex\n\n"), streamerr.Internal},
 		"no text":      {say("id: e.1\nevent: delta\ndata: {}\n\n"), streamerr.Internal},
 		"no usage":     {say("id: e.1\nevent: usage\ndata: null\n\n"), streamerr.Internal},
-		"no reason":    {say("id: e.1\nevent: end\ndata: {}\n\n"), streamerr.Internal},
+		"no reason":    {say("id: e.1\nevent: ending\ndata: {}\n\n"), streamerr.Internal},
 		"no error":     {say("id: e.1\nevent: error\ndata: null\n\n"), streamerr.Internal},
 		"endless":      {say("data: " + strings.Repeat("x", 5<<20)), streamerr.Internal},
 		"another time": {refusal(streamerr.Overloaded, "Retry-After", "3600"), streamerr.Overloaded},

@@ -160,7 +160,7 @@ func (m *mileScene) round(t *testing.T, r *mileResult, page string, asks []ask, 
 // note judges one tab.
 func (r *mileResult) note(t *testing.T, before, after tab, want string) {
 	t.Helper()
-	whole := after.Shown == want && strings.Join(after.Names, " ") == "usage end"
+	whole := after.Shown == want && strings.Join(after.Names, " ") == "usage ending"
 	if r.mile.ends != "" {
 		whole = strings.HasPrefix(want, after.Shown) && strings.HasPrefix(after.Shown, before.Text) && strings.HasPrefix(string(after.Error.heard()), string(r.mile.ends))
 	}

@@ -169,13 +169,13 @@ func (r *reader) rest() *reader {
 
 // over reports whether the reader has the stream's ending.
 func (r *reader) over() bool {
-	return len(r.names) > 0 && (r.names[len(r.names)-1] == "end" || r.names[len(r.names)-1] == "error")
+	return len(r.names) > 0 && (r.names[len(r.names)-1] == "ending" || r.names[len(r.names)-1] == "error")
 }
 
 // completed wants a good ending and all of a text, and that nothing comes after it.
 func (r *reader) completed(want string) {
 	r.t.Helper()
-	if got := r.text.String(); got != want || strings.Join(r.names, " ") != "usage end" {
+	if got := r.text.String(); got != want || strings.Join(r.names, " ") != "usage ending" {
 		r.t.Errorf("the reader has %d bytes and %v, want %d bytes:\n%q\n%q", len(got), r.names, len(want), got, want)
 	}
 	if status := r.connect(); status != http.StatusNoContent {

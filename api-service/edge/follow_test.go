@@ -132,7 +132,7 @@ func TestStreamIsFollowedResumedAndOver(t *testing.T) {
 		t.Error(resp.Header)
 	}
 	all, text := events(t, resp)
-	if text != "onetwothree" || len(all) != 5 || all[3].name != "usage" || all[4].name != "end" ||
+	if text != "onetwothree" || len(all) != 5 || all[3].name != "usage" || all[4].name != "ending" ||
 		all[4].data != `{"reason":"completed","finish":"stop","path":["chat-service","api-service"]}` {
 		t.Fatalf("%q %+v", text, all)
 	}

@@ -324,7 +324,7 @@ func TestTokenMayExpireUnderItsReader(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TokenTTL = time.Second })
 	m := makeStream(t, url, "start m "+strings.Repeat("say x wait 100ms ", 20)+"end x", "Authorization", "Bearer me")
 	resp := ask(t, http.MethodGet, url+m.Events+"?token="+m.Token, "")
-	if all, text := events(t, resp); text != strings.Repeat("x", 20) || all[len(all)-1].name != "end" {
+	if all, text := events(t, resp); text != strings.Repeat("x", 20) || all[len(all)-1].name != "ending" {
 		t.Errorf("the reader has %q and %+v", text, all)
 	}
 	resp = ask(t, http.MethodGet, url+m.Events+"?token="+m.Token, "")

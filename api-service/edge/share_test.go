@@ -30,7 +30,7 @@ func TestOneTenantDoesNotFillTheLog(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	other := makeStream(t, url, "start m pour 30 end x", append(bearer("you"), "X-Leave", "detach")...)
-	if all, text := events(t, ask(t, http.MethodGet, url+other.Events, "", bearer("you")...)); len(text) != 30_000 || all[len(all)-1].name != "end" {
+	if all, text := events(t, ask(t, http.MethodGet, url+other.Events, "", bearer("you")...)); len(text) != 30_000 || all[len(all)-1].name != "ending" {
 		t.Errorf("the other tenant's stream says %d bytes and ends with %v", len(text), all[len(all)-1])
 	}
 	if all, _ := events(t, ask(t, http.MethodGet, url+large.Events, "", bearer("me")...)); all[len(all)-1].name != "error" || !strings.Contains(all[len(all)-1].data, `"code":"overloaded"`) {

@@ -28,7 +28,7 @@ func Events(out *chatv1.GenerateResponse, apart bool) []replay.Event {
 		}
 		return []replay.Event{
 			{Kind: replay.Usage, Data: string(openai.Usage(m.End.GetUsage()))},
-			{Kind: replay.End, Data: string(marshal(end))},
+			{Kind: replay.Ending, Data: string(marshal(end))},
 		}
 	}
 	return nil

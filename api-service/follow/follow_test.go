@@ -110,7 +110,7 @@ func TestItemsBecomeEvents(t *testing.T) {
 		Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 4},
 	}}}, false)
 	if len(end) != 2 || end[0].Kind != replay.Usage || !strings.Contains(end[0].Data, `"total_tokens":7`) ||
-		end[1] != (replay.Event{Kind: replay.End, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) {
+		end[1] != (replay.Event{Kind: replay.Ending, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) {
 		t.Errorf("%+v", end)
 	}
 }
@@ -159,7 +159,7 @@ func TestReaderThatComesBackGetsTheRestOnce(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				_ = l.Append("s", replay.Event{Kind: replay.Delta, Data: "<é>\n"})
 			}
-			_ = l.Append("s", replay.Event{Kind: replay.Usage, Data: "{}"}, replay.Event{Kind: replay.End, Data: "{}"})
+			_ = l.Append("s", replay.Event{Kind: replay.Usage, Data: "{}"}, replay.Event{Kind: replay.Ending, Data: "{}"})
 		}()
 		p := &page{}
 		after := uint64(0)
@@ -174,7 +174,7 @@ func TestReaderThatComesBackGetsTheRestOnce(t *testing.T) {
 				t.Fatal(end, err)
 			}
 		}
-		if p.text.String() != strings.Repeat("<é>\n", 50) || len(p.ids) != 52 || p.ids[0] != "e.1" || p.ids[51] != "e.52" || p.kinds[50] != "usage" || p.kinds[51] != "end" {
+		if p.text.String() != strings.Repeat("<é>\n", 50) || len(p.ids) != 52 || p.ids[0] != "e.1" || p.ids[51] != "e.52" || p.kinds[50] != "usage" || p.kinds[51] != "ending" {
 			t.Error(p.text.String(), p.ids, p.kinds)
 		}
 	})
@@ -192,7 +192,7 @@ func TestReaderThatLagsGetsLargerEvents(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				_ = l.Append("s", replay.Event{Kind: replay.Delta, Data: "x"})
 			}
-			_ = l.Append("s", replay.Event{Kind: replay.End, Data: "{}"})
+			_ = l.Append("s", replay.Event{Kind: replay.Ending, Data: "{}"})
 		}()
 		p := &page{left: 1000}
 		end, err := follow.Follow(t.Context(), open(t, l, "s"), 0, func(id, kind string, data []byte) error {
@@ -259,7 +259,7 @@ func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
 		}
 		read(0)
 		if len(got) != 3 || got[0] != `e.4 delta {"choices":[{"index":1,"text":"aÿc","finish":"length"},{"index":0,"text":"b","logprobs":[{"token":"b","logprob":-1,"bytes":null,"top_logprobs":[]}]}]}` ||
-			got[2] != `e.6 end {"reason":"completed","path":["w"]}` {
+			got[2] != `e.6 ending {"reason":"completed","path":["w"]}` {
 			t.Errorf("%q", got)
 		}
 		got = nil
@@ -284,7 +284,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 	if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Append("s", replay.Event{Kind: replay.Delta, Data: data}, replay.Event{Kind: replay.End, Data: "{}"}); err != nil {
+	if err := l.Append("s", replay.Event{Kind: replay.Delta, Data: data}, replay.Event{Kind: replay.Ending, Data: "{}"}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -19,16 +19,16 @@ import (
 // A Kind is what an event says, and its name for those who read it.
 type Kind string
 
-// The kinds of events. The last event of a stream is End or Failure, and no other is.
+// The kinds of events. The last event of a stream is Ending or Failure, and no other is.
 const (
 	Delta   Kind = "delta" // Data is text, or anything else that can be joined as text is
 	Usage   Kind = "usage" // JSON, from here on
-	End     Kind = "end"
+	Ending  Kind = "ending"
 	Failure Kind = "error"
 )
 
 // Closing reports whether nothing comes after an event of this kind.
-func (k Kind) Closing() bool { return k == End || k == Failure }
+func (k Kind) Closing() bool { return k == Ending || k == Failure }
 
 // An Event is a part of what a stream has said.
 type Event struct {

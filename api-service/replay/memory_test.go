@@ -23,7 +23,7 @@ func TestMemoryKeepsTheContract(t *testing.T) {
 	replaytest.Run(t, func(_ *testing.T, l replay.Limits) replay.Log { return replay.NewMemory(l) })
 }
 
-var closing = replay.Event{Kind: replay.End, Data: "{}"}
+var closing = replay.Event{Kind: replay.Ending, Data: "{}"}
 
 func begin(t *testing.T, m replay.Log, id string) {
 	t.Helper()

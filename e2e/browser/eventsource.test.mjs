@@ -32,7 +32,7 @@ describe('EventSource', { skip: !base && 'WHENCE_URL is not set' }, () => {
         const seen = { want: message.content, text: '', ids: [], names: [], opened: 0 };
         const source = new EventSource(`${events}?token=${token}`);
         source.addEventListener('open', () => { seen.opened++; });
-        for (const name of ['delta', 'usage', 'end', 'error']) {
+        for (const name of ['delta', 'usage', 'ending', 'error']) {
           source.addEventListener(name, ({ data, lastEventId }) => {
             if (data === undefined) return; // the connection's error, not the stream's
             seen.ids.push(lastEventId);
@@ -52,7 +52,7 @@ describe('EventSource', { skip: !base && 'WHENCE_URL is not set' }, () => {
       assert.equal(got.text, got.want);
       assert.ok(got.text.length > 300, `only ${got.text.length} characters`);
       assert.equal(new Set(got.ids).size, got.ids.length, 'an event came twice');
-      assert.deepEqual(got.names, ['usage', 'end']);
+      assert.deepEqual(got.names, ['usage', 'ending']);
       assert.equal(proxy.cuts, 3);
       assert.equal(got.opened, 4);
       assert.deepEqual(asked, [200, 200, 200, 200, 204]);

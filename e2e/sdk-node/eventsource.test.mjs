@@ -34,7 +34,7 @@ async function read(follow, more) {
     });
     assert.equal(text, message.content);
     assert.equal(new Set(ids).size, ids.length, 'an event came twice');
-    assert.deepEqual(names, ['usage', 'end']);
+    assert.deepEqual(names, ['usage', 'ending']);
     assert.equal(proxy.cuts, 3);
   } finally {
     await proxy.close();
@@ -44,7 +44,7 @@ async function read(follow, more) {
 describe('readers that are cut', { skip: !base && 'WHENCE_URL is not set' }, () => {
   test('eventsource resumes, and stops after the end', () => read((url, seen) => new Promise((resolve) => {
     const source = new EventSource(url);
-    for (const name of ['delta', 'usage', 'end']) source.addEventListener(name, ({ lastEventId, data }) => seen(lastEventId, name, data));
+    for (const name of ['delta', 'usage', 'ending']) source.addEventListener(name, ({ lastEventId, data }) => seen(lastEventId, name, data));
     source.addEventListener('error', () => { // 204 after the end is what closes it
       if (source.readyState === EventSource.CLOSED) resolve();
     });
@@ -54,7 +54,7 @@ describe('readers that are cut', { skip: !base && 'WHENCE_URL is not set' }, () 
     const source = createEventSource({ url });
     for await (const { id, event, data } of source) {
       seen(id, event, data);
-      if (event === 'end') break;
+      if (event === 'ending') break;
     }
     source.close();
   }));
@@ -70,7 +70,7 @@ describe('readers that are cut', { skip: !base && 'WHENCE_URL is not set' }, () 
         onmessage: ({ id, event, data }) => {
           if (!event) return; // the hint to come back
           seen(id, event, data);
-          over ||= event === 'end' || event === 'error';
+          over ||= event === 'ending' || event === 'error';
         },
         onclose: () => { if (!over) throw new Error('cut'); }, // which has it come back: to Node's fetch a cut body has ended
       });

@@ -62,7 +62,7 @@ func (l log) append(t *testing.T, id string, events ...replay.Event) {
 func delta(text string) replay.Event { return replay.Event{Kind: replay.Delta, Data: text} }
 
 // ending is what a stream ends with.
-var ending = []replay.Event{{Kind: replay.Usage, Data: `{"n":1}`}, {Kind: replay.End, Data: `{}`}}
+var ending = []replay.Event{{Kind: replay.Usage, Data: `{"n":1}`}, {Kind: replay.Ending, Data: `{}`}}
 
 // collect reads from a cursor to the end, and returns the text, the other events, and how many events there were.
 func (l log) collect(ctx context.Context, id string, after uint64) (text string, rest []replay.Event, events int, err error) {
@@ -121,7 +121,7 @@ func everyCursorGetsTheRest(t *testing.T, l log) {
 			t.Fatalf("after %d: %q, %v", after, text, err)
 		}
 		last := rest[len(rest)-1]
-		if last.Kind != replay.End || last.Seq != n+2 || after <= n && (len(rest) != 2 || rest[0].Kind != replay.Usage || rest[0].Data != `{"n":1}` || rest[0].Seq != n+1) {
+		if last.Kind != replay.Ending || last.Seq != n+2 || after <= n && (len(rest) != 2 || rest[0].Kind != replay.Usage || rest[0].Data != `{"n":1}` || rest[0].Seq != n+1) {
 			t.Fatalf("after %d: %+v", after, rest)
 		}
 		if after < n {

@@ -100,7 +100,7 @@ export type StreamEvent =
       readonly choices?: readonly Piece[];
     }
   | { readonly type: 'usage'; readonly id: string; readonly usage: Usage }
-  | { readonly type: 'end'; readonly id: string; readonly ending: Completed };
+  | { readonly type: 'ending'; readonly id: string; readonly ending: Completed };
 
 /** The ending of a stream that did not complete, or a refusal to make or read one. */
 export class WhenceError extends Error {

@@ -123,9 +123,9 @@ export class Stream {
       case 'usage':
         this.#usage = value;
         return skip ? undefined : { type: 'usage', id, usage: value };
-      case 'end':
+      case 'ending':
         this.#ending = completed(value, this.#usage);
-        return { type: 'end', id, ending: this.#ending };
+        return { type: 'ending', id, ending: this.#ending };
       case 'error':
         this.#fail(new WhenceError({ ...value, usage: this.#usage }));
     }
@@ -133,7 +133,7 @@ export class Stream {
   }
 }
 
-const known = new Set(['delta', 'usage', 'end', 'error']);
+const known = new Set(['delta', 'usage', 'ending', 'error']);
 
 // parse reads the data of an event, strictly in what is needed.
 function parse(event, data) {

@@ -54,5 +54,5 @@ export const delta = (seq, text) => `id: e.${seq}\nevent: delta\ndata: ${JSON.st
 export const retry = 'retry: 60\n\n';
 export const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
 export const end = (seq) => `id: e.${seq}\nevent: usage\ndata: ${JSON.stringify(usage)}\n\n`
-  + `id: e.${seq + 1}\nevent: end\ndata: {"reason":"completed","finish":"stop","path":["llm-worker/0","chat-service","api-service"]}\n\n`;
+  + `id: e.${seq + 1}\nevent: ending\ndata: {"reason":"completed","finish":"stop","path":["llm-worker/0","chat-service","api-service"]}\n\n`;
 export const error = (seq, code) => `id: e.${seq}\nevent: error\ndata: {"error":{"message":"why","type":"x","param":null,"code":"${code}","path":["client","api-service"]}}\n\n`;

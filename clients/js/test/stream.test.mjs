@@ -26,7 +26,7 @@ test('a stream is made, read, and ends once', bound, async (t) => {
     { type: 'delta', id: 'e.1', text: 'one ' },
     { type: 'delta', id: 'e.2', text: 'two' },
     { type: 'usage', id: 'e.3', usage },
-    { type: 'end', id: 'e.4', ending },
+    { type: 'ending', id: 'e.4', ending },
   ]);
   assert.deepEqual(stream.ending, ending);
   assert.equal(await stream.text(), 'one two');
@@ -151,7 +151,7 @@ test('what a reader cannot read ends it, and is not asked for again', bound, asy
     [json(200, '{}'), 'internal'],
     [say('id: e.1\nevent: delta\ndata: {"tex\n\n'), 'internal'],
     [say('id: e.1\nevent: delta\ndata: {}\n\n'), 'internal'],
-    [say('id: e.1\nevent: end\ndata: {"reason":"completed"}\n\n'), 'internal'],
+    [say('id: e.1\nevent: ending\ndata: {"reason":"completed"}\n\n'), 'internal'],
     [say('id: e.1\nevent: error\ndata: null\n\n'), 'internal'],
   ]) {
     const service = await serve(t, answer);
@@ -170,7 +170,7 @@ test('events of a later version are passed over', bound, async (t) => {
 test('a cursor of the ending brings the ending, and no text', bound, async (t) => {
   const service = await serve(t, (response) => response.writeHead(204).end(), say(delta(1, 'a') + end(2)));
   const stream = new Whence({ baseURL: service.baseURL }).resume('x', { lastEventId: 'e.3' });
-  assert.deepEqual((await all(stream)).map(({ type }) => type), ['end']);
+  assert.deepEqual((await all(stream)).map(({ type }) => type), ['ending']);
   assert.deepEqual(stream.ending.usage, usage);
   assert.equal(await stream.text(), '');
   assert.deepEqual(cursors(service), ['e.3', undefined]);
@@ -253,7 +253,7 @@ test('bad options are refused at once', async () => {
 test('choices come apart, and the text is that of the first', bound, async (t) => {
   const choices = [{ index: 1, text: 'b', finish: 'length' }, { index: 0, text: 'é', logprobs: [{ token: 'é', logprob: -0.5, bytes: [195, 169], top_logprobs: [] }] }];
   const data = (value) => `id: e.1\nevent: delta\ndata: ${JSON.stringify(value)}\n\n`;
-  const last = 'id: e.2\nevent: end\ndata: {"reason":"completed","path":["api-service"]}\n\n';
+  const last = 'id: e.2\nevent: ending\ndata: {"reason":"completed","path":["api-service"]}\n\n';
   const service = await serve(t, json(201, made), say(data({ choices }) + last));
   const stream = await new Whence({ baseURL: service.baseURL }).stream({ model: 'm', prompt: ['p', 'q'] });
   assert.deepEqual((await all(stream))[0], { type: 'delta', id: 'e.1', text: 'é', choices });
