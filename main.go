@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
 	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/observe"
 	"github.com/whence-dev/whence/pkg/process"
@@ -68,8 +69,8 @@ func main() {
 	})
 }
 
-// run serves all three until ctx is done. They drain in the order in which requests come in, so that none loses the
-// streams of the one before it.
+// run serves all three until ctx is done. They drain in the order in which requests come in, so that no service loses the
+// streams of the service before it. The grace counts from the first signal for all three.
 func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) error {
 	middle, err := net.Listen("tcp", c.chat)
 	if err != nil {
@@ -105,12 +106,25 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	return failed.Wait()
 }
 
-// after returns a context that is done, with ctx's cause, once ctx and the hop before have ended.
+// hurriedTurn is how long, after a second signal, a hop waits for the hop before: long enough for the stops of that hop to arrive, so
+// that all hops tell the same origin.
+const hurriedTurn = 50 * time.Millisecond
+
+// after returns a context that ends, with ctx's cause, once ctx and the hop before have ended. After a second signal the hop before
+// has hurriedTurn.
 func after(ctx context.Context, before <-chan struct{}) context.Context {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
-		<-before
-		cancel(context.Cause(ctx))
+		defer func() { cancel(context.Cause(ctx)) }()
+		select {
+		case <-before:
+			return
+		case <-drain.Hurried(ctx):
+		}
+		select {
+		case <-before:
+		case <-time.After(hurriedTurn):
+		}
 	})
 	return late
 }

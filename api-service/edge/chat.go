@@ -7,8 +7,8 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
@@ -63,22 +63,37 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		e.desk.Refuse(c, err)
 		return
 	}
-	defer r.close()
-	r.enter()
-	defer context.AfterFunc(conn, func() { r.leave(gone()) })()
-	defer pulse.Feel(c.GetConn(), e.config.ClientTimeout, vanished(r.leave))()
-	if in.Stream {
-		d := e.delivers(c, id, kept)
-		e.stream(ctx, c, in, r, d)
-		e.deliveries.Close(d)
-	} else {
-		e.complete(ctx, c, in, r)
-		if r.kept && r.started {
-			e.offerToken(c, *kept)
-		}
+	if in.Stream && r.outlives {
+		e.relay(ctx, conn, c, in, r, e.delivers(c, id, kept))
+		return
 	}
-	if r.kept && !r.started {
-		e.replay.Forget(conn, id) // the stream was refused, and the client knows
+	defer r.finish(conn)
+	_, release := e.take(ctx, conn, c, r)
+	defer release()
+	if in.Stream {
+		e.stream(ctx, c, in, r, e.delivers(c, id, kept))
+	} else {
+		e.complete(ctx, c, in, r, kept)
+	}
+}
+
+// take takes over the connection of the client that asked for r. The client leaves when it closes its connection or vanishes, and
+// its connection is closed when it leaves or when ctx, the stream's, is done: a grace after the stream was stopped. The returned
+// context ends when the client leaves. The caller calls release before it returns.
+func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (present context.Context, release func()) {
+	client := clientconn.Take(c)
+	present, leave := context.WithCancel(conn)
+	r.enter(func() {
+		leave()
+		client.Kill()
+	})
+	client.BoundSilence(e.config.ClientTimeout, r.leave)
+	client.KillWith(ctx)
+	undo := context.AfterFunc(conn, func() { r.leave(clientconn.Gone()) })
+	return present, func() {
+		undo()
+		leave()
+		client.Release()
 	}
 }
 
@@ -119,8 +134,8 @@ func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, e
 	return in, caller, body, err
 }
 
-// complete answers with one body. Where the client has left, nobody sees the status.
-func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Call, r *run) {
+// complete answers with one body.
+func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, kept *replay.Head) {
 	var body []byte
 	write := in.Whole()
 	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
@@ -130,6 +145,9 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Cal
 			return nil
 		})
 	})
+	if r.kept && r.started {
+		e.offerToken(c, *kept)
+	}
 	if o.Err != nil {
 		exchange.Failed(ctx, c, in.Param, o)
 		return

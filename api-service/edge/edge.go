@@ -11,10 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
@@ -24,18 +23,19 @@ import (
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/operate"
-	"github.com/whence-dev/whence/api-service/edge/pulse"
+	"github.com/whence-dev/whence/api-service/edge/pages"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/sglang"
-	"github.com/whence-dev/whence/api-service/web"
 	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -56,9 +56,9 @@ type Edge struct {
 
 	runs       runs
 	deliveries delivery.Book
-	collects   seldom // what the log says of proxies
+	collects   delivery.Seldom // what the log says of proxies
 
-	behind  sync.WaitGroup // streams that run without a request; Serve waits for them
+	behind  sync.WaitGroup // streams that outlive the requests that made them; Serve waits for them
 	readers stream.Set     // of /v1/streams/{id}/events
 }
 
@@ -117,7 +117,7 @@ func (e *Edge) Close() error {
 	return e.replay.Close()
 }
 
-// Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for the grace of its
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	reached := ln.Addr()
@@ -129,9 +129,14 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	h := server.New(
 		server.WithListener(ln),
 		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
-		server.WithOnAccept(func(conn net.Conn) context.Context { return arrival.Accepted(e.accepted(conn), conn) }),
+		server.WithOnAccept(func(conn net.Conn) context.Context {
+			if err := clientconn.Tune(conn, e.config.MaxUnsent); err != nil {
+				e.log.Debug("the options of a new connection cannot be set", "err", err) // it is closed, or is not TCP
+			}
+			return arrival.Accepted(context.Background(), conn)
+		}),
 		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
-		server.WithKeepAliveTimeout(pulse.ProbeEvery),
+		server.WithKeepAliveTimeout(clientconn.ProbeEvery),
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
@@ -145,29 +150,23 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithDisablePrintRoute(true),
 	)
 	h.Name = "whence"
-	h.Use(e.recover, e.bound, e.pass(gate.New(reached, e.config.Origins, e.config.Hosts)), e.authenticate())
+	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(gate.New(reached, e.config.Origins, e.config.Hosts), exposed), e.authenticate())
 	e.routes(h)
-	drain := func() {
-		e.hop.Drain(e.config.Grace)
+	return httpd.Run(ctx, h, ln, func() time.Duration {
+		e.hop.Drain(ctx, e.config.Grace)
 		e.behind.Wait()
-		e.dismiss()
-	}
-	return httpd.Run(ctx, h, ln, drain, e.log)
+		return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
+	}, e.log)
 }
 
-// dismiss lets readers read endings, and ends those that read streams of other instances: they come back to one.
-func (e *Edge) dismiss() {
-	ctx, cancel := context.WithTimeout(context.Background(), httpd.StopWait)
+// dismiss lets readers read endings, for half of the goodbye. Then it ends the readers that are left, such as those of streams of
+// other instances, which come back to another instance. It returns what is left of the goodbye.
+func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
+	until := time.Now().Add(goodbye)
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye/2)
 	defer cancel()
 	e.readers.Drain(ctx, e.drains())
-}
-
-// accepted prepares a new connection.
-func (e *Edge) accepted(conn net.Conn) context.Context {
-	if err := pulse.Tune(conn, e.config.MaxUnsent); err != nil {
-		e.log.Debug("socket options", "err", err) // it is gone, or is not TCP
-	}
-	return context.Background()
+	return time.Until(until)
 }
 
 func (e *Edge) routes(h *server.Hertz) {
@@ -181,14 +180,7 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/streams/:id/seen", e.seen)
 	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats}
 	o.Routes(h)
-	for _, f := range web.Files() {
-		serve := page(f)
-		h.GET(f.Path, serve)
-		h.HEAD(f.Path, serve)
-		if f.Path == web.Icon {
-			h.GET(iconByHabit, serve)
-		}
-	}
+	pages.Routes(h)
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
 		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()))
@@ -196,64 +188,7 @@ func (e *Edge) routes(h *server.Hertz) {
 	taken := h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
-		var allowed []string
-		for _, r := range taken {
-			if fits(r.Path, string(c.Path())) && !slices.Contains(allowed, r.Method) {
-				allowed = append(allowed, r.Method)
-			}
-		}
-		c.Header("Allow", strings.Join(allowed, ", "))
+		c.Header("Allow", strings.Join(httpd.Methods(taken, string(c.Path())), ", "))
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
 	})
-}
-
-// fits reports whether a route, such as /v1/streams/:id/events, is that of a path, whatever the method.
-func fits(route, path string) bool {
-	if prefix, _, rest := strings.Cut(route, "*"); rest {
-		return strings.HasPrefix(path, prefix)
-	}
-	return slices.EqualFunc(strings.Split(route, "/"), strings.Split(path, "/"), func(want, has string) bool {
-		return want == has || strings.HasPrefix(want, ":") && has != ""
-	})
-}
-
-// iconByHabit is what browsers ask for where no page says otherwise, as for the JSON of a stream.
-const iconByHabit = "/favicon.ico"
-
-// page serves one file of the page.
-func page(f web.File) app.HandlerFunc {
-	return func(_ context.Context, c *app.RequestContext) {
-		c.Header("Content-Security-Policy", web.ContentSecurityPolicy)
-		c.Header("X-Content-Type-Options", "nosniff")
-		c.Header("Cache-Control", "no-cache")
-		c.Header("ETag", f.ETag)
-		if f.Fresh(string(c.GetHeader("If-None-Match"))) {
-			c.Status(http.StatusNotModified)
-			return
-		}
-		c.Data(http.StatusOK, f.ContentType, f.Body)
-	}
-}
-
-// bound refuses requests whose bodies are announced to be too large, before anything of them is read.
-func (e *Edge) bound(ctx context.Context, c *app.RequestContext) {
-	if httpd.TooLarge(c) {
-		exchange.ID(c)
-		c.Abort()
-		e.desk.Refuse(c, e.desk.TooLarge(c))
-		return
-	}
-	c.Next(ctx)
-}
-
-// recover answers a panic outside of a stream, where package rpc does not see it.
-func (e *Edge) recover(ctx context.Context, c *app.RequestContext) {
-	defer func() {
-		if v := recover(); v != nil {
-			e.log.Error("panic in a handler", "path", string(c.Path()), "panic", v, "stack", string(debug.Stack()))
-			c.Response.Reset()
-			e.desk.Refuse(c, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", e.hop.Name))
-		}
-	}()
-	c.Next(ctx)
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
-	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -15,8 +15,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embeddings is POST /v1/embeddings: a stream of one item, which a client that leaves ends whatever the policies of others say, for
-// there is nothing of it that could be read later.
+// embeddings is POST /v1/embeddings: a stream of one item. It ends when its client leaves, whatever the policy for other streams,
+// because nothing of it can be read later.
 func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	id := exchange.ID(c)
 	in, err := e.readEmbeddings(c)
@@ -33,8 +33,11 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	defer end()
 	control := stream.ControlOf(ctx)
 	leave := func(cause *streamerr.Error) { control.Stop(cause) }
-	defer context.AfterFunc(conn, func() { leave(gone()) })()
-	defer pulse.Feel(c.GetConn(), e.config.ClientTimeout, vanished(leave))()
+	client := clientconn.Take(c)
+	defer client.Release()
+	client.BoundSilence(e.config.ClientTimeout, leave)
+	client.KillWith(ctx)
+	defer context.AfterFunc(conn, func() { leave(clientconn.Gone()) })()
 	var body []byte
 	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, rpc.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
 		body = in.Answer(out)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/operate"
-	"github.com/whence-dev/whence/api-service/edge/pulse"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/openai"
@@ -28,11 +28,18 @@ const (
 	tokenHeader       = "X-Read-Token"
 )
 
+// exposed are the headers of responses that pages of other origins may read, beside X-Request-Id.
+const exposed = tokenHeader + ", Location, Retry-After, Server, Via"
+
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255
 
-// retryAfter is how long a reader whose connection breaks waits before it comes back.
-const retryAfter = time.Second
+const (
+	// retryAfter is how long a reader whose connection breaks waits before it comes back.
+	retryAfter = time.Second
+	// readerGrace is how long a reader that is to leave may take to read what is on its way. Then its connection is closed.
+	readerGrace = 100 * time.Millisecond
+)
 
 // keep makes room for what a stream says. key and body are those of an idempotent request, or empty.
 func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
@@ -265,7 +272,7 @@ func lost(id string, err error) error {
 // follow writes events until the reader has the last one, or leaves, or is cut because it does not read.
 func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r replay.Reader, after uint64) {
 	begun := time.Now()
-	ctx, control := stream.WithControl(conn, 0)
+	ctx, control := stream.WithControl(conn, readerGrace)
 	defer control.Release()
 	remove, err := e.readers.Add(stream.NewID(), control)
 	if err != nil {
@@ -275,7 +282,13 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	}
 	defer remove()
 	cut := func(cause *streamerr.Error) { control.Kill(cause) }
-	defer pulse.Feel(c.GetConn(), e.config.ClientTimeout, vanished(cut))()
+	client := clientconn.Take(c)
+	defer client.Release()
+	client.BoundSilence(e.config.ClientTimeout, cut)
+	client.KillWith(ctx)
+	reading, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	defer stream.AfterStop(ctx, leave)()
 	left := func(*streamerr.Error) {}
 	if own := e.runs.find(id); own != nil {
 		left = own.watch.Enter()
@@ -298,7 +311,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	if err = w.Retry(retryAfter); err != nil {
 		err = e.unwritten(err)
 	} else {
-		end, err = follow.Follow(ctx, r, after, sink)
+		end, err = follow.Follow(reading, r, after, sink)
 	}
 	w.Close()
 	cause := e.whyLeft(ctx, c, r.Head(), end, err)
@@ -307,7 +320,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	}
 	e.log.Info("reader left", "stream", id, "hop", e.hop.Name, "reason", cause.Reason.String(), "message", cause.Text(),
 		"last", follow.Cursor{Epoch: r.Head().Epoch, Seq: end.After}.String(), "events", end.Events, "took", time.Since(begun))
-	if err != nil {
+	if err != nil || w.Finish() != nil {
 		_ = c.GetConn().Close() // the stream has not ended, whatever became of its reader
 	}
 }
@@ -319,7 +332,7 @@ func (e *Edge) whyLeft(ctx context.Context, c *app.RequestContext, h replay.Head
 	case end.Closed:
 		return streamerr.New(streamerr.Completed, "the reader has the ending")
 	case errors.Is(cause, context.Canceled):
-		return gone()
+		return clientconn.Gone()
 	case cause != nil:
 		return streamerr.As(cause)
 	default:

@@ -545,7 +545,7 @@ func TestRestThatWasOnItsWayIsCompleted(t *testing.T) {
 		}
 	}
 	for script, want := range map[string]string{
-		"start m say one say two say three end x":                  "onetwothree end",
+		"start m say one say two say three end x":                  "onetwothree ending",
 		"start m say one say two say three fail user_stop":         "one error",
 		"start m say one wait 20ms say two pour 100 wait 1m end x": "one error",
 	} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/pages"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/web"
@@ -16,7 +17,7 @@ import (
 // authenticate refuses requests without a key of the key file, but for the routes and the read tokens that need none. The operator's
 // key passes, too; handlers say what it is for.
 func (e *Edge) authenticate() app.HandlerFunc {
-	open := map[string]bool{"/healthz": true, "/readyz": true, iconByHabit: true}
+	open := map[string]bool{"/healthz": true, "/readyz": true, pages.IconByHabit: true}
 	for _, f := range web.Files() {
 		open[f.Path] = true
 	}

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
@@ -25,14 +28,16 @@ import (
 type run struct {
 	edge  *Edge
 	id    string
-	kept  bool // what it says goes into the log
-	apart bool // in pieces that say whose they are
-	watch *leave.Watch
-	end   func()
+	kept  bool // what the stream says goes into the replay log
+	apart bool // in pieces that name their choice
+	// outlives says that the stream goes on without the client that asked for it.
+	outlives bool
+	watch    *leave.Watch
+	end      func()
 
-	absent   atomic.Bool                  // whoever asked for it reads nothing, or no more
-	leave    func(cause *streamerr.Error) // says that whoever asked has left; nil if absent from the start
-	admitted chan struct{}                // closed when it has started; nil if nobody waits for that
+	absent   atomic.Bool                  // the client that asked for the stream does not read it, or no longer
+	leave    func(cause *streamerr.Error) // says that this client has left; nil if it was absent from the start
+	admitted chan struct{}                // closed when the stream has started; nil if nobody waits for that
 
 	// Owned by the goroutine that drives the stream.
 	started bool
@@ -82,7 +87,7 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id) }
 		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(ctx, r.id) }
 	}
-	r.watch = leave.New(p, s)
+	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
 	ledger.Of(ctx).Leaves(p.String())
 	e.runs.set(r.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout), r, nil
@@ -90,7 +95,7 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 
 // admit takes a stream of an owner in under its id. Its context has the values of the request's, but not its end.
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, owner string) (ctx context.Context, end func(), err error) {
-	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, owner, e.desk.Peer(c), gone)
+	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, owner, e.desk.Peer(c), clientconn.Gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
@@ -100,13 +105,28 @@ func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, ow
 	return ctx, end, nil
 }
 
-// enter notes that whoever asked for the stream reads it.
-func (r *run) enter() {
-	left := r.watch.Enter()
+// enter notes that the client that asked for the stream reads it. left is called when the client leaves; then nothing more is
+// written to it.
+func (r *run) enter(left func()) {
+	leave := r.watch.Enter()
 	r.leave = func(cause *streamerr.Error) {
-		r.absent.Store(true)
-		left(cause)
+		if !r.absent.CompareAndSwap(false, true) {
+			return
+		}
+		if r.outlives {
+			r.edge.log.Info("reader left", "stream", r.id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text())
+		}
+		leave(cause)
+		left()
 	}
+}
+
+// finish closes a run whose client has been told the ending, or has left.
+func (r *run) finish(ctx context.Context) {
+	if r.kept && !r.started {
+		r.edge.replay.Forget(ctx, r.id) // the stream was refused
+	}
+	r.close()
 }
 
 func (r *run) close() {
@@ -115,7 +135,7 @@ func (r *run) close() {
 	r.end()
 }
 
-// drive runs the stream. write passes an item to whoever asked for the stream, while it is there.
+// drive runs the stream. write passes an item to the client that asked for the stream, while that client is there.
 func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
 	o := rpc.Drive(ctx, r.edge.hop, rpc.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
 		if out.GetStarted() != nil && !r.started {
@@ -155,7 +175,7 @@ func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write f
 	return r.pass(ctx, out, write)
 }
 
-// pass keeps an item, and writes it if somebody is there.
+// pass keeps an item, and writes it if the client that asked for the stream is there.
 func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if err := r.keep(ctx, out); err != nil {
 		return err
@@ -200,7 +220,15 @@ func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
 	return nil
 }
 
-// noRoom is why a stream ends, or does not begin, that the log cannot keep.
+// noRoom ends or refuses a stream that does not fit into the replay log.
 func noRoom(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "there is no room to keep what the stream says", RetryAfter: time.Second, Cause: err}
+}
+
+// unwritten is the ending of a stream whose client could not be written to because of err.
+func (e *Edge) unwritten(err error) *streamerr.Error {
+	if errors.Is(err, sse.ErrBehind) {
+		return &streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client is more than %d bytes behind", maxBehind), Cause: err}
+	}
+	return clientconn.Unwritten(err, e.config.WriteTimeout)
 }

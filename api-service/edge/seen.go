@@ -3,7 +3,6 @@ package edge
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -41,7 +40,7 @@ func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
 	}
 	e.hop.Ledger.Delivered(id, d)
 	e.hop.Metrics.Judged(delivery.Word(d.GetVerdict()))
-	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && e.collects.due(time.Now()) {
+	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && e.collects.Due(time.Now()) {
 		e.log.Warn("a proxy collects tokens", "stream", id, "hop", e.hop.Name, "proxy", d.GetProxy(),
 			"events", d.GetSeen().GetEvents(), "sent_bursts", d.GetSent().GetBursts(), "seen_bursts", d.GetSeen().GetBursts())
 	}
@@ -86,23 +85,4 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	}
 	proxy := delivery.Proxy(func(header string) string { return string(c.GetHeader(header)) }, report)
 	return delivery.Judge(tokens, events, sent, report, proxy), nil
-}
-
-// seldom says that something may be logged, which many streams may bring about.
-type seldom struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-// logEvery is how often it may.
-const logEvery = time.Minute
-
-func (s *seldom) due(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.last) < logEvery {
-		return false
-	}
-	s.last = now
-	return true
 }

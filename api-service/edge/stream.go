@@ -13,22 +13,14 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// stream answers with server-sent events.
+// stream answers with server-sent events, which the goroutine that drives the stream writes: a client that reads slowly slows the
+// stream down.
 func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
-	record := ledger.Of(ctx)
-	opened := func() {
-		exchange.ToldStatus(record, http.StatusOK)
-		if d.Kept {
-			e.offerToken(c, d.Head)
-		}
-	}
-	w := sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
-	send := func(data []byte) error {
-		record.OutBytes(len("data: ") + len(data) + len("\n\n"))
-		return w.Send(data)
-	}
+	defer e.deliveries.Close(d)
+	w, send := e.writer(ctx, c, r, d)
 	write := in.Events()
 	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
 		err := write(out, send)
@@ -37,18 +29,90 @@ func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call,
 		}
 		return err
 	})
-	begun := w.Close()
-	if o.Err == nil {
-		o.Told(ctx, openai.Done)
-		return
+	e.tell(ctx, c, in, w, send, o)
+}
+
+// maxBehind bounds what a client may leave unread of a stream that outlives it, in bytes, beside what the kernel holds. Then the
+// client has left, and the stream goes on without it.
+const maxBehind = 256 << 10
+
+// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream, which Serve waits for, and a
+// client that reads slowly slows neither the stream nor its other readers down.
+func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
+	defer e.deliveries.Close(d)
+	backlog := sse.NewBacklog(maxBehind)
+	driven, answered := make(chan rpc.Outcome, 1), make(chan struct{})
+	present, release := e.take(ctx, conn, c, r)
+	write := in.Events()
+	e.behind.Go(func() {
+		defer r.finish(ctx)
+		defer func() { <-answered }() // which takes as long as the grace of the stream at most
+		defer backlog.End()
+		driven <- r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+			token := out.GetDelta() != nil
+			return write(out, func(data []byte) error {
+				err := backlog.Put(data, token)
+				token = false
+				return err
+			})
+		})
+	})
+	defer close(answered)
+	defer release()
+	w, send := e.writer(ctx, c, r, d)
+	for more := true; more; {
+		var events []sse.Event
+		events, more = backlog.Take(present)
+		for _, event := range events {
+			if err := send(event.Data); err != nil {
+				r.leave(e.unwritten(err))
+				w.Close()
+				return
+			}
+			if event.Token {
+				d.Sent()
+			}
+		}
 	}
-	if !begun { // nothing has been sent: the status can still say it
+	select {
+	case o := <-driven:
+		e.tell(ctx, c, in, w, send, o)
+	default:
+		w.Close() // the client has left
+	}
+}
+
+// writer returns the writer of a client's events, and the function that sends a data line.
+func (e *Edge) writer(ctx context.Context, c *app.RequestContext, r *run, d *delivery.Delivery) (w *sse.Writer, send func(data []byte) error) {
+	record := ledger.Of(ctx)
+	opened := func() {
+		exchange.ToldStatus(record, http.StatusOK)
+		if d.Kept {
+			e.offerToken(c, d.Head)
+		}
+	}
+	w = sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
+	return w, func(data []byte) error {
+		record.OutBytes(len("data: ") + len(data) + len("\n\n"))
+		return w.Send(data)
+	}
+}
+
+// tell ends the answer to a client with the outcome of its stream.
+func (e *Edge) tell(ctx context.Context, c *app.RequestContext, in *call.Call, w *sse.Writer, send func(data []byte) error, o rpc.Outcome) {
+	switch begun := w.Close(); {
+	case o.Err == nil: // the last line was [DONE]
+		o.Told(ctx, openai.Done)
+	case !begun: // nothing has been sent: the status can still say it
 		exchange.Failed(ctx, c, in.Param, o)
 		return
-	}
-	if err := send(exchange.Outward(in.Param, o.Err).JSON()); err != nil {
+	case send(exchange.Outward(in.Param, o.Err).JSON()) != nil:
 		_ = c.GetConn().Close() // a body without its end: never a clean end after a failure
 		return
+	default:
+		exchange.ToldEnding(ctx, exchange.ErrorLine, o)
 	}
-	exchange.ToldEnding(ctx, exchange.ErrorLine, o)
+	if w.Finish() != nil {
+		_ = c.GetConn().Close()
+	}
 }

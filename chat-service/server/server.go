@@ -89,7 +89,7 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 	return &chatv1.StopResponse{Stream: resp}, nil
 }
 
-// Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for grace, ends the rest
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for grace, ends the rest
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
@@ -106,7 +106,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	}
 	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
 	s.health.Shutdown()
-	s.hop.Drain(grace)
+	s.hop.Drain(ctx, grace)
 	srv.Stop()
 	return <-failed
 }

@@ -18,6 +18,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -128,7 +129,7 @@ const (
 	stopWait = time.Second
 )
 
-// Serve serves on ln until ctx is done. Then it takes no new streams, lets those that run finish for grace, ends the rest
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for grace, ends the rest
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	gs := grpc.NewServer(
@@ -150,9 +151,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	}
 	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
 	s.health.Shutdown()
-	s.hop.Drain(grace)
+	s.hop.Drain(ctx, grace)
 	close(s.gone)
-	watchdog := time.AfterFunc(stopWait, gs.Stop)
+	watchdog := time.AfterFunc(drain.Goodbye(ctx, stopWait), gs.Stop)
 	gs.GracefulStop()
 	watchdog.Stop()
 	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it had begun

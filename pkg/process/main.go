@@ -12,7 +12,7 @@ import (
 
 // Main is the main function of a service that listens on one address. flags adds the service's flags; run serves until
 // its context is done. Main does not return: the status is 0 after a drain or --help, 1 if run failed, 2 if the
-// configuration is wrong, and 130 after a second signal.
+// configuration is wrong, and 130 after a second signal, which ends all streams at once.
 func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger) error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	var l Log
@@ -35,6 +35,9 @@ func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Conte
 		os.Exit(1) //nolint:gocritic // stop only frees what the process holds
 	}
 	log.Info("stopped")
+	if hurried(ctx) {
+		os.Exit(exitHurried)
+	}
 	os.Exit(0)
 }
 

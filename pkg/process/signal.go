@@ -6,26 +6,49 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// exitKilled is the status of a process that a second signal ended: the shell's for SIGINT.
-const exitKilled = 130
+// exitHurried is the status of a process that got a second signal: the shell's for SIGINT.
+const exitHurried = 130
 
-// Signals returns a context that is done after the first SIGINT or SIGTERM, with cause DRAINING: the process finishes
-// what runs, within its grace. A second signal ends the process at once.
+// hurriedExit bounds how long a process runs after the second signal. Its streams have ended long before; what is left are metrics
+// and traces that a collector may not take.
+const hurriedExit = time.Second
+
+// Signals returns a context that ends with the first SIGINT or SIGTERM, with cause DRAINING: the process finishes what runs,
+// within its grace. The context carries the order to end (package drain). A second signal ends all streams at once, and then the
+// process; a third ends the process.
 func Signals(log *slog.Logger) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	got := make(chan os.Signal, 2)
+	ctx, order := drain.New(context.Background())
+	got := make(chan os.Signal, 3)
 	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM)
 	go func() { // lives as long as the process
 		sig := <-got
-		log.Info("draining; a second signal exits at once", "signal", sig.String())
-		cancel(streamerr.New(streamerr.Draining, "the process got %s", sig))
+		log.Info("draining: the process takes no new streams", "signal", sig.String())
+		order.Begin(streamerr.New(streamerr.Draining, "the process got %s", sig))
 		sig = <-got
-		log.Warn("second signal, exiting at once", "signal", sig.String())
-		os.Exit(exitKilled)
+		log.Warn("second signal: all streams end now", "signal", sig.String())
+		order.Hurry()
+		select {
+		case <-got:
+		case <-time.After(hurriedExit):
+		}
+		log.Warn("exiting before everything has stopped", "status", exitHurried)
+		os.Exit(exitHurried)
 	}()
-	return ctx, func() { cancel(nil) }
+	return ctx, func() { order.Begin(nil) }
+}
+
+// hurried reports whether the process got a second signal.
+func hurried(ctx context.Context) bool {
+	select {
+	case <-drain.Hurried(ctx):
+		return true
+	default:
+		return false
+	}
 }

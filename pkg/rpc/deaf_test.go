@@ -28,9 +28,9 @@ func TestCallerThatDoesNotReadIsNotWaitedFor(t *testing.T) {
 		end    func(h *rpc.Hop)
 		reason streamerr.Reason
 	}{
-		"by a drain":    {rpc.Timers{}, func(h *rpc.Hop) { h.Drain(time.Millisecond) }, streamerr.Draining},
-		"by a deadline": {rpc.Timers{Deadline: stall}, func(h *rpc.Hop) { h.Drain(time.Hour) }, streamerr.Deadline},
-		"by a stall":    {rpc.Timers{Stall: stall}, func(h *rpc.Hop) { h.Drain(time.Hour) }, streamerr.SlowReader},
+		"by a drain":    {rpc.Timers{}, func(h *rpc.Hop) { h.Drain(context.Background(), time.Millisecond) }, streamerr.Draining},
+		"by a deadline": {rpc.Timers{Deadline: stall}, func(h *rpc.Hop) { h.Drain(context.Background(), time.Hour) }, streamerr.Deadline},
+		"by a stall":    {rpc.Timers{Stall: stall}, func(h *rpc.Hop) { h.Drain(context.Background(), time.Hour) }, streamerr.SlowReader},
 	} {
 		over := transports
 		if test.timers != (rpc.Timers{}) {

@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -163,11 +165,39 @@ func (h *Hop) unknown(id string, owners ...string) *streamerr.Error {
 	return e
 }
 
-// Drain takes no new streams from now on, lets those that run finish for grace, and ends the rest with DRAINING.
-func (h *Hop) Drain(grace time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
+// Drain takes no new streams from now on, lets the live streams finish for grace, and ends the rest with DRAINING. The order in ctx
+// (package drain) says when the grace began, and may end it: then a stream that has not told its ending within drain.KillAfter is
+// killed.
+func (h *Hop) Drain(ctx context.Context, grace time.Duration) {
+	within, cancel := drain.Within(ctx, grace)
 	defer cancel()
-	h.Live.Drain(ctx, h.draining())
+	h.Live.Close()
+	if streams := h.Live.Len(); streams > 0 {
+		until, _ := within.Deadline()
+		h.Log.Info("draining: live streams may finish until the deadline; a second signal ends them at once",
+			"hop", h.Name, "streams", streams, "until", until.UTC().Format(time.RFC3339Nano))
+	}
+	drained := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() { h.killHurried(ctx, drained) })
+	h.Live.Drain(within, h.draining())
+	close(drained)
+	killer.Wait()
+}
+
+// killHurried kills what is live drain.KillAfter after the second step of the order in ctx. It returns when the streams have drained.
+func (h *Hop) killHurried(ctx context.Context, drained <-chan struct{}) {
+	select {
+	case <-drained:
+		return
+	case <-drain.Hurried(ctx):
+	}
+	select {
+	case <-drained:
+	case <-time.After(drain.KillAfter):
+		h.Live.Kill(h.draining())
+		<-drained
+	}
 }
 
 func (h *Hop) draining() *streamerr.Error {

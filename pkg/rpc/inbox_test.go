@@ -175,14 +175,14 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 	"a drain while it waits": func(c talk, hop *rpc.Hop) {
 		c.say(1)
 		c.hears(1)
-		hop.Drain(time.Minute)
+		hop.Drain(context.Background(), time.Minute)
 		c.ends(streamerr.Draining, "worker", "worker is shutting down")
 	},
 	"a drain before it waits": func(c talk, hop *rpc.Hop) {
 		c.say(7)
 		c.hears(7)
 		begun := time.Now()
-		hop.Drain(100 * time.Millisecond)
+		hop.Drain(context.Background(), 100*time.Millisecond)
 		c.ends(streamerr.Draining, "worker", "worker is shutting down")
 		if time.Since(begun) < 100*time.Millisecond {
 			c.t.Error("the answer had no time")

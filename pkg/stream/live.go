@@ -129,6 +129,13 @@ func (s *Set) Drain(ctx context.Context, cause error) {
 	<-empty
 }
 
+// Kill kills all streams with cause; a stream that was stopped before keeps its cause.
+func (s *Set) Kill(cause error) {
+	for _, ctl := range s.controls() {
+		ctl.Kill(cause)
+	}
+}
+
 func (s *Set) controls() []*Control {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -32,21 +33,25 @@ func ToldStatus(record *ledger.Record, status int) {
 func Completed(ctx context.Context, c *app.RequestContext, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
 	JSON(c, body)
-	o.Told(ctx, strconv.Itoa(http.StatusOK))
+	if clientconn.Respond(c) == nil { // else nobody was told; the connection is closed
+		o.Told(ctx, strconv.Itoa(http.StatusOK))
+	}
 }
 
-// Failed answers a stream that has failed before anything was sent. Where the client has left, nobody sees it. param names a field
-// as the client did that an inner hop calls by its name in the IDL.
+// Failed answers a stream that has failed before anything was sent. param returns the client's name of a field that an inner hop
+// calls by its name in the IDL.
 func Failed(ctx context.Context, c *app.RequestContext, param func(inner string) string, o rpc.Outcome) {
 	status := o.Err.Reason.HTTPStatus()
 	Error(c, status, Outward(param, o.Err))
 	if status != streamerr.StatusClientClosed {
 		ToldStatus(ledger.Of(ctx), status)
 	}
-	ToldEnding(ctx, strconv.Itoa(status), o)
+	if clientconn.Respond(c) == nil { // else nobody was told; the connection is closed
+		ToldEnding(ctx, strconv.Itoa(status), o)
+	}
 }
 
-// ToldEnding notes that the client was told the ending, unless it has left: its socket takes what nobody reads.
+// ToldEnding notes that the client was told the ending, unless the client has left: its socket takes what nobody reads.
 func ToldEnding(ctx context.Context, code string, o rpc.Outcome) {
 	if o.Reason() != streamerr.ClientGone {
 		o.Told(ctx, code)

@@ -2,12 +2,14 @@
 package exchange
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
 	"mime"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +18,8 @@ import (
 	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -25,7 +29,7 @@ import (
 
 // Client and Operator are the names in paths of the origins of requests.
 const (
-	Client   = "client"
+	Client   = clientconn.Client
 	Operator = "operator"
 )
 
@@ -151,6 +155,29 @@ func (d *Desk) Refuse(c *app.RequestContext, err error) {
 	d.Log.Info("request refused", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name,
 		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
 	Error(c, status, out)
+}
+
+// Bound is middleware: it refuses requests whose bodies are announced to be too large, before anything of them is read.
+func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
+	if httpd.TooLarge(c) {
+		ID(c)
+		c.Abort()
+		d.Refuse(c, d.TooLarge(c))
+		return
+	}
+	c.Next(ctx)
+}
+
+// Recover is middleware: it answers a panic outside of a stream, where package rpc does not see it.
+func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
+	defer func() {
+		if v := recover(); v != nil {
+			d.Log.Error("panic in a handler", "path", string(c.Path()), "panic", v, "stack", string(debug.Stack()))
+			c.Response.Reset()
+			d.Refuse(c, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", d.Name))
+		}
+	}()
+	c.Next(ctx)
 }
 
 // Error answers with an error.

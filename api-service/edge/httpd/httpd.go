@@ -12,14 +12,15 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 )
 
-// StopWait bounds the goodbye of connections whose requests have all been answered.
-const StopWait = time.Second
+// StopWait bounds the goodbye of clients whose requests have all been answered.
+const StopWait = 600 * time.Millisecond
 
 // startWait bounds the wait for a server that is told to stop while it starts.
 const startWait = 5 * time.Second
 
-// Run runs h, which serves ln, until ctx is done; then it calls drain, and stops h.
-func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func(), log *slog.Logger) error {
+// Run runs h, which serves ln, until ctx is done. Then it calls drain, which returns how long connections may take to close, and
+// stops h.
+func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func() (goodbye time.Duration), log *slog.Logger) error {
 	failed := make(chan error, 1)
 	go func() { failed <- h.Run() }()
 	select {
@@ -27,11 +28,11 @@ func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func(), lo
 		return fmt.Errorf("http server: %w", err)
 	case <-ctx.Done():
 	}
-	drain()
+	goodbye := drain()
 	if err := answering(ln.Addr(), failed); err != nil {
 		return fmt.Errorf("http server: %w", err)
 	}
-	waiting, cancel := context.WithTimeout(context.Background(), StopWait)
+	waiting, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
 	if err := h.Shutdown(waiting); err != nil {
 		return fmt.Errorf("http server: %w", err)

@@ -27,8 +27,8 @@ type Writer struct {
 }
 
 // New returns the writer of a response. Its headers go out with the first event, or after first, because proxies and clients
-// give up on connections that say nothing; opened is told, if it is not nil. Every so often without an event a comment goes out; 0 is never. failed is told if it
-// cannot. The handler calls Close.
+// give up on connections that say nothing; opened is called then, if it is not nil. A comment goes out after every without an event;
+// 0 is never. failed is called if the comment cannot be written. The handler calls Close.
 func New(c *app.RequestContext, first, every time.Duration, opened func(), failed func(error)) *Writer {
 	w := &Writer{every: every, opened: opened, failed: failed, c: c}
 	w.mu.Lock()
@@ -107,6 +107,14 @@ func (w *Writer) Retry(after time.Duration) error {
 	defer hint.Release()
 	hint.SetRetry(after)
 	return w.open().Write(hint)
+}
+
+// Finish ends the body of the response. Close comes first. The server would end the body only after the handler has returned.
+func (w *Writer) Finish() error {
+	if out := w.c.Response.GetHijackWriter(); out != nil {
+		return out.Finalize()
+	}
+	return nil
 }
 
 // Close ends the comments, and reports whether the headers have been sent.

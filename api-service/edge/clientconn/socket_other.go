@@ -1,6 +1,6 @@
 //go:build !linux
 
-package pulse
+package clientconn
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package edge
+package exchange
 
 import (
 	"context"
@@ -6,27 +6,24 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
-	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// exposed are the headers of responses that pages of other origins may read.
-const exposed = exchange.IDHeader + ", " + tokenHeader + ", Location, Retry-After, Server, Via"
-
-// pass lets requests through that g does, and tells browsers which pages may read the answers.
-func (e *Edge) pass(g *gate.Gate) app.HandlerFunc {
+// Pass is middleware: it refuses requests that g does not let through, and tells browsers which pages may read the answers. exposed
+// are the headers of responses that pages of other origins may read, beside IDHeader.
+func (d *Desk) Pass(g *gate.Gate, exposed string) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		if err := g.Host(string(c.Host())); err != nil {
-			exchange.ID(c)
+			ID(c)
 			c.Abort()
-			e.desk.Refuse(c, exchange.WithStatus(http.StatusMisdirectedRequest, streamerr.InvalidParam("Host", "%v: %.64q; --host allows it", err, c.Host())))
+			d.Refuse(c, WithStatus(http.StatusMisdirectedRequest, streamerr.InvalidParam("Host", "%v: %.64q; --host allows it", err, c.Host())))
 			return
 		}
 		if origin := string(c.GetHeader("Origin")); origin != "" && g.Origin(origin) {
 			c.Header("Access-Control-Allow-Origin", origin)
 			c.Response.Header.Add("Vary", "Origin")
-			c.Header("Access-Control-Expose-Headers", exposed)
+			c.Header("Access-Control-Expose-Headers", IDHeader+", "+exposed)
 			if string(c.Method()) == http.MethodOptions && len(c.GetHeader("Access-Control-Request-Method")) > 0 {
 				c.Header("Access-Control-Allow-Methods", "GET, POST, DELETE")
 				c.Header("Access-Control-Allow-Headers", string(c.GetHeader("Access-Control-Request-Headers")))

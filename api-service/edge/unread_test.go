@@ -1,0 +1,177 @@
+package edge_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+)
+
+// A logbook is a log that is read while it is written.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// line waits for a line that has all words.
+func (l *logbook) line(t *testing.T, words ...string) string {
+	t.Helper()
+	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(5 * time.Millisecond) {
+		l.mu.Lock()
+		text := l.text.String()
+		l.mu.Unlock()
+	lines:
+		for line := range strings.Lines(text) {
+			for _, word := range words {
+				if !strings.Contains(line, word) {
+					continue lines
+				}
+			}
+			return line
+		}
+	}
+	t.Fatalf("the log has no line with %q", words)
+	return ""
+}
+
+// openUnread sends a request on a connection that is never read from, and returns once the edge has stopped writing to it.
+func openUnread(t *testing.T, url, script string, streamed bool, headers string) {
+	t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 2048) })
+	}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	body := asking(script)
+	if streamed {
+		body = strings.TrimSuffix(body, "}") + `,"stream":true}`
+	}
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: unread\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", headers, len(body), body)
+	before, same := "", 0
+	for begun := time.Now(); same < 3; time.Sleep(50 * time.Millisecond) { // nothing tells that a write waits
+		story := whole(t, ask(t, http.MethodGet, url+"/v1/streams/unread", ""))
+		_, tokens, _ := strings.Cut(story, `"tokens":`)
+		tokens, _, _ = strings.Cut(tokens, "}")
+		if same++; tokens != before || tokens == "" {
+			before, same = tokens, 0
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("the edge writes on and on:", story)
+		}
+	}
+}
+
+// unboundedWrites has nothing but the cause under test end a write to a client that does not read.
+func unboundedWrites(c *edge.Config) {
+	c.WriteTimeout, c.ClientTimeout, c.MaxUnsent = time.Hour, time.Hour, 4096
+	c.Grace = 50 * time.Millisecond
+}
+
+func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		script, headers string
+		streamed        bool
+		stop            func(t *testing.T, url string)
+		reason          string
+	}{
+		"stop":                    {"start m flood x", "", true, stopUnread, "user_stop"},
+		"stop of a kept stream":   {"start m pour 200 wait 1h end x", "X-Leave: detach\r\n", true, stopUnread, "user_stop"},
+		"stop of a whole answer":  {"start m pour 9000 end x", "", false, stopUnread, "completed"},
+		"deadline":                {"start m flood x", "X-Request-Timeout: 1\r\n", true, nil, "deadline"},
+		"drain":                   {"start m flood x", "", true, func(*testing.T, string) {}, ""},
+		"drain of a kept stream":  {"start m pour 200 wait 1h end x", "X-Leave: detach\r\n", true, func(*testing.T, string) {}, ""},
+		"drain of a whole answer": {"start m pour 9000 end x", "", false, func(*testing.T, string) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log logbook
+			url, _ := startLogging(t, &log, unboundedWrites) // at the end of the test, the edge drains
+			openUnread(t, url, c.script, c.streamed, c.headers)
+			if c.stop != nil {
+				c.stop(t, url)
+			}
+			if c.reason == "" {
+				return
+			}
+			log.line(t, "stream ended", "hop=api-service", "stream=unread", "reason="+c.reason)
+			for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+				if got := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "")); got == `{"streams":[]}` {
+					return
+				} else if time.Since(begun) > 20*time.Second {
+					t.Fatal("still live:", got)
+				}
+			}
+		})
+	}
+}
+
+func stopUnread(t *testing.T, url string) {
+	t.Helper()
+	resp := ask(t, http.MethodDelete, url+"/v1/streams/unread", "")
+	if got := whole(t, resp); resp.StatusCode != http.StatusAccepted {
+		t.Fatal(resp.StatusCode, got)
+	}
+}
+
+// TestReaderThatDoesNotReadHoldsNobodyUp: the client that asked for a kept stream does not read it, and another reader gets all of it.
+func TestReaderThatDoesNotReadHoldsNobodyUp(t *testing.T) {
+	for name, script := range map[string]string{
+		"it stays":       "start m pour 200 end x",
+		"it is given up": "start m pour 2000 end x",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log logbook
+			url, _ := startLogging(t, &log, unboundedWrites)
+			openUnread(t, url, script, true, "X-Leave: detach\r\n")
+			all, text := events(t, ask(t, http.MethodGet, url+"/v1/streams/unread/events", ""))
+			if len(text) < 200_000 || all[len(all)-1].name != "ending" {
+				t.Errorf("the other reader has %d bytes, and %s at last", len(text), all[len(all)-1].name)
+			}
+			if len(text) > maxUnread {
+				log.line(t, "reader left", "stream=unread", "reason=slow_reader")
+			}
+		})
+	}
+}
+
+// maxUnread is more than the edge and the kernel hold for a client that does not read.
+const maxUnread = 1 << 20
+
+// TestReadersThatDoNotReadDoNotHoldADrainUp: readers of a stream that has ended are dismissed.
+func TestReadersThatDoNotReadDoNotHoldADrainUp(t *testing.T) {
+	url, _ := start(t, unboundedWrites)
+	m := makeStream(t, url, "start m pour 3000 end x")
+	_, _ = events(t, ask(t, http.MethodGet, url+m.Events, "")) // it has ended
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 2048) })
+	}}
+	for range 3 {
+		conn, err := dialer.DialContext(context.Background(), "tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", m.Events)
+		if _, err := conn.Read(make([]byte, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package drain_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/drain"
+)
+
+var errAsked = errors.New("asked to end")
+
+func TestGraceCountsFromTheFirstStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, order := drain.New(t.Context())
+		order.Begin(errAsked)
+		if context.Cause(ctx) != errAsked {
+			t.Error(context.Cause(ctx))
+		}
+		begun := time.Now()
+		time.Sleep(2 * time.Second) // the service before this one drained for so long
+		within, cancel := drain.Within(ctx, 3*time.Second)
+		defer cancel()
+		<-within.Done()
+		if took := time.Since(begun); took != 3*time.Second {
+			t.Errorf("the drain ended %v after the first step", took)
+		}
+		if got := drain.Goodbye(ctx, time.Second); got != time.Second {
+			t.Error(got)
+		}
+	})
+}
+
+func TestSecondStepEndsTheGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, order := drain.New(t.Context())
+		order.Begin(errAsked)
+		within, cancel := drain.Within(ctx, time.Hour)
+		defer cancel()
+		begun := time.Now()
+		order.Hurry()
+		order.Hurry()
+		<-within.Done()
+		<-drain.Hurried(ctx)
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("the drain ended %v after the second step", took)
+		}
+		if got := drain.Goodbye(ctx, time.Second); got >= time.Second {
+			t.Error(got)
+		}
+	})
+}
+
+func TestServiceThatEndsWithoutAnOrderHasItsGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		within, cancel := drain.Within(t.Context(), time.Second)
+		defer cancel()
+		<-within.Done()
+		if took := time.Since(begun); took != time.Second || drain.Hurried(t.Context()) != nil {
+			t.Error(took)
+		}
+	})
+}
