@@ -11,6 +11,8 @@ import (
 type proxy struct {
 	to, addr string
 
+	gate sync.RWMutex // locked while what clients send is held back
+
 	mu    sync.Mutex
 	ln    net.Listener
 	conns []net.Conn
@@ -50,9 +52,25 @@ func (p *proxy) mend(t *testing.T) {
 			}
 			p.mu.Unlock()
 			p.wg.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
-			p.wg.Go(func() { _, _ = io.Copy(out, in); _ = out.Close() })
+			p.wg.Go(func() { _, _ = io.Copy(gated{out, &p.gate}, in); _ = out.Close() })
 		}
 	})
+}
+
+// hold holds back what clients send, until pass.
+func (p *proxy) hold() { p.gate.Lock() }
+
+func (p *proxy) pass() { p.gate.Unlock() }
+
+type gated struct {
+	io.Writer
+	gate *sync.RWMutex
+}
+
+func (g gated) Write(b []byte) (int, error) {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return g.Writer.Write(b)
 }
 
 func (p *proxy) cut() {

@@ -20,9 +20,11 @@ import (
 const (
 	patience  = time.Second            // for one answer of the server; past it the server is down
 	again     = 500 * time.Millisecond // until a stream tries a server again that is down
+	lookAgain = 20 * time.Millisecond  // until a stream that begins elsewhere is looked at again
 	beatEvery = time.Second            // between signs of life
 	leaseTTL  = 3 * beatEvery          // of an instance's sign of life
 	lostAfter = 2 * beatEvery          // an instance without a sign of life is lost: as long as a server that has restarted may not know it
+	beginTTL  = 5 * patience           // of a stream that its instance has not made live
 	liveTTL   = time.Hour              // of a stream that says nothing
 	seenTTL   = time.Hour              // of who reads a stream elsewhere
 	lastWords = 2 * time.Second        // for what has not been written when the process ends
@@ -149,9 +151,10 @@ func (r *Redis) Begin(ctx context.Context, h Head) (Head, error) {
 		return known, nil
 	}
 	h.Shared = true
-	id, err := begin.Run(ctx, r.db, []string{headKey(h.ID), h.idempotencyKey()}, append([]any{liveTTL.Milliseconds(), h.Key, h.ID}, r.fields(h)...)...).Text()
-	r.answered(err)
+	id, err := r.beginShared(ctx, h)
 	switch {
+	case errors.Is(err, errOrphan):
+		return Head{}, err
 	case err != nil && h.Key != "":
 		return Head{}, unavailable(err)
 	case err != nil:
@@ -170,6 +173,47 @@ func (r *Redis) Begin(ctx context.Context, h Head) (Head, error) {
 	ready := r.local.hold(k)
 	r.shipped.Go(func() { r.ship(k, ready) })
 	return h, nil
+}
+
+// errOrphan is returned for a key whose stream no instance has made live.
+var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an earlier request with this Idempotency-Key has not begun its stream; try again", RetryAfter: time.Second}
+
+// beginShared makes a head on the server, and returns its id, or the id of the live stream with the same key, or "" if the id is
+// taken. A stream with the same key that is not live is waited for, as long as for one answer of the server: it begins at this
+// moment, or it is an orphan, which the server forgets.
+func (r *Redis) beginShared(ctx context.Context, h Head) (id string, err error) {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		id, live, err := r.makeHead(ctx, h)
+		if err != nil || live || id == h.ID || id == "" {
+			return id, err
+		}
+		select {
+		case <-time.After(lookAgain):
+		case <-late.C:
+			return "", errOrphan
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// makeHead makes a head on the server, unless its key or its id has a stream. It returns the id of the stream that has the key,
+// and whether that stream is live.
+func (r *Redis) makeHead(ctx context.Context, h Head) (id string, live bool, err error) {
+	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey("")}, r.fields(h)...)
+	made, err := begin.Run(ctx, r.db, []string{headKey(h.ID), h.idempotencyKey()}, args...).Slice()
+	r.answered(err)
+	if err != nil {
+		return "", false, err
+	}
+	if len(made) == 2 {
+		if id, ok := made[0].(string); ok {
+			return id, made[1] == int64(1), nil
+		}
+	}
+	return "", false, fmt.Errorf("replay: the server answered a begin with %v", made)
 }
 
 // beginHere begins a stream that other instances do not know of.

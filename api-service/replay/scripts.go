@@ -4,22 +4,24 @@ import "github.com/redis/go-redis/v9"
 
 // What happens on the server in one step.
 var (
-	// begin makes a head, unless its key has a stream already. It returns the id of the stream, or "" if it is taken.
+	// begin makes a head, unless the key has a stream already. The head lives for beginTTL: add makes it live longer, and says so in
+	// its field live. A head that nobody makes live is an orphan: its instance has given up waiting for this script, or has died.
+	// begin returns the id of the stream and whether it is live; "" for the id if it is taken.
 	begin = redis.NewScript(`
-local head, key = KEYS[1], KEYS[2]
+local head, key, prefix = KEYS[1], KEYS[2], ARGV[4]
 local ttl, keyed, id = ARGV[1], ARGV[2] ~= '', ARGV[3]
 if keyed then
   local known = redis.call('GET', key)
-  if known then return known end
+  if known then return {known, redis.call('HEXISTS', prefix .. known, 'live')} end
 end
-if redis.call('EXISTS', head) == 1 then return '' end
-redis.call('HSET', head, 'last', '0', unpack(ARGV, 4))
+if redis.call('EXISTS', head) == 1 then return {'', 0} end
+redis.call('HSET', head, 'last', '0', unpack(ARGV, 5))
 redis.call('PEXPIRE', head, ttl)
 if keyed then redis.call('SET', key, id, 'PX', ttl) end
-return id`)
+return {id, 0}`)
 
-	// add adds events that are not there yet. It returns the number of the last one, -1 if there is no such head, and -2 if
-	// somebody else has closed the stream. It can be repeated.
+	// add makes the head live, and adds the events that are not there yet, if there are any. It returns the number of the last event,
+	// -1 if there is no such head, and -2 if another instance has closed the stream. It can be repeated.
 	add = redis.NewScript(`
 local head, log, key = KEYS[1], KEYS[2], KEYS[3]
 local epoch, run, closing, ttl, wake = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -34,7 +36,7 @@ for i = 6, #ARGV, 3 do
     last = seq
   end
 end
-redis.call('HSET', head, 'last', last)
+redis.call('HSET', head, 'last', last, 'live', '1')
 if closing ~= '' then redis.call('HSET', head, 'ended', run) end
 redis.call('PEXPIRE', head, ttl)
 redis.call('PEXPIRE', log, ttl)

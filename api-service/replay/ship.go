@@ -13,17 +13,19 @@ const maxBatch = 500
 var (
 	errLost   = errors.New("replay: the server does not know the stream")
 	errFenced = errors.New("replay: another instance has closed the stream")
+	errKey    = errors.New("replay: another stream has the idempotency key")
 )
 
-// ship writes what a stream says to the server until it has ended. Its readers see what was written.
+// ship makes a stream live on the server, and writes what the stream says until it has ended. Its readers see what was written.
 func (r *Redis) ship(k *kept, ready <-chan struct{}) {
 	var written uint64
+	live := false
 	for {
 		events, closing, over := r.local.behind(k, written)
 		switch {
 		case over:
 			return
-		case len(events) == 0:
+		case len(events) == 0 && live:
 			select {
 			case <-ready:
 				continue
@@ -34,12 +36,16 @@ func (r *Redis) ship(k *kept, ready <-chan struct{}) {
 		last, err := r.write(k.head, events, closing)
 		switch {
 		case err == nil:
-			written = last
+			written, live = last, true
 			r.local.show(k, written)
 		case errors.Is(err, errLost): // it has restarted with nothing, and gets everything again
-			written = 0
+			written, live = 0, false
 			r.local.release(k)
-			if err := r.restore(k.head); err != nil && !r.pause() {
+			switch err := r.restore(k.head); {
+			case errors.Is(err, errKey):
+				r.config.Log.Warn("a stream cannot be resumed elsewhere: another stream has its idempotency key", "stream", k.head.ID)
+				return
+			case err != nil && !r.pause():
 				return
 			}
 		case errors.Is(err, errFenced):
@@ -89,8 +95,10 @@ func (r *Redis) write(h Head, events []Event, closing bool) (uint64, error) {
 
 // restore makes a head again that the server has lost.
 func (r *Redis) restore(h Head) error {
-	err := begin.Run(r.closing, r.db, []string{headKey(h.ID), h.idempotencyKey()}, append([]any{liveTTL.Milliseconds(), h.Key, h.ID}, r.fields(h)...)...).Err()
-	r.answered(err)
+	id, _, err := r.makeHead(r.closing, h)
+	if err == nil && id != h.ID && id != "" {
+		return errKey
+	}
 	return err
 }
 

@@ -1,0 +1,105 @@
+package replay_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// TestBeginThatTheServerAnsweredTooLateLeavesNoStream: the instance gives up waiting, and the server begins the stream after all. A
+// retry under the same key must not get that stream, which nobody runs.
+func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	slow, other := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, slow)
+	defer closeLog(t, other)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	for _, l := range []*replay.Redis{slow, other} { // the server knows the scripts from now on
+		id := replay.NewEpoch()
+		if _, err := l.Begin(t.Context(), replay.Head{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Append(id, closing); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "its connection is free", func() bool { return db.HExists(t.Context(), "whence:head:"+id, "ended").Val() })
+	}
+	for name, retries := range map[string]*replay.Redis{"same": slow, "other": other} {
+		key := orphaned(t, slow, way, db, name)
+		retry := "retry-" + name
+		eventually(t, "the retry begins a stream of its own", func() bool {
+			h, err := retries.Begin(t.Context(), replay.Head{ID: retry, Epoch: "f", Key: key})
+			if err != nil && (!errors.Is(err, streamerr.Unavailable) || streamerr.As(err).RetryAfter == 0) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err == nil && h.ID != retry {
+				t.Fatalf("%s: the retry got the stream %q, which nobody runs", name, h.ID)
+			}
+			return err == nil
+		})
+		if err := retries.Append(retry, delta("said"), closing); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range []*replay.Redis{slow, other} {
+			var text string
+			r := read(t, l, retry)
+			eventually(t, "each instance reads the stream of the retry", func() (ended bool) {
+				text, _, ended = said(t, r, 0)
+				return ended
+			})
+			if text != "said" {
+				t.Errorf("%s: %q", name, text)
+			}
+		}
+	}
+}
+
+// TestStreamThatSaysNothingOutlivesItsBeginning: a stream that waits for its first token is no orphan.
+func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	l := s.open(t, replay.Limits{})
+	defer closeLog(t, l)
+	if _, err := l.Begin(t.Context(), replay.Head{ID: "quiet", Epoch: "e", Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	for _, name := range []string{"whence:head:quiet", "whence:key:k"} {
+		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
+	}
+	if err := l.Append("quiet", closing); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// orphaned has an instance give up waiting for a begin that the server then does, and returns its key.
+func orphaned(t *testing.T, l *replay.Redis, way *proxy, db *redis.Client, name string) (key string) {
+	t.Helper()
+	for attempt := range 10 { // the begin may not be sent if another command has the instance's connection
+		orphan := fmt.Sprint("orphan-", name, attempt)
+		key = "key-" + orphan
+		way.hold()
+		h, err := l.Begin(t.Context(), replay.Head{ID: orphan, Epoch: "e", Key: key})
+		way.pass()
+		if !errors.Is(err, streamerr.Unavailable) {
+			t.Fatalf("a begin without an answer: %v, %v", h, err)
+		}
+		for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(5 * time.Millisecond) {
+			if db.Exists(t.Context(), "whence:head:"+orphan).Val() == 1 {
+				return key
+			}
+		}
+	}
+	t.Fatal("the server begins no stream after its instance has given up")
+	return ""
+}
