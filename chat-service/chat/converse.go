@@ -117,5 +117,6 @@ func (t *talk) goOn(in *chatv1.ConverseRequest) error {
 		return streamerr.InvalidParam("turn.messages", "with this turn the conversation is longer than %d bytes", MaxComposed)
 	}
 	t.req.Messages = append(t.req.Messages, in.GetTurn().GetMessages()...)
+	t.req.Answered = nil // the beginning of the first answer
 	return nil
 }

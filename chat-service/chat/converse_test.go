@@ -95,6 +95,22 @@ func TestConversationAnswersEachTurnAsIfAllHadBeenAskedAtOnce(t *testing.T) {
 	}
 }
 
+// TestConversationThatWasBegunElsewhereGoesOnOnce: the beginning of an answer belongs to the first turn alone.
+func TestConversationThatWasBegunElsewhereGoesOnOnce(t *testing.T) {
+	m := model(t)
+	p := &parrot{ids: m.Tokenizer.Encode(" and on.", false)}
+	first := with(user("Is it?"), func(r *chatv1.ChatRequest) {
+		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: m.Tokenizer.Encode("It goes on", false)}
+	})
+	answers, _, _, err := hear(t, chat.Converse(chat.New(m, p.generate)), conversation(first, true, turn("And now?")))
+	if err != nil || len(answers) != 2 || answers[0] != "It goes on and on." || answers[1] != " and on." {
+		t.Errorf("%q, %v", answers, err)
+	}
+	if n := p.asked.Load().GetGenerated(); n != 0 {
+		t.Errorf("the second turn begins with %d tokens of the first answer", n)
+	}
+}
+
 func TestConversationCountsWhatItThought(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	p := &parrot{ids: m.Tokenizer.Encode("hm</think>yes", false)}
