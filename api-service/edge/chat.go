@@ -77,9 +77,9 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	}
 }
 
-// take takes over the connection of the client that asked for r. The client leaves when it closes its connection or vanishes, and
-// its connection is closed when it leaves or when ctx, the stream's, is done: a grace after the stream was stopped. The returned
-// context ends when the client leaves. The caller calls release before it returns.
+// take takes over the connection of the client that asked for r. The client leaves when it closes its connection or vanishes. Its
+// connection is reset when it leaves, or does not read the ending of the stream of ctx. The returned context ends when the client
+// leaves. The caller calls release before it returns.
 func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (present context.Context, release func()) {
 	client := clientconn.Take(c)
 	present, leave := context.WithCancel(conn)
@@ -88,12 +88,12 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (p
 		client.Kill()
 	})
 	client.BoundSilence(e.config.ClientTimeout, r.leave)
-	client.KillWith(ctx)
+	client.EndWith(ctx)
 	undo := context.AfterFunc(conn, func() { r.leave(clientconn.Gone()) })
 	return present, func() {
 		undo()
 		leave()
-		client.Release()
+		client.GiveBack()
 	}
 }
 

@@ -190,6 +190,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	wg.Go(func() { e.chats.Run(finding) })
 	defer wg.Wait()
 	defer stop()
+	c.TLS.Name = c.Name
 	c.TLS.ReadTimeout, c.TLS.WriteTimeout, c.TLS.ClientTimeout = c.ReadTimeout, c.WriteTimeout, c.ClientTimeout
 	return front.Run(ctx, c.TLS, ln, log, e.Serve)
 }

@@ -34,9 +34,9 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	control := stream.ControlOf(ctx)
 	leave := func(cause *streamerr.Error) { control.Stop(cause) }
 	client := clientconn.Take(c)
-	defer client.Release()
+	defer client.GiveBack()
 	client.BoundSilence(e.config.ClientTimeout, leave)
-	client.KillWith(ctx)
+	client.EndWith(ctx)
 	defer context.AfterFunc(conn, func() { leave(clientconn.Gone()) })()
 	var body []byte
 	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, rpc.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {

@@ -283,9 +283,9 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	defer remove()
 	cut := func(cause *streamerr.Error) { control.Kill(cause) }
 	client := clientconn.Take(c)
-	defer client.Release()
+	defer client.GiveBack()
 	client.BoundSilence(e.config.ClientTimeout, cut)
-	client.KillWith(ctx)
+	client.EndWith(ctx)
 	reading, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	defer stream.AfterStop(ctx, leave)()

@@ -93,11 +93,11 @@ func TestNothingWaitsForAClientThatDoesNotRead(t *testing.T) {
 	}{
 		"stop":                    {"start m flood x", "", true, stopUnread, "user_stop"},
 		"stop of a kept stream":   {"start m pour 200 wait 1h end x", "X-Leave: detach\r\n", true, stopUnread, "user_stop"},
-		"stop of a whole answer":  {"start m pour 9000 end x", "", false, stopUnread, "completed"},
+		"stop of a whole answer":  {"start m pour 2000 end x", "", false, stopUnread, "completed"},
 		"deadline":                {"start m flood x", "X-Request-Timeout: 1\r\n", true, nil, "deadline"},
 		"drain":                   {"start m flood x", "", true, func(*testing.T, string) {}, ""},
 		"drain of a kept stream":  {"start m pour 200 wait 1h end x", "X-Leave: detach\r\n", true, func(*testing.T, string) {}, ""},
-		"drain of a whole answer": {"start m pour 9000 end x", "", false, func(*testing.T, string) {}, ""},
+		"drain of a whole answer": {"start m pour 2000 end x", "", false, func(*testing.T, string) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

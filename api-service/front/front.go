@@ -1,9 +1,11 @@
 // Package front terminates TLS before the edge, in the same process, and speaks HTTP/2 to clients that do: Hertz notices at once
 // that a client has gone only on plain connections of HTTP/1.1.
 //
-// A request is passed on over a loopback connection of its own, and each write of the edge is one write to the client. When the
-// client goes, that connection is closed, which is how the edge hears of it; when the edge cuts a body, so does the front.
-// What the front cannot pass on is why a client could not be written to: to the edge a slow reader has gone.
+// The front passes a request on over a loopback connection of its own, and each write of the edge is one write to the client. When
+// the client closes its connection, the front closes the loopback connection, which is how the edge notices. When the edge cuts a
+// body, so does the front, and when the edge resets the loopback connection of a client that does not read, the front gives the
+// client up. A request that the edge does not answer gets the error object that all clients read, with a reason. The front cannot
+// pass on why a client could not be written to: for the edge, a slow reader has gone.
 package front
 
 import (
@@ -16,17 +18,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/whence-dev/whence/pkg/drain"
 )
 
 // A Config says how TLS is spoken. The zero value is not at all.
 type Config struct {
+	Name          string        // the edge's, in paths and logs
 	Cert, Key     string        // PEM files; read again when they change
 	ReadTimeout   time.Duration // for a request's header
 	WriteTimeout  time.Duration // for one write to a client
@@ -55,7 +58,7 @@ const (
 	maxHeader     = 64 << 10
 	maxConcurrent = 250 // streams on one connection of HTTP/2
 	// stopWait bounds the goodbye of connections whose requests have all been answered.
-	stopWait = time.Second
+	stopWait = 300 * time.Millisecond
 )
 
 // Run has serve answer on ln: itself if there is no TLS, else behind it, on a loopback listener. It returns when serve has.
@@ -74,7 +77,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: idleTimeout / 2, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	srv := &http.Server{
-		Handler:           handler(&c, inner.Addr(), transport, logger),
+		Handler:           handler(ctx, &c, inner.Addr(), transport, logger),
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get},
 		ReadHeaderTimeout: c.ReadTimeout,
 		IdleTimeout:       idleTimeout,
@@ -92,9 +95,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		if err := serve(ctx, inner); err != nil {
 			return err
 		}
-		waiting, cancel := context.WithTimeout(context.Background(), stopWait)
+		waiting, cancel := context.WithTimeout(context.Background(), drain.Goodbye(ctx, stopWait))
 		defer cancel()
-		_ = srv.Shutdown(waiting) // who does not say goodbye is closed
+		_ = srv.Shutdown(waiting) // what is open after that is closed
 		return nil
 	})
 	group.Go(func() error {
@@ -105,48 +108,6 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	})
 	return group.Wait()
 }
-
-// handler passes requests on to the edge.
-func handler(c *Config, edge net.Addr, transport http.RoundTripper, logger *slog.Logger) http.Handler {
-	target := &url.URL{Scheme: "http", Host: edge.String()}
-	proxy := &httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(target)
-			r.Out.Host = r.In.Host
-			r.SetXForwarded()
-		},
-		FlushInterval: -1, // each event when it comes
-		ErrorLog:      log.New(lines{logger}, "", 0),
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			logger.DebugContext(r.Context(), "request not passed on", "err", err) // its client has gone, or the edge is draining
-			w.WriteHeader(http.StatusBadGateway)
-		},
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor == 1 {
-			rc := http.NewResponseController(w)
-			_ = rc.EnableFullDuplex() // else an answer that begins before the request was read cuts the request off
-			w = bounded{w, rc, c.WriteTimeout}
-		}
-		proxy.ServeHTTP(w, r)
-	})
-}
-
-// bounded is a ResponseWriter whose writes take so long at most. HTTP/2 has its own bound.
-type bounded struct {
-	http.ResponseWriter
-	rc      *http.ResponseController
-	timeout time.Duration
-}
-
-func (w bounded) Write(b []byte) (int, error) {
-	_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) // fails only where the connection has
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController flush.
-func (w bounded) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // A pair is the certificate and its key, as the files have them.
 type pair struct {

@@ -27,3 +27,20 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 	return conn, nil
 }
+
+// wasReset reports whether the peer of a connection has reset it, even if what the peer sent before was not read.
+func wasReset(conn net.Conn) (reset bool) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		reset = err == nil && info.State == unix.BPF_TCP_CLOSE
+	})
+	return reset || err != nil // err: the transport has closed it
+}

@@ -1,8 +1,8 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
 // All of an answer is written while the handler of its request runs, and a write may wait for a client that does not read. Kill
-// closes the connection, which ends such a write at once. So a stop, a deadline or a drain never waits for a client: it kills the
-// connection of a client that has not read the ending within the grace of the stream.
+// resets the connection, which ends such a write at once. So a stop, a deadline or a drain never waits for a client: once a stream
+// is stopped, a write may wait for the grace of a stream, and then the connection is killed.
 //
 // The package also notices that a client has vanished without a word: its machine has lost power, or a network between has dropped
 // the connection.
@@ -20,29 +20,41 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 	"github.com/cloudwego/netpoll"
 
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Client is the name of the client in paths.
 const Client = "client"
 
-// A Conn is a client's connection during one request. All methods are safe for concurrent use.
-type Conn struct {
-	conn     network.Conn
-	silence  *silence // nil where it cannot be measured, or is not bounded
-	unfollow func() bool
+// tellWithin is how long a write may wait for its client once the stream is stopped.
+const tellWithin = 250 * time.Millisecond
 
-	mu       sync.Mutex // guards the following field
-	released bool       // the handler has returned, and the connection may serve another request
+// A Conn is a client's connection during one request. What it adds to a network.Conn is safe for concurrent use.
+type Conn struct {
+	network.Conn
+	request *app.RequestContext
+	silence *silence // nil where it cannot be measured, or is not bounded
+	undo    []func() bool
+
+	mu       sync.Mutex // guards the following fields
+	flushes  uint64     // how many were begun
+	flushing bool       // the last of them waits
+	stopped  bool       // the stream was stopped
+	released bool       // the handler is about to return, and the connection may serve another request
 }
 
-// Take takes over the connection of c for one request. The handler calls Release before it returns.
-func Take(c *app.RequestContext) *Conn { return &Conn{conn: c.GetConn()} }
+// Take takes over the connection of c for one request. The handler calls GiveBack before it returns.
+func Take(c *app.RequestContext) *Conn {
+	client := &Conn{Conn: c.GetConn(), request: c}
+	c.SetConn(client)
+	return client
+}
 
-// BoundSilence calls vanished, and closes the connection, when the client's machine has acknowledged nothing for timeout; 0 is no
+// BoundSilence calls vanished, and kills the connection, when the client's machine has acknowledged nothing for timeout; 0 is no
 // bound. It is called at most once.
 func (c *Conn) BoundSilence(timeout time.Duration, vanished func(*streamerr.Error)) {
-	fd, ok := socket(c.conn)
+	fd, ok := socket(c.Conn)
 	if !ok || timeout == 0 {
 		return
 	}
@@ -53,24 +65,91 @@ func (c *Conn) BoundSilence(timeout time.Duration, vanished func(*streamerr.Erro
 	})
 }
 
-// KillWith kills the connection when ctx is done. It is called at most once.
-func (c *Conn) KillWith(ctx context.Context) { c.unfollow = context.AfterFunc(ctx, c.Kill) }
+// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. A write that has waited since before the
+// stop ends with ctx at the latest. It is called at most once.
+func (c *Conn) EndWith(ctx context.Context) {
+	held := make(chan uint64, 1) // the write that waited when the stream was stopped
+	stopped := stream.AfterStop(ctx, func(error) {
+		if n, flushing := c.stop(); flushing {
+			held <- n
+		}
+	})
+	killed := context.AfterFunc(ctx, func() {
+		select {
+		case n := <-held:
+			c.expire(n)
+		default:
+		}
+	})
+	c.undo = []func() bool{stopped, killed}
+}
 
-// Kill closes the connection. A write that waits for the client fails at once, and so does every later one.
-func (c *Conn) Kill() {
+func (c *Conn) stop() (n uint64, flushing bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.released {
-		// A handler may still run, so netpoll keeps the descriptor until it has returned.
-		_ = c.conn.Close() // netpoll's never fails
+	c.stopped = true
+	if c.flushing {
+		c.bound()
+	}
+	return c.flushes, c.flushing
+}
+
+// bound has the write that waits end in time. mu is held.
+func (c *Conn) bound() {
+	n := c.flushes
+	time.AfterFunc(tellWithin, func() { c.expire(n) })
+}
+
+// expire kills the connection if the n-th write waits still.
+func (c *Conn) expire(n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flushing && c.flushes == n {
+		c.kill()
 	}
 }
 
-// Release gives the connection back to the server.
-func (c *Conn) Release() {
-	if c.unfollow != nil {
-		c.unfollow()
+// Flush implements network.Conn. It waits until the kernel has taken what was written, or the write times out.
+func (c *Conn) Flush() error {
+	c.mu.Lock()
+	c.flushing = true
+	c.flushes++
+	if c.stopped {
+		c.bound()
 	}
+	c.mu.Unlock()
+	err := c.Conn.Flush()
+	c.mu.Lock()
+	c.flushing = false
+	c.mu.Unlock()
+	return err
+}
+
+// Kill resets the connection. A write that waits for the client fails at once, and so does every later one.
+func (c *Conn) Kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kill()
+}
+
+func (c *Conn) kill() {
+	if c.released {
+		return
+	}
+	// The handler still runs, so netpoll keeps the descriptor until the handler has returned. The connection is reset rather than
+	// closed, so that the kernel drops what the client has not read, and a TLS front before the edge sees it at once.
+	if fd, ok := socket(c.Conn); ok {
+		reset(fd)
+	}
+	_ = c.Conn.Close() // netpoll's never fails
+}
+
+// GiveBack gives the connection back to the server.
+func (c *Conn) GiveBack() {
+	for _, undo := range c.undo {
+		undo()
+	}
+	c.request.SetConn(c.Conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released = true

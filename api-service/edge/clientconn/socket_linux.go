@@ -30,3 +30,8 @@ func acknowledged(fd int) (all bool, ago time.Duration, err error) {
 	}
 	return info.Unacked == 0, time.Duration(info.Last_ack_recv) * time.Millisecond, nil
 }
+
+// reset has the close of a connection reset it.
+func reset(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else it is closed
+}

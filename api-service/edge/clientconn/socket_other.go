@@ -14,3 +14,6 @@ func tune(int, int) error { return nil }
 func acknowledged(int) (all bool, ago time.Duration, err error) {
 	return false, 0, errors.ErrUnsupported
 }
+
+// reset does nothing: the connection is closed.
+func reset(int) {}

@@ -1,0 +1,152 @@
+package front
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// retryAfter is when a client may try again after it was refused because the edge could not be reached.
+	retryAfter = time.Second
+	// lookEvery is how often a write that waits for its client looks whether the edge has reset the connection.
+	lookEvery = 100 * time.Millisecond
+)
+
+// handler passes requests on to the edge. ctx is done when the edge drains.
+func handler(ctx context.Context, c *Config, edge net.Addr, transport http.RoundTripper, logger *slog.Logger) http.Handler {
+	target := &url.URL{Scheme: "http", Host: edge.String()}
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		FlushInterval: -1, // each event when it comes
+		ErrorLog:      log.New(lines{logger}, "", 0),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			refuse(ctx, c, w, r, err, logger)
+		},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := &writer{ResponseWriter: w, rc: http.NewResponseController(w)}
+		if r.ProtoMajor == 1 {
+			_ = out.rc.EnableFullDuplex() // else an answer that begins before the request was read cuts the request off
+			out.timeout = c.WriteTimeout  // HTTP/2 has a bound of its own
+		}
+		defer out.end()
+		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { out.follow(info.Conn) }}
+		proxy.ServeHTTP(out, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	})
+}
+
+// refuse answers a request that the edge did not answer.
+func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Request, err error, logger *slog.Logger) {
+	if r.Context().Err() != nil {
+		return // the client has gone, and the edge logs the ending of its stream
+	}
+	out := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.Name), RetryAfter: retryAfter,
+		Message: c.Name + " cannot be reached behind its TLS listener; try again"}
+	if ctx.Err() != nil {
+		out.Reason, out.Message = streamerr.Draining, c.Name+" is shutting down"
+	}
+	id := r.Header.Get("X-Request-Id")
+	if !stream.ValidID(id) {
+		id = stream.NewID()
+	}
+	status := out.Reason.HTTPStatus()
+	logger.WarnContext(r.Context(), "request refused", "stream", id, "hop", c.Name, "status", status, "reason", out.Reason.String(), "message", out.Message, "err", err)
+	w.Header().Set("X-Request-Id", id)
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(out.RetryAfter.Seconds()))))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.JSON()) // fails only where the client has gone
+}
+
+// A writer writes to one client. A write of HTTP/1 takes as long as timeout at most. A write that waits for a client that does not
+// read ends when the edge resets its connection, as the edge does to end a stream whose client does not read.
+type writer struct {
+	http.ResponseWriter
+	rc      *http.ResponseController
+	timeout time.Duration // 0 is no bound
+
+	mu    sync.Mutex // guards the following fields
+	edge  net.Conn   // to the edge; nil before it is there
+	timer *time.Timer
+	ended bool
+}
+
+// follow watches the connection to the edge.
+func (w *writer) follow(edge net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.edge = edge
+	if w.timer == nil {
+		w.timer = time.AfterFunc(time.Hour, w.look)
+		w.timer.Stop() // no write waits
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(b []byte) (int, error) {
+	defer w.watch()()
+	if w.timeout > 0 {
+		_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) // fails only where the connection has
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// FlushError is what http.ResponseController calls.
+func (w *writer) FlushError() error {
+	defer w.watch()()
+	return w.rc.Flush()
+}
+
+// Unwrap is for what http.ResponseController does beside flushing.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// watch watches a write until ends is called.
+func (w *writer) watch() (ends func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer == nil {
+		return func() {}
+	}
+	w.timer.Reset(lookEvery)
+	return func() { w.timer.Stop() }
+}
+
+func (w *writer) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.ended:
+	case wasReset(w.edge):
+		_ = w.rc.SetWriteDeadline(time.Now()) // the write fails
+	default:
+		w.timer.Reset(lookEvery)
+	}
+}
+
+// end stops watching. The server has the client's connection back.
+func (w *writer) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
