@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A victim is a process that a test ends.
@@ -97,24 +98,21 @@ func (w *whence) drained(t *testing.T, stream string, v victim) {
 	}
 }
 
-func TestSecondSignalEndsTheProcessAtOnce(t *testing.T) {
-	t.Parallel()
-	w := run(t, allInOne, flags{worker: []string{"--pace", "40"}})
-	running := w.open(t, greedy(long)).begun(t)
-	p := w.processes[apiService]
-	p.terminate(t)
-	p.logged(t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining") })
-	p.terminate(t)
-	<-p.exited
-	if got := p.cmd.ProcessState.ExitCode(); got != 130 {
-		t.Errorf("status %d, want 130", got)
-	}
-	for {
-		if _, err := running.next(); err != nil {
-			break // cut or reset, but not [DONE]
+// TestSecondSignalEndsEachStreamOnce: the client is told, and so is each hop, whichever process gets the signals.
+func TestSecondSignalEndsEachStreamOnce(t *testing.T) {
+	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
+		running := w.open(t, greedy(long)).begun(t)
+		p := w.processes[v.service]
+		p.terminate(t)
+		first := p.logged(t, "what it waits for", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
+		if first.Streams != 1 || time.Until(first.Until) < time.Second {
+			t.Errorf("the process waits for %d streams until %v", first.Streams, first.Until)
 		}
-	}
-	if running.done {
-		t.Error("the stream claims to be complete")
-	}
+		p.terminate(t)
+		if e := running.failed(t); e.code() != "draining" || !slices.Equal(e.Path, v.path) {
+			t.Errorf("the client reads code %q, path %v; want draining, %v", e.code(), e.Path, v.path)
+		}
+		p.exitWith(t, 130)
+		w.drained(t, running.id, v)
+	})
 }

@@ -80,6 +80,12 @@ func (p *process) terminate(t *testing.T) {
 // exit awaits the end of a process that was terminated, and wants status 0.
 func (p *process) exit(t *testing.T) {
 	t.Helper()
+	p.exitWith(t, 0)
+}
+
+// exitWith awaits the end of a process that was terminated, and wants a status.
+func (p *process) exitWith(t *testing.T, status int) {
+	t.Helper()
 	select {
 	case <-p.exited:
 	case <-time.After(patience):
@@ -87,8 +93,8 @@ func (p *process) exit(t *testing.T) {
 		p.kill(t)
 		return
 	}
-	if state := p.cmd.ProcessState; state.ExitCode() != 0 {
-		t.Errorf("%s ended with %v, not with status 0", p.name, state)
+	if state := p.cmd.ProcessState; state.ExitCode() != status {
+		t.Errorf("%s ended with %v, not with status %d", p.name, state, status)
 	}
 }
 

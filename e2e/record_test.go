@@ -26,6 +26,10 @@ type record struct {
 	Worker string `json:"worker"`
 	From   string `json:"from"`
 	To     string `json:"to"`
+
+	// Of "draining".
+	Streams int       `json:"streams"`
+	Until   time.Time `json:"until"`
 }
 
 // logged returns the first record that match accepts.

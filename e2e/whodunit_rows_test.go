@@ -20,9 +20,14 @@ import (
 )
 
 var (
-	slow    = flags{worker: []string{"--pace", "40"}}
+	slow = flags{worker: []string{"--pace", "40"}}
+	// unread are the flags of a stream that fills the buffers between the edge and a client that does not read.
+	unread  = flags{worker: []string{"--pace", "200"}, api: []string{"--max-unsent", "4096", "--write-timeout", "1h"}}
 	oneSlow = flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "1"}}
 )
+
+// longID makes each event long.
+var longID = strings.Repeat("so-that-events-are-long-", 5)
 
 // rows are the faults of the matrix. Where a stream can be lost in several ways, there are several rows.
 var rows = []row{
@@ -76,7 +81,25 @@ var rows = []row{
 		s.fault(func() { deafen(s.t, conn) })
 		return nil
 	}},
-	{name: "client reads a byte at a time", id: strings.Repeat("so-that-events-are-long-", 5), flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, reason: "slow_reader", origin: []string{api0}, deaf: true, act: (*scene).sip},
+	{name: "client reads a byte at a time", id: longID, flags: flags{worker: []string{"--pace", "200"}, api: []string{"--write-timeout", "500ms", "--max-unsent", "4096"}}, reason: "slow_reader", origin: []string{api0}, deaf: true, act: (*scene).sip},
+	{name: "DELETE of a stream that its client does not read", id: longID, flags: unread, reason: "user_stop", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		s.neglect()
+		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id) })
+		return nil
+	}},
+	{name: "deadline of a stream that its client does not read", id: longID, flags: unread, reason: "deadline", origin: []string{api0}, deaf: true, act: func(s *scene) *refusal {
+		begun := time.Now()
+		s.neglect("timeout", 3)
+		s.at = begun.Add(3 * time.Second)
+		return nil
+	}},
+	{name: "api-service drains while a client does not read", id: longID, flags: drain(unread), reason: "draining", origin: []string{api0}, leaves: api0, deaf: true, act: func(s *scene) *refusal {
+		s.neglect()
+		s.fault(func() { s.procs[api0].terminate(s.t) })
+		s.at = s.at.Add(200 * time.Millisecond)
+		s.procs[api0].exit(s.t)
+		return nil
+	}},
 	{name: "deadline of the request", flags: slow, reason: "deadline", origin: []string{api0}, act: func(s *scene) *refusal {
 		begun := time.Now()
 		l := s.open("timeout", 0.7)
@@ -93,9 +116,16 @@ var rows = []row{
 	{name: "api-service panics", flags: slow, id: "fault:api-service:panic:1", reason: "internal", origin: []string{api0}, act: (*scene).doomed},
 	{name: "api-service is killed", flags: slow, reason: "peer_lost", origin: []string{api0}, dead: api0, deaf: true, act: func(s *scene) *refusal { return s.killed(api0) }},
 	{name: "api-service drains", flags: drain(slow), reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.drained(api0) }},
+	{name: "api-service gets a second signal", flags: slow, reason: "draining", origin: []string{api0}, leaves: api0, act: func(s *scene) *refusal { return s.hurried(api0) }},
+	{name: "api-service gets a second signal while a client does not read", id: longID, flags: unread, reason: "draining", origin: []string{api0}, leaves: api0, deaf: true, act: func(s *scene) *refusal {
+		s.neglect()
+		s.hurry(api0)
+		return nil
+	}},
 	{name: "chat-service panics", flags: slow, id: "fault:chat-service:panic:1", reason: "internal", origin: []string{chatService}, act: (*scene).doomed},
 	{name: "chat-service is killed", flags: slow, reason: "peer_lost", origin: []string{chatService}, dead: chatService, act: func(s *scene) *refusal { return s.killed(chatService) }},
 	{name: "chat-service drains", flags: drain(slow), reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.drained(chatService) }},
+	{name: "chat-service gets a second signal", flags: slow, reason: "draining", origin: []string{chatService}, leaves: chatService, act: func(s *scene) *refusal { return s.hurried(chatService) }},
 	{name: "chat-service's handler cancels with a cause", flags: slow, id: "fault:chat-service:cancel:1", reason: "operator_stop", origin: []string{chatService}, act: (*scene).doomed},
 	{name: "client closes while a handler has wrapped its context", flags: slow, id: "fault:chat-service:wrap:1", reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
 		l := s.open()
@@ -121,6 +151,7 @@ var rows = []row{
 		return e
 	}},
 	{name: "llm-worker drains", flags: drain(slow), reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.drained(work) }},
+	{name: "llm-worker gets a second signal", flags: slow, reason: "draining", origin: []string{work}, leaves: work, act: func(s *scene) *refusal { return s.hurried(work) }},
 	{name: "engine fails", flags: slow, id: "fault:llm-worker:fail:1", reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomed},
 	{name: "engine panics", flags: slow, id: "fault:llm-worker:panic:1", reason: "internal", origin: []string{work}, act: (*scene).doomed},
 	{name: "engine stalls, and is deaf", flags: flags{worker: append([]string{"--stall-timeout", "500ms"}, slow.worker...)}, id: "fault:llm-worker:stall:1", reason: "deadline", origin: []string{work}, act: (*scene).doomed},
@@ -261,8 +292,26 @@ func (s *scene) abort(api string) {
 	}
 }
 
-// sip reads the stream so slowly that the buffers between fill.
-func (s *scene) sip() *refusal {
+// hurry sends a process a second signal while it drains, and awaits its end.
+func (s *scene) hurry(hop string) {
+	s.t.Helper()
+	p := s.procs[hop]
+	p.terminate(s.t)
+	p.logged(s.t, "that it drains", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
+	s.fault(func() { p.terminate(s.t) })
+	p.exitWith(s.t, 130)
+}
+
+// hurried is a stream of a process that gets a second signal.
+func (s *scene) hurried(hop string) *refusal {
+	l := s.open()
+	s.hurry(hop)
+	return l.failed(s.t)
+}
+
+// narrow opens a connection that holds little of what is not read.
+func (s *scene) narrow() net.Conn {
+	s.t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
@@ -273,6 +322,38 @@ func (s *scene) sip() *refusal {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// neglect asks for the stream, reads nothing, and returns once the edge has stopped writing.
+func (s *scene) neglect(more ...any) {
+	s.t.Helper()
+	s.ask(s.t, s.narrow(), greedy(long, append(more, "stream", true, "ignore_eos", true)...), s.id)
+	before, same := uint64(0), 0
+	eventually(s.t, "the edge writes no more", func() bool { // nothing tells that a write waits
+		time.Sleep(50 * time.Millisecond)
+		if n := s.written(); n == 0 || n != before {
+			before, same = n, 0
+			return false
+		}
+		same++
+		return same >= 5
+	})
+}
+
+// written is how many tokens of the stream the edge has written.
+func (s *scene) written() uint64 {
+	s.t.Helper()
+	var story struct{ Tokens struct{ Delivered uint64 } }
+	if err := json.Unmarshal(s.get(s.t, "/v1/streams/"+s.id).body, &story); err != nil {
+		return 0 // it is not there yet
+	}
+	return story.Tokens.Delivered
+}
+
+// sip reads the stream so slowly that the buffers between fill.
+func (s *scene) sip() *refusal {
+	conn := s.narrow()
 	s.at = time.Now()
 	s.ask(s.t, conn, greedy(long, "stream", true), s.id)
 	asked, b := 0, make([]byte, 1)
