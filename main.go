@@ -42,7 +42,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
 	c.timers = edge.DefaultTimers
 	c.timers.Flags(fs)
-	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long running streams may finish after the first signal")
+	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
 	c.edge.HTTPFlags(fs)

@@ -89,7 +89,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	rpc.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Chat, "chat", DefaultChat, "where chat-services are: "+discover.Forms)
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
-	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
 	c.TLS.Flags(fs)
@@ -101,7 +101,7 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "`bytes` of a request's body at most")
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to come, header and body together, and a new connection may say nothing")
 	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits for the request to be found valid; past it the status is 200 and a refusal comes as an event")
-	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take; past it the reader is too slow")
+	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take; past it the reader is too slow. A write of a stream that was stopped may take 250ms")
 	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave what was sent to it unacknowledged; past it it counts as gone; 0 for the system's own limit")
 	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For for the client's: all that connects are proxies that set it")
 	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "`bytes` that wait in the kernel for a slow client at most; with more, writes to it block; 0 for the system's own limit")

@@ -88,7 +88,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of the streams that wait here may have together")
 	fs.DurationVar(&c.QueueOutage, "queue-outage", DefaultQueueOutage, "how long streams wait here while no worker is healthy; then they end with 503, and until a worker is healthy again new ones do so at once")
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
-	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long running streams may finish after the first signal")
+	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
 	c.Registered.Flags(fs)
