@@ -21,24 +21,33 @@ const (
 // defaultURL is where `go run .` has its api-service.
 const defaultURL = "http://127.0.0.1:8080"
 
-// An asked is the api-service that a subcommand asks.
-type asked struct{ url, key string }
+// A client asks an api-service for a subcommand.
+type client struct{ url, key, operator string }
 
-func (a *asked) flags(fs *flag.FlagSet) {
+func (a *client) flags(fs *flag.FlagSet) {
 	fs.StringVar(&a.url, "url", defaultURL, "`url` of an api-service")
-	fs.StringVar(&a.key, "operator-key", "", "`key` that the api-service was given as its own --operator-key")
+	fs.StringVar(&a.key, "key", "", "API `key`, which sees the streams of its tenant; it is used instead of --operator-key")
+	fs.StringVar(&a.operator, "operator-key", "", "`key` that the api-service was given as its own --operator-key, which sees all streams")
+}
+
+// credentials returns the key to send; an empty key is none.
+func (a *client) credentials() string {
+	if a.key != "" {
+		return a.key
+	}
+	return a.operator
 }
 
 // ask is a GET, whose answer is JSON for into.
-func (a *asked) ask(ctx context.Context, path string, into any) error {
+func (a *client) ask(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+path, nil)
 	if err != nil {
 		return err
 	}
-	if a.key != "" {
-		req.Header.Set("Authorization", "Bearer "+a.key)
+	if key := a.credentials(); key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -23,7 +23,7 @@ const clearScreen = "\x1b[H\x1b[J"
 // watch is the subcommand `top`: it lists the live streams of an api-service, oldest first, again and again.
 func watch(args []string, out *os.File) error {
 	fs := flag.NewFlagSet("whence top", flag.ContinueOnError)
-	var edge asked
+	var edge client
 	edge.flags(fs)
 	every := fs.Duration("every", time.Second, "how long to wait between two lists")
 	once := fs.Bool("once", false, "list once, for scripts")
@@ -60,7 +60,7 @@ func watch(args []string, out *os.File) error {
 }
 
 // list prints the live streams in one write, so that a terminal does not flicker.
-func list(ctx context.Context, edge *asked, before string, out io.Writer) error {
+func list(ctx context.Context, edge *client, before string, out io.Writer) error {
 	var live struct {
 		Streams []story.Story `json:"streams"`
 	}

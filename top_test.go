@@ -72,3 +72,32 @@ func TestTopSaysWhyItCannot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSubcommandsSendAKey: an API key, or else the operator's.
+func TestSubcommandsSendAKey(t *testing.T) {
+	for want, args := range map[string][]string{
+		"":            nil,
+		"Bearer mine": {"--key", "mine", "--operator-key", "op"},
+		"Bearer op":   {"--operator-key", "op"},
+	} {
+		edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != want {
+				t.Errorf("%v: %s is asked for with %q, want %q", args, r.URL.Path, got, want)
+			}
+			w.WriteHeader(http.StatusNotFound)
+		}))
+		out, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := watch(append([]string{"--once", "--url", edge.URL}, args...), out); err == nil {
+			t.Error("a refused list is none")
+		}
+		if err := why(append([]string{"some-id", "--url", edge.URL}, args...), out); err == nil {
+			t.Error("a refused story is none")
+		}
+		http.DefaultClient.CloseIdleConnections()
+		edge.Close()
+		_ = out.Close()
+	}
+}

@@ -14,7 +14,7 @@ import (
 // why is the subcommand `why ID`: it prints what became of a stream, hop by hop.
 func why(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("whence why ID", flag.ContinueOnError)
-	var edge asked
+	var edge client
 	edge.flags(fs)
 	var id string
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {

@@ -2,10 +2,16 @@ package edge_test
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +102,60 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 		if body := whole(t, resp); resp.StatusCode != want {
 			t.Errorf("a header of %d bytes: %d %s", size, resp.StatusCode, body)
+		}
+	}
+}
+
+// TestLargeBodyIsRefusedBehindTLS as it is without: the client is neither asked for the body nor waited for.
+func TestLargeBodyIsRefusedBehindTLS(t *testing.T) {
+	like := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
+	like.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(like.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{
+		"cert": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: like.Certificate().Raw}),
+		"key":  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+	}
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(like.Certificate())
+	url, _ := start(t, func(c *edge.Config) {
+		c.ReadTimeout, c.TLS.Cert, c.TLS.Key = time.Minute, filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	})
+	for length, want := range map[int]int{67108864: http.StatusRequestEntityTooLarge, len(asking("start m end x")): http.StatusOK} {
+		for _, also := range []string{"", "Expect: 100-continue\r\n"} {
+			plain, _ := connect(t, url)
+			conn := tls.Client(plain, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+			r := bufio.NewReader(conn)
+			if _, err := fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n", length, also); err != nil {
+				t.Fatal(err)
+			}
+			if want == http.StatusOK && also == "" {
+				if _, err := io.WriteString(conn, asking("start m end x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			resp, err := http.ReadResponse(r, nil)
+			if err == nil && resp.StatusCode == http.StatusContinue && want == http.StatusOK {
+				if _, err := io.WriteString(conn, asking("start m end x")); err != nil {
+					t.Fatal(err)
+				}
+				resp, err = http.ReadResponse(r, nil)
+			}
+			if err != nil {
+				t.Fatalf("%d, %q: %v", length, also, err)
+			}
+			if body := whole(t, resp); resp.StatusCode != want {
+				t.Errorf("%d, %q: %d %s", length, also, resp.StatusCode, body)
+			}
+			_ = conn.Close()
 		}
 	}
 }

@@ -290,10 +290,10 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	defer leave(nil)
 	defer stream.AfterStop(ctx, leave)()
 	left := func(*streamerr.Error) {}
-	if own := e.runs.find(id); own != nil {
+	head := r.Head()
+	if own := e.runs.find(id); own != nil && own.epoch == head.Epoch { // else another stream of the same id runs
 		left = own.watch.Enter()
 	}
-	head := r.Head()
 	d := e.delivers(c, id, &head)
 	d.Part = after > 0
 	defer e.deliveries.Close(d)

@@ -354,3 +354,29 @@ func TestTokenMayExpireUnderItsReader(t *testing.T) {
 		t.Error(resp.StatusCode)
 	}
 }
+
+// TestReaderOfAnEarlierStreamIsNotALaterOnes: a kept stream is read while a plain stream of another owner runs under the same id. The
+// latter ends when its own reader leaves.
+func TestReaderOfAnEarlierStreamIsNotALaterOnes(t *testing.T) {
+	url, chat := start(t, keyFile(t, twoTenants))
+	resp := ask(t, http.MethodPost, url+"/v1/chat/completions", asking("start m say x end x"), append(bearer("you"), "X-Request-Id", "chosen", "X-Leave", "detach")...)
+	if body := whole(t, resp); resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.StatusCode, body)
+	}
+	resp = ask(t, http.MethodPost, url+"/v1/chat/completions", strings.Replace(asking(running), "{", `{"stream":true,`, 1), append(bearer("me"), "X-Request-Id", "chosen")...)
+	if _, err := resp.Body.Read(make([]byte, 1)); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.StatusCode, err)
+	}
+	if all, text := events(t, ask(t, http.MethodGet, url+"/v1/streams/chosen/events", "", bearer("you")...)); text != "x" {
+		t.Error(text, all)
+	}
+	_ = resp.Body.Close()
+	select {
+	case cause := <-chat.causes:
+		if streamerr.As(cause).Reason != streamerr.ClientGone {
+			t.Error(cause)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the stream goes on without its reader")
+	}
+}

@@ -28,8 +28,9 @@ import (
 type run struct {
 	edge  *Edge
 	id    string
-	kept  bool // what the stream says goes into the replay log
-	apart bool // in pieces that name their choice
+	kept  bool   // what the stream says goes into the replay log
+	epoch string // of that log
+	apart bool   // in pieces that name their choice
 	// outlives says that the stream goes on without the client that asked for it.
 	outlives bool
 	watch    *leave.Watch
@@ -81,6 +82,9 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 		return nil, nil, err
 	}
 	r := &run{edge: e, id: in.Request.GetStreamId(), kept: head != nil, apart: in.Apart(), end: end}
+	if head != nil {
+		r.epoch = head.Epoch
+	}
 	control := stream.ControlOf(ctx)
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
 	if r.kept {

@@ -74,7 +74,11 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{MaxIdleConnsPerHost: 1000, IdleConnTimeout: idleTimeout / 2, DisableCompression: true}
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: 1000, IdleConnTimeout: idleTimeout / 2, DisableCompression: true,
+		// A client that waits for 100 Continue gets it when the edge asks for the body, and not where the edge refuses the request.
+		ExpectContinueTimeout: c.ReadTimeout,
+	}
 	defer transport.CloseIdleConnections()
 	srv := &http.Server{
 		Handler:           handler(ctx, &c, inner.Addr(), transport, logger),
