@@ -24,6 +24,8 @@ var (
 	// unread are the flags of a stream that fills the buffers between the edge and a client that does not read.
 	unread  = flags{worker: []string{"--pace", "200"}, api: []string{"--max-unsent", "4096", "--write-timeout", "1h"}}
 	oneSlow = flags{worker: []string{"--pace", "40", "--max-running", "1", "--max-queued", "1"}}
+	// operated is slow, and has an operator.
+	operated = flags{worker: slow.worker, api: []string{"--operator-key", "op"}}
 )
 
 // longID makes each event long.
@@ -64,6 +66,16 @@ var rows = []row{
 	{name: "DELETE at the other replica", flags: slow, reason: "user_stop", origin: []string{"client", api1, chatService}, act: func(s *scene) *refusal {
 		l := s.open()
 		s.fault(func() { s.cancel(s.t, s.addrs[api1], s.id) })
+		return l.failed(s.t)
+	}},
+	{name: "DELETE with the operator's key", flags: operated, reason: "operator_stop", origin: []string{"operator", api0}, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.cancel(s.t, s.addrs[api0], s.id, "Authorization", "Bearer op") })
+		return l.failed(s.t)
+	}},
+	{name: "DELETE with the operator's key at the other replica", flags: operated, reason: "operator_stop", origin: []string{"operator", api1, chatService}, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.cancel(s.t, s.addrs[api1], s.id, "Authorization", "Bearer op") })
 		return l.failed(s.t)
 	}},
 	{name: "abort_request of the stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {

@@ -27,11 +27,14 @@ func (w *whence) why(t *testing.T, id string) streamstory.Story {
 }
 
 // cancel is DELETE /v1/streams/{id} at an api-service.
-func (w *whence) cancel(t *testing.T, api, id string) {
+func (w *whence) cancel(t *testing.T, api, id string, headers ...string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodDelete, "http://"+api+"/v1/streams/"+id, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := w.http.Do(req)
 	if err != nil {
@@ -43,19 +46,24 @@ func (w *whence) cancel(t *testing.T, api, id string) {
 	}
 }
 
-// TestOperatorsHaveAKey: with it top lists and why tells; without it neither does.
+// TestOperatorsHaveAKey: with it top lists and why tells, as with the key of the stream's owner; without either they do not.
 func TestOperatorsHaveAKey(t *testing.T) {
 	t.Parallel()
 	w := run(t, allInOne, flags{api: []string{"--operator-key", "op"}, worker: []string{"--pace", "30"}})
 	m := w.makeStream(t, greedy(long), "Authorization", "Bearer me")
 	m.read(t, w.api).begun()
-	for _, args := range [][]string{{"top", "--once"}, {"why", m.ID}} {
+	for refusal, args := range map[string][]string{"unauthenticated": {"top", "--once"}, "not found": {"why", m.ID}} {
 		args = append(args, "--url", w.url(""))
-		if out, logs, status := output(t, "whence", args...); status == 0 || !strings.Contains(logs, "unauthenticated") {
-			t.Errorf("%v without the key: status %d, %q, %q", args, status, out, logs)
+		if out, logs, status := output(t, "whence", args...); status == 0 || !strings.Contains(logs, refusal) {
+			t.Errorf("%v without a key: status %d, %q, %q", args, status, out, logs)
 		}
-		if out, logs, status := output(t, "whence", append(args, "--operator-key", "op")...); status != 0 || !strings.Contains(out, m.ID) {
-			t.Errorf("%v with the key: status %d, %q, %q", args, status, out, logs)
+		for _, key := range [][]string{{"--operator-key", "op"}, {"--key", "me"}} {
+			if out, logs, status := output(t, "whence", append(args, key...)...); status != 0 || !strings.Contains(out, m.ID) {
+				t.Errorf("%v with %v: status %d, %q, %q", args, key, status, out, logs)
+			}
+		}
+		if out, logs, status := output(t, "whence", append(args, "--key", "you")...); strings.Contains(out, m.ID) {
+			t.Errorf("%v with another key: status %d, %q, %q", args, status, out, logs)
 		}
 	}
 }
