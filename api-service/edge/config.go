@@ -40,10 +40,10 @@ type Config struct {
 	LeaveEvents   leave.Policy  // for those of POST /v1/streams
 	Replay        replay.Limits // of what streams have said, for readers that come late or come back
 	Redis         string        // URL of the server that instances share what streams have said on; "" keeps it in memory
-	Keys          string        // YAML file with the API keys of those who may ask; "" lets everybody in
+	Keys          string        // YAML file with API keys and their tenants; "" lets every caller in
 	TokenKey      string        // signs read tokens; the same for all instances; "" is one that nobody knows
 	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
-	OperatorKey   string        // lets who has it see lists and records, and stop streams; "" is nobody, and lists are open
+	OperatorKey   string        // lists, shows and stops the streams of all owners; "" is none
 	Origins       gate.List     // whose pages may read answers, beside this service's own
 	Hosts         gate.List     // names of this service, beside those of loopback
 	Timers        rpc.Timers
@@ -119,9 +119,9 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "`bytes` that one stream may say at most if it is kept")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long what a stream has said is kept after its end")
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server on which instances share what streams have said, such as redis://127.0.0.1:6379/0; without it each keeps its own in memory")
-	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with the API keys of those who may ask, and their tenants; without it everybody may")
+	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with API keys and their tenants; each tenant sees its own streams alone. Without it every caller is served")
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
-	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists streams and workers, and shows and stops every stream; without it lists are open")
+	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists workers and the streams of all owners, and shows and stops every stream. Without it and --keys, lists are open")
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
 }
 
