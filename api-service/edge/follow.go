@@ -314,7 +314,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 		end, err = follow.Follow(reading, r, after, sink)
 	}
 	w.Close()
-	cause := e.whyLeft(ctx, c, r.Head(), end, err)
+	cause := e.whyLeft(ctx, r.Head(), end, err)
 	if !end.Closed {
 		left(cause)
 	}
@@ -326,7 +326,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 }
 
 // whyLeft says why a reader reads no more.
-func (e *Edge) whyLeft(ctx context.Context, c *app.RequestContext, h replay.Head, end follow.End, err error) *streamerr.Error {
+func (e *Edge) whyLeft(ctx context.Context, h replay.Head, end follow.End, err error) *streamerr.Error {
 	cause := stream.Cause(ctx)
 	switch {
 	case end.Closed:

@@ -21,7 +21,7 @@ keys:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	url, chat := start(t, func(c *edge.Config) { c.Keys, c.OperatorKey, c.LeaveEvents = path, "op", edge.DefaultLeaveEvents })
+	url, chat := start(t, func(c *edge.Config) { c.Keys, c.OperatorKey = path, "op" })
 
 	for _, request := range []struct {
 		method, path, key string
@@ -84,7 +84,20 @@ keys:
 		}
 	}
 
-	// The key's policy is that of its streams, unless the request asks for one that the key allows.
+	// A token reads a stream without a key.
+	m := makeStream(t, url, "start m say x end x", "Authorization", "Bearer one")
+	if _, text := events(t, ask(t, "GET", url+m.Events+"?token="+m.Token, "")); text != "x" {
+		t.Errorf("read %q", text)
+	}
+}
+
+// TestKeysBoundLeavingPolicies: the key's policy is that of its streams, unless the request asks for one that the key allows.
+func TestKeysBoundLeavingPolicies(t *testing.T) {
+	keyed := keyFile(t, `keys:
+  - {key: one, tenant: a}
+  - {key: two, tenant: b, leave: drain}
+  - {key: three, tenant: c, leaves: ["linger:1m", drain]}`)
+	url, _ := start(t, func(c *edge.Config) { keyed(c); c.LeaveEvents = edge.DefaultLeaveEvents })
 	for _, c := range []struct{ key, path, asks, want string }{
 		{"one", "/v1/chat/completions", "", "cancel"}, {"one", "/v1/chat/completions", "detach", "detach"},
 		{"two", "/v1/chat/completions", "", "drain"}, {"two", "/v1/chat/completions", "cancel", "cancel"},
@@ -109,11 +122,5 @@ keys:
 		if !strings.Contains(story, `"leave":"`+c.want+`"`) {
 			t.Errorf("%v: the story is %s", c, story)
 		}
-	}
-
-	// A token reads a stream without a key.
-	m := makeStream(t, url, "start m say x end x", "Authorization", "Bearer one")
-	if _, text := events(t, ask(t, "GET", url+m.Events+"?token="+m.Token, "")); text != "x" {
-		t.Errorf("read %q", text)
 	}
 }

@@ -111,58 +111,14 @@ func TestSharesHold(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		m := NewMemory(Limits{Bytes: 200_000, StreamBytes: 50_000})
-		var ids []string
+		w := walk{m: m, r: r}
 		for i := range 3000 {
-			owner := fmt.Sprint("owner", min(r.IntN(6), r.IntN(6)))
 			before := m.snapshot()
-			actor := ""
-			switch r.IntN(10) {
-			case 0, 1, 2:
-				actor = owner
-				id := fmt.Sprint(i)
-				if _, err := m.Begin(t.Context(), Head{ID: id, Owner: owner, Began: time.Unix(int64(i), 0)}); err == nil {
-					ids = append(ids, id)
-				}
-			case 3:
-				if len(ids) > 0 {
-					at := r.IntN(len(ids))
-					_ = m.Append(ids[at], closed)
-					ids = append(ids[:at], ids[at+1:]...)
-				}
-			case 4:
-				if len(ids) > 0 && r.IntN(5) == 0 {
-					m.Forget(t.Context(), ids[r.IntN(len(ids))])
-					continue
-				}
-			default:
-				if len(ids) > 0 {
-					id := ids[r.IntN(len(ids))]
-					if k := m.find(id); k != nil {
-						actor = k.head.Owner
-					}
-					_ = m.Append(id, text(r.IntN(8000)))
-				}
+			actor := w.step(t, i)
+			if err := m.audit(); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, i, err)
 			}
-			after := m.snapshot()
-			sum, share := 0, m.limits.Bytes/max(1, len(m.accounts)+1)
-			for of, a := range m.accounts {
-				cost, streams := 0, 0
-				for _, k := range m.streams {
-					if k.head.Owner == of {
-						cost += k.cost()
-						streams++
-					}
-				}
-				if sum += a.bytes; cost != a.bytes || streams == 0 {
-					t.Fatalf("seed %d, step %d: the account of %s has %d bytes, its %d streams have %d", seed, i, of, a.bytes, streams, cost)
-				}
-			}
-			if sum != m.bytes || sum > m.limits.Bytes+len(m.streams)*(headCost+len(closed.Data)+eventCost) {
-				t.Fatalf("seed %d, step %d: %d bytes are kept, by accounts %d; the bound is %d", seed, i, m.bytes, sum, m.limits.Bytes)
-			}
-			if len(m.ended) > 2*len(m.streams)+2 {
-				t.Fatalf("seed %d, step %d: %d ended streams are remembered, %d kept", seed, i, len(m.ended), len(m.streams))
-			}
+			after, share := m.snapshot(), m.limits.Bytes/(len(m.accounts)+1)
 			for of, bytes := range before {
 				if of != actor && bytes <= share && after[of] < bytes {
 					t.Fatalf("seed %d, step %d: %s kept %d bytes, within its share of %d, and keeps %d after what %s did", seed, i, of, bytes, share, after[of], actor)
@@ -171,6 +127,61 @@ func TestSharesHold(t *testing.T) {
 		}
 		_ = m.Close()
 	}
+}
+
+// A walk does random things to a log.
+type walk struct {
+	m   *Memory
+	r   *rand.Rand
+	ids []string // of streams that have begun, and have no ending yet
+}
+
+// step does one thing, and returns the owner for whom.
+func (w *walk) step(t *testing.T, i int) (owner string) {
+	if w.r.IntN(10) < 3 || len(w.ids) == 0 {
+		owner, id := fmt.Sprint("owner", min(w.r.IntN(6), w.r.IntN(6))), fmt.Sprint(i)
+		if _, err := w.m.Begin(t.Context(), Head{ID: id, Owner: owner, Began: time.Unix(int64(i), 0)}); err == nil {
+			w.ids = append(w.ids, id)
+		}
+		return owner
+	}
+	at := w.r.IntN(len(w.ids))
+	id := w.ids[at]
+	if k := w.m.find(id); k != nil {
+		owner = k.head.Owner
+	}
+	switch w.r.IntN(14) {
+	case 0, 1:
+		_ = w.m.Append(id, closed)
+		w.ids = append(w.ids[:at], w.ids[at+1:]...)
+	case 2:
+		w.m.Forget(t.Context(), id)
+	default:
+		_ = w.m.Append(id, text(w.r.IntN(8000)))
+	}
+	return owner
+}
+
+// audit says what does not add up.
+func (m *Memory) audit() error {
+	costs, streams, sum := map[string]int{}, map[string]int{}, 0
+	for _, k := range m.streams {
+		costs[k.head.Owner] += k.cost()
+		streams[k.head.Owner]++
+	}
+	for of, a := range m.accounts {
+		if sum += a.bytes; costs[of] != a.bytes || streams[of] == 0 {
+			return fmt.Errorf("the account of %s has %d bytes, its %d streams have %d", of, a.bytes, streams[of], costs[of])
+		}
+	}
+	// Endings have room beyond the bound.
+	if bound := m.limits.Bytes + len(m.streams)*(headCost+len(closed.Data)+eventCost); sum != m.bytes || sum > bound {
+		return fmt.Errorf("%d bytes are kept, by accounts %d; the bound is %d", m.bytes, sum, bound)
+	}
+	if len(m.ended) > 2*len(m.streams)+2 {
+		return fmt.Errorf("%d ended streams are remembered, %d kept", len(m.ended), len(m.streams))
+	}
+	return nil
 }
 
 // snapshot returns how much each owner keeps.
