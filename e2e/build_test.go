@@ -13,7 +13,8 @@ import (
 // binDir holds what this run has built; TestMain removes it. It is set by build.
 var binDir string
 
-// build builds all commands, once. E2E_BUILD_FLAGS are flags of go build, such as -race.
+// build builds all commands, once. E2E_BUILD_FLAGS are flags of go build: scripts/test sets -race, and a command that reports a
+// data race then fails the test that started it. Without the variable commands are built as users build them, which is quicker.
 var build = sync.OnceValue(func() error {
 	dir, err := os.MkdirTemp("", "whence-e2e-")
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,8 +25,9 @@ type process struct {
 	ended  bool          // the test has seen to its end
 }
 
-// start starts a command. When the test is over it must still run, unless the test itself has ended it, and end with
-// status 0 on SIGTERM. If the test fails, its log is printed.
+// start starts a command. When the test is over the command must still run, unless the test itself has ended it, and end with
+// status 0 on SIGTERM. It must not have reported a data race, which a command built with -race does. If the test fails, the
+// command's log is printed.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
 	return startFile(t, name, binary(t, name), args...)
@@ -50,11 +52,29 @@ func startFile(t *testing.T, name, file string, args ...string) *process {
 			p.terminate(t)
 			p.exit(t)
 		}
+		if report := raceReport(p.logs); report != "" {
+			t.Errorf("%s has a data race:\n%s", name, report)
+		}
 		if t.Failed() {
 			t.Logf("%s %s logged:\n%s", name, strings.Join(args, " "), p.logs)
 		}
 	})
 	return p
+}
+
+// raceReport returns the first report of the race detector in what a process has written, or "".
+func raceReport(logs *lines) string {
+	const rule = "=================="
+	all, _ := logs.since(0)
+	begin := slices.IndexFunc(all, func(line string) bool { return strings.HasPrefix(line, "WARNING: DATA RACE") })
+	if begin < 0 {
+		return ""
+	}
+	report := all[begin:]
+	if end := slices.Index(report, rule); end >= 0 {
+		report = report[:end]
+	}
+	return strings.Join(report, "\n")
 }
 
 // cleanEnv is the environment without the configuration of somebody's own Whence.
