@@ -44,6 +44,8 @@ type Hop struct {
 
 	unknown map[Operation]*modelOptions // of streams that have not started
 
+	calls calls
+
 	mu     sync.Mutex // guards the following fields
 	live   map[*Stream]struct{}
 	in     totals // of streams that have ended
@@ -71,7 +73,7 @@ func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Ho
 		unknown:     map[Operation]*modelOptions{},
 		models:      map[served]*modelOptions{},
 	}
-	for _, each := range []Operation{Chat, TextCompletion, Embeddings} {
+	for _, each := range []Operation{Chat, TextCompletion, Embeddings, other} {
 		h.unknown[each] = newModelOptions(h.gen(each))
 	}
 	h.wasted.Add(context.Background(), 0, h.add...) // a counter that begins at its first event has no rate
@@ -89,11 +91,19 @@ func (h *Hop) Begin() *Stream {
 	if h == nil || h.paused.Load() {
 		return nil
 	}
-	s := &Stream{hop: h, op: h.op, began: time.Now()}
+	s := &Stream{hop: h, op: h.operation(h.op), began: time.Now()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.live[s] = struct{}{}
 	return s
+}
+
+// operation returns op if it is one of the operations, and other if it is not.
+func (h *Hop) operation(op Operation) Operation {
+	if h.unknown[op] == nil {
+		return other
+	}
+	return op
 }
 
 // end moves what a stream has counted to what is counted for good. at is its trace, if there is one to look at.

@@ -14,6 +14,7 @@ const (
 	streams  = "{stream}"
 	messages = "{message}"
 	requests = "{request}"
+	rpcs     = "{call}"
 	workers  = "{worker}"
 	sources  = "{source}"
 	reloads  = "{reload}"
@@ -37,6 +38,7 @@ var (
 type instruments struct {
 	endings, refused, wasted, judged, reloads metric.Int64Counter
 	chosen, expected, cached, dropped         metric.Int64Counter
+	refusedCalls                              metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -53,10 +55,12 @@ type instruments struct {
 func newInstruments(meter metric.Meter) (*instruments, error) {
 	m := maker{meter: meter}
 	in := &instruments{
-		endings: m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
-		refused: m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
-		wasted:  m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
-		judged:  m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
+		endings:      m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
+		refused:      m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
+		refusedCalls: m.counter("whence.calls.refused", rpcs, "Calls of gRPC that met a limit: of the time to a first message, or of open calls of a connection or in all."),
+
+		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
+		judged: m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
 
 		reloads:  m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
 		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves has several, and so has one whose prompt another worker reads."),

@@ -23,7 +23,7 @@ var (
 
 // Produce implements the SDK's Producer.
 func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
-	var live []metricdata.DataPoint[int64]
+	var live, open, waiting []metricdata.DataPoint[int64]
 	var counted, size, tokensOf []metricdata.DataPoint[int64]
 	var gaps []metricdata.HistogramDataPoint[float64]
 	now := time.Now()
@@ -33,6 +33,10 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	for _, h := range p.m.all() {
 		in, out, n := h.sum()
 		live = append(live, point(uint64(n), attribute.NewSet(h.name)))
+		if h.calls.served.Load() {
+			open = append(open, point(uint64(max(h.calls.open.Load(), 0)), attribute.NewSet(h.name)))
+			waiting = append(waiting, point(uint64(max(h.calls.waiting.Load(), 0)), attribute.NewSet(h.name)))
+		}
 		for _, flow := range []struct {
 			direction attribute.KeyValue
 			*totals
@@ -52,17 +56,20 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 			DataPoints: points, Temporality: metricdata.CumulativeTemporality, IsMonotonic: monotonic,
 		}}
 	}
-	return []metricdata.ScopeMetrics{{
-		Scope: instrumentation.Scope{Name: scope},
-		Metrics: []metricdata.Metrics{
-			sum("whence.streams.live", streams, "Streams that run.", live, false),
-			sum("whence.messages", messages, "Messages from below (recv) and to the caller (send).", counted, true),
-			sum("whence.bytes", octets, "Bytes of messages: of protobuf without its framing, at the edge of the response's body.", size, true),
-			sum("whence.tokens", tokens, "Tokens generated below (recv) and passed on to the caller (send).", tokensOf, true),
-			{Name: "whence.message.gap", Unit: seconds, Description: "Time between two messages of a stream that carry tokens: the inter-token latency.",
-				Data: metricdata.Histogram[float64]{DataPoints: gaps, Temporality: metricdata.CumulativeTemporality}},
-		},
-	}}, nil
+	all := []metricdata.Metrics{
+		sum("whence.streams.live", streams, "Streams that run.", live, false),
+		sum("whence.messages", messages, "Messages from below (recv) and to the caller (send).", counted, true),
+		sum("whence.bytes", octets, "Bytes of messages: of protobuf without its framing, at the edge of the response's body.", size, true),
+		sum("whence.tokens", tokens, "Tokens generated below (recv) and passed on to the caller (send).", tokensOf, true),
+		{Name: "whence.message.gap", Unit: seconds, Description: "Time between two messages of a stream that carry tokens: the inter-token latency.",
+			Data: metricdata.Histogram[float64]{DataPoints: gaps, Temporality: metricdata.CumulativeTemporality}},
+	}
+	if len(open) > 0 {
+		all = append(all,
+			sum("whence.calls.open", rpcs, "Calls of gRPC that are open.", open, false),
+			sum("whence.calls.waiting", rpcs, "Open calls of gRPC whose first message has not come.", waiting, false))
+	}
+	return []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: scope}, Metrics: all}}, nil
 }
 
 var gapBounds = func() (bounds []float64) {

@@ -43,10 +43,11 @@ func (s *Stream) placed(reason streamerr.Reason) context.Context {
 	return s.place(reason)
 }
 
-// Does says what the stream does, if it is not what those of its hop do; "" leaves it. It must be called before the stream runs.
+// Does sets what the stream does, where that differs from its hop; "" changes nothing. An operation that is not one of the
+// enum is counted as other. Does must be called before the stream runs.
 func (s *Stream) Does(op Operation) {
 	if s != nil && op != "" {
-		s.op = op
+		s.op = s.hop.operation(op)
 	}
 }
 

@@ -20,6 +20,8 @@ func everything(t *testing.T) string {
 	m := newMetrics(t)
 	h := m.Hop("h", metrics.Chat)
 	h.Refused(streamerr.Invalid)
+	h.CallOpened()
+	h.CallRefused("total")
 	h.Judged("flowing")
 	if _, err := h.Workers(func() (int, int) { return 1, 1 }); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,111 @@
+package guard
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A call is an open call whose first message is awaited for a bounded time.
+type call struct {
+	grpc.ServerStream
+	guard *guard
+
+	begun   atomic.Bool                     // the first message has come
+	expired atomic.Pointer[streamerr.Error] // the first message did not come in time; nil while it may
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (c *call) RecvMsg(m any) error {
+	if c.begun.Load() {
+		return c.ServerStream.RecvMsg(m)
+	}
+	if expired := c.expired.Load(); expired != nil {
+		return expired
+	}
+	err := c.first(m)
+	if err == nil {
+		c.begun.Store(true)
+		c.guard.Observer.CallBegun()
+	}
+	return err
+}
+
+// first receives the first message within the limit. When that has passed, the receive that still waits for it ends with the
+// call, which is when the handler has returned.
+func (c *call) first(m any) error {
+	limit := c.guard.Limits.FirstMessage
+	if limit <= 0 {
+		return c.ServerStream.RecvMsg(m)
+	}
+	received := make(chan error, 1)
+	go func() { received <- c.ServerStream.RecvMsg(m) }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-received:
+		return err
+	case <-timer.C:
+		c.guard.met(c.Context(), FirstMessage)
+		expired := streamerr.New(streamerr.Deadline, "the call sent no message within %v (first-message timeout of %s)", limit, c.guard.Name)
+		c.expired.Store(expired)
+		return expired
+	}
+}
+
+// calls counts the calls that are open. All methods are safe for concurrent use.
+type calls struct {
+	limits Limits
+
+	mu     sync.Mutex // guards the following fields
+	total  int
+	by     map[string]int // by connection
+	logged map[Limit]time.Time
+}
+
+func newCalls(limits Limits) *calls {
+	return &calls{limits: limits, by: map[string]int{}, logged: map[Limit]time.Time{}}
+}
+
+// open takes in a call of a connection, or returns the limit that the call has met.
+func (c *calls) open(from string) (met Limit, full bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.limits.Total > 0 && c.total >= c.limits.Total:
+		return Total, true
+	case c.limits.PerConnection > 0 && from != "" && c.by[from] >= c.limits.PerConnection:
+		return PerConnection, true
+	}
+	c.total++
+	c.by[from]++
+	return "", false
+}
+
+// close lets a call go that open has taken in.
+func (c *calls) close(from string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total--
+	if c.by[from]--; c.by[from] == 0 {
+		delete(c.by, from)
+	}
+}
+
+// logEvery is the time between two log lines about one limit.
+const logEvery = 10 * time.Second
+
+// mayLog reports whether a line about a limit is due, and notes that it is written.
+func (c *calls) mayLog(limit Limit) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last, ok := c.logged[limit]; ok && time.Since(last) < logEvery {
+		return false
+	}
+	c.logged[limit] = time.Now()
+	return true
+}

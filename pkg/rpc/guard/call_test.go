@@ -1,0 +1,109 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// pipe is a call without a transport: it receives what the test sends.
+type pipe struct {
+	grpc.ServerStream
+	messages chan error
+	ctx      context.Context //nolint:containedctx // a gRPC stream has one
+}
+
+func (p *pipe) Context() context.Context { return p.ctx }
+func (p *pipe) RecvMsg(any) error {
+	select {
+	case err := <-p.messages:
+		return err
+	case <-p.ctx.Done():
+		return p.ctx.Err()
+	}
+}
+
+// registrar keeps the one method that is registered with it.
+type registrar struct {
+	guard.Server
+	handler grpc.StreamHandler
+}
+
+func (r *registrar) RegisterService(desc *grpc.ServiceDesc, _ any) {
+	r.handler = desc.Streams[0].Handler
+}
+
+// receive serves a call whose first message comes after first and whose second message after second, and returns what its
+// handler received.
+func receive(t *testing.T, limit, first, second time.Duration) (got []error) {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	p := &pipe{messages: make(chan error), ctx: ctx}
+	var server registrar
+	guard.New(&server, guard.Options{Limits: guard.Limits{FirstMessage: limit}}).RegisterService(&grpc.ServiceDesc{Streams: []grpc.StreamDesc{{
+		Handler: func(_ any, st grpc.ServerStream) error {
+			got = append(got, st.RecvMsg(nil), st.RecvMsg(nil))
+			return got[1]
+		},
+	}}}, nil)
+	go func() {
+		for _, after := range []time.Duration{first, second} {
+			select {
+			case <-time.After(after):
+				select {
+				case p.messages <- nil:
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	if err := server.handler(nil, p); (err == nil) != (got[1] == nil) {
+		t.Errorf("the handler's %v became %v", got[1], err)
+	}
+	return got
+}
+
+func TestOnlyTheFirstMessageIsTimed(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit, first, second time.Duration
+		timely               bool
+	}{
+		"in time, then silence": {time.Second, time.Second - 1, time.Hour, true},
+		"too late":              {time.Second, time.Second + 1, 0, false},
+		"no limit":              {0, time.Hour, time.Hour, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for i, err := range receive(t, test.limit, test.first, test.second) {
+				if test.timely && err != nil || !test.timely && !errors.Is(err, streamerr.Deadline) {
+					t.Errorf("%s: message %d: %v", name, i, err)
+				}
+			}
+			synctest.Wait()
+		})
+	}
+}
+
+func TestLimitsLeaveRoomAboveStreams(t *testing.T) {
+	for _, test := range []struct{ limits, want guard.Limits }{
+		{guard.Default, guard.Limits{FirstMessage: 5 * time.Second, PerConnection: 12_001, Total: 24_002}},
+		{guard.Limits{}, guard.Limits{}},
+		{guard.Limits{PerConnection: 20_000, Total: guard.Auto}, guard.Limits{PerConnection: 20_000, Total: 40_000}},
+	} {
+		if got := test.limits.For(10_000); got != test.want {
+			t.Errorf("%+v is %+v, want %+v", test.limits, got, test.want)
+		}
+	}
+	if got := (&guard.Limits{PerConnection: -2}).Validate(); got == nil {
+		t.Error("-2 calls are taken")
+	}
+}

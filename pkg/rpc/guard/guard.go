@@ -1,0 +1,169 @@
+// Package guard stands between a gRPC server and its methods, so that a caller cannot hold what it does not use: a call whose
+// first message does not come is ended, the open calls of one connection and of all connections are bounded, and a panic in a
+// method ends that call alone.
+//
+// The server is grpc-go's or kitexrpc's. The guard registers every method as a stream, which is the same on the wire: grpc-go
+// reads the message of a unary call before any interceptor runs, and would wait for it for as long as the connection lasts.
+package guard
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Server takes services and lists them, as grpc-go's does.
+type Server interface {
+	grpc.ServiceRegistrar
+	GetServiceInfo() map[string]grpc.ServiceInfo
+}
+
+// A Limit is a bound that a call has met.
+type Limit string
+
+// The limits.
+const (
+	FirstMessage  Limit = "first_message"
+	PerConnection Limit = "connection"
+	Total         Limit = "total"
+)
+
+// An Observer counts calls. All methods are called concurrently.
+type Observer interface {
+	// CallOpened counts a call that was admitted, and waits for its first message.
+	CallOpened()
+	// CallBegun counts a first message.
+	CallBegun()
+	// CallClosed counts the end of an admitted call, and says whether its first message had come.
+	CallClosed(begun bool)
+	// CallRefused counts a call that met a limit.
+	CallRefused(limit string)
+}
+
+// Options say how a guard works. The zero value bounds nothing.
+type Options struct {
+	// Name is the hop's, in the path of refusals.
+	Name     string
+	Limits   Limits
+	Observer Observer     // nil for none
+	Log      *slog.Logger // nil for none
+}
+
+// New returns a registrar whose services are served by s behind a guard. All services of a server must be registered with the
+// same guard: it counts only its own calls.
+func New(s Server, o Options) Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	return &guard{Server: s, Options: o, calls: newCalls(o.Limits)}
+}
+
+type guard struct {
+	Server
+	Options
+	calls *calls
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (g *guard) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	guarded := *desc
+	guarded.Methods, guarded.Streams = nil, nil
+	for _, m := range desc.Methods {
+		guarded.Streams = append(guarded.Streams, grpc.StreamDesc{StreamName: m.MethodName, Handler: g.handler(unary(m))})
+	}
+	for _, m := range desc.Streams {
+		m.Handler = g.handler(m.Handler)
+		guarded.Streams = append(guarded.Streams, m)
+	}
+	g.Server.RegisterService(&guarded, impl)
+}
+
+// unary returns the stream handler of a unary method.
+func unary(m grpc.MethodDesc) grpc.StreamHandler {
+	return func(impl any, st grpc.ServerStream) error {
+		resp, err := m.Handler(impl, st.Context(), st.RecvMsg, nil)
+		if err != nil {
+			return err
+		}
+		return st.SendMsg(resp)
+	}
+}
+
+func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
+	return func(impl any, st grpc.ServerStream) (err error) {
+		from := connection(st.Context())
+		if limit, full := g.calls.open(from); full {
+			return g.refuse(st.Context(), limit)
+		}
+		c := &call{ServerStream: st, guard: g}
+		g.Observer.CallOpened()
+		defer func() {
+			if v := recover(); v != nil {
+				err = g.panicked(st.Context(), v)
+			}
+			g.calls.close(from)
+			g.Observer.CallClosed(c.begun.Load())
+		}()
+		err = next(impl, c)
+		if expired := c.expired.Load(); expired != nil {
+			return streamerr.Via(g.Name, expired)
+		}
+		return err
+	}
+}
+
+// retryAfter is when a refused caller may try again: by then calls that send nothing have ended.
+const retryAfter = time.Second
+
+func (g *guard) refuse(ctx context.Context, limit Limit) error {
+	g.met(ctx, limit)
+	e := &streamerr.Error{Reason: streamerr.Overloaded, RetryAfter: retryAfter}
+	if limit == Total {
+		e.Message = "too many calls are open on this server; end calls that are not needed, and try again later"
+	} else {
+		e.Message = "too many calls are open on this connection; end calls that are not needed, or open another connection"
+	}
+	return streamerr.Via(g.Name, e)
+}
+
+// met counts a call that met a limit, and logs it unless that limit was logged a moment ago.
+func (g *guard) met(ctx context.Context, limit Limit) {
+	g.Observer.CallRefused(string(limit))
+	if g.calls.mayLog(limit) {
+		g.Log.WarnContext(ctx, "grpc calls are refused", "hop", g.Name, "limit", string(limit), "peer", connection(ctx),
+			"first_message_timeout", g.Limits.FirstMessage, "max_calls_per_connection", g.Limits.PerConnection, "max_calls", g.Limits.Total)
+	}
+}
+
+func (g *guard) panicked(ctx context.Context, v any) error {
+	method, _ := grpc.Method(ctx)
+	g.Log.ErrorContext(ctx, "panic in a grpc method", "hop", g.Name, "method", method, "panic", v, "stack", string(debug.Stack()))
+	return streamerr.Via(g.Name, streamerr.New(streamerr.Internal, "a bug in %s ended this call; its log has the details", g.Name))
+}
+
+// connection names the connection of a call, or returns "" where connections have no names of their own: those of a Unix
+// socket share one.
+func connection(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil || p.Addr.Network() == "unix" {
+		return ""
+	}
+	return p.Addr.String()
+}
+
+// nobody is an Observer that counts nothing.
+type nobody struct{}
+
+func (nobody) CallOpened()        {}
+func (nobody) CallBegun()         {}
+func (nobody) CallClosed(bool)    {}
+func (nobody) CallRefused(string) {}
