@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/observe"
 	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
@@ -32,7 +33,8 @@ type config struct {
 	server       server.Config
 	engine       worker.Config
 	watched      observe.Config
-	timers       rpc.Timers // the edge's; those of the hops below keep their defaults
+	calls        guard.Limits // of the hops below the edge
+	timers       rpc.Timers   // the edge's; those of the hops below keep their defaults
 	grace        time.Duration
 }
 
@@ -42,6 +44,8 @@ func (c *config) flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
 	c.timers = edge.DefaultTimers
 	c.timers.Flags(fs)
+	c.calls = guard.Default
+	c.calls.Flags(fs)
 	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
@@ -84,6 +88,7 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	c.server.Name, c.server.Worker = server.DefaultName, back.Addr().String()
 	c.server.MaxStreams, c.server.Timers, c.server.Grace = c.edge.MaxStreams, server.DefaultTimers, c.grace
 	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.DefaultName, c.server.Model, c.server.ModelName
+	c.server.Calls, c.engine.Calls = c.calls, c.calls
 	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
 
 	failed, all := errgroup.WithContext(ctx) // one that fails takes the others with it

@@ -18,6 +18,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -86,7 +87,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Sec
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	rpc.NameFlag(fs, &c.Name, DefaultName)
+	process.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Chat, "chat", DefaultChat, "where chat-services are: "+discover.Forms)
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")

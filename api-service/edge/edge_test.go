@@ -25,6 +25,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -130,7 +131,7 @@ func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url 
 	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
 	gs := grpc.NewServer()
 	chatv1.RegisterChatServer(gs, chat)
-	rpc.RegisterStreams(gs, &chat.hop, nil)
+	inspect.Register(gs, &chat.hop, nil)
 	healthpb.RegisterHealthServer(gs, health.NewServer())
 	back, front := listen(t), listen(t)
 	c := edge.Config{

@@ -20,6 +20,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 	"github.com/whence-dev/whence/pkg/whencetiny"
@@ -96,7 +97,7 @@ func work(t *testing.T, name, model string, change func(*workerv1.InfoResponse))
 	w.hop.Name, w.hop.Log = name, slog.New(slog.DiscardHandler)
 	srv := grpc.NewServer()
 	workerv1.RegisterWorkerServer(srv, w)
-	rpc.RegisterStreams(srv, &w.hop, nil)
+	inspect.Register(srv, &w.hop, nil)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = srv.Serve(ln) })
 	t.Cleanup(func() {

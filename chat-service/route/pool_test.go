@@ -19,6 +19,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -68,7 +69,7 @@ func serve(t *testing.T, f *fake, addr string) *service {
 	s.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, s.up)
 	workerv1.RegisterWorkerServer(s.grpc, s)
-	rpc.RegisterStreams(s.grpc, &s.hop, nil)
+	inspect.Register(s.grpc, &s.hop, nil)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.grpc.Serve(ln) })
 	t.Cleanup(func() {

@@ -18,7 +18,10 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -44,6 +47,7 @@ type Config struct {
 	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
 	HandoverAbove int
 	Timers        rpc.Timers
+	Calls         guard.Limits          // of the gRPC calls that callers hold open
 	Registered    discover.Registration // for api-services to find this one
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -77,7 +81,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.S
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	rpc.NameFlag(fs, &c.Name, DefaultName)
+	process.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Worker, "worker", DefaultWorker, "where llm-workers are: "+discover.Forms)
 	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin, power-of-two, session or kv")
 	c.KV.Flags(fs)
@@ -93,6 +97,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Timers.Flags(fs)
 	c.Registered.Flags(fs)
 	c.Timers.IdleFlag(fs)
+	c.Calls = guard.Default
+	c.Calls.Flags(fs)
 	c.ModelFlags(fs)
 	fs.StringVar(&c.Models, "models", "", "YAML `file` with cards of several models, read again when it changes; what cards leave out is as the other flags say")
 }
@@ -111,6 +117,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Models != "" && (c.Model != "" || c.ModelName != "") {
 		return errors.New("--models has the names and directories of all models: --model and --model-name are of no use beside it")
+	}
+	if err := c.Calls.Validate(); err != nil {
+		return err
 	}
 	if err := c.Registered.Validate(); err != nil {
 		return err
@@ -136,7 +145,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	// All other timers are the models'.
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	health := health.NewServer()
-	registry := models.New(c.Name, log, func(healthy bool) { rpc.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
+	registry := models.New(c.Name, log, func(healthy bool) { inspect.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
 	registry.Metrics = hop.Metrics
 	defer registry.Close()
 	follow, err := load(c, registry, hop)
@@ -165,7 +174,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	defer wg.Wait()
 	defer stop()
 	defer leave()
-	return New(hop, registry, health, answer).Serve(ctx, ln, c.Grace)
+	s := New(hop, registry, health, answer)
+	s.Limit(c.Calls.For(c.MaxStreams))
+	return s.Serve(ctx, ln, c.Grace)
 }
 
 // load makes the models of registry those of c. It returns what follows their file, if there is one.

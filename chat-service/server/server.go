@@ -19,6 +19,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -30,12 +32,16 @@ type Server struct {
 	models *models.Registry
 	answer chat.Engine
 	health *health.Server
+	limits guard.Limits // of the calls that callers hold open
 }
 
 // New returns a server of the models of registry, whose streams answer answers. health says whether requests can be answered.
 func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Engine) *Server {
 	return &Server{hop: hop, models: registry, answer: answer, health: health}
 }
+
+// Limit bounds the calls that callers hold open. It must be called before Serve.
+func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -93,10 +99,11 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
-	chatv1.RegisterChatServer(srv, s)
-	rpc.RegisterStreams(srv, s.hop, s.below)
-	healthpb.RegisterHealthServer(srv, s.health)
-	reflection.RegisterV1(srv)
+	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.hop.Metrics, Log: s.hop.Log})
+	chatv1.RegisterChatServer(guarded, s)
+	inspect.Register(guarded, s.hop, s.below)
+	healthpb.RegisterHealthServer(guarded, s.health)
+	reflection.RegisterV1(guarded)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {

@@ -20,6 +20,7 @@ import (
 	examplev1 "github.com/whence-dev/whence/idl/gen/whence/example/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -92,7 +93,7 @@ func run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	leaf := grpc.NewServer(grpc.Creds(rpc.SenseLoss(insecure.NewCredentials()))) // a vanished caller is no reset
+	leaf := grpc.NewServer(grpc.Creds(connloss.Sense(insecure.NewCredentials()))) // a vanished caller is no reset
 	examplev1.RegisterCountServer(leaf, &service{hop: &rpc.Hop{Name: "leaf", Log: log}, engine: count})
 	middle := kitexrpc.NewServer()
 

@@ -17,7 +17,9 @@ import (
 	"github.com/whence-dev/whence/llm-worker/kvevents/upstream"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -40,6 +42,7 @@ type Config struct {
 	// NoPrefixCache has the embedded engine read every prompt from its beginning.
 	NoPrefixCache bool
 	Timers        rpc.Timers
+	Calls         guard.Limits          // of the gRPC calls that callers hold open
 	Registered    discover.Registration // for chat-services to find this one
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -55,6 +58,10 @@ const (
 	DefaultName   = "llm-worker/0"
 	DefaultListen = "127.0.0.1:8082"
 	DefaultGrace  = 30 * time.Second
+
+	// maxStreams is what the limits of calls make room for: the streams that a chat-service takes by default, which may all be
+	// here. The engine's queue bounds the streams themselves.
+	maxStreams = 10_000
 )
 
 // DefaultTimers are the least patient of the path's.
@@ -62,12 +69,14 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	rpc.NameFlag(fs, &c.Name, DefaultName)
+	process.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine of a LlamaForCausalLM; empty for the embedded whence-tiny")
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name, and without one for that of vllm and sglang")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
 	c.Timers.Flags(fs)
+	c.Calls = guard.Default
+	c.Calls.Flags(fs)
 	c.Registered.Flags(fs)
 	c.EngineFlags(fs)
 }
@@ -105,6 +114,9 @@ func (c *Config) Validate() error {
 	if err := c.Registered.Validate(); err != nil {
 		return err
 	}
+	if err := c.Calls.Validate(); err != nil {
+		return err
+	}
 	return c.Timers.Validate()
 }
 
@@ -138,6 +150,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.hop.Timers = c.Timers
 	s.Measure(hop)
 	s.Trace(c.Traces)
+	s.Limit(c.Calls.For(maxStreams))
 	s.Tell(e.held)
 	s.SetHealthy(e.ready)
 

@@ -21,6 +21,9 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -40,6 +43,7 @@ type Server struct {
 	health *health.Server
 	held   *kvevents.Hub // nil where nothing is told
 	gone   chan struct{} // closed when the streams have drained
+	limits guard.Limits  // of the calls that callers hold open
 }
 
 // NewServer returns a server of model, which engine runs, or of the one that info names if it is ""; name is the hop's. info describes them as they are now, in
@@ -52,7 +56,7 @@ func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResp
 
 // SetHealthy says whether requests can be answered.
 func (s *Server) SetHealthy(healthy bool) {
-	rpc.SetHealthy(s.health, workerv1.Worker_ServiceDesc.ServiceName, healthy)
+	inspect.SetHealthy(s.health, workerv1.Worker_ServiceDesc.ServiceName, healthy)
 }
 
 // Embeds has e make vectors. It must be called before Serve.
@@ -63,6 +67,9 @@ func (s *Server) Measure(h *metrics.Hop) { s.hop.Metrics = h }
 
 // Trace has t keep what happens to the streams. It must be called before Serve.
 func (s *Server) Trace(t *streamtrace.Tracer) { s.hop.Traces = t }
+
+// Limit bounds the calls that callers hold open. It must be called before Serve.
+func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -133,14 +140,16 @@ const (
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	gs := grpc.NewServer(
-		grpc.Creds(rpc.SenseLoss(insecure.NewCredentials())),
+		grpc.Creds(connloss.Sense(insecure.NewCredentials())),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
+		grpc.MaxConcurrentStreams(s.limits.Transport()),
 	)
-	healthpb.RegisterHealthServer(gs, s.health)
-	workerv1.RegisterWorkerServer(gs, s)
-	rpc.RegisterStreams(gs, &s.hop, nil)
-	reflection.Register(gs)
+	guarded := guard.New(gs, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.hop.Metrics, Log: s.hop.Log})
+	healthpb.RegisterHealthServer(guarded, s.health)
+	workerv1.RegisterWorkerServer(guarded, s)
+	inspect.Register(guarded, &s.hop, nil)
+	reflection.Register(guarded)
 
 	failed := make(chan error, 1)
 	go func() { failed <- gs.Serve(ln) }()

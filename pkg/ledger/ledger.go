@@ -101,23 +101,6 @@ func OwnedBy(r *streamv1.Record, owners ...string) bool {
 	return len(owners) == 0 || r.Owner != nil && slices.Contains(owners, r.GetOwner())
 }
 
-// Live returns the streams that run, oldest first.
-func (l *Ledger) Live() []*streamv1.Record {
-	l.mu.Lock()
-	all := make([]*Record, 0, len(l.byID)-min(len(l.byID), len(l.ended)))
-	for _, r := range l.byID {
-		all = append(all, r)
-	}
-	l.mu.Unlock()
-	all = slices.DeleteFunc(all, func(r *Record) bool { return r.done() })
-	slices.SortFunc(all, func(a, b *Record) int { return a.began.Compare(b.began) })
-	live := make([]*streamv1.Record, len(all))
-	for i, r := range all {
-		live[i] = r.Proto()
-	}
-	return live
-}
-
 // Ended returns the last ended streams that want accepts, newest first, and at most limit of them.
 func (l *Ledger) Ended(limit int, want func(*streamv1.Record) bool) []*streamv1.Record {
 	l.mu.Lock()

@@ -28,8 +28,8 @@ var errLeft = errors.New("rpc: the peer did not end the call within the grace")
 func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
 		return func(yield func(*Out, error) bool) {
-			if cause := stream.Cause(ctx); cause != nil {
-				yield(nil, cause)
+			if stopped := cause(ctx); stopped != nil {
+				yield(nil, stopped)
 				return
 			}
 			// Detached: were the call to end with ctx, its RST would overtake the Stop that says why.
@@ -41,11 +41,15 @@ func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grp
 			}
 			c.events.opening(via(ctx).Append(self))
 			c.run(ctx, func() (grpc.BidiStreamingClient[In, Out], error) {
+				first, err := m.request(req)
+				if err != nil {
+					return nil, err
+				}
 				st, err := open(callCtx)
 				if err != nil {
 					return nil, err
 				}
-				if err = st.Send(m.Open(req)); err != nil {
+				if err = st.Send(first); err != nil {
 					if _, why := st.Recv(); why != nil { // Send only says that the call is over
 						err = why
 					}
@@ -91,7 +95,7 @@ func (c *call[Req, In, Out]) recv() (*Out, error) {
 func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStreamingClient[In, Out], error), yield func(*Out, error) bool) {
 	record := ledger.Of(ctx)
 	defer func() { record.Unreceived(c.generated - c.received) }()
-	undo := stream.AfterStop(ctx, c.stop)
+	undo := stream.AfterStop(ctx, func(error) { c.stop(cause(ctx)) })
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	defer func() {
 		switch stopped := !undo(); {
@@ -113,19 +117,17 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		}
 	}()
 
-	st, err := open()
-	c.st = st
-	close(c.opened)
+	st, err := c.open(open)
 	for err == nil {
 		var out *Out
 		if out, err = c.recv(); err != nil {
 			break
 		}
 		c.events.answered()
-		tokens := c.m.Tokens(out)
+		tokens := c.m.tokens(out)
 		c.received += tokens
 		record.InMessage(tokens, out)
-		if c.m.End(out) != nil {
+		if c.m.end(out) != nil {
 			if err = c.status(); err != nil {
 				break
 			}
@@ -140,7 +142,17 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 	}
 	left = nil
 	c.events.over(st, err)
-	yield(nil, c.ended(ctx, err))
+	if ended := c.ended(ctx, err); ended != nil {
+		yield(nil, ended)
+	}
+}
+
+// open opens the call and sends the request. Whatever becomes of that, stop no longer waits for it.
+func (c *call[Req, In, Out]) open(open func() (grpc.BidiStreamingClient[In, Out], error)) (grpc.BidiStreamingClient[In, Out], error) {
+	defer close(c.opened)
+	st, err := open()
+	c.st = st
+	return st, err
 }
 
 // status awaits the end of the call behind its End message, within the grace, so that the peer has forgotten the stream when
@@ -163,17 +175,26 @@ func (c *call[Req, In, Out]) status() error {
 	}
 }
 
-// stop says the cause to the peer and half-closes. When the grace has passed it cuts the call.
+// stop says the cause to the peer and half-closes. When the grace has passed it cuts the call, and at once where the method has
+// no message that says the cause.
 func (c *call[Req, In, Out]) stop(cause error) {
 	told := streamerr.Via(c.self, cause)
 	timer := time.AfterFunc(DefaultGrace, func() { c.reset(told) })
+	defer func() { c.said <- timer }()
 	<-c.opened // at the latest when cut
-	if c.st != nil {
-		c.events.resetting(streamtrace.CodeStop, told)
-		_ = c.st.Send(c.m.Stop(toStop(told))) // a broken call is noticed by Recv
-		_ = c.st.CloseSend()
+	if c.st == nil {
+		return
 	}
-	c.said <- timer
+	message := c.m.control(toStop(told))
+	if message == nil {
+		if timer.Stop() {
+			c.reset(told)
+		}
+		return
+	}
+	c.events.resetting(streamtrace.CodeStop, told)
+	_ = c.st.Send(message) // a broken call is noticed by Recv
+	_ = c.st.CloseSend()
 }
 
 // reset cuts the call, in which the peer was told cause and has not ended.
@@ -182,12 +203,15 @@ func (c *call[Req, In, Out]) reset(cause *streamerr.Error) {
 	c.cut(errLeft)
 }
 
-// ended says why a call is over: the cause of the stop if there was one, else what the peer said.
+// ended says why a call is over: the cause of the stop if there was one, else what the peer said; nil if that was all of it.
 func (c *call[Req, In, Out]) ended(ctx context.Context, err error) error {
-	if cause := stream.Cause(ctx); cause != nil {
-		return cause
+	if stopped := cause(ctx); stopped != nil {
+		return stopped
 	}
 	if errors.Is(err, io.EOF) {
+		if c.m.endless() {
+			return nil
+		}
 		return &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.peer), Message: "the peer closed the stream without an ending"}
 	}
 	return streamerr.FromGRPC(c.peer, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -40,7 +41,7 @@ type Hop struct {
 	Traces *streamtrace.Tracer
 	// Timers bound what streams may take.
 	Timers Timers
-	// Log gets one line per ended stream.
+	// Log gets one line per ended stream; nil discards them.
 	Log *slog.Logger
 }
 
@@ -94,6 +95,13 @@ func (h *Hop) trace(call context.Context) *streamtrace.Trace {
 	return t
 }
 
+func (h *Hop) log() *slog.Logger {
+	if h.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return h.Log
+}
+
 func (h *Hop) grace() time.Duration {
 	if h.Grace == 0 {
 		return DefaultGrace
@@ -130,7 +138,7 @@ func callLost(call context.Context) *streamerr.Error {
 		return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
 	}
 	e := &streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(call)), Message: "the caller reset the call without a reason"}
-	if lost(call) {
+	if connloss.Lost(call) {
 		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
 	}
 	return e
@@ -149,14 +157,14 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	}
 	age, ok := h.Live.Stop(req.GetStreamId(), cause, req.GetOwners()...)
 	if !ok {
-		return nil, streamerr.Via(h.Name, h.unknown(req.GetStreamId(), req.GetOwners()...))
+		return nil, streamerr.Via(h.Name, h.Unknown(req.GetStreamId(), req.GetOwners()...))
 	}
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
 }
 
-// unknown says that no stream with the id runs here. Of a stream that has ended it tells the reason, but to its owners only, if
-// owners are given.
-func (h *Hop) unknown(id string, owners ...string) *streamerr.Error {
+// Unknown returns what a caller is told who names a stream that does not run here. Only owners are told how a stream has ended,
+// if owners are given.
+func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
 	if r := h.Ledger.Get(id); r != nil && ledger.OwnedBy(r, owners...) {
 		e = streamerr.New(streamerr.NotFound, "the stream %.128q has ended: %s", id, streamerr.Reason(r.GetReason()))
@@ -267,11 +275,11 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 			slog.Uint64("prompt_tokens", uint64(o.End.GetUsage().GetPromptTokens())),
 			slog.Uint64("completion_tokens", uint64(o.End.GetUsage().GetCompletionTokens())))
 	}
-	h.Log.LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
+	h.log().LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
 }
 
 // panicked turns a panic into the ending of the stream that it happened in, and prints its stack once.
 func (h *Hop) panicked(ctx context.Context, v any) *streamerr.Error {
-	h.Log.ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", v, "stack", string(debug.Stack()))
+	h.log().ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", v, "stack", string(debug.Stack()))
 	return streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", h.Name)
 }

@@ -5,7 +5,7 @@
 // sends a Stop, half-closes and awaits the trailers, because RST_STREAM can carry no cause and overtakes any message that
 // could; only when the grace has passed does it reset. Serve is the callee's side, Dial the caller's. Both speak the
 // types of grpc-go; package kitexrpc lends these types to Kitex servers and clients. A caller that resets is told from one whose
-// connection broke: kitexrpc's servers do so by themselves, grpc-go's with SenseLoss.
+// connection broke: kitexrpc's servers do so by themselves, grpc-go's with package connloss.
 //
 // A unary method carries a stream of one item: see ServeUnary and DialUnary.
 //
@@ -24,39 +24,132 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
-// engines take.
+// engines take. Every field may be nil.
 type Method[Req, In, Out any] struct {
-	// Operation is what the streams do, if it is not what those of the hop do.
+	// Operation is what the streams do, where that differs from the streams of the hop.
 	Operation metrics.Operation
-	// Open wraps a request, Stop a control message.
-	Open func(Req) *In
-	Stop func(*streamv1.Stop) *In
-	// Opened unwraps a request, Stopped a control message; ok is false if the message is something else.
-	Opened  func(*In) (req Req, ok bool)
+	// Open wraps a request, and Opened unwraps it; ok is false if the message is no request. If nil, requests travel as they
+	// are: Req must then be *In.
+	Open   func(Req) *In
+	Opened func(*In) (req Req, ok bool)
+	// Stop wraps a control message, and Stopped unwraps it; ok is false if the message is no control message. If nil, messages
+	// have no room for one: a stream is then stopped by resetting its call, and the callee is not told why.
+	Stop    func(*streamv1.Stop) *In
 	Stopped func(*In) (stop *streamv1.Stop, ok bool)
 	// Inbox returns what takes the later messages of a request that is a sequence; nil where a request is one message.
 	Inbox func(Req) *stream.Inbox[*In]
-	// ID points to the request's field for the stream id.
+	// ID points to the request's field for the stream id. If nil, each hop names the stream by itself.
 	ID func(Req) *string
 	// Owner returns the owner that the request names; nil where requests name none.
 	Owner func(Req) string
-	// Started returns the admission that a message carries, or nil.
+	// Started returns the admission that a message carries, or nil. If nil, no message carries one.
 	Started func(*Out) *streamv1.Started
 	// Tokens returns how many tokens a message counts, an End included: each token of a stream is counted by exactly one message.
+	// If nil, each message carries one, except an admission or an ending.
 	Tokens func(*Out) int
-	// End returns the ending that a message carries, or nil.
+	// End returns the ending that a message carries, or nil. If nil, no message carries one: a stream whose engine has no more
+	// items is complete.
 	End func(*Out) *streamv1.End
 }
 
 // owner returns the owner that a request names; an empty owner is none.
 func (m *Method[Req, In, Out]) owner(req Req) string {
-	if m.Owner == nil {
+	if m == nil || m.Owner == nil {
 		return ""
 	}
 	return m.Owner(req)
+}
+
+// request returns the first message of a call.
+func (m *Method[Req, In, Out]) request(req Req) (*In, error) {
+	if m != nil && m.Open != nil {
+		return m.Open(req), nil
+	}
+	if in, ok := any(req).(*In); ok {
+		return in, nil
+	}
+	return nil, streamerr.New(streamerr.Internal, "rpc.Method has no Open, and a %T cannot be sent as it is", req)
+}
+
+// opened returns the request of a call whose first message is in.
+func (m *Method[Req, In, Out]) opened(in *In) (req Req, ok bool) {
+	if m != nil && m.Opened != nil {
+		return m.Opened(in)
+	}
+	req, ok = any(in).(Req)
+	return req, ok
+}
+
+// control returns the message that stops a stream, or nil if there is none.
+func (m *Method[Req, In, Out]) control(stop *streamv1.Stop) *In {
+	if m == nil || m.Stop == nil {
+		return nil
+	}
+	return m.Stop(stop)
+}
+
+func (m *Method[Req, In, Out]) stopped(in *In) (stop *streamv1.Stop, ok bool) {
+	if m == nil || m.Stopped == nil {
+		return nil, false
+	}
+	return m.Stopped(in)
+}
+
+func (m *Method[Req, In, Out]) inbox(req Req) *stream.Inbox[*In] {
+	if m == nil || m.Inbox == nil {
+		return nil
+	}
+	return m.Inbox(req)
+}
+
+// id points to the stream id of req, or to an empty one if req has none.
+func (m *Method[Req, In, Out]) id(req Req) *string {
+	if m != nil && m.ID != nil {
+		if id := m.ID(req); id != nil {
+			return id
+		}
+	}
+	return new(string)
+}
+
+func (m *Method[Req, In, Out]) started(out *Out) *streamv1.Started {
+	if m == nil || m.Started == nil {
+		return nil
+	}
+	return m.Started(out)
+}
+
+func (m *Method[Req, In, Out]) tokens(out *Out) int {
+	switch {
+	case m != nil && m.Tokens != nil:
+		return m.Tokens(out)
+	case m.started(out) != nil || m.end(out) != nil:
+		return 0
+	default:
+		return 1
+	}
+}
+
+func (m *Method[Req, In, Out]) end(out *Out) *streamv1.End {
+	if m == nil || m.End == nil {
+		return nil
+	}
+	return m.End(out)
+}
+
+// endless holds for methods whose messages have no room for an ending.
+func (m *Method[Req, In, Out]) endless() bool { return m == nil || m.End == nil }
+
+// operation is "" where it is that of the hop.
+func (m *Method[Req, In, Out]) operation() metrics.Operation {
+	if m == nil {
+		return ""
+	}
+	return m.Operation
 }
 
 // Chat is whence.chat.v1.Chat/Generate.

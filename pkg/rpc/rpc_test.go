@@ -22,6 +22,8 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
@@ -104,8 +106,8 @@ func listen(t testing.TB) net.Listener {
 
 func serveGRPC(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	t.Helper()
-	s := grpc.NewServer(grpc.Creds(rpc.SenseLoss(insecure.NewCredentials())))
-	workerv1.RegisterWorkerServer(s, svc)
+	s := grpc.NewServer(grpc.Creds(connloss.Sense(insecure.NewCredentials())))
+	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
 	ln := listen(t)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Serve(ln) })
@@ -116,7 +118,7 @@ func serveGRPC(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 func serveKitex(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	t.Helper()
 	s := kitexrpc.NewServer()
-	workerv1.RegisterWorkerServer(s, svc)
+	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
 	ln := listen(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -25,13 +26,9 @@ import (
 // the engine with PEER_RESET.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	incoming := withIncomingVia(st.Context())
-	first, err := st.Recv()
+	req, id, err := receive(h, st, m)
 	if err != nil {
-		return h.refuse(streamerr.New(streamerr.Invalid, "the call ended before its request: %v", err))
-	}
-	req, ok := m.Opened(first)
-	if !ok {
-		return h.refuse(streamerr.New(streamerr.Invalid, "the first message must be the request"))
+		return h.refuse(err)
 	}
 	heard := make(chan struct{}) // closed when nothing more can come from the caller
 	lost := func() *streamerr.Error {
@@ -41,7 +38,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		}
 		return callLost(incoming)
 	}
-	ctx, end, err := h.Begin(incoming, m.ID(req), m.owner(req), address(incoming), lost)
+	ctx, end, err := h.Begin(incoming, id, m.owner(req), address(incoming), lost)
 	if err != nil {
 		return h.refuse(err)
 	}
@@ -75,10 +72,31 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	return o.status()
 }
 
+// receive returns the request of a call, and where its stream id is. A panic of m is an error of this call alone.
+func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out]) (req Req, id *string, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = h.panicked(st.Context(), v)
+		}
+	}()
+	first, err := st.Recv()
+	if classified(err) { // the server itself has ended the call, and says why
+		return req, nil, err
+	}
+	if err != nil {
+		return req, nil, streamerr.New(streamerr.Invalid, "the call ended before its request: %v", err)
+	}
+	req, ok := m.opened(first)
+	if !ok {
+		return req, nil, streamerr.New(streamerr.Invalid, "the first message must be the request")
+	}
+	return req, m.id(req), nil
+}
+
 // ServeUnary runs engine for a unary method, and hands each item to collect.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
 	call := withIncomingVia(ctx)
-	ctx, end, err := h.Begin(call, m.ID(req), m.owner(req), address(call), func() *streamerr.Error { return callLost(call) })
+	ctx, end, err := h.Begin(call, m.id(req), m.owner(req), address(call), func() *streamerr.Error { return callLost(call) })
 	if err != nil {
 		return h.refuse(err)
 	}
@@ -126,7 +144,7 @@ func noted[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		}
 		err := send(out)
 		if err == nil {
-			record.OutMessage(m.Tokens(out), out)
+			record.OutMessage(m.tokens(out), out)
 		}
 		return err
 	}
@@ -148,10 +166,12 @@ func endTrailer(ctx context.Context, o Outcome) metadata.MD {
 // hear receives what follows on the request, until the call ends.
 func hear[Req, In, Out any](ctx context.Context, h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], req Req) {
 	ctl := stream.ControlOf(ctx)
-	inbox := (*stream.Inbox[*In])(nil)
-	if m.Inbox != nil {
-		inbox = m.Inbox(req)
-	}
+	defer func() {
+		if v := recover(); v != nil {
+			ctl.Stop(h.panicked(ctx, v))
+		}
+	}()
+	inbox := m.inbox(req)
 	for {
 		in, err := st.Recv()
 		switch {
@@ -164,7 +184,7 @@ func hear[Req, In, Out any](ctx context.Context, h *Hop, st grpc.BidiStreamingSe
 			h.unheard(ctx, st.Context(), err)
 			return
 		}
-		if stop, ok := m.Stopped(in); ok {
+		if stop, ok := m.stopped(in); ok {
 			ctl.Stop(fromStop(ctx, stop, streamerr.UserStop))
 			continue
 		}
@@ -212,20 +232,20 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		h.close(ctx, o, begun)
 	}()
 	record := ledger.Of(ctx)
-	record.Metrics().Does(m.Operation)
-	record.Events().Does(string(m.Operation))
+	record.Metrics().Does(m.operation())
+	record.Events().Does(string(m.operation()))
 	timers := h.watch(ctx)
 	defer timers.end()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
-			return Outcome{Err: streamerr.Via(h.Name, err)}
+			return Outcome{Err: streamerr.Via(h.Name, ending(ctx, err))}
 		}
-		tokens := m.Tokens(out)
+		tokens := m.tokens(out)
 		timers.item(tokens)
-		if s := m.Started(out); s != nil {
+		if s := m.started(out); s != nil {
 			record.Started(s)
 		}
-		end := m.End(out)
+		end := m.end(out)
 		if end != nil {
 			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
 			record.Used(end.GetUsage())
@@ -243,6 +263,12 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		if end != nil {
 			return Outcome{End: end}
 		}
+	}
+	if stopped := cause(ctx); stopped != nil {
+		return Outcome{Err: streamerr.Via(h.Name, stopped)}
+	}
+	if m.endless() {
+		return Outcome{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{h.Name}}}
 	}
 	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 }

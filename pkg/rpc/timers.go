@@ -86,7 +86,7 @@ func Bound[Req, In, Out any](hop string, t Timers, m *Method[Req, In, Out], next
 			defer timers.end()
 			for out, err := range next(ctx, req) {
 				if err == nil {
-					timers.item(m.Tokens(out))
+					timers.item(m.tokens(out))
 				}
 				timers.passing.Store(true)
 				more := yield(out, err)

@@ -62,13 +62,13 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 		events := callEvents{trace: record.Events(), peer: peer}
 		events.opening(via(ctx).Append(self))
 		answered, told := make(chan struct{}), make(chan struct{})
-		undo := stream.AfterStop(ctx, func(cause error) {
+		undo := stream.AfterStop(ctx, func(error) {
 			defer close(told)
-			e := streamerr.Via(self, cause)
+			e := streamerr.Via(self, cause(ctx))
 			events.resetting(streamtrace.CodeStop, e)
 			grace, cancel := context.WithTimeout(callCtx, DefaultGrace)
 			defer cancel()
-			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.ID(req), Stop: toStop(e)}) {
+			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: toStop(e)}) {
 				events.resetting(streamtrace.CodeCancel, e)
 				cut(errLeft)
 			}
@@ -81,17 +81,17 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 		}
 		if err == nil {
 			events.answered()
-			record.InMessage(m.Tokens(out), out)
+			record.InMessage(m.tokens(out), out)
 		}
 		events.over(nil, err)
 		if stopped && !events.cut.Load() {
 			record.Confirmed()
 		}
-		switch cause := stream.Cause(ctx); {
+		switch stopped := cause(ctx); {
 		case err == nil: // even if it was stopped: this is all of it
 			return out, nil
-		case cause != nil:
-			return nil, cause
+		case stopped != nil:
+			return nil, stopped
 		default:
 			return nil, streamerr.FromGRPC(peer, err)
 		}
@@ -103,6 +103,9 @@ const tellEvery = 5 * time.Millisecond
 
 // until tells the peer, and returns when it has answered the call; false if it cannot be told, or does not answer in time.
 func (tell Teller) until(grace context.Context, answered <-chan struct{}, stop *streamv1.StopStreamRequest) bool {
+	if tell == nil || stop.GetStreamId() == "" { // the peer has another name for the stream
+		return false
+	}
 	for {
 		err := tell(grace, stop)
 		if err != nil && !errors.Is(streamerr.FromGRPC("", err), streamerr.NotFound) {

@@ -141,6 +141,14 @@ func (c *Control) State() State {
 	return c.state
 }
 
+// Cause returns why the stream was asked to stop, or nil while it is live. A nil Control has no cause.
+func (c *Control) Cause() error {
+	if c == nil {
+		return nil
+	}
+	return context.Cause(c.stopping)
+}
+
 // stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is done.
 func stopContext(ctx context.Context) context.Context {
 	c := ControlOf(ctx)
@@ -170,10 +178,8 @@ func Stopping(ctx context.Context) <-chan struct{} { return stopContext(ctx).Don
 // Cause returns why ctx's stream was stopped or killed, or nil while it is live. It is the first cause, even if ctx was
 // wrapped with the standard library's WithCancel or WithTimeout and those fired later.
 func Cause(ctx context.Context) error {
-	if c := ControlOf(ctx); c != nil {
-		if cause := context.Cause(c.stopping); cause != nil {
-			return cause
-		}
+	if cause := ControlOf(ctx).Cause(); cause != nil {
+		return cause
 	}
 	return context.Cause(ctx)
 }

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // An Error is the ending of a stream that did not complete, or a refusal to start one. Reason, Path, Message, Param, Code and
@@ -100,9 +103,8 @@ func (e *Error) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Via returns err as it leaves hop: a copy whose path is one hop longer. An error that is not an *Error becomes one:
-// a Reason keeps its meaning, a passed deadline is Deadline, anything else is Internal, because nobody classified it.
-// Via of nil is nil.
+// Via returns err as it leaves hop: a copy whose path is one hop longer. An error that is not an *Error becomes one, as As
+// says. Via of nil is nil.
 func Via(hop string, err error) *Error {
 	if err == nil {
 		return nil
@@ -113,7 +115,9 @@ func Via(hop string, err error) *Error {
 	return &c
 }
 
-// As returns err as an *Error without lengthening its path.
+// As returns err as an *Error without lengthening its path. A Reason keeps its meaning, a passed deadline is Deadline, and a
+// context that was canceled without a cause is PeerReset, like a call that was reset without a cause: as errors of package
+// context and as statuses of gRPC. Anything else is Internal, because nobody classified it.
 func As(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -121,8 +125,19 @@ func As(err error) *Error {
 	if r, ok := errors.AsType[Reason](err); ok {
 		return &Error{Reason: r, Cause: err}
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &Error{Reason: Deadline, Cause: err}
+	code := codes.OK
+	if st, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err); ok {
+		code = st.GRPCStatus().Code()
 	}
-	return &Error{Reason: Internal, Cause: err}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
+		return &Error{Reason: Deadline, Cause: err}
+	case errors.Is(err, context.Canceled), code == codes.Canceled:
+		return &Error{Reason: PeerReset, Message: "canceled without a cause", Cause: err}
+	default:
+		return &Error{Reason: Internal, Cause: err}
+	}
 }

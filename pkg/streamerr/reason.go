@@ -25,7 +25,7 @@ const (
 	SlowReader      = Reason(streamv1.Reason_REASON_SLOW_READER)     // the hop whose buffer filled
 	Deadline        = Reason(streamv1.Reason_REASON_DEADLINE)        // the hop whose timer fired
 	Draining        = Reason(streamv1.Reason_REASON_DRAINING)        // the hop that shuts down
-	PeerReset       = Reason(streamv1.Reason_REASON_PEER_RESET)      // the peer that sent a bare RST
+	PeerReset       = Reason(streamv1.Reason_REASON_PEER_RESET)      // the peer that sent a bare RST, or the hop whose code canceled without a cause
 	PeerLost        = Reason(streamv1.Reason_REASON_PEER_LOST)       // the peer whose connection broke
 	Overloaded      = Reason(streamv1.Reason_REASON_OVERLOADED)      // the hop that refused
 	Unavailable     = Reason(streamv1.Reason_REASON_UNAVAILABLE)     // the hop that found no healthy peer

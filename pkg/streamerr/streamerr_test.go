@@ -63,6 +63,10 @@ func TestViaCopiesAndClassifies(t *testing.T) {
 		context.DeadlineExceeded:                                   streamerr.Deadline,
 		fmt.Errorf("x: %w", streamerr.Overloaded):                  streamerr.Overloaded,
 		fmt.Errorf("x: %w", context.DeadlineExceeded):              streamerr.Deadline,
+		fmt.Errorf("x: %w", context.Canceled):                      streamerr.PeerReset,
+		status.Error(codes.Canceled, "context canceled"):           streamerr.PeerReset,
+		status.Error(codes.DeadlineExceeded, "too late"):           streamerr.Deadline,
+		status.Error(codes.Unavailable, "whose?"):                  streamerr.Internal,
 		fmt.Errorf("x: %w", streamerr.New(streamerr.Invalid, "y")): streamerr.Invalid,
 	} {
 		if got := streamerr.Via("hop", err).Reason; got != want {

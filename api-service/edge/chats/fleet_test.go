@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
@@ -63,7 +63,7 @@ func serve(t *testing.T, name, addr string) *service {
 	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, s.up)
 	chatv1.RegisterChatServer(s.grpc, s)
-	rpc.RegisterStreams(s.grpc, &s.hop, nil)
+	inspect.Register(s.grpc, &s.hop, nil)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.grpc.Serve(ln) })
 	t.Cleanup(func() {

@@ -58,7 +58,7 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	return s, nil
 }
 
-// A losable is a caller's address that knows whether its connection broke; it implements rpc.Losable.
+// A losable is a caller's address that knows whether its connection broke; it implements connloss.Addr.
 type losable struct {
 	net.Addr
 	call context.Context // whose end it tells

@@ -1204,9 +1204,13 @@ func (x *Move) GetTokens() uint32 {
 	return 0
 }
 
-// ListRequest asks for the live streams.
+// ListRequest asks for a page of the live streams.
 type ListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many streams the page may hold, at most 10,000; 0 is 1,000.
+	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before; empty for the first page.
+	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1241,11 +1245,27 @@ func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
 }
 
-// ListResponse holds the live streams.
+func (x *ListRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListResponse is a page of the live streams.
 type ListResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Oldest first.
-	Streams       []*Record `protobuf:"bytes,1,rep,name=streams,proto3" json:"streams,omitempty"`
+	// Oldest first. A page may hold fewer streams than were asked for, so that it stays below the 4 MiB that gRPC clients take.
+	Streams []*Record `protobuf:"bytes,1,rep,name=streams,proto3" json:"streams,omitempty"`
+	// What the next request sends as page_token; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1285,6 +1305,13 @@ func (x *ListResponse) GetStreams() []*Record {
 		return x.Streams
 	}
 	return nil
+}
+
+func (x *ListResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 // WhyRequest names a stream.
@@ -2248,10 +2275,14 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12*\n" +
 	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"\r\n" +
-	"\vListRequest\"B\n" +
+	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"I\n" +
+	"\vListRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"j\n" +
 	"\fListResponse\x122\n" +
-	"\astreams\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\astreams\")\n" +
+	"\astreams\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\astreams\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\")\n" +
 	"\n" +
 	"WhyRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\";\n" +

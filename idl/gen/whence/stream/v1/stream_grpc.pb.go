@@ -31,7 +31,7 @@ const (
 //
 // Streams tells of the streams of a hop: those that run, and the last that ended.
 type StreamsClient interface {
-	// List returns the streams that run here, oldest first.
+	// List returns the streams that run here, oldest first, a page at a time.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// Why tells the story of one stream, running or ended, on this hop and on those below it.
 	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*WhyResponse, error)
@@ -71,7 +71,7 @@ func (c *streamsClient) Why(ctx context.Context, in *WhyRequest, opts ...grpc.Ca
 //
 // Streams tells of the streams of a hop: those that run, and the last that ended.
 type StreamsServer interface {
-	// List returns the streams that run here, oldest first.
+	// List returns the streams that run here, oldest first, a page at a time.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// Why tells the story of one stream, running or ended, on this hop and on those below it.
 	Why(context.Context, *WhyRequest) (*WhyResponse, error)

@@ -1,4 +1,7 @@
-package rpc
+// Package connloss tells a caller that reset a call from a caller whose connection broke. A reset was the caller's choice; a
+// broken connection means that the caller is dead or cut off. grpc-go cancels the context of the call for both and says no more,
+// so the connection itself remembers what became of it.
+package connloss
 
 import (
 	"context"
@@ -9,29 +12,27 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// A caller that resets a call has chosen to; one whose connection has broken is dead, or cut off. grpc-go cancels the call's
-// context for both, and says no more, so the connection itself has to remember what became of it.
-
-// Losable is what a server's peer address implements where its transport can tell a broken connection from a reset.
-type Losable interface {
+// An Addr is a peer address that knows whether its connection broke. Servers whose transport can tell put one into the peer
+// of a call.
+type Addr interface {
 	net.Addr
 	// Lost reports whether the connection is broken or closed.
 	Lost() bool
 }
 
-// lost reports whether the connection of a call is known to be gone.
-func lost(call context.Context) bool {
+// Lost reports whether the connection of a call is known to be gone.
+func Lost(call context.Context) bool {
 	p, ok := peer.FromContext(call)
 	if !ok {
 		return false
 	}
-	addr, ok := p.Addr.(Losable)
+	addr, ok := p.Addr.(Addr)
 	return ok && addr.Lost()
 }
 
-// SenseLoss returns the credentials of a grpc-go server with which streams end with PEER_LOST when their caller's connection
-// breaks, and with PEER_RESET only when the caller resets them. Without it both are PEER_RESET.
-func SenseLoss(creds credentials.TransportCredentials) credentials.TransportCredentials {
+// Sense returns the credentials of a grpc-go server whose streams end with PEER_LOST when their caller's connection breaks, and
+// with PEER_RESET only when the caller resets them. Without Sense both are PEER_RESET.
+func Sense(creds credentials.TransportCredentials) credentials.TransportCredentials {
 	return sensing{creds}
 }
 

@@ -1,4 +1,4 @@
-package rpc_test
+package process_test
 
 import (
 	"flag"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/process"
 )
 
 func TestNamesThatPathsCannotHaveAreRefused(t *testing.T) {
@@ -16,7 +16,7 @@ func TestNamesThatPathsCannotHaveAreRefused(t *testing.T) {
 		fs := flag.NewFlagSet("hop", flag.ContinueOnError)
 		fs.SetOutput(io.Discard)
 		got := "unset"
-		rpc.NameFlag(fs, &got, "hop/0")
+		process.NameFlag(fs, &got, "hop/0")
 		if got != "hop/0" || fs.Lookup("name").DefValue != "hop/0" {
 			t.Errorf("the default is %q", got)
 		}

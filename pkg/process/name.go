@@ -1,4 +1,4 @@
-package rpc
+package process
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// NameFlag adds the flag of a hop's name to fs. A name that paths could not have as it is would be another one there.
+// NameFlag adds the flag of a hop's name to fs. It refuses a name that paths would have to change.
 func NameFlag(fs *flag.FlagSet, name *string, def string) {
 	*name = def
 	fs.Var((*hopName)(name), "name", "this instance's `name` in paths and logs")

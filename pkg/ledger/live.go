@@ -1,0 +1,77 @@
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// A Cursor is a place in the list of live streams, behind the stream that it names. The zero value is the beginning of the list.
+type Cursor struct {
+	began int64 // nanoseconds since 1970
+	id    string
+}
+
+// CursorOf returns the place behind a stream.
+func CursorOf(r *streamv1.Record) Cursor {
+	return Cursor{r.GetBegan().AsTime().UnixNano(), r.GetStreamId()}
+}
+
+// String returns a word that ParseCursor reads; "" for the beginning of the list.
+func (c Cursor) String() string {
+	if c == (Cursor{}) {
+		return ""
+	}
+	return strconv.FormatInt(c.began, 36) + "." + c.id
+}
+
+// ParseCursor reads what String wrote.
+func ParseCursor(word string) (Cursor, error) {
+	if word == "" {
+		return Cursor{}, nil
+	}
+	began, id, _ := strings.Cut(word, ".")
+	at, err := strconv.ParseInt(began, 36, 64)
+	if err != nil || id == "" {
+		return Cursor{}, errors.New("not a place in the list of live streams")
+	}
+	return Cursor{at, id}, nil
+}
+
+func (c Cursor) compare(other Cursor) int {
+	return cmp.Or(cmp.Compare(c.began, other.began), cmp.Compare(c.id, other.id))
+}
+
+// Live returns the streams that run, oldest first.
+func (l *Ledger) Live() []*streamv1.Record {
+	live, _ := l.LiveAfter(Cursor{}, 0)
+	return live
+}
+
+// LiveAfter returns the streams that run behind a place in their list, oldest first, and at most limit of them; 0 is no limit. next
+// is the place behind the last of them, or the zero value if no more follow. A stream that begins meanwhile is on a later
+// page; a stream that runs all the while is on exactly one.
+func (l *Ledger) LiveAfter(after Cursor, limit int) (live []*streamv1.Record, next Cursor) {
+	l.mu.Lock()
+	all := make([]*Record, 0, len(l.byID)-min(len(l.byID), len(l.ended)))
+	for _, r := range l.byID {
+		all = append(all, r)
+	}
+	l.mu.Unlock()
+	all = slices.DeleteFunc(all, func(r *Record) bool { return r.place().compare(after) <= 0 || r.done() })
+	slices.SortFunc(all, func(a, b *Record) int { return a.place().compare(b.place()) })
+	if limit > 0 && len(all) > limit {
+		all, next = all[:limit], all[limit-1].place()
+	}
+	live = make([]*streamv1.Record, len(all))
+	for i, r := range all {
+		live[i] = r.Proto()
+	}
+	return live, next
+}
+
+func (r *Record) place() Cursor { return Cursor{r.began.UnixNano(), r.id} }

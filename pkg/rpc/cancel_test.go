@@ -1,0 +1,186 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// threeHops is front -> middle -> leaf. wrap is what the middle's own code does with a stream's context.
+type threeHops struct {
+	front        engine
+	middle, leaf *service
+	causes       chan error // what the leaf was stopped with
+}
+
+func newThreeHops(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) string, dial func(testing.TB, string) grpc.ClientConnInterface,
+	wrap func(context.Context) (context.Context, context.CancelFunc)) *threeHops {
+	t.Helper()
+	counter := newCounter()
+	leaf := newService("leaf", counter.generate)
+	relay := engineAt(dialGRPC(t, serveGRPC(t, leaf)), "middle", "leaf")
+	middle := newService("middle", func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			own, cancel := wrap(ctx)
+			defer cancel()
+			n := 0
+			for out, err := range relay(own, req) {
+				if n++; n == 3 && wrapped(own, ctx) {
+					cancel()
+				}
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	})
+	return &threeHops{front: engineAt(dial(t, serve(t, middle)), "front", "middle"), middle: middle, leaf: leaf, causes: counter.causes}
+}
+
+func wrapped(own, ctx context.Context) bool { return own != ctx }
+
+func asItIs(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} }
+
+// TestPlainCancelIsToldByWhoDidIt: a context that ends without a cause is an ending like any other, on every hop, and never a bug of
+// the hop that heard of it.
+func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
+	middles := []struct {
+		name  string
+		serve func(testing.TB, workerv1.WorkerServer) string
+		dial  func(testing.TB, string) grpc.ClientConnInterface
+	}{{"kitex", serveKitex, dialKitex}, {"grpc-go", serveGRPC, dialGRPC}}
+	type caller func(t *testing.T) (ctx context.Context, leave func())
+	plain := func(t *testing.T) (context.Context, func()) { return context.WithCancel(t.Context()) }
+	stays := func(t *testing.T) (context.Context, func()) { return t.Context(), func() {} }
+	for name, test := range map[string]struct {
+		caller      caller
+		wrap        func(context.Context) (context.Context, context.CancelFunc)
+		reason      streamerr.Reason
+		front       string // the path of the error that the caller gets
+		middle      string // the path in the middle's record
+		heardByLeaf string // the path of the leaf's cause
+	}{
+		"the caller's context": {plain, asItIs, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
+		"the parent of the caller's control": {func(t *testing.T) (context.Context, func()) {
+			parent, cancel := context.WithCancel(t.Context())
+			ctx, ctl := stream.WithControl(parent, time.Second)
+			t.Cleanup(ctl.Release)
+			return ctx, cancel
+		}, asItIs, streamerr.ClientGone, "client", "client > front > middle", "client > front > middle"},
+		"a context that the caller derived": {func(t *testing.T) (context.Context, func()) {
+			ctx, ctl := stream.WithControl(t.Context(), time.Second)
+			t.Cleanup(ctl.Release)
+			return context.WithCancel(ctx)
+		}, asItIs, streamerr.PeerReset, "", "front > middle", "front > middle"},
+		"the deadline of the caller's context": {func(t *testing.T) (context.Context, func()) {
+			return context.WithTimeout(t.Context(), 300*time.Millisecond)
+		}, asItIs, streamerr.Deadline, "", "front > middle", "front > middle"},
+		"a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithCancel(ctx)
+		}, streamerr.PeerReset, "middle", "middle", "middle"},
+		"the deadline of a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			own, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			context.AfterFunc(own, cancel)
+			return own, func() {} // by its deadline alone
+		}, streamerr.Deadline, "middle", "middle", "middle"},
+	} {
+		for _, over := range middles {
+			t.Run(name+", "+over.name, func(t *testing.T) {
+				hops := newThreeHops(t, over.serve, over.dial, test.wrap)
+				ctx, leave := test.caller(t)
+				defer leave()
+				req := ask(1 << 30)()
+				req.StreamId = "one"
+				items := 0
+				var last error
+				for _, err := range hops.front(ctx, req) {
+					if last = err; err != nil {
+						break
+					}
+					if items++; items == 3 && test.reason != streamerr.Deadline {
+						leave()
+					}
+				}
+				if e := streamerr.As(last); e.Reason != test.reason || e.Path.String() != test.front {
+					t.Errorf("the caller is told %v", last)
+				}
+				if canceled := errors.Is(last, context.Canceled) || errors.Is(last, context.DeadlineExceeded); !canceled && test.front != "middle" {
+					t.Errorf("the caller does not find the error of its context in %v", last)
+				}
+				if got := streamerr.As(<-hops.causes); got.Reason != test.reason || got.Path.String() != test.heardByLeaf {
+					t.Errorf("the leaf was stopped with %v", got)
+				}
+				hops.middle.hop.Drain(time.Minute) // returns when all streams have ended
+				hops.leaf.hop.Drain(time.Minute)
+				for _, hop := range []*service{hops.middle, hops.leaf} {
+					want := test.middle
+					if hop == hops.leaf {
+						want = fmt.Sprint(test.heardByLeaf, " > leaf")
+					}
+					r := hop.hop.Ledger.Get("one")
+					if path := streamerr.NewPath(r.GetPath()...).String(); streamerr.Reason(r.GetReason()) != test.reason || path != want {
+						t.Errorf("%s says %v [%s]: %s", hop.hop.Name, streamerr.Reason(r.GetReason()), path, r.GetMessage())
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestEngineMayReturnTheErrorOfItsContext: an engine that knows nothing of causes does not change the ending.
+func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
+	svc := newService("worker", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			if yield(&workerv1.GenerateResponse{}, nil) {
+				<-ctx.Done()
+				yield(nil, ctx.Err())
+			}
+		}
+	})
+	for _, tr := range transports[:2] {
+		req := ask(1)()
+		req.StreamId = tr.name[len(tr.name)-4:]
+		ctx, ctl := stream.WithControl(t.Context(), time.Second)
+		for _, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(ctx, req) {
+			if err == nil {
+				ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
+			}
+		}
+		ctl.Release()
+	}
+	svc.hop.Drain(time.Minute)
+	for _, tr := range transports[:2] {
+		if r := svc.hop.Ledger.Get(tr.name[len(tr.name)-4:]); streamerr.Reason(r.GetReason()) != streamerr.UserStop {
+			t.Errorf("%s: the stream ended with %v: %s", tr.name, streamerr.Reason(r.GetReason()), r.GetMessage())
+		}
+	}
+}
+
+func TestPlainCancelOfAUnaryCallIsToldByWhoDidIt(t *testing.T) {
+	leaf := newCounter()
+	worker := newEmbedder("worker", stream.Unary(leaf.vectors))
+	chat := newEmbedder("chat", embedAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	edge := embedAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for worker.hop.Live.Len() == 0 { // the call has reached the leaf
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	if e := streamerr.As(ended(ctx, edge, text(1<<20)())); e.Reason != streamerr.ClientGone || e.Path.String() != "client" {
+		t.Errorf("the caller is told %v", e)
+	}
+	if got := streamerr.As(<-leaf.causes); got.Reason != streamerr.ClientGone || got.Path.String() != "client > edge > chat" {
+		t.Errorf("the leaf was stopped with %v", got)
+	}
+}

@@ -1,0 +1,51 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// cause returns why the stream of ctx was stopped, or nil while it runs. A context that was canceled without a cause says only
+// by whom: the stream's caller has gone, or this hop's own code has given up a stream whose caller still waits, which is a reset
+// by this hop.
+func cause(ctx context.Context) error {
+	ctl := stream.ControlOf(ctx)
+	err := ctl.Cause()
+	ownCode := ctl != nil && err == nil // canceled a context of its own, which it derived from the stream's
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	switch {
+	case !errors.Is(err, context.Canceled) || classified(err):
+		return err
+	case ownCode:
+		return &streamerr.Error{Reason: streamerr.PeerReset, Message: "this hop's own code canceled the stream without a cause", Cause: err}
+	default:
+		return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(unnamedPeer), Message: "the caller canceled the stream without a cause", Cause: err}
+	}
+}
+
+// ending returns why a stream ended with err. An engine that was stopped and returns the error of a context, or the status of a call
+// of its own, means the cause of the stop.
+func ending(ctx context.Context, err error) error {
+	if classified(err) {
+		return err
+	}
+	reason := streamerr.As(err).Reason
+	if reason != streamerr.PeerReset && reason != streamerr.Deadline {
+		return err
+	}
+	if stopped := cause(ctx); stopped != nil {
+		return stopped
+	}
+	return err
+}
+
+// classified reports whether somebody has given err a reason.
+func classified(err error) bool {
+	_, ok := errors.AsType[*streamerr.Error](err)
+	return ok
+}
