@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -61,19 +62,35 @@ func watch(args []string, out *os.File) error {
 
 // list prints the live streams in one write, so that a terminal does not flicker.
 func list(ctx context.Context, edge *client, before string, out io.Writer) error {
-	var live struct {
-		Streams []story.Story `json:"streams"`
-	}
-	if err := edge.ask(ctx, "/v1/streams", &live); err != nil {
+	live, err := liveStreams(ctx, edge)
+	if err != nil {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s  %d live at %s\n\n", before, time.Now().Format(time.TimeOnly), len(live.Streams), edge.url)
-	if err := table(live.Streams, &b); err != nil {
+	fmt.Fprintf(&b, "%s%s  %d live at %s\n\n", before, time.Now().Format(time.TimeOnly), len(live), edge.url)
+	if err := table(live, &b); err != nil {
 		return err
 	}
-	_, err := io.WriteString(out, b.String()+"\n")
+	_, err = io.WriteString(out, b.String()+"\n")
 	return err
+}
+
+// liveStreams returns the streams that run, page by page.
+func liveStreams(ctx context.Context, edge *client) (all []story.Story, err error) {
+	for path := "/v1/streams"; ; {
+		var page struct {
+			Streams []story.Story `json:"streams"`
+			Next    string        `json:"next_page_token"`
+		}
+		if err := edge.ask(ctx, path, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Streams...)
+		if page.Next == "" {
+			return all, nil
+		}
+		path = "/v1/streams?page_token=" + url.QueryEscape(page.Next)
+	}
 }
 
 // table prints one line for each stream. Each is the part of one hop, the one that was asked.

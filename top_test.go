@@ -60,6 +60,26 @@ func TestTopListsLiveStreams(t *testing.T) {
 	}
 }
 
+func TestTopFollowsPages(t *testing.T) {
+	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := `{"streams":[{"id":"old","hops":[{}],"tokens":{}}],"next_page_token":"a b.1"}`
+		switch token := r.URL.Query().Get("page_token"); token {
+		case "":
+		case "a b.1":
+			page = `{"streams":[{"id":"young","hops":[{}],"tokens":{}}]}`
+		default:
+			t.Errorf("asks for the page %q", token)
+		}
+		_, _ = w.Write([]byte(page))
+	}))
+	defer edge.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	live, err := liveStreams(t.Context(), &client{url: edge.URL})
+	if err != nil || len(live) != 2 || live[0].ID != "old" || live[1].ID != "young" {
+		t.Errorf("lists %+v, %v", live, err)
+	}
+}
+
 func TestTopSaysWhyItCannot(t *testing.T) {
 	_, err := topOnce(t, http.StatusServiceUnavailable, string(streamerr.New(streamerr.Draining, "too late").JSON()))
 	if streamerr.As(err).Reason != streamerr.Draining {

@@ -32,8 +32,8 @@ func TestQueryChoosesEndings(t *testing.T) {
 			t.Errorf("%s: %+v, %v", raw, q, err)
 		}
 	}
-	for _, raw := range []string{"", "state=live"} {
-		if q, err := story.ParseQuery(raw); err != nil || q.Ended {
+	for _, raw := range []string{"", "state=live", "page_token=", "page_token=1.a"} {
+		if q, err := story.ParseQuery(raw); err != nil || q.Ended || q.After.String() != strings.TrimPrefix(raw, "page_token=") && strings.HasPrefix(raw, "page_token") {
 			t.Errorf("%q: %+v, %v", raw, q, err)
 		}
 	}
@@ -45,6 +45,7 @@ func TestQueryRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"state=ended&reason=": "reason", "state=ended&reason=bored": "reason", "state=ended&reason=USER_STOP": "reason", "state=ended&reason=unspecified": "reason",
 		"state=ended&limit=0": "limit", "state=ended&limit=1001": "limit", "state=ended&limit=ten": "limit", "state=ended&hop=": "hop",
 		"reason=completed": "reason", "state=live&limit=3": "limit", "hop=client": "hop",
+		"page_token=nowhere": "page_token", "state=ended&page_token=1.a": "page_token",
 		"state=ended&sort=age": "sort", "state=ended&state=ended": "state", strings.Repeat("x", 99): strings.Repeat("x", 32), "%zz": "",
 	} {
 		_, err := story.ParseQuery(raw)

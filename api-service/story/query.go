@@ -6,13 +6,15 @@ import (
 	"strconv"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Query says which streams GET /v1/streams lists.
 type Query struct {
-	Ended  bool // the last that ended, newest first, rather than those that run
-	Limit  int
+	Ended  bool             // the last that ended, newest first, rather than those that run
+	Limit  int              // of the streams that have ended
+	After  ledger.Cursor    // the end of the page of live streams before
 	reason streamerr.Reason // Unspecified for any
 	hop    string           // in the path of the ending; "" for any
 }
@@ -21,6 +23,8 @@ type Query struct {
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
+	// LivePage is the number of live streams on a page of their list.
+	LivePage = 1000
 )
 
 // ParseQuery reads the part of the URL behind the question mark, as strictly as a body: what is not understood is refused.
@@ -37,6 +41,9 @@ func ParseQuery(raw string) (Query, error) {
 		if err := q.set(name, all[0]); err != nil {
 			return q, err
 		}
+	}
+	if q.Ended && values.Has("page_token") {
+		return q, streamerr.InvalidParam("page_token", "page_token is for live streams; of those that have ended, limit says how many")
 	}
 	if !q.Ended {
 		for _, name := range []string{"reason", "hop", "limit"} {
@@ -69,8 +76,14 @@ func (q *Query) set(name, value string) error {
 			return streamerr.InvalidParam(name, "limit is %.32q; it must be 1 to %d", value, MaxLimit)
 		}
 		q.Limit = n
+	case "page_token":
+		after, err := ledger.ParseCursor(value)
+		if err != nil {
+			return streamerr.InvalidParam(name, "page_token is %.32q; it must be the next_page_token of an earlier answer", value)
+		}
+		q.After = after
 	default:
-		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; there are state, reason, hop and limit", name)
+		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; there are state, reason, hop, limit and page_token", name)
 	}
 	return nil
 }

@@ -104,12 +104,13 @@ func New(records []*streamv1.Record) *Story {
 	return s
 }
 
-// List returns the body of GET /v1/streams.
-func List(live []*streamv1.Record) []byte {
+// List returns the body of GET /v1/streams: a page of streams, and the token that asks for the next page, or "" on the last page.
+func List(page []*streamv1.Record, next string) []byte {
 	list := struct {
 		Streams []*Story `json:"streams"`
-	}{make([]*Story, 0, len(live))}
-	for _, r := range live {
+		Next    string   `json:"next_page_token,omitempty"`
+	}{make([]*Story, 0, len(page)), next}
+	for _, r := range page {
 		list.Streams = append(list.Streams, New([]*streamv1.Record{r}))
 	}
 	return marshal(list)

@@ -140,7 +140,7 @@ func TestAbortNamesOneStream(t *testing.T) {
 }
 
 func TestListIsNeverNull(t *testing.T) {
-	if got := string(story.List(nil)); got != `{"streams":[]}` {
+	if got := string(story.List(nil, "")); got != `{"streams":[]}` {
 		t.Error(got)
 	}
 }

@@ -132,7 +132,7 @@ func (p *path) check(t *testing.T, c *plan, s seen) story.Tokens {
 		}
 	}
 	why := story.New(records)
-	if listed := only(t, story.List([]*streamv1.Record{edge})); !same(listed, why.Tokens) {
+	if listed := only(t, story.List([]*streamv1.Record{edge}, "")); !same(listed, why.Tokens) {
 		t.Errorf("%s: the list says %+v, the story %+v", c, listed, why.Tokens)
 	}
 	got := why.Tokens

@@ -54,15 +54,15 @@ func (l *Ledger) Live() []*streamv1.Record {
 
 // LiveAfter returns the streams that run behind a place in their list, oldest first, and at most limit of them; 0 is no limit. next
 // is the place behind the last of them, or the zero value if no more follow. A stream that begins meanwhile is on a later
-// page; a stream that runs all the while is on exactly one.
-func (l *Ledger) LiveAfter(after Cursor, limit int) (live []*streamv1.Record, next Cursor) {
+// page; a stream that runs all the while is on exactly one. Only streams of the owners are listed, if owners are given.
+func (l *Ledger) LiveAfter(after Cursor, limit int, owners ...string) (live []*streamv1.Record, next Cursor) {
 	l.mu.Lock()
 	all := make([]*Record, 0, len(l.byID)-min(len(l.byID), len(l.ended)))
 	for _, r := range l.byID {
 		all = append(all, r)
 	}
 	l.mu.Unlock()
-	all = slices.DeleteFunc(all, func(r *Record) bool { return r.place().compare(after) <= 0 || r.done() })
+	all = slices.DeleteFunc(all, func(r *Record) bool { return r.place().compare(after) <= 0 || r.done() || !r.ownedBy(owners) })
 	slices.SortFunc(all, func(a, b *Record) int { return a.place().compare(b.place()) })
 	if limit > 0 && len(all) > limit {
 		all, next = all[:limit], all[limit-1].place()
@@ -72,6 +72,16 @@ func (l *Ledger) LiveAfter(after Cursor, limit int) (live []*streamv1.Record, ne
 		live[i] = r.Proto()
 	}
 	return live, next
+}
+
+// ownedBy is OwnedBy for a record of the ledger.
+func (r *Record) ownedBy(owners []string) bool {
+	if len(owners) == 0 {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.owner != nil && slices.Contains(owners, *r.owner)
 }
 
 func (r *Record) place() Cursor { return Cursor{r.began.UnixNano(), r.id} }

@@ -119,8 +119,8 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 				if got := streamerr.As(<-hops.causes); got.Reason != test.reason || got.Path.String() != test.heardByLeaf {
 					t.Errorf("the leaf was stopped with %v", got)
 				}
-				hops.middle.hop.Drain(time.Minute) // returns when all streams have ended
-				hops.leaf.hop.Drain(time.Minute)
+				hops.middle.hop.Drain(t.Context(), time.Minute) // returns when all streams have ended
+				hops.leaf.hop.Drain(t.Context(), time.Minute)
 				for _, hop := range []*service{hops.middle, hops.leaf} {
 					want := test.middle
 					if hop == hops.leaf {
@@ -157,7 +157,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 		}
 		ctl.Release()
 	}
-	svc.hop.Drain(time.Minute)
+	svc.hop.Drain(t.Context(), time.Minute)
 	for _, tr := range transports[:2] {
 		if r := svc.hop.Ledger.Get(tr.name[len(tr.name)-4:]); streamerr.Reason(r.GetReason()) != streamerr.UserStop {
 			t.Errorf("%s: the stream ended with %v: %s", tr.name, streamerr.Reason(r.GetReason()), r.GetMessage())

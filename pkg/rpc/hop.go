@@ -182,7 +182,7 @@ func (h *Hop) Drain(ctx context.Context, grace time.Duration) {
 	h.Live.Close()
 	if streams := h.Live.Len(); streams > 0 {
 		until, _ := within.Deadline()
-		h.Log.Info("draining: live streams may finish until the deadline; a second signal ends them at once",
+		h.log().Info("draining: live streams may finish until the deadline; a second signal ends them at once",
 			"hop", h.Name, "streams", streams, "until", until.UTC().Format(time.RFC3339Nano))
 	}
 	drained := make(chan struct{})

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"slices"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
@@ -12,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
-// list is GET /v1/streams: the caller's streams that run here, or with state=ended the last ones that ended here. An operator's list
-// has the streams of all owners.
+// list is GET /v1/streams: a page of the caller's streams that run here, or with state=ended the last ones that ended here. An
+// operator's list has the streams of all owners.
 func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	owners, err := o.listed(c)
@@ -26,13 +25,13 @@ func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 		o.Refuse(c, err)
 		return
 	}
-	var list []*streamv1.Record
 	if query.Ended {
-		list = o.Hop.Ledger.Ended(query.Limit, func(r *streamv1.Record) bool { return ledger.OwnedBy(r, owners...) && query.Wants(r) })
-	} else {
-		list = slices.DeleteFunc(o.Hop.Ledger.Live(), func(r *streamv1.Record) bool { return !ledger.OwnedBy(r, owners...) })
+		wants := func(r *streamv1.Record) bool { return ledger.OwnedBy(r, owners...) && query.Wants(r) }
+		exchange.JSON(c, story.List(o.Hop.Ledger.Ended(query.Limit, wants), ""))
+		return
 	}
-	exchange.JSON(c, story.List(list))
+	live, next := o.Hop.Ledger.LiveAfter(query.After, story.LivePage, owners...)
+	exchange.JSON(c, story.List(live, next.String()))
 }
 
 // listed returns the owners of the streams in the caller's list; nil is all owners.

@@ -47,7 +47,16 @@ export const stop = (id) => request(streamPath(id), 'DELETE');
 // tell reports how a stream came, so that its story can say whether a proxy collects tokens.
 export const tell = (id, report) => request(`${streamPath(id)}/seen`, 'POST', report);
 
-export const live = async () => (await request('/v1/streams')).streams;
+// live returns the streams that run, oldest first. Their list has pages.
+export async function live() {
+  const all = [];
+  for (let token = ''; ; ) {
+    const page = await request(`/v1/streams${token && `?page_token=${encodeURIComponent(token)}`}`);
+    all.push(...page.streams);
+    token = page.next_page_token;
+    if (!token) return all;
+  }
+}
 
 // ended returns the last streams that ended. Filters that are empty choose all.
 export async function ended(filters) {
