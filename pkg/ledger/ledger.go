@@ -26,9 +26,13 @@ type Ledger struct {
 	total uint64    // streams that have ended
 }
 
-// Open begins the record of a stream on hop. An id that was used before is from now on this stream's.
-func (l *Ledger) Open(id, hop, peer string) *Record {
+// Open begins the record of a stream on hop. An id that was used before is from now on this stream's. prepare sets what must not
+// change once others can find the record.
+func (l *Ledger) Open(id, hop, peer string, prepare ...func(*Record)) *Record {
 	r := &Record{id: id, hop: hop, peer: peer, began: time.Now(), ledger: l}
+	for _, set := range prepare {
+		set(r)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byID == nil {

@@ -65,11 +65,12 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		ctl.Release()
 		return nil, nil, h.refusal(*id, err)
 	}
-	record := h.Ledger.Open(*id, h.Name, peer)
-	record.Owned(owner)
-	record.Measure(h.Metrics.Begin())
-	record.Trace(h.trace(parent))
-	record.Metrics().Link(record.Events().Place)
+	record := h.Ledger.Open(*id, h.Name, peer, func(r *ledger.Record) {
+		r.Owned(owner)
+		r.Measure(h.Metrics.Begin())
+		r.Trace(h.trace(parent))
+		r.Metrics().Link(r.Events().Place)
+	})
 	ctx = ledger.With(stream.WithID(ctx, *id), record)
 	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
 	undo := context.AfterFunc(parent, func() {
