@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// The scorers, by their names in a composition.
+const (
+	loadScorer    = "load"
+	prefillScorer = "prefill"
+	kvScorer      = "kv"
+	sessionScorer = "session"
+)
+
+// tokensPerStream is how many tokens cost as much as a running stream.
+const tokensPerStream = 16
+
+// sessionSlack is how much more than its share of the streams a worker may have before a session goes to its next worker.
+const sessionSlack = 1.25
+
+// A filter returns the candidates that it leaves, as indexes into all, in their order in left. It may reuse left.
+type filter func(r Request, all []Candidate, left []int) []int
+
+var filters = map[string]filter{"two": two, "share": share}
+
+// two leaves two candidates drawn at random. Several chat-services that see the same idle worker then do not all choose it.
+func two(_ Request, _ []Candidate, left []int) []int {
+	if len(left) <= 2 {
+		return left
+	}
+	first := rand.IntN(len(left))
+	second := (first + 1 + rand.IntN(len(left)-1)) % len(left)
+	return append(left[:0], left[first], left[second])
+}
+
+// share leaves the candidates that have no more than their share of the streams, and a bit.
+func share(_ Request, all []Candidate, left []int) []int {
+	var total float64
+	for _, i := range left {
+		total += all[i].Streams
+	}
+	most := math.Ceil(sessionSlack * (total + 1) / float64(len(left)))
+	kept := left[:0:len(left)]
+	for _, i := range left {
+		if all[i].Streams < most {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+// A scorer adds the weighted costs of the candidates that are left to costs.
+type scorer struct {
+	add func(r Request, all []Candidate, left []int, costs []float64, weight float64, opts Options)
+}
+
+var scorers = map[string]scorer{
+	loadScorer: each(func(_ Request, c *Candidate, _ Options) float64 { return c.Streams }),
+	prefillScorer: each(func(r Request, c *Candidate, opts Options) float64 {
+		return max(0, float64(c.Unread)+float64(r.Prompt)-opts.Overlap*float64(c.Cached)) / tokensPerStream
+	}),
+	kvScorer: each(func(r Request, c *Candidate, _ Options) float64 {
+		return (float64(c.Held) + float64(r.Prompt) - float64(c.Cached)) / tokensPerStream
+	}),
+	sessionScorer: {session},
+}
+
+// each makes a scorer of a cost that depends on one candidate.
+func each(cost func(r Request, c *Candidate, opts Options) float64) scorer {
+	return scorer{func(r Request, all []Candidate, left []int, costs []float64, weight float64, opts Options) {
+		for at, i := range left {
+			costs[at] += weight * cost(r, &all[i], opts)
+		}
+	}}
+}
+
+// session costs nothing at the session's worker and 1 elsewhere. Rendezvous hashing says which worker that is: when a worker
+// comes or goes only its own sessions move, and several chat-services agree without talking to each other.
+func session(r Request, all []Candidate, left []int, costs []float64, weight float64, _ Options) {
+	key := r.Session()
+	best, highest := -1, uint64(0)
+	for at, i := range left {
+		if h := Hash(key, all[i].Name); best < 0 || h > highest {
+			best, highest = at, h
+		}
+	}
+	for at := range left {
+		if at != best {
+			costs[at] += weight
+		}
+	}
+}
+
+// Hash hashes a text with a seed.
+func Hash(seed uint64, text string) uint64 {
+	d := xxhash.NewWithSeed(seed)
+	_, _ = d.WriteString(text) // never fails
+	return d.Sum64()
+}
