@@ -1,0 +1,285 @@
+// Package failover decides what becomes of a stream when its worker fails: it is retried on another worker, moves to
+// one, waits, or ends.
+//
+// A Machine is the state of one stream. It is pure: Step takes an event and the time, and returns actions. The caller
+// chooses workers, calls them, delivers tokens and keeps the clock; Wake says when the machine wants to hear of the time.
+// Rules is the policy in one table. The stories in testdata are scripts of events with the actions that follow.
+package failover
+
+import (
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Choice is a worker that was found for a stream, and what counts about it here.
+type Choice[W comparable] struct {
+	Worker W
+	Name   string
+	Room   int  // tokens of answer that it could give, by its context and by what was asked for
+	Exact  bool // answers that were begun elsewhere go on there exactly, and those begun there elsewhere
+	GoesOn bool // this answer may go on elsewhere, exactly or at least as one that the model gives
+	Text   bool // its answers are text, spelled in ids that the model need not have chosen
+	Reader bool // another worker reads the prompt for it first
+	Unread int  // tokens that it has to read before the first token of the answer
+}
+
+// A Kind is what has happened.
+type Kind int
+
+// The events. Found and NotFound answer Ask and Swap; Busy and Turn are about the order in which streams move.
+const (
+	Begin    Kind = iota // the stream was asked for
+	Found                // Choice is the worker that was asked for
+	NotFound             // there is no such worker; Err says why, if nobody was asked yet
+	Busy                 // workers that could take the stream are all reading the prompts of others that moved
+	Turn                 // one of them has time
+	Read                 // the prompt was read by another worker, or not: Err
+	Started              // the worker has admitted the stream
+	Tokens               // the worker has sent N tokens
+	Ended                // the worker has ended the stream properly
+	Fail                 // the worker's call is over with Err
+	Down                 // the worker's health probes fail
+	Tick                 // time has passed
+	Stop                 // the stream was stopped from above, with Err
+)
+
+// An Event is what has happened to the stream, or to its current attempt.
+type Event[W comparable] struct {
+	Kind   Kind
+	N      int
+	Err    error
+	Choice Choice[W]
+}
+
+// A Verb is what is to be done.
+type Verb int
+
+// The actions. Ask and Swap are the last of their step.
+const (
+	Ask     Verb = iota // choose a worker that is none of Without, and tell
+	Swap                // likewise, while the current attempt goes on; Idle wants one with room
+	ReadFor             // have another worker read the prompt for the current one
+	Call                // call the current worker
+	Deliver             // pass on what the worker has sent, at most N tokens of it
+	Trust               // the worker has delivered its first token
+	Blamed              // the worker is to blame for Err: As says how
+	Leave               // leave the current attempt because of Err, and do not wait for it
+	Moved               // note that the stream goes on elsewhere because of Err: from worker From
+	Wait                // wait for Turn
+	Finish              // end the stream: it has all tokens that it may have
+	End                 // end the stream with Err
+	Done                // the stream has ended with what was delivered
+)
+
+// An Action is what is to be done.
+type Action[W comparable] struct {
+	Verb    Verb
+	N       int
+	Err     error
+	Without []W
+	Worker  W // the subject of Blamed
+	As      Blame
+	Idle    bool   // of Swap
+	Move    bool   // of Ask and Swap: after the first token, so it is paced
+	Retry   bool   // of Ask: it is an attempt more than the request pays for
+	From    string // of Moved
+	Exact   bool   // of Moved
+}
+
+type phase int
+
+const (
+	asking  phase = iota // a worker is being chosen
+	waiting              // for the turn to move, or for the end of a pause
+	reading              // another worker reads the prompt
+	calling              // the current worker was called
+	over
+)
+
+// A Machine is the state of one stream.
+type Machine[W comparable] struct {
+	limits Limits
+	out    []Action[W] // scratch
+
+	phase   phase
+	stopped error         // why the stream was stopped from above
+	sent    int           // tokens delivered
+	room    int           // tokens that the answer may have; known from the first call on
+	started bool          // Started was delivered
+	moves   int           // that have delivered a token
+	wake    time.Duration // when Tick is wanted; 0 is never
+
+	cur      Choice[W]     // the current attempt
+	last     Choice[W]     // the last one that delivered a token
+	admitted bool          // the current attempt, or its reader, has said Started
+	flowing  bool          // the current attempt has delivered a token
+	heard    time.Duration // when it last sent something
+	blamed   bool          // it was blamed
+	ill      bool          // its health probes have failed
+
+	// The search for a worker, since the last token.
+	first  *streamerr.Error // what began it, and what the stream ends with; nil while there is none
+	latest *streamerr.Error // why the last attempt failed
+	since  time.Duration    // when it began
+	later  []string         // refusals since
+	swap   *streamerr.Error // why another worker is asked for while the current attempt goes on; nil if none is
+	tried  []W              // failed or refused
+	full   []W              // those of tried that were full
+	left   []W              // those of tried that were left because their first token took too long, or their probes failed
+	once   int              // failures whose rule says Once
+	slow   bool             // a worker was left because its first token took too long
+	pauses int
+	pause  time.Duration // what the last full worker asked for
+}
+
+// New returns the machine of a stream. Its first event is Begin.
+func New[W comparable](limits Limits) *Machine[W] { return &Machine[W]{limits: limits} }
+
+// Wake returns when the machine wants a Tick, in time since Begin, or 0 if time does not matter to it.
+func (m *Machine[W]) Wake() time.Duration { return m.wake }
+
+// Room returns how many tokens the answer may still have.
+func (m *Machine[W]) Room() int { return m.room - m.sent }
+
+// Sent returns how many tokens were delivered.
+func (m *Machine[W]) Sent() int { return m.sent }
+
+// Undelivered reports whether the current attempt has delivered nothing, so that Down matters.
+func (m *Machine[W]) Undelivered() bool { return !m.flowing && m.phase >= reading && m.phase < over }
+
+// Over reports whether the stream has ended.
+func (m *Machine[W]) Over() bool { return m.phase == over }
+
+// Step takes an event that happened at now, a time since Begin, and returns what is to be done, in this order. The slice
+// is valid until the next Step.
+func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
+	m.out = m.out[:0]
+	if m.phase == over {
+		return nil
+	}
+	switch e.Kind {
+	case Tokens:
+		m.tokens(now, e.N)
+	case Started:
+		m.start(now)
+	case Begin:
+		m.ask()
+	case Found:
+		m.found(now, e.Choice)
+	case NotFound:
+		m.notFound(now, e.Err)
+	case Busy:
+		m.busy(now)
+	case Turn:
+		if m.phase == waiting {
+			m.ask()
+		}
+	case Read:
+		m.read(now)
+	case Ended:
+		m.do(Action[W]{Verb: Deliver})
+		m.done(Action[W]{Verb: Done})
+	case Fail:
+		m.fail(now, e.Err)
+	case Down:
+		m.down(now)
+	case Tick:
+		m.tick(now)
+	case Stop:
+		m.stop(e.Err)
+	}
+	return m.out
+}
+
+func (m *Machine[W]) do(a Action[W]) { m.out = append(m.out, a) }
+
+func (m *Machine[W]) done(a Action[W]) {
+	m.do(a)
+	m.phase, m.wake = over, 0
+}
+
+func (m *Machine[W]) start(now time.Duration) {
+	m.admitted, m.heard = true, now
+	m.wake = m.deadline()
+	if m.phase == calling && !m.started {
+		m.started = true
+		m.do(Action[W]{Verb: Deliver})
+	}
+}
+
+func (m *Machine[W]) tokens(now time.Duration, n int) {
+	if m.stopped == nil && m.first != nil && m.sent > 0 {
+		m.moves++
+	}
+	if !m.flowing {
+		m.flowing, m.last = true, m.cur
+		m.recover()
+		m.do(Action[W]{Verb: Trust, Worker: m.cur.Worker})
+	}
+	left := m.room - m.sent
+	if m.cur.Text {
+		left = slackOfText*m.room - m.sent
+	}
+	passed := max(0, min(n, left))
+	m.sent += passed
+	m.heard = now
+	m.wake = m.deadline()
+	if passed > 0 {
+		m.do(Action[W]{Verb: Deliver, N: passed})
+	}
+	if passed < n {
+		tooMuch := m.lost(streamerr.Completed, "the answer has the %d tokens that were asked for", m.room)
+		m.do(Action[W]{Verb: Leave, Err: tooMuch})
+		m.done(Action[W]{Verb: Finish})
+	}
+}
+
+// recover ends the search for a worker.
+func (m *Machine[W]) recover() {
+	m.first, m.later, m.swap = nil, nil, nil
+	m.tried, m.full, m.left = m.tried[:0], m.full[:0], m.left[:0]
+	m.once, m.slow, m.pauses, m.pause = 0, false, 0, 0
+}
+
+// read goes on with the worker that answers, whatever became of the one that read the prompt for it.
+func (m *Machine[W]) read(now time.Duration) {
+	switch {
+	case m.phase != reading:
+	case m.stopped != nil:
+		m.done(Action[W]{Verb: End, Err: m.stopped})
+	default:
+		m.call(now)
+	}
+}
+
+func (m *Machine[W]) call(now time.Duration) {
+	m.phase, m.heard, m.admitted = calling, now, false
+	m.wake = m.deadline()
+	m.do(Action[W]{Verb: Call})
+}
+
+// deadline returns when the current attempt has been silent for too long; 0 is never.
+func (m *Machine[W]) deadline() time.Duration {
+	patience := m.limits.Silence
+	switch {
+	case m.stopped != nil:
+		return 0
+	case m.admitted && !m.flowing && m.slow:
+		return 0 // another worker was no faster: the timers of the hops decide
+	case m.admitted && !m.flowing:
+		patience = m.limits.FirstToken + time.Duration(float64(m.limits.FirstToken)*float64(m.cur.Unread)/TokensPerPatience)
+	}
+	if patience <= 0 {
+		return 0
+	}
+	return m.heard + patience
+}
+
+// stop notes that the stream is to end with cause. A call that runs is told by the caller, and ends with Fail.
+func (m *Machine[W]) stop(cause error) {
+	m.stopped, m.wake = cause, 0
+	if m.phase == asking || m.phase == waiting {
+		m.done(Action[W]{Verb: End, Err: cause})
+	}
+}

@@ -1,0 +1,274 @@
+package failover
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// This file is the search for another worker: what begins it, who is asked, and how it ends.
+
+// retryAfter is what callers are told where no worker could be reached.
+const retryAfter = time.Second
+
+// ask asks for a worker; the current attempt is over, or there was none.
+func (m *Machine[W]) ask() {
+	m.phase, m.wake = asking, 0
+	m.do(Action[W]{Verb: Ask, Without: m.tried, Move: m.sent > 0, Retry: m.first != nil})
+}
+
+// found goes on with another worker.
+func (m *Machine[W]) found(now time.Duration, to Choice[W]) {
+	from, why := m.cur, m.latest
+	if m.swap != nil {
+		why = m.swap
+		m.leave(now)
+	}
+	if m.first != nil {
+		m.do(Action[W]{Verb: Moved, Err: why, From: from.Name, N: m.sent, Exact: m.sent == 0 || m.last.Exact && to.Exact})
+	}
+	m.cur, m.flowing, m.admitted, m.blamed, m.ill = to, false, false, false, false
+	if m.sent == 0 {
+		m.room = to.Room
+	}
+	if to.Reader {
+		m.phase, m.heard = reading, now
+		m.wake = m.deadline()
+		m.do(Action[W]{Verb: ReadFor})
+		return
+	}
+	m.call(now)
+}
+
+// leave leaves the current attempt, for which another worker was asked.
+func (m *Machine[W]) leave(now time.Duration) {
+	why := m.swap
+	m.swap = nil
+	if !m.ill {
+		m.blame(why, Failed)
+	}
+	m.note(now, why)
+	m.do(Action[W]{Verb: Leave, Err: why})
+	m.tried = append(m.tried, m.cur.Worker)
+	if !m.flowing {
+		m.slow = m.slow || m.admitted
+		m.left = append(m.left, m.cur.Worker)
+	}
+}
+
+// notFound goes on without another worker: with the one that is slow, with a pause, or not at all.
+func (m *Machine[W]) notFound(now time.Duration, refused error) {
+	if m.swap != nil { // there is nobody else: the current attempt goes on, and the timers of the hops decide
+		m.swap = nil
+		m.again(now)
+		return
+	}
+	if m.first == nil {
+		m.done(Action[W]{Verb: End, Err: refused})
+		return
+	}
+	if m.sent > 0 && len(m.full) > 0 || len(m.left) > 0 {
+		pause := max(min(m.pause, Within), min(firstPause<<min(m.pauses, 10), maxPause))
+		if m.sent == 0 || now+pause < m.since+Within {
+			m.pauses++
+			m.phase, m.wake = waiting, now+pause
+			return
+		}
+	}
+	m.end()
+}
+
+// again asks once more when the current attempt has been silent for as long again.
+func (m *Machine[W]) again(now time.Duration) {
+	if m.wake = m.deadline(); m.wake > 0 {
+		m.wake += now - m.heard
+	}
+	if m.ill && !m.flowing {
+		m.wake = now + retryAfter
+	}
+}
+
+// busy waits for the turn to move.
+func (m *Machine[W]) busy(now time.Duration) {
+	if m.swap != nil {
+		m.leave(now)
+	}
+	m.phase, m.wake = waiting, m.since+Within
+	m.do(Action[W]{Verb: Wait})
+}
+
+// fail goes on after the end of the current attempt.
+func (m *Machine[W]) fail(now time.Duration, cause error) {
+	switch {
+	case m.stopped != nil:
+		m.done(Action[W]{Verb: End, Err: m.stopped}) // whatever the worker made of it
+		return
+	case cause == nil: // the worker ended without an ending, and so does the stream
+		m.done(Action[W]{Verb: Done})
+		return
+	case m.phase == reading:
+		m.call(now)
+		return
+	}
+	why := streamerr.As(cause)
+	rule := RuleOf(why.Reason)
+	response := rule.Before
+	if m.sent > 0 {
+		response = rule.After
+	}
+	if why.Reason == streamerr.Deadline && m.flowing && now-m.heard < quiet {
+		rule, response = Rule{}, Tell
+	}
+	m.blame(why, rule.Blame)
+	refusal := m.first != nil && response == Tell && !wanted(why.Reason)
+	if m.first == nil && response == Tell || wanted(why.Reason) {
+		m.done(Action[W]{Verb: End, Err: cause})
+		return
+	}
+	m.note(now, why)
+	m.tried = append(m.tried, m.cur.Worker)
+	switch {
+	case rule.Blame == Full:
+		m.full, m.pause = append(m.full, m.cur.Worker), why.RetryAfter
+	case response == Once:
+		m.once++
+	}
+	m.goOn(refusal)
+}
+
+// goOn asks for another worker if the stream may go on with one.
+func (m *Machine[W]) goOn(refusal bool) {
+	switch {
+	case m.whole():
+		m.done(Action[W]{Verb: Finish})
+	case m.once > 1 && !refusal || m.sent > 0 && !m.mayMove():
+		m.end()
+	default:
+		m.ask()
+	}
+}
+
+// whole reports whether the answer has all tokens that it may have: all that is missing is its End.
+func (m *Machine[W]) whole() bool { return m.sent > 0 && m.sent >= m.room && !m.last.Text }
+
+// mayMove reports whether an answer that has begun may go on elsewhere.
+func (m *Machine[W]) mayMove() bool { return m.moves < m.limits.Moves && m.last.GoesOn }
+
+// wanted reports whether somebody wanted the stream to end.
+func wanted(reason streamerr.Reason) bool {
+	switch reason {
+	case streamerr.ClientGone, streamerr.UserStop, streamerr.OperatorStop, streamerr.SlowReader:
+		return true
+	default:
+		return false
+	}
+}
+
+// note records a failure. The first of a search is what the stream ends with.
+func (m *Machine[W]) note(now time.Duration, why *streamerr.Error) {
+	m.latest = why
+	if m.first == nil {
+		m.first, m.since = why, now
+		return
+	}
+	refusal := m.cur.Name + ": " + why.Reason.String()
+	if text := why.Text(); text != why.Reason.Error() {
+		refusal += ", " + text
+	}
+	m.later = append(m.later, refusal)
+}
+
+func (m *Machine[W]) blame(why *streamerr.Error, as Blame) {
+	if as == Nothing || m.blamed {
+		return
+	}
+	m.blamed = true
+	m.do(Action[W]{Verb: Blamed, Worker: m.cur.Worker, Err: why, As: as})
+}
+
+// end ends the stream with the failure that began the search, and tells of the refusals since.
+func (m *Machine[W]) end() {
+	e := *m.first
+	if len(m.later) > 0 {
+		e.Message = e.Text() + "; then " + strings.Join(m.later, "; then ")
+	}
+	if e.Reason == streamerr.PeerLost && !m.started {
+		e.Reason, e.RetryAfter = streamerr.Unavailable, max(e.RetryAfter, retryAfter)
+	}
+	m.done(Action[W]{Verb: End, Err: &e})
+}
+
+// lost makes a failure of the current attempt that the worker does not tell itself.
+func (m *Machine[W]) lost(reason streamerr.Reason, format string, args ...any) *streamerr.Error {
+	e := streamerr.New(reason, format, args...)
+	e.Path = streamerr.NewPath(m.cur.Name)
+	return e
+}
+
+// down leaves a worker that has delivered nothing and whose health probes fail.
+func (m *Machine[W]) down(now time.Duration) {
+	if m.stopped != nil || m.flowing {
+		return
+	}
+	why := m.lost(streamerr.Unavailable, "%s is no longer healthy, and had sent nothing for %v", m.cur.Name, (now - m.heard).Round(time.Millisecond))
+	switch m.phase {
+	case reading:
+		m.leaveReader(now, why)
+	case calling:
+		m.ill = true
+		m.change(why, false)
+	default:
+	}
+}
+
+// tick leaves a worker that is silent for too long, or ends a pause.
+func (m *Machine[W]) tick(now time.Duration) {
+	if m.wake == 0 || now < m.wake {
+		return
+	}
+	silent := m.lost(streamerr.Deadline, "%s sent nothing for %v", m.cur.Name, (now - m.heard).Round(time.Millisecond))
+	switch m.phase {
+	case waiting:
+		if m.sent > 0 && now >= m.since+Within {
+			m.end()
+			return
+		}
+		m.tried = slices.DeleteFunc(m.tried, func(w W) bool { return slices.Contains(m.full, w) || slices.Contains(m.left, w) })
+		m.full, m.left = m.full[:0], m.left[:0]
+		m.ask()
+	case reading:
+		m.leaveReader(now, silent)
+	case calling:
+		slow := m.admitted && !m.flowing
+		if !slow { // a slow one may have long prompts before; it is to blame if another has room
+			m.blame(silent, Failed)
+		}
+		switch {
+		case m.whole():
+			m.do(Action[W]{Verb: Leave, Err: silent})
+			m.done(Action[W]{Verb: Finish})
+		case m.sent > 0 && !m.mayMove():
+			m.wake = 0
+		default:
+			m.change(silent, slow && !m.ill)
+		}
+	default:
+	}
+}
+
+// change asks for another worker while the current attempt goes on.
+func (m *Machine[W]) change(why *streamerr.Error, idle bool) {
+	if m.sent > 0 && !m.mayMove() {
+		return
+	}
+	m.swap, m.wake = why, 0
+	m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.tried), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: idle})
+}
+
+// leaveReader has the worker that answers read the prompt itself.
+func (m *Machine[W]) leaveReader(now time.Duration, why *streamerr.Error) {
+	m.do(Action[W]{Verb: Leave, Err: why})
+	m.call(now)
+}

@@ -1,0 +1,194 @@
+package failover
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the stories of testdata come to")
+
+// TestStories plays the scripts of testdata. A line that is not indented is an event, and its time; the indented lines
+// below it are the actions that follow, and when the machine wants to hear of the time.
+//
+//	limits moves=3 silence=10s first-token=10s
+//	0s begin
+//	0s found a room=9 text reader unread=100 resumes exact-only
+//	1s fail a overloaded retry=2s
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			var s *story
+			for line := range strings.Lines(string(text)) {
+				line = strings.TrimRight(line, "\n")
+				switch {
+				case strings.HasPrefix(line, "  "):
+					continue // what came of it
+				case strings.HasPrefix(line, "limits"):
+					s = newStory(t, line)
+				case line != "" && !strings.HasPrefix(line, "#"):
+					out.WriteString(line + "\n" + s.play(t, line))
+					continue
+				}
+				out.WriteString(line + "\n")
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if out.String() != string(text) {
+				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
+			}
+		})
+	}
+}
+
+type story struct{ m *Machine[string] }
+
+func newStory(t *testing.T, line string) *story {
+	l := Limits{Moves: 3, Silence: 10 * time.Second, FirstToken: 10 * time.Second}
+	for _, word := range strings.Fields(line)[1:] {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "moves":
+			l.Moves = number(t, value)
+		case "silence":
+			l.Silence = duration(t, value)
+		case "first-token":
+			l.FirstToken = duration(t, value)
+		default:
+			t.Fatal(line)
+		}
+	}
+	return &story{New[string](l)}
+}
+
+func (s *story) play(t *testing.T, line string) string {
+	t.Helper()
+	words := strings.Fields(line)
+	now := duration(t, words[0])
+	var b strings.Builder
+	for _, a := range s.m.Step(now, event(t, words[1], words[2:])) {
+		b.WriteString("  " + a.text() + "\n")
+	}
+	if wake := s.m.Wake(); wake > 0 && words[1] != "tokens" {
+		fmt.Fprintf(&b, "  wake at %v\n", wake)
+	}
+	return b.String()
+}
+
+func event(t *testing.T, verb string, args []string) Event[string] {
+	t.Helper()
+	kinds := map[string]Kind{
+		"begin": Begin, "found": Found, "not-found": NotFound, "busy": Busy, "turn": Turn, "read": Read, "started": Started, "tokens": Tokens,
+		"ended": Ended, "fail": Fail, "down": Down, "tick": Tick, "stop": Stop,
+	}
+	kind, ok := kinds[verb]
+	if !ok {
+		t.Fatalf("there is no event %q", verb)
+	}
+	e := Event[string]{Kind: kind}
+	switch kind {
+	case Found:
+		e.Choice = choice(t, args)
+	case Tokens:
+		e.N = number(t, args[0])
+	case NotFound:
+		e.Err = streamerr.New(streamerr.Unavailable, "nobody")
+	case Fail, Stop:
+		err := streamerr.New(streamerr.ParseReason(args[1]), "as scripted")
+		err.Path = streamerr.NewPath(args[0])
+		if len(args) > 2 {
+			err.RetryAfter = duration(t, strings.TrimPrefix(args[2], "retry="))
+		}
+		e.Err = err
+	default:
+	}
+	return e
+}
+
+func choice(t *testing.T, args []string) Choice[string] {
+	c := Choice[string]{Worker: args[0], Name: args[0], Room: 100, Exact: true, GoesOn: true}
+	for _, word := range args[1:] {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "room":
+			c.Room = number(t, value)
+		case "unread":
+			c.Unread = number(t, value)
+		case "text":
+			c.Text, c.GoesOn, c.Exact = true, false, false
+		case "reader":
+			c.Reader = true
+		case "resumes":
+			c.Exact = false
+		case "exact-only":
+			c.GoesOn, c.Exact = false, false
+		default:
+			t.Fatal(args)
+		}
+	}
+	return c
+}
+
+func (a *Action[W]) text() string {
+	names := map[Verb]string{
+		Ask: "ask", Swap: "swap", ReadFor: "read", Call: "call", Deliver: "deliver", Trust: "trust", Blamed: "blame", Leave: "leave", Moved: "moved",
+		Wait: "wait", Finish: "finish", End: "end", Done: "done",
+	}
+	words := []any{names[a.Verb]}
+	add := func(when bool, what ...any) {
+		if when {
+			words = append(words, what...)
+		}
+	}
+	add(a.Verb == Trust || a.Verb == Blamed, a.Worker)
+	add(a.As == Failed, "failed")
+	add(a.As == Full, "full")
+	add(a.Verb == Moved, "from", a.From, "exact", a.Exact)
+	add(a.N > 0, a.N)
+	add(len(a.Without) > 0, "without", a.Without)
+	add(a.Idle, "idle")
+	add(a.Move, "paced")
+	add(a.Retry && !a.Move, "retry")
+	if a.Err != nil {
+		words = append(words, "because", a.Err)
+		if after := streamerr.As(a.Err).RetryAfter; after > 0 {
+			words = append(words, "retry after", after)
+		}
+	}
+	return strings.TrimSuffix(fmt.Sprintln(words...), "\n")
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func duration(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
