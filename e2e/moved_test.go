@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	chatfleet "github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -146,9 +146,8 @@ func watched(t *testing.T, workers ...string) *route.Pool {
 	pool := route.New(route.Options{
 		Self: chatService, Migrations: 1, MigrateAfter: time.Minute, Log: slog.New(slog.DiscardHandler),
 		Check: func(*workerv1.InfoResponse) error { return nil },
-		Policy: func(_ *workerv1.TokenRequest, candidates []*chatfleet.Worker) *chatfleet.Worker {
-			at := slices.IndexFunc(candidates, func(w *chatfleet.Worker) bool { return w.Name() == workerName(0) })
-			return candidates[max(at, 0)]
+		Policy: func(_ policy.Request, candidates []policy.Candidate) int {
+			return max(0, slices.IndexFunc(candidates, func(c policy.Candidate) bool { return c.Name == workerName(0) }))
 		},
 	})
 	if err := pool.Set(workers...); err != nil {

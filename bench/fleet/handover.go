@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/whence-dev/whence/chat-service/route"
+	by "github.com/whence-dev/whence/chat-service/route/policy"
 )
 
 // handover compares workers that do both with such as read prompts for others and such as answer, on long prompts of which no two
@@ -21,8 +21,8 @@ func (c *routing) handover(ctx context.Context, prefill int) error {
 |---|---|---|---|---|---|---|---|
 `, l.name, l.says, c.workers, c.kvTokens, c.slow)
 	for _, p := range []policy{
-		{name: route.LeastLoadedPolicy, called: fmt.Sprintf("%d for both", c.workers)},
-		{name: route.LeastLoadedPolicy, called: fmt.Sprintf("%d for prompts, %d for answers", prefill, c.workers-prefill), prefill: prefill},
+		{name: by.LeastLoaded, called: fmt.Sprintf("%d for both", c.workers)},
+		{name: by.LeastLoaded, called: fmt.Sprintf("%d for prompts, %d for answers", prefill, c.workers-prefill), prefill: prefill},
 	} {
 		if err != nil {
 			return err

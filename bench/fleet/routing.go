@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/route"
+	by "github.com/whence-dev/whence/chat-service/route/policy"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -34,12 +35,12 @@ type policy struct {
 }
 
 var policies = []policy{
-	{name: route.RoundRobinPolicy, called: "round-robin"},
-	{name: route.LeastLoadedPolicy, called: "least-loaded"},
-	{name: route.PowerOfTwoPolicy, called: "power-of-two"},
-	{name: route.SessionPolicy, called: "session"},
-	{name: route.KVPolicy, called: "kv, approximate", quiet: true},
-	{name: route.KVPolicy, called: "kv, events"},
+	{name: by.RoundRobin, called: "round-robin"},
+	{name: by.LeastLoaded, called: "least-loaded"},
+	{name: by.PowerOfTwo, called: "power-of-two"},
+	{name: by.Session, called: "session"},
+	{name: by.KV, called: "kv, approximate", quiet: true},
+	{name: by.KV, called: "kv, events"},
 }
 
 func (c *routing) run(ctx context.Context) error {
@@ -74,7 +75,7 @@ func (c *routing) compare(ctx context.Context, l load) error {
 			first = p50
 		}
 		expected := "-"
-		if p.name == route.KVPolicy {
+		if p.name == by.KV {
 			expected = fmt.Sprintf("%.1f %%", 100*r.ratio(r.expected))
 		}
 		_, err = fmt.Fprintf(c.out, "| %s | %.0f ms | %.0f ms | %.1fx | %.1f %% | %s | %d |\n",

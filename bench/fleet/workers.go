@@ -55,17 +55,14 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 		Self: "chat-service", Migrations: 3, Check: func(*workerv1.InfoResponse) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	telling := 0
-	if p.name == route.KVPolicy {
-		opts.KV = route.NewKV(route.KVOptions{Overlap: route.DefaultKVOverlap, TTL: time.Duration(float64(route.DefaultKVTTL) * c.slow)})
-		if !p.quiet {
-			telling = c.workers
-		}
-	} else {
-		var err error
-		if opts.Policy, err = route.NewPolicy(p.name); err != nil {
-			stop()
-			return nil, err
-		}
+	var err error
+	opts.Policy, opts.Prompts, opts.KV, err = route.Policies(p.name, route.KVOptions{Overlap: route.DefaultKVOverlap, TTL: time.Duration(float64(route.DefaultKVTTL) * c.slow)})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	if opts.KV != nil && !p.quiet {
+		telling = c.workers
 	}
 	pool := route.New(opts)
 	if err := pool.Set(targets...); err != nil {

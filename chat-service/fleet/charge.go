@@ -1,21 +1,35 @@
 package fleet
 
-import workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+import (
+	"time"
 
-// A Charge is what a stream costs its worker, as far as is known here. It is owned by one goroutine, which may change.
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// A Charge is what a stream costs its worker, as far as is known here. It is owned by one goroutine at a time.
 type Charge struct {
 	worker *Worker
 	unread int64 // tokens of the prompt that are still to be read
 	tokens int64 // tokens that it takes of the KV cache
+	trial  int   // number of the worker's trial after a cool-down that the stream is; 0 for none
 }
 
-// Charge makes a stream one of the worker's, until End. Of its prompt so many tokens are expected in the worker's cache.
+// Charge makes a stream one of the worker's, until End. cached tokens of its prompt are expected in the worker's cache.
 func (w *Worker) Charge(prompt, cached int) Charge {
 	c := Charge{worker: w, unread: int64(prompt - cached), tokens: int64(prompt - cached)}
+	c.trial = w.breaker.begin(time.Now())
 	w.ours.Add(1)
 	w.unread.Add(c.unread)
 	w.tokens.Add(c.tokens)
 	return c
+}
+
+// Add charges tokens that are to be read, beside the prompt.
+func (c *Charge) Add(tokens int) {
+	c.unread += int64(tokens)
+	c.tokens += int64(tokens)
+	c.worker.unread.Add(int64(tokens))
+	c.worker.tokens.Add(int64(tokens))
 }
 
 // Read notes that the worker has nothing left to read of the prompt.
@@ -39,6 +53,9 @@ func (c *Charge) Note(out *workerv1.GenerateResponse) {
 func (c *Charge) End() {
 	c.Read()
 	c.worker.tokens.Add(-c.tokens)
+	if c.trial != 0 {
+		c.worker.breaker.end(c.trial)
+	}
 	c.worker.done()
 }
 

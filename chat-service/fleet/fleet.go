@@ -1,8 +1,8 @@
 // Package fleet knows the workers of one model: who there is, how each is, and how much it has to do.
 //
-// A Fleet asks each of its workers how it is, again and again. One that answers, and that Options.Check finds fit, is healthy: its
-// Info says what it can, its Load how many streams it has, and Trusted whether its streams have anything against it. Who gets a
-// stream is not decided here.
+// A Fleet probes each of its workers every second. A worker that answers, and that Options.Check finds fit, is healthy. Its
+// Snapshot says what it can do, how many streams it has, and its Standing: whether its streams have failed lately. Package
+// route decides which worker gets a stream.
 package fleet
 
 import (
@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // MaxWorkers bounds a fleet, because all of them may be asked at once what they know of a stream. A Worker's Slot is below it.
@@ -27,7 +28,9 @@ type Options struct {
 	Check func(*workerv1.InfoResponse) error
 	// Follow is called for each member while Watch runs, in a goroutine of its own, and returns when ctx is done; nil is nobody.
 	Follow func(ctx context.Context, w *Worker)
-	// Log gets a line for each change of a worker's health.
+	// Cooled is called when a worker is ejected for a cool-down, with the reason; nil is nobody.
+	Cooled func(why streamerr.Reason)
+	// Log gets a line for each change of a worker's health, and for each cool-down.
 	Log *slog.Logger
 }
 

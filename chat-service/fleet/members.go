@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // Set makes the workers at targets, each a host:port, the members of the fleet, whoever they were before. One that was a member
@@ -67,7 +65,7 @@ func (f *Fleet) join(target string, slot int) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.slot, w.closed = slot, func() { f.forget(w) }
+	w.slot, w.closed, w.cooled = slot, func() { f.forget(w) }, f.opts.Cooled
 	f.slots[slot] = w
 	if f.probe != nil {
 		f.probe(w)
@@ -171,13 +169,6 @@ func (f *Fleet) everybody() []*Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Concat(f.Members(), f.leaving)
-}
-
-// Alone reports whether a stream on w could go nowhere else.
-func (f *Fleet) Alone(w *Worker) bool {
-	return !slices.ContainsFunc(f.Members(), func(other *Worker) bool {
-		return other != w && other.Last().GetRole() != workerv1.Role_ROLE_PREFILL
-	})
 }
 
 // at returns the worker at target; nil if there is none.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // info is what a healthy worker says.
@@ -50,6 +52,8 @@ func TestSlotsAreSmallAndFreedWithTheirWorker(t *testing.T) {
 		t.Error(err, len(f.Members()))
 	}
 }
+
+func good(w *Worker) bool { return w.Snapshot(time.Now()).Standing == Good }
 
 // A prober answers a worker's probes as a test says.
 type prober func(context.Context) (*workerv1.InfoResponse, error)
@@ -91,11 +95,11 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 		for range maxLate - 1 {
 			probe()
 		}
-		if w.Info() == nil || w.Trusted() || changes != 0 {
+		if w.Info() == nil || good(w) || changes != 0 {
 			t.Error("late, but not ill: it is only chosen where there is no other one")
 		}
 		answers = true
-		if probe(); !w.Trusted() {
+		if probe(); !good(w) {
 			t.Error("it has answered")
 		}
 		answers = false
@@ -106,7 +110,7 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 			t.Error("it has not answered three times, and still gets streams")
 		}
 		answers = true
-		if probe(); w.Info() == nil || !w.Trusted() || changes != 2 {
+		if probe(); w.Info() == nil || !good(w) || changes != 2 {
 			t.Error("it is back")
 		}
 		answer = func(context.Context) (*workerv1.InfoResponse, error) {
@@ -127,14 +131,14 @@ func TestWorkerOfAnotherNameIsNotHeldToWhatTheOneBeforeDid(t *testing.T) {
 	answer := prober(func(context.Context) (*workerv1.InfoResponse, error) { return info(name), nil })
 	w.check, w.client, w.health = f.check, infoOnly{answer: &answer}, alwaysServing{}
 	for range ejectAfter {
-		w.trust.doubted = false
-		w.trust.failed()
+		w.breaker.answered()
+		w.Fail(streamerr.EngineFailed)
 	}
-	if w.probe(t.Context(), func() {}); w.Trusted() {
+	if w.probe(t.Context(), func() {}); good(w) {
 		t.Error("it is left alone for a while, whatever it answers")
 	}
 	name = "w/7"
-	if w.probe(t.Context(), func() {}); !w.Trusted() || w.Name() != "w/7" {
+	if w.probe(t.Context(), func() {}); !good(w) || w.Name() != "w/7" {
 		t.Error("it is a new one")
 	}
 }

@@ -30,7 +30,7 @@ func (w *Worker) watch(ctx context.Context, changed func()) {
 		w.probe(ctx, changed)
 		select {
 		case <-tick.C:
-		case <-w.doubt:
+		case <-w.probeNow:
 		case <-ctx.Done():
 			return
 		}
@@ -48,7 +48,7 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	was := w.info.Load()
 	w.late++
 	if was != nil && w.late < maxLate && status.Code(err) == codes.DeadlineExceeded {
-		w.trust.late()
+		w.breaker.late()
 		return
 	}
 	if status.Code(err) != codes.DeadlineExceeded {
@@ -61,10 +61,10 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		w.others.Store(max(0, said-max(ours, w.ours.Load())))
 		w.name.Store(&info.Instance)
 	}
-	w.info.Store(info)
+	w.setInfo(info)
 	switch {
 	case info != nil && was.GetInstance() != info.GetInstance(): // it was away, or another one has come in its place meanwhile
-		w.trust.renew()
+		w.breaker.reset()
 		w.logged.Clear()
 		w.log.Info("worker is healthy", "worker", info.GetInstance(), "target", w.target, "model", info.GetModel(), "engine", info.GetEngine())
 		if info.GetModelChecksum() == "" {
@@ -72,7 +72,7 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 		}
 		changed()
 	case info != nil:
-		w.trust.answered()
+		w.breaker.answered()
 	default:
 		w.logProblem(err)
 		if was != nil {
@@ -131,13 +131,4 @@ func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
 		return nil, refusal{err, info.GetInstance()}
 	}
 	return info, nil
-}
-
-// Suspect has the worker asked how it is, now, because a stream was lost there; until it answers, others are chosen.
-func (w *Worker) Suspect() {
-	w.trust.failed()
-	select {
-	case w.doubt <- struct{}{}:
-	default:
-	}
 }

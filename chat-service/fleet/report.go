@@ -113,8 +113,10 @@ func (w *Worker) tell() *chatv1.Worker {
 		told.State, told.Leaving, told.Message = chatv1.WorkerState_WORKER_STATE_DOWN, true, "it is no longer listed, and finishes its streams"
 	case last.problem != "":
 		told.State, told.Message = chatv1.WorkerState_WORKER_STATE_DOWN, last.problem
-	case !w.trust.holds():
-		told.State, told.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, "it has lost a stream or was late to answer, and is asked again"
+	default:
+		if trouble := w.trouble(); trouble != "" {
+			told.State, told.Message = chatv1.WorkerState_WORKER_STATE_SUSPECT, trouble
+		}
 	}
 	return told
 }

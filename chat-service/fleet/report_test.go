@@ -13,11 +13,12 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
 	f := New(Options{})
-	w := &Worker{target: "h:1", doubt: make(chan struct{}, 1)}
+	w := &Worker{target: "h:1", probeNow: make(chan struct{}, 1)}
 	f.workers.Store(&[]*Worker{w})
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_DOWN || got.GetMessage() == "" || got.GetInfo() != nil {
 		t.Errorf("before it was asked: %v", got)
@@ -27,11 +28,11 @@ func TestWorkerThatLostAStreamIsSuspect(t *testing.T) {
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY || got.GetStreams() != 3 {
 		t.Error(got)
 	}
-	w.Suspect()
+	w.Fail(streamerr.PeerLost)
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_SUSPECT || got.GetMessage() == "" {
 		t.Error(got)
 	}
-	w.trust.answered()
+	w.breaker.answered()
 	if got := f.Workers()[0]; got.GetState() != chatv1.WorkerState_WORKER_STATE_HEALTHY {
 		t.Error(got)
 	}
@@ -61,7 +62,7 @@ func TestFleetSaysWhyNobodyIsHealthy(t *testing.T) {
 		w := &Worker{
 			target: "10.0.0.1:8082", client: infoOnly{answer: &answer}, health: &servingStatus{serving: serving},
 			check: func(*Worker, *workerv1.InfoResponse) error { return check },
-			log:   slog.New(slog.NewTextHandler(&log, nil)), doubt: make(chan struct{}, 1),
+			log:   slog.New(slog.NewTextHandler(&log, nil)), probeNow: make(chan struct{}, 1),
 		}
 		for range maxLate {
 			w.probe(t.Context(), func() {})

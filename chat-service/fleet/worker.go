@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 const (
@@ -42,19 +43,20 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 // A Worker is the connection to one llm-worker, and what is known of it.
 type Worker struct {
 	// Static.
-	target  string
-	slot    int
-	conn    io.Closer
-	client  workerv1.WorkerClient
-	health  healthpb.HealthClient
-	streams streamv1.StreamsClient
-	check   func(*Worker, *workerv1.InfoResponse) error
-	engine  func(peer string) Engine
-	embed   func(peer string) EmbedEngine
-	log     *slog.Logger
-	doubt   chan struct{} // capacity 1: a stream's ending says that the worker should be asked now
-	closed  func()        // called once, when the connection is closed
-	turned  chan struct{} // capacity 1: its health has changed
+	target   string
+	slot     int
+	conn     io.Closer
+	client   workerv1.WorkerClient
+	health   healthpb.HealthClient
+	streams  streamv1.StreamsClient
+	check    func(*Worker, *workerv1.InfoResponse) error
+	engine   func(peer string) Engine
+	embed    func(peer string) EmbedEngine
+	log      *slog.Logger
+	cooled   func(streamerr.Reason) // called when the worker is ejected; may be nil
+	probeNow chan struct{}          // capacity 1: a failed stream has the worker probed at once
+	closed   func()                 // called once, when the connection is closed
+	turned   chan struct{}          // capacity 1: its health has changed
 
 	unwatch context.CancelFunc // nil while nobody asks the worker; guarded by the fleet's mu
 	leaving atomic.Bool        // it is no member any more, and is closed when it has no stream
@@ -65,14 +67,15 @@ type Worker struct {
 	late    int // probes in a row that it has not answered in time
 	unheard int // probes since the fleet has it, until it has answered one
 
-	name   atomic.Pointer[string]                // what it called itself last; nil until it has
-	probed atomic.Pointer[report]                // how it was when it was last asked; nil until it has been
-	info   atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
-	ours   atomic.Int64                          // streams that this process has on it
-	others atomic.Int64                          // streams that others have on it, when it was last asked
-	unread atomic.Int64                          // tokens of our streams' prompts that it has still to read, as far as is known
-	tokens atomic.Int64                          // tokens that our streams take of its KV cache, likewise
-	trust  trust
+	name    atomic.Pointer[string]                // what it called itself last; nil until it has
+	probed  atomic.Pointer[report]                // how it was when it was last asked; nil until it has been
+	info    atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
+	ours    atomic.Int64                          // streams that this process has on it
+	others  atomic.Int64                          // streams that others have on it, when it was last asked
+	unread  atomic.Int64                          // tokens of our streams' prompts that it has still to read, as far as is known
+	tokens  atomic.Int64                          // tokens that our streams take of its KV cache, likewise
+	breaker breaker
+	down    downSignal
 }
 
 // dial returns the worker at target, a host:port; it connects in watch. self is this hop's name. check says why a worker
@@ -93,7 +96,7 @@ func dial(self, target string, check func(*Worker, *workerv1.InfoResponse) error
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
 		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, rpc.Worker) },
 		embed:  dialEmbed(self, client),
-		check:  check, log: log, doubt: make(chan struct{}, 1), turned: make(chan struct{}, 1),
+		check:  check, log: log, probeNow: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 	}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/whencetiny"
@@ -29,14 +30,17 @@ type Card struct {
 	Context    int      // tokens of prompt and answer together; 0 is as config.json says
 	EOS        []uint32 // tokens that end an answer, beside those that workers know
 	Workers    string   // a list or a discover.Source
-	Policy     string   // which of them gets a stream; "" is route.LeastLoadedPolicy
+	Policy     string   // which of them gets a stream, as policy.Parse reads it; "" is policy.LeastLoaded
 	KV         route.KVOptions
 
 	Migrations   int           // how often a stream may go on with another worker
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
-	QueueStreams int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
-	QueueTokens  int           // how many tokens their prompts may have together
-	QueueOutage  time.Duration // how long they wait while no worker is healthy
+	// FirstTokenMove is how long a worker may take for the first token of a short prompt until another one with a free place takes
+	// over; 0 is for ever.
+	FirstTokenMove time.Duration
+	QueueStreams   int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
+	QueueTokens    int           // how many tokens their prompts may have together
+	QueueOutage    time.Duration // how long they wait while no worker is healthy
 	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
 	HandoverAbove int
 	Timers        rpc.Timers
@@ -67,8 +71,8 @@ func (c *Card) Validate() error {
 	if c.Context < 0 {
 		return fmt.Errorf("context is %d; it must not be negative", c.Context)
 	}
-	if c.Migrations < 0 || c.MigrateAfter < 0 {
-		return errors.New("--migrations and --migrate-after must not be negative")
+	if c.Migrations < 0 || c.MigrateAfter < 0 || c.FirstTokenMove < 0 {
+		return errors.New("--migrations, --migrate-after and --first-token-move must not be negative")
 	}
 	if c.HandoverAbove < 0 {
 		return errors.New("--handover-above must not be negative")
@@ -82,7 +86,7 @@ func (c *Card) Validate() error {
 	if err := c.KV.Validate(); err != nil {
 		return err
 	}
-	if _, err := route.NewPolicy(c.Policy); err != nil && c.Policy != route.KVPolicy {
+	if _, err := policy.Parse(c.Policy, policy.Options{}); err != nil {
 		return fmt.Errorf("--policy: %w", err)
 	}
 	source, err := discover.Parse(c.Workers)
@@ -92,20 +96,15 @@ func (c *Card) Validate() error {
 	if n := len(source.Static()); n > fleet.MaxWorkers {
 		return fmt.Errorf("--worker: there are %d workers; %d are the most", n, fleet.MaxWorkers)
 	}
-	// A lone worker is never left, so its streams may have any timers.
-	if len(source.Static()) != 1 && c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall {
-		return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
+	if len(source.Static()) != 1 { // a lone worker is never left, so its streams may have any timers
+		switch {
+		case c.Timers.Stall > 0 && c.MigrateAfter >= c.Timers.Stall:
+			return fmt.Errorf("--migrate-after is %v; it must be less than --stall-timeout, which is %v", c.MigrateAfter, c.Timers.Stall)
+		case c.Timers.FirstToken > 0 && c.FirstTokenMove >= c.Timers.FirstToken:
+			return fmt.Errorf("--first-token-move is %v; it must be less than --first-token-timeout, which is %v", c.FirstTokenMove, c.Timers.FirstToken)
+		}
 	}
 	return c.Timers.Validate()
-}
-
-// policy returns how a worker is chosen: by a policy, or by what its cache holds.
-func (c *Card) policy() (route.Policy, *route.KV, error) {
-	if c.Policy == route.KVPolicy {
-		return nil, route.NewKV(c.KV), nil
-	}
-	policy, err := route.NewPolicy(c.Policy)
-	return policy, nil, err
 }
 
 // files returns the model's directory, with the card's template in place of its own, and who made the model.

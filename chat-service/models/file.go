@@ -32,6 +32,7 @@ type fileCard struct {
 	Policy       string         `yaml:"policy"`
 	Migrations   *int           `yaml:"migrations"`
 	MigrateAfter *time.Duration `yaml:"migrate-after"`
+	FirstMove    *time.Duration `yaml:"first-token-move"`
 	QueueStreams *int           `yaml:"queue-streams"`
 	QueueTokens  *int           `yaml:"queue-tokens"`
 	QueueOutage  *time.Duration `yaml:"queue-outage"`
@@ -114,6 +115,7 @@ func (f *fileCard) card(dir string, c Card) Card {
 	}
 	replace(&c.Migrations, f.Migrations)
 	replace(&c.MigrateAfter, f.MigrateAfter)
+	replace(&c.FirstTokenMove, f.FirstMove)
 	replace(&c.QueueStreams, f.QueueStreams)
 	replace(&c.QueueTokens, f.QueueTokens)
 	replace(&c.QueueOutage, f.QueueOutage)

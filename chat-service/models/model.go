@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/admit"
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -52,7 +53,7 @@ type model struct {
 
 // prepare reads a model's files. Nothing runs before start.
 func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, error) {
-	policy, kv, err := c.policy()
+	streams, prompts, kv, err := route.Policies(c.Policy, c.KV)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +82,8 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	}
 	loaded.EOS = c.EOS
 	pool := route.New(route.Options{
-		Self: self, Policy: policy, Prompts: route.PromptPolicy(c.Policy), KV: kv, Metrics: m.Router(cmp.Or(c.Policy, route.LeastLoadedPolicy)),
-		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, HandoverAbove: c.HandoverAbove,
+		Self: self, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
+		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, HandoverAbove: c.HandoverAbove,
 		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -18,25 +17,28 @@ import (
 // left at once, while the call is given the grace to tell it why.
 type attempt struct {
 	// Static.
-	worker *fleet.Worker
-	peer   string                 // the worker's name when it was chosen
-	info   *workerv1.InfoResponse // likewise
-	items  chan item              // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
-	left   chan struct{}          // closed by leave: nobody reads items any more
-	ended  chan struct{}          // closed when the call is over
+	worker   *fleet.Worker
+	peer     string                 // the worker's name when it was chosen
+	info     *workerv1.InfoResponse // likewise
+	standing fleet.Standing         // likewise
+	unread   int                    // tokens that the worker had to read when it was chosen, those of the stream's prompt included
+	items    chan item              // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
+	left     chan struct{}          // closed by leave: nobody reads items any more
+	ended    chan struct{}          // closed when the call is over
 
-	expected int          // tokens of the prompt that were expected in the cache of who reads it; -1 where nobody expected anything
-	found    *uint32      // of another worker that has read it, how many it found; nil where the prompt was not handed over
+	expected int          // tokens of the prompt that are expected in the cache of the worker that reads it; -1 if nothing is known
+	found    *uint32      // tokens that another worker that has read the prompt had in its cache; nil if the prompt was not handed over
 	charge   fleet.Charge // to the worker
 
 	// Set by start.
 	stop   func(cause error)
 	finish func()
+	down   <-chan struct{} // closed when the worker is no longer healthy
 
 	// Owned by the stream's goroutine.
-	admitted bool // Started has come
-	flowing  bool // a token has come
-	over     bool // the last item has come
+	moved  func() // releases the stream's place among those that have moved there; nil if it has none
+	over   bool   // the last item has come
+	closed bool   // left is closed
 }
 
 // An item is what an engine yields.
@@ -49,27 +51,39 @@ type item struct {
 // unread is how many items a call may be ahead of the stream.
 const unread = 16
 
-// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. Of its prompt so many tokens are
-// expected in the worker's cache, or -1.
-func newAttempt(w *fleet.Worker, info *workerv1.InfoResponse, prompt, expected int) *attempt {
+// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. Of the prompt's tokens expected
+// are in the worker's cache, or -1 if nobody knows.
+func newAttempt(s fleet.Snapshot, prompt, expected int) *attempt {
 	return &attempt{
-		worker: w, peer: info.GetInstance(), info: info, expected: expected, charge: w.Charge(prompt, max(0, expected)),
+		worker: s.Worker, peer: s.Info.GetInstance(), info: s.Info, standing: s.Standing, unread: int(s.Unread) + prompt - max(0, expected),
+		expected: expected, charge: s.Worker.Charge(prompt, max(0, expected)),
 		items: make(chan item, unread), left: make(chan struct{}), ended: make(chan struct{}),
 	}
 }
 
-// abandon takes the stream off the worker.
-func (a *attempt) abandon() { a.charge.End() }
+// abandon takes a stream off a worker that was not called.
+func (a *attempt) abandon() {
+	a.settle()
+	a.charge.End()
+}
+
+// settle releases the stream's place among those that have moved to the worker.
+func (a *attempt) settle() {
+	if a.moved != nil {
+		a.moved()
+		a.moved = nil
+	}
+}
 
 // start opens the call, one of calls. A stop of ctx's stream reaches it with its cause.
 func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv1.TokenRequest) {
 	calling, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
-	a.stop = ctl.Stop
+	a.stop, a.down = ctl.Stop, a.worker.Down()
 	a.finish = func() {
 		undo()
 		ctl.Release()
-		a.abandon()
+		a.charge.End()
 		close(a.ended)
 	}
 	calls.Go(func() { a.run(calling, req) })
@@ -102,29 +116,9 @@ func (a *attempt) put(it item) bool {
 	}
 }
 
-// next returns the next item. ok is false if none has come within the timer's time.
-func (a *attempt) next(timer *time.Timer, within time.Duration) (it item, ok bool) {
-	select {
-	case it = <-a.items:
-		return it, true
-	default:
-	}
-	if within <= 0 {
-		return <-a.items, true
-	}
-	timer.Reset(within)
-	select {
-	case it = <-a.items:
-		timer.Stop()
-		return it, true
-	case <-timer.C:
-		return it, false
-	}
-}
-
-// settle completes what the worker says was used. What has come from another worker was in nobody's cache before, though the engine
-// finds it there.
-func (a *attempt) settle(u *streamv1.Usage) {
+// complete completes what the worker says was used. What has come from another worker was in nobody's cache before, though the
+// engine finds it there.
+func (a *attempt) complete(u *streamv1.Usage) {
 	if u == nil {
 		return
 	}
@@ -136,10 +130,15 @@ func (a *attempt) settle(u *streamv1.Usage) {
 	}
 }
 
-// leave ends the attempt if it still runs: the worker is told the cause. It does not wait.
+// leave ends the attempt, once. If its call still runs, the worker is told the cause. leave does not wait.
 func (a *attempt) leave(cause error) {
+	if a.closed {
+		return
+	}
+	a.closed = true
 	if !a.over {
 		a.stop(cause)
 	}
+	a.settle()
 	close(a.left)
 }

@@ -3,9 +3,11 @@ package route
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -16,12 +18,15 @@ import (
 // embeds has the workers of p make vectors, or fail as errs says. It returns who was asked.
 func embeds(p *Pool, errs ...error) (asked *[]int) {
 	asked = new([]int)
+	var mu sync.Mutex
 	for i, w := range p.Members() {
 		said := info(w.Name())
 		said.Embeds = true
 		w.Say(said)
 		w.PretendEmbeds(stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+			mu.Lock()
 			*asked = append(*asked, i)
+			mu.Unlock()
 			return &workerv1.EmbedResponse{Model: w.Name()}, errs[i]
 		}))
 	}
@@ -46,7 +51,7 @@ func TestVectorsComeFromAnotherWorkerWhenOneIsLostOrFull(t *testing.T) {
 		"both are lost":      {[]error{failed(streamerr.PeerLost), failed(streamerr.PeerLost)}, streamerr.Unavailable, 2},
 		"both are full":      {[]error{failed(streamerr.Overloaded), failed(streamerr.Overloaded)}, streamerr.Overloaded, 2},
 		"the request's own":  {[]error{streamerr.InvalidParam("inputs", "x"), nil}, streamerr.Invalid, 1},
-		"the engine's fault": {[]error{failed(streamerr.EngineFailed), nil}, streamerr.EngineFailed, 1},
+		"the engine's fault": {[]error{failed(streamerr.EngineFailed), nil}, streamerr.Completed, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w0"}, &fake{name: "w1"})
@@ -115,7 +120,7 @@ func TestVectorsAreAskedOfWorkersThatMakeThem(t *testing.T) {
 
 func TestPoolOfEmbeddersKeepsTheContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse] {
-		p := poolOf(t, Options{Policy: LeastLoaded()}, &fake{name: "w0"}, &fake{name: "w1"})
+		p := poolOf(t, Options{Policy: named(policy.LeastLoaded)}, &fake{name: "w0"}, &fake{name: "w1"})
 		embeds(p, nil, nil)
 		return streamtest.Subject[*workerv1.EmbedRequest, *workerv1.EmbedResponse]{
 			Engine: stream.Unary(p.Embed),
@@ -133,13 +138,13 @@ func TestPoolOfEmbeddersKeepsTheContract(t *testing.T) {
 
 // Every policy can choose, though there is no prompt.
 func TestPoliciesShareVectorsOut(t *testing.T) {
-	policies := map[string]Options{"kv": {KV: NewKV(KVOptions{})}}
-	for _, name := range []string{LeastLoadedPolicy, "round-robin", "power-of-two", "session"} {
-		policy, err := NewPolicy(name)
+	policies := map[string]Options{"kv": {KV: NewKV(KVOptions{}), Policy: named(policy.KV)}}
+	for _, name := range []string{policy.LeastLoaded, "round-robin", "power-of-two", "session"} {
+		chosen, err := policy.Parse(name, policy.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		policies[name] = Options{Policy: policy}
+		policies[name] = Options{Policy: chosen}
 	}
 	for name, opts := range policies {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -205,6 +206,20 @@ func poolOf(t testing.TB, opts Options, fakes ...*fake) *Pool {
 }
 
 // inOrder takes the first candidate, which makes tests easy to read.
-func inOrder(_ *workerv1.TokenRequest, candidates []*fleet.Worker) *fleet.Worker {
-	return candidates[0]
+func inOrder(policy.Request, []policy.Candidate) int { return 0 }
+
+// good reports whether a worker would be chosen like any other.
+func good(w *fleet.Worker) bool { return w.Snapshot(time.Now()).Standing == fleet.Good }
+
+// take takes a worker for a stream, whatever its context.
+func take(p *Pool, req *workerv1.TokenRequest) *attempt {
+	a, _ := p.take(wish{req: req}, 0)
+	return a
+}
+
+var errGone = streamerr.New(streamerr.ClientGone, "gone")
+
+// controlled returns the context of a stream that can be stopped.
+func controlled(t *testing.T) (context.Context, *stream.Control) {
+	return stream.WithControl(t.Context(), time.Second)
 }

@@ -162,8 +162,8 @@ func TestReaderThatHangsIsLeftWhenItIsUnhealthy(t *testing.T) {
 		p := poolOf(t, Options{MigrateAfter: time.Second}, reads, answers)
 		time.AfterFunc(4500*time.Millisecond, func() { p.Members()[0].Say(nil) })
 		got, record := noted(t.Context(), p, ask(3), nil)
-		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_DEADLINE))
-		if got.err != nil || got.took < 5*time.Second || got.took > 6*time.Second {
+		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_UNAVAILABLE))
+		if got.err != nil || got.took < 4500*time.Millisecond || got.took > 4600*time.Millisecond {
 			t.Error(got.err, got.took)
 		}
 		p.calls.Wait()
@@ -250,7 +250,7 @@ func TestShortPromptsAreNotHandedOver(t *testing.T) {
 func TestCachedTokensAreThoseThatNobodyHasReadForTheStream(t *testing.T) {
 	for _, c := range []struct{ found, engine, want uint32 }{{0, 15, 0}, {8, 15, 8}, {8, 0, 0}} {
 		u := &streamv1.Usage{CachedTokens: c.engine}
-		(&attempt{found: &c.found, expected: -1}).settle(u)
+		(&attempt{found: &c.found, expected: -1}).complete(u)
 		if u.GetCachedTokens() != c.want || u.ExpectedCachedTokens != nil {
 			t.Errorf("%+v: %v", c, u)
 		}

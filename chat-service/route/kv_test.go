@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvindex"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
@@ -19,12 +20,15 @@ import (
 // cachingPool returns a pool by kv, of fakes that cache in blocks of 16 tokens and tell nothing.
 func cachingPool(t testing.TB, opts KVOptions, names ...string) (*Pool, *KV) {
 	t.Helper()
-	k := NewKV(opts)
 	fakes := make([]*fake, len(names))
 	for i, name := range names {
 		fakes[i] = &fake{name: name}
 	}
-	p := poolOf(t, Options{KV: k}, fakes...)
+	streams, prompts, k, err := Policies(policy.KV, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := poolOf(t, Options{KV: k, Policy: streams, Prompts: prompts}, fakes...)
 	for _, w := range p.Members() {
 		said := info(w.Name())
 		said.KvBlockSize = 16
@@ -46,13 +50,13 @@ func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c")
 	k.index.Store(k.places[p.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 320).GetPrompt(), 16))
 	for i := range 5 {
-		a := p.take(&workerv1.TokenRequest{Prompt: slices.Concat(prompt(1, 320).GetPrompt(), prompt(10+i, 80).GetPrompt())}, 0, nil)
+		a := take(p, &workerv1.TokenRequest{Prompt: slices.Concat(prompt(1, 320).GetPrompt(), prompt(10+i, 80).GetPrompt())})
 		if a.peer != "b" || a.expected != 320 {
 			t.Errorf("it went to %s, which is expected to have %d tokens of it", a.peer, a.expected)
 		}
 		a.abandon()
 	}
-	if a := p.take(prompt(1, 320), 0, nil); a.peer != "b" || a.expected != 319 { // the last token is always read
+	if a := take(p, prompt(1, 320)); a.peer != "b" || a.expected != 319 { // the last token is always read
 		t.Error(a.peer, a.expected)
 	}
 }
@@ -61,14 +65,14 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b")
 	k.index.Store(k.places[p.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
 	p.Members()[1].Charge(10000, 0)
-	if a := p.take(prompt(1, 176), 0, nil); a.peer != "a" || a.expected != 0 {
+	if a := take(p, prompt(1, 176)); a.peer != "a" || a.expected != 0 {
 		t.Error(a.peer, a.expected)
 	}
 	ignoring, k := cachingPool(t, KVOptions{Overlap: 0}, "a", "b")
 	k.index.Store(k.places[ignoring.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 16).GetPrompt(), 16))
 	busy := ignoring.Members()[1].Charge(32, 0)
 	busy.Read()
-	if a := ignoring.take(prompt(1, 176), 0, nil); a.peer != "a" {
+	if a := take(ignoring, prompt(1, 176)); a.peer != "a" {
 		t.Error(a.peer)
 	}
 }
@@ -76,10 +80,10 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := cachingPool(t, KVOptions{Overlap: 1, TTL: time.Minute}, "a", "b", "c", "d")
-		first := p.take(prompt(1, 160), 0, nil)
+		first := take(p, prompt(1, 160))
 		first.abandon()
 		for range 8 {
-			if a := p.take(prompt(1, 170), 0, nil); a.worker != first.worker || a.expected != 160 {
+			if a := take(p, prompt(1, 170)); a.worker != first.worker || a.expected != 160 {
 				t.Error(a.peer, a.expected)
 			} else {
 				a.abandon()
@@ -87,7 +91,7 @@ func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		k.guessed.Expire(time.Now())
-		if a := p.take(prompt(1, 170), 0, nil); a.expected != 0 {
+		if a := take(p, prompt(1, 170)); a.expected != 0 {
 			t.Error(a.expected)
 		}
 	})
@@ -97,28 +101,13 @@ func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
 	p, _ := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c", "d")
 	counts := map[string]int{}
 	for i := range 40 {
-		a := p.take(prompt(i, 170), 0, nil)
+		a := take(p, prompt(i, 170))
 		counts[a.peer]++
 		a.abandon()
 	}
 	for name, n := range counts {
 		if n != 10 {
 			t.Errorf("%s got %d of 40", name, n)
-		}
-	}
-}
-
-func TestTemperatureSpreadsChoices(t *testing.T) {
-	p, k := cachingPool(t, KVOptions{Overlap: 1, Temperature: 0.5}, "a", "b", "c")
-	k.index.Store(k.places[p.Members()[0]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
-	counts := make([]int, 3)
-	for range 1000 {
-		counts[slices.Index(p.Members(), k.choose(prompt(1, 160), p.Members(), 0))]++
-	}
-	// Two workers cost the most, so that their weight is exp(-1/0.5): 787, 106 and 106 of 1,000.
-	for i, want := range []int{787, 106, 106} {
-		if counts[i] < want-60 || counts[i] > want+60 {
-			t.Errorf("worker %d got %d of 1,000, want about %d", i, counts[i], want)
 		}
 	}
 }
@@ -189,11 +178,7 @@ func TestIndexFollowsWhatWorkersTell(t *testing.T) {
 	expect := func(want int) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("%d tokens are expected", want), func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			got, _, _ := k.cached(p.Members()[0], prompt(1, 100))
-			k.plan = plan{}
-			return got == want
+			return k.look(prompt(1, 100)).cached(p.Members()[0], s.info) == want
 		})
 	}
 	s.events <- &workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:2]}
@@ -233,51 +218,13 @@ func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
 	eventually(t, "its events are trusted again", func() bool { return k.Telling() == 1 && forecast() == k.awaited })
 }
 
-func TestSessionStaysOnItsWorker(t *testing.T) {
-	all := make([]*fleet.Worker, 8)
-	for i := range all {
-		all[i] = fleet.Pretended(fmt.Sprintf("llm-worker/%d", i), nil)
+func TestPromptsThatBeginAlikeAreOneSession(t *testing.T) {
+	if session(prompt(1, 100)) != session(prompt(1, 200)) || session(prompt(1, 100)) == session(prompt(2, 100)) {
+		t.Error("the first tokens are not the session")
 	}
-	by := BySession()
-	home, counts := map[string]*fleet.Worker{}, map[*fleet.Worker]int{}
-	for i := range 800 {
-		id := fmt.Sprint("session ", i)
-		home[id] = by(&workerv1.TokenRequest{Session: id, Prompt: []uint32{uint32(i)}}, all)
-		counts[home[id]]++
-	}
-	for w, n := range counts {
-		if n < 60 || n > 140 {
-			t.Errorf("%s has %d of 800 sessions", w.Name(), n)
-		}
-	}
-	fewer, moved := slices.Delete(slices.Clone(all), 3, 4), 0
-	for id, was := range home {
-		if w := by(&workerv1.TokenRequest{Session: id, Prompt: []uint32{7}}, fewer); w != was {
-			moved++
-			if was != all[3] {
-				t.Errorf("%s moved from %s to %s", id, was.Name(), w.Name())
-			}
-		}
-	}
-	if moved != counts[all[3]] {
-		t.Errorf("%d sessions moved, want %d", moved, counts[all[3]])
-	}
-	// Without a name the prompt's beginning is the session.
-	if a, b := by(prompt(1, 100), all), by(prompt(1, 200), all); a != b {
-		t.Error(a.Name(), b.Name())
-	}
-}
-
-func TestSessionsLoadIsBounded(t *testing.T) {
-	all := workersWith(0, 0, 0, 0)
-	by := BySession()
-	for range 1000 {
-		by(&workerv1.TokenRequest{Session: "the only one"}, all).Charge(0, 0)
-	}
-	for _, w := range all {
-		if n := w.Load(); n > 314 { // 1.25 times its share, rounded up
-			t.Errorf("a worker has %d of 1,000", n)
-		}
+	one, other := prompt(1, 100), prompt(2, 200)
+	if one.Session, other.Session = "s", "s"; session(one) != session(other) {
+		t.Error("the caller's name is not the session")
 	}
 }
 
@@ -291,6 +238,6 @@ func BenchmarkTakeByKV(b *testing.B) {
 	req := prompt(1, 8192)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.take(req, 0, nil).abandon()
+		take(p, req).abandon()
 	}
 }

@@ -1,44 +1,51 @@
-// Package route finds the worker that answers a stream, and another one when it is lost.
+// Package route finds the worker that answers a stream, and another one when that fails.
 //
-// A Pool is a stream.Engine over the workers of a fleet. A Policy chooses among the healthy, and what a worker's death would end
-// goes on elsewhere: before the first token by asking the next worker, in mid-stream by asking it to go on from prompt and answer
-// so far. Its caller sees one stream: Started once, every token once, one ending, with the usage of the whole. Nothing is kept of
-// a stream but its tokens, of which there are at most as many as the context holds.
+// A Pool is a stream.Engine over the workers of a fleet. Package policy chooses among the healthy workers, and package failover
+// decides what becomes of a stream whose worker fails: before the first token the request is retried on another worker, after
+// it another worker goes on from prompt and answer so far. The caller sees one stream: Started once, every token once, one
+// ending, with the usage of the whole. The pool keeps nothing of a stream but its tokens, at most as many as the context holds.
 //
-// Deliberately absent: moving a stream off a healthy worker, and asking two workers at once.
+// Deliberately absent: moving a stream off a healthy worker whose tokens flow, and asking two workers at once.
 package route
 
 import (
+	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/failover"
+	"github.com/whence-dev/whence/chat-service/route/fit"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Options say how a Pool works.
 type Options struct {
 	// Self is this hop's name.
 	Self string
-	// Policy chooses; nil is LeastLoaded, or KV's if there is one.
-	Policy Policy
-	// Prompts chooses who reads a prompt for another worker; nil is LeastUnread, or KV's if there is one.
-	Prompts Policy
+	// Policy chooses the worker of a stream; nil is policy.LeastLoaded.
+	Policy policy.Policy
+	// Prompts chooses who reads a prompt for another worker; nil is the worker with the fewest tokens to read.
+	Prompts policy.Policy
 	// HandoverAbove is how many tokens a prompt must have that its worker has not in its cache, for another one to read them: fewer
 	// are read sooner than fetched.
 	HandoverAbove int
 	// KV knows what the workers have cached; nil is nobody.
 	KV *KV
-	// Metrics counts what was chosen; nil counts nothing.
+	// Metrics counts choices, retries, moves and cool-downs; nil counts nothing.
 	Metrics *metrics.Router
 	// Migrations is how often a stream may move once it has had a token.
 	Migrations int
 	// MigrateAfter is how long a worker may send nothing, once tokens flow and until it has admitted a stream, before another
 	// one goes on; 0 is for ever. Where there is no other one it is waited for.
 	MigrateAfter time.Duration
+	// FirstTokenMove is how long a worker that has admitted a stream may take for its first token before a worker with a free
+	// place takes over, and as long again for every failover.TokensPerPatience tokens that it has to read before; 0 is for ever.
+	FirstTokenMove time.Duration
 	// Check says why a worker that answers cannot be used.
 	Check func(*workerv1.InfoResponse) error
 	// Log gets a line for each move, and for each change of a worker's health.
@@ -51,31 +58,50 @@ type Pool struct {
 
 	// Static.
 	opts    Options
-	retries budget
+	retries failover.Budget
 	calls   sync.WaitGroup
 
-	mu              sync.Mutex // guards the following fields, while one is called
-	policy, prompts Policy     // may remember
+	mu              sync.Mutex            // guards the following fields, while one is called
+	policy, prompts policy.Policy         // may remember
+	moving          map[*fleet.Worker]int // streams that have moved there and have no token yet; no zeros
+	turns           turns
 }
 
-// New returns a pool without workers. Set gives it some, and Watch asks them how they are.
+// New returns a pool without workers. Set gives it some, and Watch probes them.
 func New(opts Options) *Pool {
-	workers := fleet.Options{Self: opts.Self, Check: opts.Check, Log: opts.Log}
+	workers := fleet.Options{Self: opts.Self, Check: opts.Check, Log: opts.Log, Cooled: func(why streamerr.Reason) { opts.Metrics.Cooled(why) }}
 	if opts.KV != nil {
 		workers.Follow = opts.KV.follow
 	}
-	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts}
-	byLoad, byUnread := LeastLoaded, LeastUnread
-	if opts.KV != nil {
-		byLoad, byUnread = opts.KV.policy, opts.KV.policy
-	}
+	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts, moving: make(map[*fleet.Worker]int)}
 	if p.policy == nil {
-		p.policy = byLoad()
+		p.policy = named(policy.LeastLoaded)
 	}
 	if p.prompts == nil {
-		p.prompts = byUnread()
+		p.prompts = named(policy.ForPrompts(policy.LeastLoaded))
 	}
 	return p
+}
+
+// named returns a policy of a name that is known to be good.
+func named(name string) policy.Policy {
+	p, err := policy.Parse(name, policy.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func (o *Options) limits() failover.Limits {
+	return failover.Limits{Moves: o.Migrations, Silence: o.MigrateAfter, FirstToken: o.FirstTokenMove}
+}
+
+// Watch probes the workers until ctx is done; see fleet.Fleet.
+func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
+	p.Fleet.Watch(ctx, func(healthy bool) {
+		p.nextTurn()
+		changed(healthy)
+	})
 }
 
 // Close awaits the calls that streams have left behind, and closes the connections. The streams must have ended.
@@ -84,60 +110,19 @@ func (p *Pool) Close() {
 	p.calls.Wait()
 }
 
-// take chooses a worker that req fits, none of without, and counts the stream as the worker's; nil if there is none. positions is
-// how many tokens its context must hold. A worker under suspicion is better than none.
-func (p *Pool) take(req *workerv1.TokenRequest, positions int, without []*fleet.Worker) *attempt {
-	return p.choose(p.policy, req, without, func(info *workerv1.InfoResponse) bool {
-		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fits(req, info)
-	})
+// take chooses a worker for a stream.
+func (p *Pool) take(wish wish, positions int) (*attempt, outcome) {
+	wish.by = p.policy
+	wish.may = func(info *workerv1.InfoResponse) bool {
+		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fit.Takes(info, wish.req)
+	}
+	return p.choose(wish)
 }
 
-// takeReader does the same for a prompt that is to be read for another worker.
+// takeReader chooses a worker that reads a prompt for another one; nil if there is none.
 func (p *Pool) takeReader(req *workerv1.TokenRequest, without []*fleet.Worker) *attempt {
-	return p.choose(p.prompts, req, without, func(info *workerv1.InfoResponse) bool {
+	a, _ := p.choose(wish{req: req, by: p.prompts, without: without, may: func(info *workerv1.InfoResponse) bool {
 		return info.GetRole() == workerv1.Role_ROLE_PREFILL && int(info.GetContextLength()) > len(req.GetPrompt())
-	})
-}
-
-func (p *Pool) choose(by Policy, req *workerv1.TokenRequest, without []*fleet.Worker, may func(*workerv1.InfoResponse) bool) *attempt {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var trusted, doubted []*fleet.Worker
-	infos := make(map[*fleet.Worker]*workerv1.InfoResponse) // as of now
-	for _, w := range p.Members() {
-		info := w.Info()
-		if info == nil || slices.Contains(without, w) || !may(info) {
-			continue
-		}
-		infos[w] = info
-		if w.Trusted() {
-			trusted = append(trusted, w)
-		} else {
-			doubted = append(doubted, w)
-		}
-	}
-	if len(trusted) == 0 {
-		trusted = doubted
-	}
-	if len(trusted) == 0 {
-		return nil
-	}
-	w := by(req, exactFirst(req, trusted, infos))
-	expected := -1
-	if p.opts.KV != nil {
-		expected = p.opts.KV.sent(w, req)
-	}
-	p.opts.Metrics.Chose(roleOf(infos[w]))
-	return newAttempt(w, infos[w], len(req.GetPrompt()), expected)
-}
-
-func roleOf(info *workerv1.InfoResponse) string {
-	switch info.GetRole() {
-	case workerv1.Role_ROLE_PREFILL:
-		return metrics.RolePrefill
-	case workerv1.Role_ROLE_DECODE:
-		return metrics.RoleDecode
-	default:
-		return metrics.RoleBoth
-	}
+	}})
+	return a
 }

@@ -152,7 +152,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // usable counts the workers that would be chosen.
 func usable(p *Pool) (n int) {
 	for _, w := range p.Members() {
-		if w.Info() != nil && w.Trusted() {
+		if w.Info() != nil && good(w) {
 			n++
 		}
 	}
@@ -215,11 +215,11 @@ func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
 	var log journal
 	p, _ := dialAll(t, Options{}, &log, a)
 	eventually(t, "7 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
-	taken := p.take(ask(1), 1, nil)
+	taken := take(p, ask(1))
 	if p.Members()[0].Load() != 8 {
 		t.Error(p.Members()[0].Load())
 	}
-	p.Members()[0].Suspect() // has it asked: of the 7, one is now ours
+	p.Members()[0].Probe() // has it asked: of the 7, one is now ours
 	eventually(t, "6 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
 	taken.abandon()
 }
@@ -250,7 +250,7 @@ func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 		return nil
 	}}, &log, a, b)
 	eventually(t, "it is refused", func() bool { return log.count("another model") == 1 })
-	p.Members()[1].Suspect()
+	p.Members()[1].Probe()
 	asked := b.probes.Load()
 	eventually(t, "it was asked again", func() bool { return b.probes.Load() > asked })
 	if usable(p) != 1 || log.count("another model") != 1 {

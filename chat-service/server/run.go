@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/models"
 	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -30,7 +31,7 @@ import (
 type Config struct {
 	Name       string // in paths and logs
 	Worker     string // where llm-workers are, as discover.Parse reads it
-	Policy     string // which of them gets a stream; "" is route.LeastLoadedPolicy
+	Policy     string // which of them gets a stream; as policy.Parse reads it; "" is policy.LeastLoaded
 	KV         route.KVOptions
 	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
 	ModelName  string // what requests call the model; "" is the worker's name for it
@@ -40,8 +41,11 @@ type Config struct {
 	Migrations int    // how often a stream may go on with another worker
 	// MigrateAfter is how long a worker may be silent until another one goes on; 0 is for ever.
 	MigrateAfter time.Duration
-	QueueStreams int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
-	QueueTokens  int // how many tokens their prompts may have together
+	// FirstTokenMove is how long a worker may take for the first token of a short prompt until another one with a free place takes
+	// over; 0 is for ever.
+	FirstTokenMove time.Duration
+	QueueStreams   int // how many streams wait here, in a fair order; 0 is none: they wait at the workers
+	QueueTokens    int // how many tokens their prompts may have together
 	// QueueOutage is how long they wait while no worker is healthy.
 	QueueOutage time.Duration
 	// HandoverAbove is how many tokens of a prompt a worker reads itself at most, where others read for it.
@@ -66,8 +70,9 @@ const (
 	DefaultMaxStreams = 10000
 	DefaultGrace      = 30 * time.Second
 
-	DefaultMigrations   = 3
-	DefaultMigrateAfter = 10 * time.Second
+	DefaultMigrations     = 3
+	DefaultMigrateAfter   = 10 * time.Second
+	DefaultFirstTokenMove = 10 * time.Second
 
 	DefaultQueueTokens = 1 << 20
 	DefaultQueueOutage = 30 * time.Second
@@ -83,10 +88,11 @@ var DefaultTimers = rpc.Timers{FirstToken: 150 * time.Second, Stall: 40 * time.S
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Worker, "worker", DefaultWorker, "where llm-workers are: "+discover.Forms)
-	fs.StringVar(&c.Policy, "policy", route.LeastLoadedPolicy, "which healthy worker gets a stream, by `name`: least-loaded, round-robin, power-of-two, session or kv")
+	fs.StringVar(&c.Policy, "policy", policy.LeastLoaded, "which healthy worker gets a stream, by `name`: "+policy.Forms)
 	c.KV.Flags(fs)
 	fs.IntVar(&c.Migrations, "migrations", DefaultMigrations, "how often a stream may go on with another worker when its own is lost")
 	fs.DurationVar(&c.MigrateAfter, "migrate-after", DefaultMigrateAfter, "how long a worker may be silent in mid-stream until another one goes on; 0 for ever")
+	fs.DurationVar(&c.FirstTokenMove, "first-token-move", DefaultFirstTokenMove, "how long a worker may take for the first token until another one with a free place takes over, and as long again for every 8,192 tokens that the worker has to read before; 0 for ever")
 	fs.IntVar(&c.HandoverAbove, "handover-above", DefaultHandoverAbove, "how many `tokens` a prompt must have that are not in its worker's cache for a worker of role prefill to read them, where there are such workers")
 	fs.IntVar(&c.QueueStreams, "queue-streams", 0, "how many streams may wait here for a worker that has room, in an order that is fair to tenants; 0 has them wait at the workers, oldest first")
 	fs.IntVar(&c.QueueTokens, "queue-tokens", DefaultQueueTokens, "how many tokens the prompts of the streams that wait here may have together")
@@ -132,7 +138,7 @@ func (c *Config) Validate() error {
 func (c *Config) card() models.Card {
 	return models.Card{
 		Name: c.ModelName, Directory: c.Model, Workers: c.Worker, Policy: c.Policy, ToolFormat: c.ToolFormat,
-		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, Timers: c.Timers,
+		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, Timers: c.Timers,
 		QueueStreams: c.QueueStreams, QueueTokens: c.QueueTokens, QueueOutage: c.QueueOutage, HandoverAbove: c.HandoverAbove, KV: c.KV,
 	}
 }

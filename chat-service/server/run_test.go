@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/route"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	"github.com/whence-dev/whence/pkg/leaktest"
 )
 
@@ -30,8 +30,9 @@ func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
 		"--worker: there are 65 workers; 64 are the most":                            func(c *Config) { c.Worker = strings.Join(many, ",") },
 		"--policy: there is no policy \"best\"":                                      func(c *Config) { c.Policy = "best" },
 		"--migrations":                                                               func(c *Config) { c.Migrations = -1 },
-		"and --migrate-after must not be negative":                                   func(c *Config) { c.MigrateAfter = -1 },
+		"--migrate-after and --first-token-move must not be negative":                func(c *Config) { c.MigrateAfter = -1 },
 		"--migrate-after is 40s; it must be less than --stall-timeout, which is 40s": func(c *Config) { c.Worker, c.MigrateAfter = "h:1,h:2", DefaultTimers.Stall },
+		"--first-token-move is 2m30s":                                                func(c *Config) { c.Worker, c.FirstTokenMove = "h:1,h:2", DefaultTimers.FirstToken },
 		"--migrate-after is 40s; it must be":                                         func(c *Config) { c.Worker, c.MigrateAfter = "dns:///h:1", DefaultTimers.Stall },
 		"--models has the names":                                                     func(c *Config) { c.Models, c.ModelName = "models.yaml", "m" },
 		"--stall-timeout":                                                            func(c *Config) { c.Timers.Stall = -1 },
@@ -46,7 +47,7 @@ func TestConfigurationsThatAreWrongAreRefusedByFlag(t *testing.T) {
 
 func TestTimersAreBoundToMovesOnlyWhereThereAreSome(t *testing.T) {
 	c := valid()
-	c.Worker, c.Policy, c.Migrations, c.MigrateAfter = "a:1, [::1]:2,c:3", route.PowerOfTwoPolicy, DefaultMigrations, DefaultMigrateAfter
+	c.Worker, c.Policy, c.Migrations, c.MigrateAfter = "a:1, [::1]:2,c:3", policy.PowerOfTwo, DefaultMigrations, DefaultMigrateAfter
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}

@@ -39,6 +39,7 @@ type instruments struct {
 	endings, refused, wasted, judged, reloads metric.Int64Counter
 	chosen, expected, cached, dropped         metric.Int64Counter
 	refusedCalls                              metric.Int64Counter
+	retried, unretried, cooled                metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -62,8 +63,12 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
 		judged: m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
 
-		reloads:  m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
-		chosen:   m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves has several, and so has one whose prompt another worker reads."),
+		reloads:   m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
+		chosen:    m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves has several, and so has one whose prompt another worker reads."),
+		retried:   m.counter("whence.route.retries", streams, "Streams that another worker was asked for because the one before had failed, by why, and by whether that was before the first token or after it."),
+		unretried: m.counter("whence.route.retries.refused", streams, "Streams that were not retried because the budget for retries was spent."),
+		cooled:    m.counter("whence.workers.cooldowns", workers, "Cool-downs of workers that failed repeatedly or were full, by why."),
+
 		expected: m.counter("whence.tokens.cached.expected", tokens, "Tokens of prompts that were expected in the KV cache of the worker chosen."),
 		cached:   m.counter("whence.tokens.cached", tokens, "Tokens of prompts that the engine found in its KV cache, of streams that completed."),
 		dropped:  m.counter("whence.kv.blocks.dropped", blocks, "Blocks that the engine has stored in its KV cache and that could not be named, by why; policy kv does not see them."),

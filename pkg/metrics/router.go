@@ -58,3 +58,30 @@ func (r *Router) HandedOver(reason streamerr.Reason, took time.Duration) {
 		r.hop.handover.Record(context.Background(), took.Seconds(), metric.WithAttributes(r.hop.name, reasonLabel(reason)))
 	}
 }
+
+// Retried notes that a worker was asked in the place of another one that failed for a reason: before the stream's first token,
+// which is a retry, or after it, which is a move.
+func (r *Router) Retried(reason streamerr.Reason, move bool) {
+	if r == nil {
+		return
+	}
+	phase := "retry"
+	if move {
+		phase = "move"
+	}
+	r.hop.retried.Add(context.Background(), 1, metric.WithAttributes(r.hop.name, reasonLabel(reason), attribute.String("phase", phase)))
+}
+
+// Unretried notes that a request was not retried for want of budget.
+func (r *Router) Unretried() {
+	if r != nil {
+		r.hop.unretried.Add(context.Background(), 1, r.hop.add...)
+	}
+}
+
+// Cooled notes that a worker was ejected for a cool-down.
+func (r *Router) Cooled(reason streamerr.Reason) {
+	if r != nil {
+		r.hop.cooled.Add(context.Background(), 1, metric.WithAttributes(r.hop.name, reasonLabel(reason)))
+	}
+}

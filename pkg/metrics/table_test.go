@@ -35,6 +35,9 @@ func everything(t *testing.T) string {
 	}
 	h.Router("kv").Chose(metrics.RolePrefill)
 	h.Router("kv").Expect(1)
+	h.Router("kv").Retried(streamerr.EngineFailed, true)
+	h.Router("kv").Unretried()
+	h.Router("kv").Cooled(streamerr.Overloaded)
 	h.Router("kv").HandedOver(streamerr.Completed, time.Millisecond)
 	h.Dropped("unknown_parent", 1)
 	h.Engine().Admitted(1)

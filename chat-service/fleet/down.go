@@ -1,0 +1,38 @@
+package fleet
+
+import (
+	"sync"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+)
+
+// A downSignal tells streams that their worker is no longer healthy. The zero value is not healthy.
+type downSignal struct {
+	mu sync.Mutex    // guards ch
+	ch chan struct{} // closed while the worker is not healthy; nil until somebody asks, or it is healthy
+}
+
+// Down returns a channel that is closed as soon as the worker is not healthy: its health probes fail, or it says that it
+// takes no streams.
+func (w *Worker) Down() <-chan struct{} {
+	w.down.mu.Lock()
+	defer w.down.mu.Unlock()
+	if w.down.ch == nil {
+		w.down.ch = make(chan struct{})
+		close(w.down.ch)
+	}
+	return w.down.ch
+}
+
+// setInfo makes info what the worker says of itself; nil if it is not healthy.
+func (w *Worker) setInfo(info *workerv1.InfoResponse) {
+	w.down.mu.Lock()
+	defer w.down.mu.Unlock()
+	was := w.info.Swap(info)
+	switch {
+	case info != nil && was == nil:
+		w.down.ch = make(chan struct{})
+	case info == nil && was != nil:
+		close(w.down.ch)
+	}
+}

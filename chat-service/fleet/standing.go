@@ -1,0 +1,92 @@
+package fleet
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Fail records that the worker failed a stream: by its engine, by its silence, or because it was lost. The worker is
+// probed at once, and gets streams only where there is no other worker until a probe succeeds. Repeated failures eject it.
+func (w *Worker) Fail(why streamerr.Reason) {
+	if d := w.breaker.fail(time.Now(), why); d > 0 {
+		w.ejected(why, d)
+	}
+	w.Probe()
+}
+
+// Refuse records that the worker was full, and wants callers to come back after retryAfter; 0 says nothing.
+func (w *Worker) Refuse(retryAfter time.Duration) {
+	if d := w.breaker.refuse(time.Now(), retryAfter); d > 0 {
+		w.ejected(streamerr.Overloaded, d)
+	}
+}
+
+// Deliver records that a stream of the worker has its first token.
+func (w *Worker) Deliver() {
+	if w.breaker.deliver(time.Now()) {
+		w.log.Info("worker gets streams again", "worker", w.Name(), "target", w.target)
+	}
+}
+
+func (w *Worker) ejected(why streamerr.Reason, d time.Duration) {
+	_, _, _, failures := w.breaker.state(time.Now())
+	w.log.Warn("worker cools down: it gets streams only where there is no other worker", slog.String("worker", w.Name()), slog.String("target", w.target),
+		slog.String("reason", why.String()), slog.Int("failures", failures), slog.Duration("for", d))
+	if w.cooled != nil {
+		w.cooled(why)
+	}
+}
+
+// Probe has the worker probed now, not in a second.
+func (w *Worker) Probe() {
+	select {
+	case w.probeNow <- struct{}{}:
+	default:
+	}
+}
+
+// A Snapshot is a worker as it was at one moment. A decision takes one snapshot of each worker and reads nothing twice.
+type Snapshot struct {
+	Worker   *Worker
+	Name     string
+	Info     *workerv1.InfoResponse // nil while the worker is not healthy
+	Standing Standing
+	Streams  int64   // running there: ours as of now, those of others as of the last probe
+	Failures float64 // streams that failed there recently
+	Unread   int64   // tokens of our streams' prompts that the worker has still to read
+	Tokens   int64   // tokens that our streams take of its KV cache
+}
+
+// Full reports whether the worker says how many streams it takes, and has that many.
+func (s *Snapshot) Full() bool {
+	most := s.Info.GetLoad().GetMaxRunning()
+	return most > 0 && s.Streams >= int64(most)
+}
+
+// Snapshot returns the worker as it is now.
+func (w *Worker) Snapshot(now time.Time) Snapshot {
+	return Snapshot{
+		Worker: w, Name: w.Name(), Info: w.info.Load(), Standing: w.breaker.standing(now), Streams: w.Load(), Failures: w.breaker.failures(now),
+		Unread: w.unread.Load(), Tokens: w.tokens.Load(),
+	}
+}
+
+// trouble says why the worker gets fewer streams than others, or "" if it does not.
+func (w *Worker) trouble() string {
+	now := time.Now()
+	open, why, left, failures := w.breaker.state(now)
+	switch {
+	case open && left > 0:
+		return fmt.Sprintf("it cools down for another %v (%s, %d failures in a row) and gets streams only where there is no other worker", left.Round(100*time.Millisecond), why, failures)
+	case open:
+		return fmt.Sprintf("it has cooled down (%s) and is tried with one stream at a time", why)
+	case w.breaker.standing(now) == Poor:
+		return "it has failed a stream or was late to answer, and is probed again"
+	default:
+		return ""
+	}
+}

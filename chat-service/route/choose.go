@@ -1,0 +1,143 @@
+package route
+
+import (
+	"slices"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/fit"
+	"github.com/whence-dev/whence/chat-service/route/policy"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/kvblock"
+	"github.com/whence-dev/whence/pkg/metrics"
+)
+
+const (
+	// sessionTokens is how many tokens of a prompt stand for its session where the caller names none: more than a chat template
+	// and a short system prompt have.
+	sessionTokens = 64
+	// comfortable is how many tokens of room a worker needs so that a request without max_tokens is at home there, whatever
+	// room others have.
+	comfortable = 1024
+	// maxMoving is how many streams that have moved to a worker may wait there for their next token: each has its prompt and
+	// its answer read again, which would hold up the worker's other streams.
+	maxMoving = 8
+)
+
+// A wish says which worker a stream needs.
+type wish struct {
+	req     *workerv1.TokenRequest
+	by      policy.Policy
+	without []*fleet.Worker
+	may     func(*workerv1.InfoResponse) bool
+	idle    bool  // in good standing, and with a free place
+	turn    *turn // of a stream that moves; nil for others
+}
+
+// An outcome is what came of a wish.
+type outcome int
+
+const (
+	found outcome = iota
+	nobody
+	busy // those that could take the stream have maxMoving others to read; its turn will come
+)
+
+// choose takes a snapshot of each worker, and counts the stream as the chosen worker's. Workers in poor standing are better than
+// none.
+func (p *Pool) choose(wish wish) (*attempt, outcome) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	usable := p.usable(&wish, now)
+	if len(usable) == 0 {
+		return nil, nobody
+	}
+	usable = withRoom(wish.req, exactFirst(wish.req, usable))
+	if wish.turn != nil {
+		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker] >= maxMoving })
+		if len(free) == 0 {
+			p.turns.join(wish.turn)
+			return nil, busy
+		}
+		usable = free
+	}
+	var look *lookup
+	if p.opts.KV != nil {
+		look = p.opts.KV.look(wish.req)
+	}
+	candidates := make([]policy.Candidate, len(usable))
+	for i, s := range usable {
+		candidates[i] = policy.Candidate{Name: s.Name, Streams: float64(s.Streams) + s.Failures, Unread: s.Unread, Held: s.Tokens, Cached: look.cached(s.Worker, s.Info)}
+	}
+	at := wish.by(policy.Request{Prompt: len(wish.req.GetPrompt()), Session: func() uint64 { return session(wish.req) }}, candidates)
+	chosen, expected := usable[at], -1
+	if look != nil {
+		expected = candidates[at].Cached
+		look.sent(chosen.Worker, chosen.Info, now)
+	}
+	p.opts.Metrics.Chose(roleOf(chosen.Info))
+	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)
+	if wish.turn != nil {
+		p.moving[a.worker]++
+		a.moved = func() { p.settled(a.worker) }
+	}
+	return a, found
+}
+
+// usable returns the workers that a wish may be granted by: those in poor standing only if there are no others.
+func (p *Pool) usable(wish *wish, now time.Time) []fleet.Snapshot {
+	var well, poor []fleet.Snapshot
+	for _, w := range p.Members() {
+		s := w.Snapshot(now)
+		switch {
+		case s.Info == nil || slices.Contains(wish.without, w) || !wish.may(s.Info):
+		case wish.idle && (s.Standing != fleet.Good || s.Full()):
+		case s.Standing == fleet.Poor:
+			poor = append(poor, s)
+		default:
+			well = append(well, s)
+		}
+	}
+	if len(well) == 0 {
+		return poor
+	}
+	return well
+}
+
+// withRoom returns the workers that leave a request without max_tokens a comfortable answer, or at least half of what the largest
+// context leaves; all if the request says how long its answer may be.
+func withRoom(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapshot {
+	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
+		return all
+	}
+	most := 0
+	for _, s := range all {
+		most = max(most, fit.Room(req, s.Info))
+	}
+	if most == 0 {
+		return all
+	}
+	need := min(comfortable, most/2)
+	return slices.DeleteFunc(all, func(s fleet.Snapshot) bool { return fit.Room(req, s.Info) < need })
+}
+
+// session returns the key of a request's session.
+func session(req *workerv1.TokenRequest) uint64 {
+	if s := req.GetSession(); s != "" {
+		return policy.Hash(0, s)
+	}
+	prompt := req.GetPrompt()
+	return kvblock.Next(0, prompt[:min(len(prompt), sessionTokens)])
+}
+
+func roleOf(info *workerv1.InfoResponse) string {
+	switch info.GetRole() {
+	case workerv1.Role_ROLE_PREFILL:
+		return metrics.RolePrefill
+	case workerv1.Role_ROLE_DECODE:
+		return metrics.RoleDecode
+	default:
+		return metrics.RoleBoth
+	}
+}

@@ -1,0 +1,259 @@
+package route
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/failover"
+	"github.com/whence-dev/whence/chat-service/route/fit"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+type (
+	event   = failover.Event[*fleet.Worker]
+	action  = failover.Action[*fleet.Worker]
+	yielder = func(*workerv1.GenerateResponse, error) bool
+)
+
+// A drive is one stream: it does what the stream's failover machine says, and tells the machine what happens. Its fields are
+// owned by the stream's goroutine.
+type drive struct {
+	// Static.
+	ctx      context.Context //nolint:containedctx // of the stream, which the drive is
+	pool     *Pool
+	machine  *failover.Machine[*fleet.Worker]
+	req      *workerv1.TokenRequest // as it was asked
+	sampling *streamv1.Sampling     // as it was asked, with a seed
+	began    time.Time
+	yield    yielder
+
+	answer []uint32 // delivered so far
+	it     item     // what came last
+	err    error    // why the reader left; nil if it has what it needs
+
+	attempt *attempt   // answers, or will when its prompt has been read; nil if there is none
+	next    *attempt   // was found to replace attempt
+	reading *reading   // of the prompt, by another worker; nil if there is none
+	behind  []*attempt // that were left without waiting for them
+
+	timer    *time.Timer
+	armed    time.Time       // when timer fires; zero if it does not
+	turn     *turn           // to move
+	stopped  bool            // the machine knows of the stream's stop
+	stopping <-chan struct{} // closed when the stream is stopped; nil until somebody waits for that
+	ill      *attempt        // the machine knows that its worker is down
+}
+
+// Generate is a stream.Engine. Where no worker can be reached it is UNAVAILABLE; when no other worker can go on with a stream,
+// the stream ends as its first loss says.
+func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
+		p.retries.Earn(time.Now())
+		now := time.Now()
+		d := &drive{
+			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, yield: yield, timer: time.NewTimer(time.Hour),
+			machine: failover.New[*fleet.Worker](p.opts.limits()), turn: newTurn(now), err: streamerr.New(streamerr.Internal, "the reader panicked"),
+		}
+		defer d.close()
+		d.step(event{Kind: failover.Begin})
+		for !d.machine.Over() && !d.isLeft() {
+			d.step(d.wait())
+		}
+	}
+}
+
+// isLeft reports whether the reader wants no more.
+func (d *drive) isLeft() bool { return d.yield == nil }
+
+// close ends what still runs, and waits for it.
+func (d *drive) close() {
+	d.timer.Stop()
+	d.pool.leaveTurn(d.turn)
+	if d.next != nil {
+		d.next.abandon()
+	}
+	if r := d.reading; r != nil {
+		r.attempt.leave(d.err)
+		<-r.attempt.ended
+		d.attempt.abandon()
+		return
+	}
+	if a := d.attempt; a != nil && !a.closed {
+		a.leave(d.err)
+		<-a.ended
+	}
+}
+
+// step tells the machine of an event and does what follows.
+func (d *drive) step(e event) {
+	switch e.Kind {
+	case failover.Tick, failover.Fail, failover.Read, failover.Down, failover.Turn:
+		if cause := stream.Cause(d.ctx); cause != nil && !d.stopped { // a stop wins over every failure
+			d.stopped = true
+			d.step(event{Kind: failover.Stop, Err: cause})
+		}
+	default:
+	}
+	for again := true; again; {
+		again = false
+		for _, a := range d.machine.Step(time.Since(d.began), e) {
+			if e, again = d.do(a); again || d.isLeft() {
+				break // what was asked for is the last of its step
+			}
+		}
+	}
+}
+
+// do carries an action out. again reports that it has had an answer, the next event.
+func (d *drive) do(a action) (answer event, again bool) {
+	switch a.Verb {
+	case failover.Ask, failover.Swap:
+		return d.find(a), true
+	case failover.ReadFor:
+		d.begin()
+		return d.read()
+	case failover.Call:
+		d.call()
+	case failover.Deliver:
+		d.deliver(a.N)
+	case failover.Trust:
+		a.Worker.Deliver()
+		d.attempt.settle()
+	case failover.Blamed:
+		d.blame(a.Worker, a.As, streamerr.As(a.Err))
+	case failover.Leave:
+		d.leave(a.Err)
+	case failover.Moved:
+		d.pool.noteMove(d.ctx, a, d.next.peer)
+	case failover.Finish:
+		d.pass(d.finish(), nil)
+	case failover.End:
+		d.pass(nil, a.Err)
+	case failover.Wait, failover.Done:
+	}
+	return answer, false
+}
+
+// pass yields an item.
+func (d *drive) pass(out *workerv1.GenerateResponse, err error) {
+	if d.yield(out, err) {
+		return
+	}
+	d.yield = nil
+	d.err = streamerr.New(streamerr.Completed, "the reader has what it needs")
+	if cause := stream.Cause(d.ctx); cause != nil {
+		d.err = cause // the reader has gone because of that
+	}
+}
+
+// find chooses a worker.
+func (d *drive) find(a action) event {
+	req := d.request(nil)
+	positions := fit.Positions(req)
+	if d.machine.Sent() > 0 {
+		positions = len(req.GetPrompt()) + d.machine.Room()
+	}
+	w := wish{req: req, without: append(d.deaf(), a.Without...), idle: a.Idle}
+	if a.Move {
+		w.turn = d.turn
+	}
+	found, outcome := d.pool.take(w, positions)
+	switch {
+	case outcome == busy:
+		return event{Kind: failover.Busy}
+	case outcome == nobody:
+		return event{Kind: failover.NotFound, Err: d.pool.refused(d.req)}
+	case a.Retry && !a.Move && found.standing != fleet.Good && !d.pool.retries.Spend(time.Now()):
+		found.abandon()
+		d.pool.opts.Metrics.Unretried()
+		return event{Kind: failover.NotFound}
+	}
+	if a.Move {
+		d.pool.leaveTurn(d.turn)
+	}
+	d.next = found
+	return event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{
+		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), GoesOn: fit.GoesOn(d.req.GetSampling(), found.info),
+		Text:   found.info.GetCapabilities().GetAnswer() == workerv1.Form_FORM_TEXT,
+		Reader: d.isReadFor(found, req), Unread: found.unread,
+	}}
+}
+
+// begin makes the worker that was found the current one.
+func (d *drive) begin() {
+	if d.next != nil {
+		d.attempt, d.next = d.next, nil
+	}
+}
+
+// call calls the current worker.
+func (d *drive) call() {
+	d.begin()
+	req := d.request(d.attempt.info)
+	if r := d.reading; r != nil {
+		d.reading = nil
+		req.KvTransfer = d.conclude(r)
+	}
+	d.pool.opts.Metrics.Expect(d.attempt.expected)
+	d.attempt.start(d.ctx, &d.pool.calls, req)
+}
+
+// leave leaves the current attempt, or the one that reads the prompt for it, and does not wait: it must hold up neither the
+// next worker nor the ending.
+func (d *drive) leave(why error) {
+	a := d.attempt
+	if r := d.reading; r != nil {
+		a, r.failed = r.attempt, why
+		d.blame(a.worker, failover.Failed, streamerr.As(why))
+	}
+	if streamerr.As(why).Reason == streamerr.Completed {
+		d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelWarn, "worker sent more tokens than it was asked for, and the rest is left out",
+			slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer))
+	}
+	a.leave(why)
+	d.behind = append(d.behind, a)
+}
+
+// deaf returns the workers that have not heard yet that they were left, and would refuse the same stream once more.
+func (d *drive) deaf() (workers []*fleet.Worker) {
+	for _, a := range d.behind {
+		select {
+		case <-a.ended:
+		default:
+			workers = append(workers, a.worker)
+		}
+	}
+	return workers
+}
+
+// blame tells a worker what it has done.
+func (d *drive) blame(w *fleet.Worker, as failover.Blame, why *streamerr.Error) {
+	switch as {
+	case failover.Failed:
+		w.Fail(why.Reason)
+	case failover.Full:
+		w.Refuse(why.RetryAfter)
+	case failover.Nothing:
+	}
+}
+
+// noteMove notes that another worker goes on with a stream, and why the one before does not.
+func (p *Pool) noteMove(ctx context.Context, a action, to string) {
+	why := streamerr.As(a.Err)
+	p.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", p.opts.Self), slog.String("from", a.From), slog.String("to", to),
+		slog.String("reason", why.Reason.String()), slog.Int("tokens", a.N), slog.Bool("exact", a.Exact), slog.String("message", why.Text()))
+	ledger.Of(ctx).Moved(a.From, to, why.Reason, a.N)
+	p.opts.Metrics.Retried(why.Reason, a.N > 0)
+}

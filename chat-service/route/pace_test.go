@@ -1,0 +1,111 @@
+package route
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// When a worker dies, all its streams have their prompts and answers read again.
+func TestMovesArePacedOldestFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams = 50
+		dies, takes := &fake{name: "w/0"}, &fake{name: "w/1"}
+		death := time.Now().Add(time.Second)
+		dies.fault = func(tokens int) error {
+			if tokens < 0 {
+				return nil
+			}
+			if time.Now().Before(death) && tokens == 9 {
+				time.Sleep(time.Until(death))
+				return lostBy(dies)
+			}
+			return nil
+		}
+		var mu sync.Mutex
+		reading, most := 0, 0
+		var order []string
+		takes.fault = func(tokens int) error {
+			if tokens != 9 {
+				return nil
+			}
+			mu.Lock()
+			reading++
+			most = max(most, reading)
+			mu.Unlock()
+			time.Sleep(100 * time.Millisecond) // it reads prompt and answer again
+			mu.Lock()
+			reading--
+			mu.Unlock()
+			return nil
+		}
+		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, dies, takes)
+		var all sync.WaitGroup
+		for i := range streams {
+			all.Go(func() {
+				req := ask(20)
+				req.StreamId = string(rune('A' + i))
+				if got := read(t.Context(), p, req, nil); got.err != nil || len(got.tokens) != 20 {
+					t.Error(got.err, len(got.tokens))
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		for _, req := range takes.asked {
+			order = append(order, req.GetStreamId())
+		}
+		if most > maxMoving {
+			t.Errorf("%d streams were read again at once, want at most %d", most, maxMoving)
+		}
+		if len(order) != streams {
+			t.Fatalf("%d streams moved", len(order))
+		}
+		// The first maxMoving go as they come, and then as many together; of those that wait the oldest goes first.
+		for at, id := range order {
+			if age := int(id[0] - 'A'); at > age+2*maxMoving {
+				t.Errorf("%s moved as number %d of %d", id, at, streams)
+			}
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.moving) != 0 || len(p.turns.waiting) != 0 {
+			t.Error("somebody still moves:", p.moving, p.turns.waiting)
+		}
+	})
+}
+
+// Streams that are stopped while they wait for their turn leave nothing behind.
+func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dies, hangs := &fake{name: "w/0"}, hangsAt("w/1", 3)
+		dies.fault = func(tokens int) error {
+			if tokens == 3 {
+				return lostBy(dies)
+			}
+			return nil
+		}
+		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, dies, hangs)
+		ctx, ctl := controlled(t)
+		defer ctl.Release()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { read(ctx, p, ask(9), nil) })
+		}
+		time.Sleep(time.Second)
+		p.mu.Lock()
+		waiting := len(p.turns.waiting)
+		p.mu.Unlock()
+		if waiting != 20-maxMoving {
+			t.Errorf("%d streams wait for their turn", waiting)
+		}
+		ctl.Stop(errGone)
+		all.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.moving) != 0 || len(p.turns.waiting) != 0 {
+			t.Error("somebody still moves")
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package route
+
+import (
+	"slices"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/fleet"
+)
+
+// A turn is a stream's place among those that wait to move. The oldest stream goes first: its client has waited longest, and
+// it is the nearest to its end.
+type turn struct {
+	began  time.Time     // of the stream
+	ready  chan struct{} // capacity 1: the stream may ask for a worker again
+	queued bool          // guarded by the pool's mu
+}
+
+func newTurn(began time.Time) *turn { return &turn{began: began, ready: make(chan struct{}, 1)} }
+
+// A turns is the streams that wait to move, oldest first. It is guarded by the pool's mu. It is bounded by the live streams.
+type turns struct{ waiting []*turn }
+
+func (q *turns) join(t *turn) {
+	if t.queued {
+		q.after(t) // who comes next may be content with another worker
+		return
+	}
+	t.queued = true
+	at, _ := slices.BinarySearchFunc(q.waiting, t, func(a, b *turn) int { return a.began.Compare(b.began) })
+	q.waiting = slices.Insert(q.waiting, at, t)
+}
+
+func (q *turns) leave(t *turn) {
+	if at := slices.Index(q.waiting, t); at >= 0 {
+		q.waiting = slices.Delete(q.waiting, at, at+1)
+		q.call(at) // there may be room for another stream
+	}
+	t.queued = false
+}
+
+func (q *turns) after(t *turn) { q.call(slices.Index(q.waiting, t) + 1) }
+
+// call has the stream at a place ask again, if there is one.
+func (q *turns) call(at int) {
+	if at < len(q.waiting) {
+		select {
+		case q.waiting[at].ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// leaveTurn takes a stream out of those that wait to move.
+func (p *Pool) leaveTurn(t *turn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turns.leave(t)
+}
+
+// settled notes that a stream that has moved to a worker has its next token, or has left it.
+func (p *Pool) settled(w *fleet.Worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.moving[w]--; p.moving[w] <= 0 {
+		delete(p.moving, w)
+	}
+	p.turns.call(0)
+}
+
+// nextTurn has the oldest stream that waits to move ask again: there may be another worker now.
+func (p *Pool) nextTurn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turns.call(0)
+}
