@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 
 	"github.com/whence-dev/whence/pkg/whencetiny"
@@ -17,7 +19,12 @@ import (
 func badEngine(t *testing.T, misbehave http.HandlerFunc) (url string) {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+	stuck := new(atomic.Bool)
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, r *http.Request) {
+		if stuck.Load() {
+			<-r.Context().Done()
+			return
+		}
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":"vllm"}]}`, whencetiny.Name)
 	})
 	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
@@ -33,7 +40,7 @@ func badEngine(t *testing.T, misbehave http.HandlerFunc) (url string) {
 		}
 		if asked.MaxTokens != 1 {
 			r.Body = io.NopCloser(bytes.NewReader(body))
-			misbehave(w, r)
+			misbehave(w, r.WithContext(context.WithValue(r.Context(), stuckKey{}, stuck)))
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -64,6 +71,22 @@ func breaksOff(then string) http.HandlerFunc {
 		}
 		fmt.Fprint(w, then)
 	}
+}
+
+// isSilent takes a request and says nothing, until its caller leaves.
+func isSilent(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+// stuckKey is the key of an *atomic.Bool in the context of a request to a bad engine: whether the engine answers nothing at all.
+type stuckKey struct{}
+
+// hangs takes a request and says nothing, and the engine answers no other request from then on.
+func hangs(w http.ResponseWriter, r *http.Request) {
+	r.Context().Value(stuckKey{}).(*atomic.Bool).Store(true)
+	isSilent(w, r)
 }
 
 // answers refuses with a status.

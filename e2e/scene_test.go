@@ -43,14 +43,24 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 	t.Helper()
 	s := &scene{t: t, flags: f, id: id, traces: traces, procs: map[string]*process{}, addrs: map[string]string{}}
 	workers := ""
-	if f.moves {
+	switch {
+	case f.moves:
 		s.start(llmWorker, lost, "127.0.0.1:0", f.all, f.worker)
 		s.addrs[work] = freeAddr(t)
-		workers = s.addrs[lost] + ","
-	} else {
+		workers = s.addrs[lost] + "," + s.addrs[work]
+	case f.beside:
 		s.start(llmWorker, work, "127.0.0.1:0", f.all, f.worker)
+		s.start(llmWorker, lost, "127.0.0.1:0", f.all, f.left)
+		workers = s.addrs[work] + "," + s.addrs[lost] // of workers with as many streams the second is asked first
+	default:
+		s.start(llmWorker, work, "127.0.0.1:0", f.all, f.worker)
+		workers = s.addrs[work]
 	}
-	s.start(chatService, chatService, "127.0.0.1:0", []string{"--worker", workers + s.addrs[work]}, f.all, f.chat)
+	s.start(chatService, chatService, "127.0.0.1:0", []string{"--worker", workers}, f.all, f.chat)
+	if f.beside {
+		s.healthy(work)
+		s.healthy(lost)
+	}
 	for _, hop := range []string{api0, api1} {
 		s.start(apiService, hop, "127.0.0.1:0", []string{"--chat", s.addrs[chatService]}, f.all, f.api)
 	}
@@ -63,6 +73,12 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 	}
 	s.ready(t)
 	return s
+}
+
+// healthy waits until the chat-service uses a worker.
+func (s *scene) healthy(hop string) {
+	s.t.Helper()
+	s.procs[chatService].logged(s.t, hop+" is healthy", func(r record) bool { return r.Msg == "worker is healthy" && r.Worker == hop })
 }
 
 // freeAddr is where nobody listens yet.

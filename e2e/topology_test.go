@@ -34,6 +34,8 @@ type flags struct {
 	all, api, chat, worker []string
 	roles                  []string // of workers, by their number, where they have any
 	moves                  bool     // of scenes: the stream is on a worker that it will have to leave
+	beside                 bool     // of scenes: that worker and the other one run from the beginning, and that one is asked first
+	left                   []string // of scenes: the command line of that worker, where beside is set
 }
 
 // A whence is the whole path, running.

@@ -154,6 +154,23 @@ var rows = []row{
 		defer s.signal(lost, syscall.SIGCONT)
 		return s.moved("deadline", func() { s.signal(lost, syscall.SIGSTOP) })
 	}},
+	{name: "upstream engine answers 500 at once, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: answers(500), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.answeredElsewhere("engine_failed", 0)
+	}},
+	{name: "upstream engine says nothing and its probes fail, another worker answers", flags: flags{beside: true, worker: slow.worker}, left: hangs, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.answeredElsewhere("unavailable", 0)
+	}},
+	{name: "upstream engine has no first token, another worker answers", flags: flags{beside: true, worker: slow.worker, chat: []string{"--first-token-move", "500ms"}}, left: isSilent, reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.answeredElsewhere("deadline", 0)
+	}},
+	{name: "upstream engine fails in mid-stream, another worker goes on", flags: flags{beside: true, worker: slow.worker}, left: breaksOff(`data: {"error":{"message":"the engine is dead","code":500}}` + "\n\n"), reason: "completed", origin: []string{"engine", work}, deaf: true, still: true, act: func(s *scene) *refusal {
+		return s.answeredElsewhere("engine_failed", 5)
+	}},
+	{name: "llm-worker is killed, another one refuses the move", flags: flags{beside: true, left: slow.worker}, upstream: answers(400), path: chain[:2], reason: "peer_lost", origin: []string{lost, chatService}, still: true, act: func(s *scene) *refusal {
+		l := s.open()
+		s.fault(func() { s.procs[lost].kill(s.t) })
+		return l.failed(s.t)
+	}},
 	{name: "llm-worker is killed", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal { return s.killed(work) }},
 	{name: "llm-worker hangs", flags: flags{worker: slow.worker, chat: []string{"--stall-timeout", "500ms"}}, reason: "deadline", origin: []string{chatService}, still: true, act: func(s *scene) *refusal {
 		l := s.open()
@@ -251,7 +268,7 @@ func (s *scene) refused() *refusal { return s.whole(greedy(short)) }
 func (s *scene) moved(why string, lose func()) *refusal {
 	l := s.open("max_tokens", 240)
 	s.start(llmWorker, work, s.addrs[work], s.flags.all, s.flags.worker)
-	s.procs[chatService].logged(s.t, work+" is healthy", func(r record) bool { return r.Msg == "worker is healthy" && r.Worker == work })
+	s.healthy(work)
 	s.fault(lose)
 	got := l.completed(s.t)
 	if want := run(s.t, allInOne, flags{}).answer(s.t, greedy(long, "max_tokens", 240)); got != want {
@@ -259,6 +276,23 @@ func (s *scene) moved(why string, lose func()) *refusal {
 	}
 	moves := s.record(chatService).GetMoves()
 	if len(moves) != 1 || moves[0].GetFrom() != lost || moves[0].GetTo() != work || streamerr.Reason(moves[0].GetReason()).String() != why {
+		s.t.Errorf("the ledger tells of the moves %v", moves)
+	}
+	return nil
+}
+
+// answeredElsewhere is a stream whose first worker fails while another one is healthy: its client must not notice.
+func (s *scene) answeredElsewhere(why string, tokens uint32) *refusal {
+	s.at = time.Now()
+	resp, err := s.send(s.t, greedy(long, "max_tokens", 20, "stream", true), s.id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	l := newLive(resp)
+	s.t.Cleanup(l.close)
+	l.completed(s.t)
+	moves := s.record(chatService).GetMoves()
+	if len(moves) != 1 || moves[0].GetFrom() != lost || moves[0].GetTo() != work || streamerr.Reason(moves[0].GetReason()).String() != why || moves[0].GetTokens() != tokens {
 		s.t.Errorf("the ledger tells of the moves %v", moves)
 	}
 	return nil

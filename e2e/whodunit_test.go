@@ -20,6 +20,7 @@ type row struct {
 	name     string
 	flags    flags
 	upstream http.HandlerFunc // an engine beside the worker; nil is the embedded one
+	left     http.HandlerFunc // an engine beside the worker that the stream has to leave; nil is the embedded one
 	id       string           // of the stream; one that begins with fault: names what is built in
 	act      func(s *scene) *refusal
 	reason   string
@@ -124,6 +125,9 @@ func (r *row) withUpstream(t *testing.T) flags {
 	f := r.flags
 	if r.upstream != nil {
 		f.worker = append([]string{"--engine", "openai", "--upstream", badEngine(t, r.upstream)}, f.worker...)
+	}
+	if r.left != nil {
+		f.left = append([]string{"--engine", "openai", "--upstream", badEngine(t, r.left)}, f.left...)
 	}
 	return f
 }
