@@ -48,6 +48,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		c.Header(exchange.IDHeader, id)
 	}
 	in.Request.StreamId = id
+	in.Request.Gathered = !in.Stream && !policy.Keeps() // else readers of the log see each piece
 	var kept *replay.Head
 	if policy.Keeps() {
 		if kept, err = e.keep(conn, in, "", ""); err != nil {

@@ -75,6 +75,8 @@ func gather(req *chatv1.ChatRequest, whole func(*streamv1.Started, []gathered, *
 			g := &all[m.Delta.GetChoice()]
 			g.Add(m.Delta)
 			g.tokens = append(g.tokens, m.Delta.GetLogprobs()...)
+		case *chatv1.GenerateResponse_Restarted:
+			all[m.Restarted.GetChoice()] = gathered{}
 		case *chatv1.GenerateResponse_ChoiceEnd:
 			all[m.ChoiceEnd.GetChoice()].finish = m.ChoiceEnd.GetFinish()
 		case *chatv1.GenerateResponse_End:

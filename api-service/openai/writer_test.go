@@ -22,6 +22,8 @@ func items(messages ...proto.Message) (all []*chatv1.GenerateResponse) {
 			out.Message = &chatv1.GenerateResponse_Started{Started: m}
 		case *chatv1.Delta:
 			out.Message = &chatv1.GenerateResponse_Delta{Delta: m}
+		case *chatv1.Restarted:
+			out.Message = &chatv1.GenerateResponse_Restarted{Restarted: m}
 		case *chatv1.ChoiceEnd:
 			out.Message = &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: m}
 		case *streamv1.End:
@@ -228,4 +230,23 @@ func FuzzParseStream(f *testing.F) {
 			t.Error(c.Request, err)
 		}
 	})
+}
+
+func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
+	tokens := []*chatv1.TokenLogprob{token("lost", -1)}
+	again := items(started,
+		&chatv1.Delta{Choice: 0, Text: "lost", Reasoning: "lost", ToolCalls: []*chatv1.ToolCallDelta{{Id: "1", Name: "lost"}}, Logprobs: tokens},
+		&chatv1.Delta{Choice: 1, Text: "kept"}, &chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_LENGTH},
+		&chatv1.Restarted{Choice: 0}, &chatv1.Delta{Choice: 0, Text: "new"},
+		&chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_STOP},
+		&streamv1.End{Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 2}})
+	for body, parse := range map[string]func([]byte) (*openai.Chat, error){
+		`{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}`: openai.ParseChat,
+		`{"model":"m","prompt":"x","n":2}`:                               openai.ParseCompletion,
+	} {
+		got := string(whole(t, body, parse, again...))
+		if strings.Contains(got, "lost") || strings.Contains(got, "length") || !strings.Contains(got, `"new"`) || !strings.Contains(got, `"kept"`) {
+			t.Error(got)
+		}
+	}
 }

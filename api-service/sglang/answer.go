@@ -100,6 +100,13 @@ func (a *answers) likely(t *chatv1.TokenLogprob) likely {
 	return l
 }
 
+// restart empties an answer that is told anew.
+func (a *answers) restart(choice uint32) {
+	one := &a.all[choice]
+	one.text.Reset()
+	one.Text, one.Meta.CompletionTokens, one.Meta.Likely, one.Meta.Top = "", 0, nil, nil
+}
+
 // end completes an answer.
 func (a *answers) end(end *chatv1.ChoiceEnd) *answer {
 	one := &a.all[end.GetChoice()]
@@ -162,6 +169,8 @@ func (g *generate) whole() call.Writer {
 			a.start(m.Started)
 		case *chatv1.GenerateResponse_Delta:
 			a.add(m.Delta)
+		case *chatv1.GenerateResponse_Restarted:
+			a.restart(m.Restarted.GetChoice())
 		case *chatv1.GenerateResponse_ChoiceEnd:
 			a.end(m.ChoiceEnd)
 		case *chatv1.GenerateResponse_End:

@@ -172,3 +172,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
+	again := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}
+	usage := &streamv1.Usage{PromptTokens: 3, CompletionTokens: 1}
+	got := written(t, `{"text":"a","rid":"s","return_logprob":true}`, started,
+		delta(0, "lost", &chatv1.TokenLogprob{Id: 5, Token: "lost", Logprob: -1}), again,
+		delta(0, "new", &chatv1.TokenLogprob{Id: 6, Token: "new", Logprob: -2}), end(&streamv1.End{Finish: streamv1.Finish_FINISH_LENGTH, Usage: usage}))
+	const want = `{"text":"new","meta_info":{"id":"s","finish_reason":{"type":"length","length":1},"prompt_tokens":3,"completion_tokens":1,"cached_tokens":0,"output_token_logprobs":[[-2,6,null]]}}`
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -45,6 +45,7 @@ func Compose(next Engine) stream.Engine[*Composition, *chatv1.GenerateResponse] 
 // compose awaits the whole request.
 func compose(ctx context.Context, c *Composition) (*chatv1.ChatRequest, error) {
 	req, size := proto.CloneOf(c.First), proto.Size(c.First)
+	req.Gathered = true
 	var content strings.Builder // of the last message
 	if n := len(req.GetMessages()); n > 0 {
 		content.WriteString(req.GetMessages()[n-1].GetContent())

@@ -33,6 +33,7 @@ func Converse(next Engine) stream.Engine[*Conversation, *chatv1.ConverseResponse
 				return
 			}
 			t := talk{req: proto.CloneOf(c.First), size: proto.Size(c.First), yield: yield}
+			t.req.Gathered = false // each delta is told
 			for t.answer(next(ctx, t.req)) {
 				in, err := c.Later.Next(ctx)
 				if err == nil {

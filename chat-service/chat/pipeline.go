@@ -1,8 +1,8 @@
 // Package chat is the pipeline of chat-service: stages that make of an engine over token ids an engine over
 // conversations.
 //
-//	ChatRequest ─> Validate ─> Choices ─> Echo ─> Render ─> Answer ─> StopStrings ─> Detokenise ─> Tokenise ─> worker
-//	     Deltas <─────────────────┴────────┴──────────────────┴──────────┴──────────────┴────── Tokens <───────┘
+//	ChatRequest ─> Validate ─> Choices ─> Restart ─> Echo ─> Render ─> Answer ─> StopStrings ─> Detokenise ─> Tokenise ─> worker
+//	     Deltas <─────────────────┴──────────┴────────┴──────────────────┴──────────┴──────────────┴────── Tokens <───────┘
 //
 // An answer that was begun elsewhere (ChatRequest.answered) goes through all of them again, as if the worker had just given it.
 //
@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/detoken"
 	"github.com/whence-dev/whence/chat-service/prompt"
 	"github.com/whence-dev/whence/chat-service/reasoning"
+	"github.com/whence-dev/whence/chat-service/restart"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -46,6 +47,7 @@ type Model struct {
 	Render        prompt.Renderer
 	Written       Written
 	EOS           []uint32 // tokens that end an answer, beside those that the worker knows
+	Restarts      restart.Options
 
 	// WorkerContext returns how many tokens the context of a worker holds now, 0 if that is not known; nil for ContextLength.
 	WorkerContext func() int
@@ -68,8 +70,9 @@ func (m *Model) workerContext() int {
 
 // New returns the pipeline for m over worker.
 func New(m *Model, worker TokenEngine) Engine {
-	tokens := again(oneByOne(found(tokenise(m, worker))))
-	return validate(choices.New(echo(m, render(m, tell(answer(m, stopStrings(detoken.New(m.Tokenizer, m.decoding, tokens))))))))
+	tokens := again(oneByOne(found(tokenise(m, restart.Watch(worker)))))
+	one := echo(m, render(m, tell(answer(m, stopStrings(detoken.New(m.Tokenizer, m.decoding, tokens))))))
+	return validate(choices.New(restart.New(m.Restarts, one)))
 }
 
 // A rendered request is one whose conversation has become text, or whose prompt was none.

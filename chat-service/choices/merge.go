@@ -141,6 +141,8 @@ func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateRe
 		return m.waiting > 0 || m.tell(yield)
 	case *chatv1.GenerateResponse_Delta:
 		message.Delta.Choice = choice
+	case *chatv1.GenerateResponse_Restarted:
+		message.Restarted.Choice = choice
 	case *chatv1.GenerateResponse_End:
 		m.open--
 		end := message.End

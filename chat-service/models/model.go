@@ -17,6 +17,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/admit"
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/restart"
 	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -87,6 +88,7 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context
+	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
 	workers, embedders := pool.Generate, stream.Unary(pool.Embed)
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {

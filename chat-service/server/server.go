@@ -53,6 +53,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	if req.GetChat() == nil {
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("chat", "chat is missing"))
 	}
+	req.Chat.Gathered = true
 	var w whole
 	if err := rpc.ServeUnary(ctx, s.hop, rpc.Chat, s.answer, req.GetChat(), w.take); err != nil {
 		return nil, err

@@ -28,6 +28,10 @@ func (w *whole) take(out *chatv1.GenerateResponse) {
 		w.at(i)
 		w.parts[i].Add(m.Delta)
 		w.choices[i].Logprobs = append(w.choices[i].Logprobs, m.Delta.GetLogprobs()...)
+	case *chatv1.GenerateResponse_Restarted:
+		i := m.Restarted.GetChoice()
+		w.at(i)
+		w.parts[i], w.choices[i] = &answer.Answer{}, &chatv1.Choice{}
 	case *chatv1.GenerateResponse_ChoiceEnd:
 		w.at(m.ChoiceEnd.GetChoice())
 		w.choices[m.ChoiceEnd.GetChoice()].End = m.ChoiceEnd

@@ -28,6 +28,7 @@ type Record struct {
 	trace         *streamtrace.Trace // nil for none
 
 	in, out atomic.Uint32 // tokens generated and delivered, as Tokens has them
+	back    atomic.Uint32 // tokens of out that were taken back
 
 	below, above scale // sizes of messages
 
@@ -171,6 +172,14 @@ func (r *Record) Generated() int {
 	return int(r.in.Load())
 }
 
+// TakenBack notes tokens that were passed on and count no more, because the answer was started anew: they are wasted.
+func (r *Record) TakenBack(tokens int) {
+	if r != nil {
+		r.back.Add(uint32(tokens))
+		r.seen.TakenBack(tokens)
+	}
+}
+
 // Out notes a message with tokens that was passed on.
 func (r *Record) Out(tokens int) {
 	if r != nil {
@@ -312,7 +321,7 @@ func (r *Record) Proto() *streamv1.Record {
 		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt, CachedTokens: r.cached,
 		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
-		TokensIn: r.in.Load(), TokensOut: r.out.Load(),
+		TokensIn: r.in.Load(), TokensOut: r.out.Load() - r.back.Load(),
 		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner,
 	}
 	if !r.heard.IsZero() {

@@ -111,7 +111,7 @@ func (h *Hop) end(s *Stream, at trace.SpanContext) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.live, s)
-	if generated, delivered := s.in.tokens.Load(), s.out.tokens.Load(); generated > delivered {
+	if generated, delivered := s.in.tokens.Load(), uint64(s.delivered()); generated > delivered {
 		h.waste(generated - delivered)
 	}
 	h.in.add(&s.in)

@@ -344,3 +344,25 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 	}
 	wants(t, scrape(t, m), map[string]float64{`whence_kv_used{hop="llm-worker/0"}`: -1, `whence_workers_known{hop="chat-service"}`: -1})
 }
+
+func TestTokensThatWereTakenBackAreWasted(t *testing.T) {
+	m := newMetrics(t)
+	var l ledger.Ledger
+	r := l.Open("id", "h", "")
+	r.Measure(m.Hop("h", metrics.Chat).Begin())
+	r.Started(&streamv1.Started{Model: "m"})
+	r.In(3)
+	r.Out(3)
+	r.TakenBack(3)
+	r.In(4)
+	r.Out(4)
+	r.Close(streamerr.Completed, streamerr.NewPath("engine"), "")
+	if p := l.Get("id"); p.GetTokensIn() != 7 || p.GetTokensOut() != 4 {
+		t.Error(p)
+	}
+	wants(t, scrape(t, m), map[string]float64{
+		`whence_tokens_wasted_total{hop="h"}`:                                           3,
+		`gen_ai_client_token_usage_sum{` + gen + `,gen_ai_token_type="output",hop="h"}`: 4,
+		`whence_tokens_total{direction="send",hop="h"}`:                                 7, // a counter never falls
+	})
+}

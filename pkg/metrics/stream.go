@@ -23,6 +23,7 @@ type Stream struct {
 
 	in, out flow                         // from below, and to the caller
 	waited  atomic.Int64                 // for the caller, of a stream that has begun
+	back    atomic.Uint64                // tokens to the caller that were taken back
 	prompt  atomic.Uint32                // tokens
 	model   atomic.Pointer[modelOptions] // nil until Started
 	ended   atomic.Bool
@@ -122,6 +123,13 @@ func (s *Stream) Unreceived(tokens int) {
 	}
 }
 
+// TakenBack notes tokens to the caller that count no more, because the answer was started anew.
+func (s *Stream) TakenBack(tokens int) {
+	if s != nil {
+		s.back.Add(uint64(tokens))
+	}
+}
+
 // Stopped notes how long after the stop was heard, and why, what is below had stopped.
 func (s *Stream) Stopped(after time.Duration, why streamerr.Reason) {
 	if s != nil {
@@ -158,11 +166,14 @@ func (s *Stream) End(reason streamerr.Reason, origin string) {
 	if options.known {
 		h.usage.Record(ctx, int64(s.prompt.Load()), options.input...)
 		if s.op != Embeddings { // which have none
-			h.usage.Record(ctx, int64(s.out.tokens.Load()), options.output...)
+			h.usage.Record(ctx, s.delivered(), options.output...)
 		}
 	}
 	h.end(s, trace.SpanContextFromContext(ctx))
 }
+
+// delivered is how many tokens were passed on and not taken back.
+func (s *Stream) delivered() int64 { return int64(s.out.tokens.Load()) - int64(s.back.Load()) }
 
 func (s *Stream) options() *modelOptions {
 	if o := s.model.Load(); o != nil {

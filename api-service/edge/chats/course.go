@@ -28,13 +28,15 @@ const (
 type course struct {
 	fleet *Fleet
 	asked *chatv1.ChatRequest
-	moves bool // it can: its chat-service tells which tokens it has delivered
+	moves bool // it can be resumed: its chat-service tells which tokens it has delivered
+	anew  bool // where it cannot, it can be started anew: its client has seen nothing of it
 	yield func(*chatv1.GenerateResponse, error) bool
 
 	ending error   // if nobody goes on with it
 	tried  []*peer // since the last pause
 	begun  bool    // Started was delivered
 	told   told
+	tokens map[uint32]int // of a gathered answer, by choice: delivered and not taken back; else nil
 
 	// Of the move that is being tried.
 	from  *peer // whose stream it was; nil while there is none
@@ -47,10 +49,16 @@ type course struct {
 
 func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
 	logprobs := req.GetSampling() != nil && req.GetSampling().Logprobs != nil
-	return &course{
+	several := len(f.source.Static()) != 1
+	resumes := req.GetN() <= 1 && len(req.GetPrompts()) <= 1 && !logprobs
+	c := &course{
 		fleet: f, asked: req, yield: yield, ending: errNobody,
-		moves: len(f.source.Static()) != 1 && req.GetN() <= 1 && len(req.GetPrompts()) <= 1 && !logprobs,
+		moves: several && resumes, anew: several && !resumes && req.GetGathered(),
 	}
+	if req.GetGathered() {
+		c.tokens = map[uint32]int{}
+	}
+	return c
 }
 
 // request is what the next chat-service is asked.
@@ -118,7 +126,7 @@ func (c *course) lost(ctx context.Context, p *peer, err error) {
 		c.ending = err
 	case c.from == nil: // it had the stream
 		c.ending = err
-		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
+		if (c.moves || c.anew) && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
 			c.from, c.tried = p, []*peer{p}
 			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
 		}
@@ -138,28 +146,55 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		if c.begun {
-			c.move(ctx, p)
-			return true
+			return c.move(ctx, p)
 		}
 		c.begun = true
+	case *chatv1.GenerateResponse_Restarted:
+		c.takeBack(ctx, m.Restarted.GetChoice())
+		c.told, c.remainder = told{}, nil
 	case *chatv1.GenerateResponse_Delta:
-		if !c.moves {
-			break
-		}
-		if m.Delta.GetRemainder() {
+		switch {
+		case !c.moves:
+		case m.Delta.GetRemainder():
 			c.remainder = out
 			return true
-		}
-		if !c.told.add(m.Delta) {
+		case !c.told.add(m.Delta):
 			return true
 		}
+		c.count(m.Delta.GetChoice(), m.Delta.GetTokens())
 		c.from = nil // it goes on
+	case *chatv1.GenerateResponse_ChoiceEnd:
+		c.count(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetTokens())
 	}
 	return c.yield(out, nil)
 }
 
-// move notes that p goes on with the stream.
-func (c *course) move(ctx context.Context, p *peer) {
+// count notes tokens of a gathered answer that are delivered.
+func (c *course) count(choice, tokens uint32) {
+	if c.tokens != nil {
+		c.tokens[choice] += int(tokens)
+	}
+}
+
+// takeBack notes that what was delivered of a choice counts no more.
+func (c *course) takeBack(ctx context.Context, choice uint32) {
+	ledger.Of(ctx).TakenBack(c.tokens[choice])
+	delete(c.tokens, choice)
+}
+
+// restart takes back what was delivered of all choices. It reports false when the reader has left.
+func (c *course) restart(ctx context.Context) bool {
+	for choice := range c.tokens {
+		c.takeBack(ctx, choice)
+		if !c.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{Choice: choice}}}, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// move notes that p goes on with the stream, or starts it anew. It reports false when the reader has left.
+func (c *course) move(ctx context.Context, p *peer) bool {
 	c.moved++
 	c.told.again()
 	c.remainder = nil
@@ -168,6 +203,7 @@ func (c *course) move(ctx context.Context, p *peer) {
 		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", p.name),
 		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(c.told.ids)), slog.String("message", why.Text()))
 	ledger.Of(ctx).Moved(c.from.name, p.name, why.Reason, len(c.told.ids))
+	return !c.anew || c.restart(ctx)
 }
 
 // end ends a stream with which nobody goes on.

@@ -189,3 +189,60 @@ func TestRemainderOfWhatIsToldAgainIsNotDeliveredTwice(t *testing.T) {
 		}
 	}
 }
+
+func TestGatheredAnswerThatCannotBeResumedIsStartedAnew(t *testing.T) {
+	for name, req := range map[string]*chatv1.ChatRequest{
+		"of several answers": {N: 2, Gathered: true},
+		"with logprobs":      {Sampling: &streamv1.Sampling{Logprobs: proto.Uint32(0)}, Gathered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+			f := still(t, a, b)
+			b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
+			l := ask(t, f, req).started(t).runs(t)
+			b.refuse.Store(nil)
+			a.grpc.Stop()
+			eventually(t, "it is started anew", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.restarted == 1 })
+			l.runs(t)
+			close(b.finish)
+			l.counts(t)
+			if moves := l.record.Proto().GetMoves(); len(moves) != 1 || moves[0].GetReason() != streamv1.Reason_REASON_PEER_LOST || moves[0].GetTokens() != 0 {
+				t.Error(moves)
+			}
+			came := l.record.Proto().GetTokensIn()
+			takenBack := -int32(l.record.Proto().GetTokensOut()) // nobody notes here what is passed on
+			if takenBack <= 0 || takenBack != int32(came-l.sum) {
+				t.Errorf("%d tokens came for an answer of %d, and %d were taken back", came, l.sum, takenBack)
+			}
+		})
+	}
+}
+
+func TestAnswerThatChatServiceStartsAnewIsResumedFromThere(t *testing.T) {
+	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
+	f, said := still(t, a, b), ""
+	c := newCourse(f, &chatv1.ChatRequest{Gathered: true}, func(out *chatv1.GenerateResponse, _ error) bool {
+		if out.GetRestarted() != nil {
+			said = ""
+		}
+		said += out.GetDelta().GetText()
+		return true
+	})
+	started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}
+	restarted := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}
+	first, second := f.all()[0], f.all()[1]
+	c.deliver(t.Context(), first, started)
+	c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "lost", Ids: []uint32{1, 2, 3}}))
+	c.deliver(t.Context(), first, restarted)
+	c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
+	c.lost(t.Context(), first, streamerr.New(streamerr.Draining, "it goes"))
+	if ids := c.request().GetAnswered().GetIds(); len(ids) != 1 || ids[0] != 4 {
+		t.Error(ids)
+	}
+	c.deliver(t.Context(), second, started)
+	c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
+	c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "b", Ids: []uint32{5}}))
+	if said != "ab" {
+		t.Errorf("%q", said)
+	}
+}

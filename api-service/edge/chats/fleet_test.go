@@ -129,7 +129,8 @@ type live struct {
 	mu                    sync.Mutex
 	text, thought, called string
 	sum                   uint32 // of what deltas count
-	err                   error  // when it is over
+	restarted             int
+	err                   error // when it is over
 }
 
 func (l *live) said() string {
@@ -157,6 +158,10 @@ func ask(t *testing.T, f *Fleet, req *chatv1.ChatRequest) *live {
 				close(l.begun)
 			}
 			l.mu.Lock()
+			if out.GetRestarted() != nil {
+				l.text, l.thought, l.called, l.sum = "", "", "", 0
+				l.restarted++
+			}
 			l.text += out.GetDelta().GetText()
 			l.thought += out.GetDelta().GetReasoning()
 			for _, call := range out.GetDelta().GetToolCalls() {

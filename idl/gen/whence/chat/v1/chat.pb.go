@@ -590,7 +590,10 @@ type ChatRequest struct {
 	// The answer so far, as deltas have told it: it was begun elsewhere, and goes on here, as with
 	// whence.worker.v1.TokenRequest.generated. It is told again from its beginning, in deltas that count none of its tokens, and
 	// then what follows. Only with tell_ids.
-	Answered      *TokenIDs `protobuf:"bytes,25,opt,name=answered,proto3" json:"answered,omitempty"`
+	Answered *TokenIDs `protobuf:"bytes,25,opt,name=answered,proto3" json:"answered,omitempty"`
+	// Whether the caller keeps the answer to itself until its End. A choice whose worker is lost, and that no other worker can resume,
+	// is then started anew, and a Restarted takes back what was told of it. Converse ignores this; Complete and Compose always set it.
+	Gathered      bool `protobuf:"varint,26,opt,name=gathered,proto3" json:"gathered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -756,6 +759,13 @@ func (x *ChatRequest) GetAnswered() *TokenIDs {
 		return x.Answered
 	}
 	return nil
+}
+
+func (x *ChatRequest) GetGathered() bool {
+	if x != nil {
+		return x.Gathered
+	}
+	return false
 }
 
 // GenerateRequest is the request, or control.
@@ -1208,6 +1218,7 @@ type GenerateResponse struct {
 	//	*GenerateResponse_Delta
 	//	*GenerateResponse_End
 	//	*GenerateResponse_ChoiceEnd
+	//	*GenerateResponse_Restarted
 	Message       isGenerateResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1286,6 +1297,15 @@ func (x *GenerateResponse) GetChoiceEnd() *ChoiceEnd {
 	return nil
 }
 
+func (x *GenerateResponse) GetRestarted() *Restarted {
+	if x != nil {
+		if x, ok := x.Message.(*GenerateResponse_Restarted); ok {
+			return x.Restarted
+		}
+	}
+	return nil
+}
+
 type isGenerateResponse_Message interface {
 	isGenerateResponse_Message()
 }
@@ -1310,6 +1330,11 @@ type GenerateResponse_ChoiceEnd struct {
 	ChoiceEnd *ChoiceEnd `protobuf:"bytes,4,opt,name=choice_end,json=choiceEnd,proto3,oneof"`
 }
 
+type GenerateResponse_Restarted struct {
+	// Takes back what was told of a choice. Only where ChatRequest.gathered is set.
+	Restarted *Restarted `protobuf:"bytes,5,opt,name=restarted,proto3,oneof"`
+}
+
 func (*GenerateResponse_Started) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_Delta) isGenerateResponse_Message() {}
@@ -1317,6 +1342,55 @@ func (*GenerateResponse_Delta) isGenerateResponse_Message() {}
 func (*GenerateResponse_End) isGenerateResponse_Message() {}
 
 func (*GenerateResponse_ChoiceEnd) isGenerateResponse_Message() {}
+
+func (*GenerateResponse_Restarted) isGenerateResponse_Message() {}
+
+// Restarted says that a choice was started anew, usually on another worker. All deltas of the choice so far are void, and its ChoiceEnd if
+// there was one; the choice is told again from its beginning. Started is not sent again.
+type Restarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which.
+	Choice        uint32 `protobuf:"varint,1,opt,name=choice,proto3" json:"choice,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restarted) Reset() {
+	*x = Restarted{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restarted) ProtoMessage() {}
+
+func (x *Restarted) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
+func (*Restarted) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Restarted) GetChoice() uint32 {
+	if x != nil {
+		return x.Choice
+	}
+	return 0
+}
 
 // CompleteRequest asks for a whole answer.
 type CompleteRequest struct {
@@ -1329,7 +1403,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1415,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1428,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CompleteRequest) GetChat() *ChatRequest {
@@ -1387,7 +1461,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1473,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1486,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CompleteResponse) GetStarted() *v1.Started {
@@ -1483,7 +1557,7 @@ type Choice struct {
 
 func (x *Choice) Reset() {
 	*x = Choice{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1569,7 @@ func (x *Choice) String() string {
 func (*Choice) ProtoMessage() {}
 
 func (x *Choice) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1582,7 @@ func (x *Choice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choice.ProtoReflect.Descriptor instead.
 func (*Choice) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Choice) GetText() string {
@@ -1567,7 +1641,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1653,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1666,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TokenizeRequest) GetModel() string {
@@ -1652,7 +1726,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1738,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1751,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TokenizeResponse) GetIds() []uint32 {
@@ -1714,7 +1788,7 @@ type DetokenizeRequest struct {
 
 func (x *DetokenizeRequest) Reset() {
 	*x = DetokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1726,7 +1800,7 @@ func (x *DetokenizeRequest) String() string {
 func (*DetokenizeRequest) ProtoMessage() {}
 
 func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1739,7 +1813,7 @@ func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeRequest.ProtoReflect.Descriptor instead.
 func (*DetokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DetokenizeRequest) GetModel() string {
@@ -1767,7 +1841,7 @@ type DetokenizeResponse struct {
 
 func (x *DetokenizeResponse) Reset() {
 	*x = DetokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1853,7 @@ func (x *DetokenizeResponse) String() string {
 func (*DetokenizeResponse) ProtoMessage() {}
 
 func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1866,7 @@ func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeResponse.ProtoReflect.Descriptor instead.
 func (*DetokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DetokenizeResponse) GetText() string {
@@ -1819,7 +1893,7 @@ type ComposeRequest struct {
 
 func (x *ComposeRequest) Reset() {
 	*x = ComposeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1905,7 @@ func (x *ComposeRequest) String() string {
 func (*ComposeRequest) ProtoMessage() {}
 
 func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1918,7 @@ func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeRequest.ProtoReflect.Descriptor instead.
 func (*ComposeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ComposeRequest) GetMessage() isComposeRequest_Message {
@@ -1947,7 +2021,7 @@ type Go struct {
 
 func (x *Go) Reset() {
 	*x = Go{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2033,7 @@ func (x *Go) String() string {
 func (*Go) ProtoMessage() {}
 
 func (x *Go) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2046,7 @@ func (x *Go) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Go.ProtoReflect.Descriptor instead.
 func (*Go) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
 }
 
 // ComposeResponse is a whole answer.
@@ -1986,7 +2060,7 @@ type ComposeResponse struct {
 
 func (x *ComposeResponse) Reset() {
 	*x = ComposeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2072,7 @@ func (x *ComposeResponse) String() string {
 func (*ComposeResponse) ProtoMessage() {}
 
 func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2085,7 @@ func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeResponse.ProtoReflect.Descriptor instead.
 func (*ComposeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ComposeResponse) GetAnswer() *CompleteResponse {
@@ -2036,7 +2110,7 @@ type ConverseRequest struct {
 
 func (x *ConverseRequest) Reset() {
 	*x = ConverseRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2122,7 @@ func (x *ConverseRequest) String() string {
 func (*ConverseRequest) ProtoMessage() {}
 
 func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2135,7 @@ func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseRequest.ProtoReflect.Descriptor instead.
 func (*ConverseRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ConverseRequest) GetMessage() isConverseRequest_Message {
@@ -2134,7 +2208,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2146,7 +2220,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2159,7 +2233,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Turn) GetMessages() []*Message {
@@ -2185,7 +2259,7 @@ type ConverseResponse struct {
 
 func (x *ConverseResponse) Reset() {
 	*x = ConverseResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2271,7 @@ func (x *ConverseResponse) String() string {
 func (*ConverseResponse) ProtoMessage() {}
 
 func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2284,7 @@ func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseResponse.ProtoReflect.Descriptor instead.
 func (*ConverseResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConverseResponse) GetMessage() isConverseResponse_Message {
@@ -2307,7 +2381,7 @@ type TurnEnd struct {
 
 func (x *TurnEnd) Reset() {
 	*x = TurnEnd{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2393,7 @@ func (x *TurnEnd) String() string {
 func (*TurnEnd) ProtoMessage() {}
 
 func (x *TurnEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2406,7 @@ func (x *TurnEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnd.ProtoReflect.Descriptor instead.
 func (*TurnEnd) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TurnEnd) GetTurn() uint32 {
@@ -2389,7 +2463,7 @@ type EmbeddingsRequest struct {
 
 func (x *EmbeddingsRequest) Reset() {
 	*x = EmbeddingsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2475,7 @@ func (x *EmbeddingsRequest) String() string {
 func (*EmbeddingsRequest) ProtoMessage() {}
 
 func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2488,7 @@ func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingsRequest.ProtoReflect.Descriptor instead.
 func (*EmbeddingsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EmbeddingsRequest) GetStreamId() string {
@@ -2467,7 +2541,7 @@ type EmbeddingsResponse struct {
 
 func (x *EmbeddingsResponse) Reset() {
 	*x = EmbeddingsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2553,7 @@ func (x *EmbeddingsResponse) String() string {
 func (*EmbeddingsResponse) ProtoMessage() {}
 
 func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2566,7 @@ func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingsResponse.ProtoReflect.Descriptor instead.
 func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EmbeddingsResponse) GetEmbeddings() []*v11.Embedding {
@@ -2525,7 +2599,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2537,7 +2611,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2550,7 +2624,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
 }
 
 // Model is something that answers.
@@ -2584,7 +2658,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2670,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2683,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Model) GetId() string {
@@ -2700,7 +2774,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2786,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2799,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -2746,7 +2820,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2832,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2845,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StopRequest) GetStream() *v1.StopStreamRequest {
@@ -2792,7 +2866,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2878,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2891,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopResponse) GetStream() *v1.StopStreamResponse {
@@ -2836,7 +2910,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +2922,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +2935,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 // Worker is one of those that generate.
@@ -2891,7 +2965,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2903,7 +2977,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2916,7 +2990,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Worker) GetTarget() string {
@@ -2993,7 +3067,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3079,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3092,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3061,7 +3135,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xa5\x06\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xc1\x06\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
@@ -3083,7 +3157,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x18\n" +
 	"\asession\x18\x17 \x01(\tR\asession\x12\x19\n" +
 	"\btell_ids\x18\x18 \x01(\bR\atellIds\x124\n" +
-	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\bansweredB\x16\n" +
+	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\banswered\x12\x1a\n" +
+	"\bgathered\x18\x1a \x01(\bR\bgatheredB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
 	"\x13_separate_reasoning\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
@@ -3119,14 +3194,17 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1c\n" +
-	"\targuments\x18\x04 \x01(\tR\targuments\"\xea\x01\n" +
+	"\targuments\x18\x04 \x01(\tR\targuments\"\xa5\x02\n" +
 	"\x10GenerateResponse\x125\n" +
 	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x12-\n" +
 	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x12)\n" +
 	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03end\x12:\n" +
 	"\n" +
-	"choice_end\x18\x04 \x01(\v2\x19.whence.chat.v1.ChoiceEndH\x00R\tchoiceEndB\t\n" +
-	"\amessage\"B\n" +
+	"choice_end\x18\x04 \x01(\v2\x19.whence.chat.v1.ChoiceEndH\x00R\tchoiceEnd\x129\n" +
+	"\trestarted\x18\x05 \x01(\v2\x19.whence.chat.v1.RestartedH\x00R\trestartedB\t\n" +
+	"\amessage\"#\n" +
+	"\tRestarted\x12\x16\n" +
+	"\x06choice\x18\x01 \x01(\rR\x06choice\"B\n" +
 	"\x0fCompleteRequest\x12/\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestR\x04chat\"\xc7\x02\n" +
 	"\x10CompleteResponse\x123\n" +
@@ -3278,7 +3356,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                 // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),              // 1: whence.chat.v1.WorkerState
@@ -3295,126 +3373,128 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*ChoiceEnd)(nil),             // 12: whence.chat.v1.ChoiceEnd
 	(*ToolCallDelta)(nil),         // 13: whence.chat.v1.ToolCallDelta
 	(*GenerateResponse)(nil),      // 14: whence.chat.v1.GenerateResponse
-	(*CompleteRequest)(nil),       // 15: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 16: whence.chat.v1.CompleteResponse
-	(*Choice)(nil),                // 17: whence.chat.v1.Choice
-	(*TokenizeRequest)(nil),       // 18: whence.chat.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),      // 19: whence.chat.v1.TokenizeResponse
-	(*DetokenizeRequest)(nil),     // 20: whence.chat.v1.DetokenizeRequest
-	(*DetokenizeResponse)(nil),    // 21: whence.chat.v1.DetokenizeResponse
-	(*ComposeRequest)(nil),        // 22: whence.chat.v1.ComposeRequest
-	(*Go)(nil),                    // 23: whence.chat.v1.Go
-	(*ComposeResponse)(nil),       // 24: whence.chat.v1.ComposeResponse
-	(*ConverseRequest)(nil),       // 25: whence.chat.v1.ConverseRequest
-	(*Turn)(nil),                  // 26: whence.chat.v1.Turn
-	(*ConverseResponse)(nil),      // 27: whence.chat.v1.ConverseResponse
-	(*TurnEnd)(nil),               // 28: whence.chat.v1.TurnEnd
-	(*EmbeddingsRequest)(nil),     // 29: whence.chat.v1.EmbeddingsRequest
-	(*EmbeddingsResponse)(nil),    // 30: whence.chat.v1.EmbeddingsResponse
-	(*ModelsRequest)(nil),         // 31: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 32: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 33: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 34: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 35: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 36: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 37: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 38: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 39: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 40: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 41: whence.stream.v1.Stop
-	(v1.Finish)(0),                // 42: whence.stream.v1.Finish
-	(*v1.Usage)(nil),              // 43: whence.stream.v1.Usage
-	(*v1.Started)(nil),            // 44: whence.stream.v1.Started
-	(*v1.End)(nil),                // 45: whence.stream.v1.End
-	(*v11.Embedding)(nil),         // 46: whence.worker.v1.Embedding
-	(*v1.StopStreamRequest)(nil),  // 47: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 48: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 49: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(*Restarted)(nil),             // 15: whence.chat.v1.Restarted
+	(*CompleteRequest)(nil),       // 16: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),      // 17: whence.chat.v1.CompleteResponse
+	(*Choice)(nil),                // 18: whence.chat.v1.Choice
+	(*TokenizeRequest)(nil),       // 19: whence.chat.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),      // 20: whence.chat.v1.TokenizeResponse
+	(*DetokenizeRequest)(nil),     // 21: whence.chat.v1.DetokenizeRequest
+	(*DetokenizeResponse)(nil),    // 22: whence.chat.v1.DetokenizeResponse
+	(*ComposeRequest)(nil),        // 23: whence.chat.v1.ComposeRequest
+	(*Go)(nil),                    // 24: whence.chat.v1.Go
+	(*ComposeResponse)(nil),       // 25: whence.chat.v1.ComposeResponse
+	(*ConverseRequest)(nil),       // 26: whence.chat.v1.ConverseRequest
+	(*Turn)(nil),                  // 27: whence.chat.v1.Turn
+	(*ConverseResponse)(nil),      // 28: whence.chat.v1.ConverseResponse
+	(*TurnEnd)(nil),               // 29: whence.chat.v1.TurnEnd
+	(*EmbeddingsRequest)(nil),     // 30: whence.chat.v1.EmbeddingsRequest
+	(*EmbeddingsResponse)(nil),    // 31: whence.chat.v1.EmbeddingsResponse
+	(*ModelsRequest)(nil),         // 32: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                 // 33: whence.chat.v1.Model
+	(*ModelsResponse)(nil),        // 34: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),           // 35: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),          // 36: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),        // 37: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                // 38: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),       // 39: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),           // 40: whence.stream.v1.Sampling
+	(*v1.Claim)(nil),              // 41: whence.stream.v1.Claim
+	(*v1.Stop)(nil),               // 42: whence.stream.v1.Stop
+	(v1.Finish)(0),                // 43: whence.stream.v1.Finish
+	(*v1.Usage)(nil),              // 44: whence.stream.v1.Usage
+	(*v1.Started)(nil),            // 45: whence.stream.v1.Started
+	(*v1.End)(nil),                // 46: whence.stream.v1.End
+	(*v11.Embedding)(nil),         // 47: whence.worker.v1.Embedding
+	(*v1.StopStreamRequest)(nil),  // 48: whence.stream.v1.StopStreamRequest
+	(*v1.StopStreamResponse)(nil), // 49: whence.stream.v1.StopStreamResponse
+	(*v11.InfoResponse)(nil),      // 50: whence.worker.v1.InfoResponse
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
 	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	39, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	40, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
 	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	40, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	41, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
 	7,  // 9: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
 	8,  // 10: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	41, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	42, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	11, // 12: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	13, // 13: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	11, // 14: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	42, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	43, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	44, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	43, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
+	44, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
+	45, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
 	10, // 18: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	45, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	46, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
 	12, // 20: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
-	8,  // 21: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	44, // 22: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	45, // 23: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
-	17, // 24: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
-	11, // 25: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 26: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
-	12, // 27: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
-	11, // 28: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 29: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
-	2,  // 30: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	8,  // 31: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	41, // 32: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
-	2,  // 33: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
-	23, // 34: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
-	16, // 35: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
-	8,  // 36: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	41, // 37: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
-	26, // 38: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
-	2,  // 39: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	44, // 40: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
-	10, // 41: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
-	28, // 42: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	45, // 43: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
-	42, // 44: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
-	43, // 45: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
-	6,  // 46: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	40, // 47: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.stream.v1.Claim
-	46, // 48: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.worker.v1.Embedding
-	45, // 49: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.stream.v1.End
-	32, // 50: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	47, // 51: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	48, // 52: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 53: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	49, // 54: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
-	50, // 55: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	37, // 56: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	9,  // 57: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	15, // 58: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	22, // 59: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	25, // 60: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	29, // 61: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	31, // 62: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	34, // 63: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	36, // 64: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	18, // 65: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	20, // 66: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	14, // 67: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	16, // 68: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	24, // 69: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	27, // 70: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	30, // 71: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	33, // 72: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	35, // 73: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	38, // 74: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	19, // 75: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	21, // 76: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	67, // [67:77] is the sub-list for method output_type
-	57, // [57:67] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	15, // 21: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
+	8,  // 22: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	45, // 23: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
+	46, // 24: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	18, // 25: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
+	11, // 26: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 27: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
+	12, // 28: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
+	11, // 29: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 30: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
+	2,  // 31: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
+	8,  // 32: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	42, // 33: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	2,  // 34: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
+	24, // 35: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
+	17, // 36: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
+	8,  // 37: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	42, // 38: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	27, // 39: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
+	2,  // 40: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
+	45, // 41: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
+	10, // 42: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
+	29, // 43: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
+	46, // 44: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
+	43, // 45: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
+	44, // 46: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
+	6,  // 47: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
+	41, // 48: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.stream.v1.Claim
+	47, // 49: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.worker.v1.Embedding
+	46, // 50: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.stream.v1.End
+	33, // 51: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	48, // 52: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	49, // 53: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 54: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	50, // 55: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	51, // 56: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	38, // 57: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	9,  // 58: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	16, // 59: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	23, // 60: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	26, // 61: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	30, // 62: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	32, // 63: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	35, // 64: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	37, // 65: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	19, // 66: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	21, // 67: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	14, // 68: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	17, // 69: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	25, // 70: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	28, // 71: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	31, // 72: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	34, // 73: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	36, // 74: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	39, // 75: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	20, // 76: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	22, // 77: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	68, // [68:78] is the sub-list for method output_type
+	58, // [58:68] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3437,33 +3517,34 @@ func file_whence_chat_v1_chat_proto_init() {
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_End)(nil),
 		(*GenerateResponse_ChoiceEnd)(nil),
+		(*GenerateResponse_Restarted)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[20].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[21].OneofWrappers = []any{
 		(*ComposeRequest_Chat)(nil),
 		(*ComposeRequest_Stop)(nil),
 		(*ComposeRequest_Piece)(nil),
 		(*ComposeRequest_Next)(nil),
 		(*ComposeRequest_Go)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[23].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[24].OneofWrappers = []any{
 		(*ConverseRequest_Chat)(nil),
 		(*ConverseRequest_Stop)(nil),
 		(*ConverseRequest_Turn)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[25].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[26].OneofWrappers = []any{
 		(*ConverseResponse_Started)(nil),
 		(*ConverseResponse_Delta)(nil),
 		(*ConverseResponse_TurnEnd)(nil),
 		(*ConverseResponse_End)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[27].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

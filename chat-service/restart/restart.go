@@ -1,0 +1,190 @@
+// Package restart starts an answer anew when its worker is lost in mid-stream, no other worker can resume it, and nobody has seen it.
+//
+// Retries before the first token, and moves after it, are package route's. Where the worker's engine cannot resume, a stream that
+// was told to a client must end as its worker did. A gathered answer (ChatRequest.gathered) need not: its caller still has the whole of
+// it, so New takes back what was told (Restarted) and asks the engine below once more, with all stages in their first state. Each of
+// several choices is restarted by itself. The stream's deadline and its stop are those of the whole.
+//
+// Deliberately absent: a restart of an answer that the model or a rule refused, or that ended with a bug, which the next worker would
+// meet again.
+package restart
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Max is how often one answer is started anew: each restart costs a whole answer.
+const Max = 2
+
+// An Engine answers conversations and prompts.
+type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+
+// A TokenEngine answers token ids.
+type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
+// Options say how answers are restarted. The zero value restarts without a budget, and logs nothing.
+type Options struct {
+	// Self is this hop's name.
+	Self string
+	// Allow takes one restart from the budget that restarts share with retries; nil allows all.
+	Allow func() bool
+	// Log gets a line for each restart; nil is nobody.
+	Log *slog.Logger
+}
+
+// New returns an engine over next, which answers requests for one choice. Requests that are not gathered go through untouched.
+func New(o Options, next Engine) Engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+		if !req.GetGathered() {
+			return next(ctx, req)
+		}
+		return func(yield func(*chatv1.GenerateResponse, error) bool) {
+			a := &answer{opts: &o, next: next, req: req, yield: yield}
+			for a.try(ctx) {
+				a.req = anew(req)
+			}
+		}
+	}
+}
+
+// anew returns the request without what was answered before.
+func anew(req *chatv1.ChatRequest) *chatv1.ChatRequest {
+	if req.GetAnswered() == nil {
+		return req
+	}
+	out := &chatv1.ChatRequest{}
+	req.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		out.ProtoReflect().Set(field, v) // shared, and only read
+		return true
+	})
+	out.Answered = nil
+	return out
+}
+
+// An answer is one choice of a gathered request. Its fields are owned by the stream's goroutine.
+type answer struct {
+	opts  *Options
+	next  Engine
+	req   *chatv1.ChatRequest
+	yield func(*chatv1.GenerateResponse, error) bool
+
+	restarts int
+	told     uint32           // tokens that were told and not taken back
+	first    *streamerr.Error // the first loss: what the answer ends with if no restart completes it
+	lost     *streamerr.Error // the last loss
+	from     string           // the worker of the last loss
+}
+
+// An attempt is one run of the engine below.
+type attempt struct {
+	callee  rpc.Callee // the worker
+	flowing bool       // a token has come
+}
+
+type attemptKey struct{}
+
+// try runs the engine below once. It reports whether the answer is to be started anew.
+func (a *answer) try(ctx context.Context) (again bool) {
+	t := &attempt{}
+	for out, err := range a.next(rpc.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.req) {
+		switch {
+		case err != nil && a.restarts < Max && t.flowing && stream.Cause(ctx) == nil && restarts(streamerr.As(err)) && a.allowed():
+			a.lose(t, err)
+			a.restarts++
+			return true
+		case err != nil:
+			a.fail(ctx, err)
+			return false
+		case out.GetStarted() != nil && a.restarts > 0:
+			if !a.begin(ctx, t) {
+				return false
+			}
+			continue
+		}
+		a.told += out.GetDelta().GetTokens()
+		if !a.yield(out, nil) || out.GetEnd() != nil {
+			return false
+		}
+	}
+	return false
+}
+
+func (a *answer) allowed() bool { return a.opts.Allow == nil || a.opts.Allow() }
+
+// restarts reports whether another try may do better: the worker or its engine is at fault, and not the request. A deadline is here that of
+// a worker or its engine: one of this hop, or of a caller, is the cause of a stop.
+func restarts(e *streamerr.Error) bool {
+	switch e.Reason {
+	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable, streamerr.Overloaded, streamerr.EngineFailed, streamerr.Deadline:
+		return true
+	default:
+		return false
+	}
+}
+
+// lose notes how an attempt has failed.
+func (a *answer) lose(t *attempt, err error) {
+	a.lost, a.from = streamerr.As(err), t.callee.Name()
+	if a.first == nil {
+		a.first = a.lost
+	}
+}
+
+// begin takes back what the attempts before have told, when a worker has admitted the answer once more. It reports false if the reader has
+// left.
+func (a *answer) begin(ctx context.Context, t *attempt) bool {
+	if a.lost == nil {
+		return true // this loss was told already
+	}
+	if a.opts.Log != nil {
+		a.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream restarted",
+			slog.String("stream", stream.ID(ctx)), slog.String("hop", a.opts.Self), slog.String("from", a.from), slog.String("to", t.callee.Name()),
+			slog.String("reason", a.lost.Reason.String()), slog.Int("wasted", int(a.told)), slog.String("message", a.lost.Text()))
+	}
+	record := ledger.Of(ctx)
+	record.Moved(a.from, t.callee.Name(), a.lost.Reason, 0)
+	record.TakenBack(int(a.told))
+	a.told, a.lost = 0, nil
+	return a.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
+}
+
+// fail ends the answer: with the stop if there was one, with the first loss if there was one, else with err.
+func (a *answer) fail(ctx context.Context, err error) {
+	if cause := stream.Cause(ctx); cause != nil {
+		err = cause
+	} else if a.first != nil {
+		e := *a.first
+		e.Message = streamerr.New(e.Reason, "%s; after %d restarts: %s", e.Text(), a.restarts, streamerr.As(err).Text()).Message
+		err = &e
+	}
+	a.yield(nil, err)
+}
+
+// Watch returns next, whose tokens tell New that a try has come as far as that. It belongs below all stages that may hold tokens back.
+func Watch(next TokenEngine) TokenEngine {
+	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		t, _ := ctx.Value(attemptKey{}).(*attempt)
+		if t == nil {
+			return next(ctx, req)
+		}
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for out, err := range next(ctx, req) {
+				t.flowing = t.flowing || len(out.GetTokens().GetIds()) > 0
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package restart_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/restart"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// A try is what the pipeline does when it is asked once: it says words, of one token each, and then ends, or fails.
+type try struct {
+	words int
+	held  int   // further tokens that become no text
+	fails error // nil is an End
+}
+
+// A pipeline plays one try after another, and the last one for ever.
+type pipeline struct {
+	tries []try
+	asked []*chatv1.ChatRequest
+}
+
+func (p *pipeline) engine(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		t := p.tries[min(len(p.asked), len(p.tries)-1)]
+		p.asked = append(p.asked, req)
+		for out, err := range restart.Watch(t.worker)(ctx, &workerv1.TokenRequest{}) {
+			var up *chatv1.GenerateResponse
+			switch m := out.GetMessage().(type) {
+			case *workerv1.GenerateResponse_Started:
+				up = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.Started}}
+			case *workerv1.GenerateResponse_Tokens:
+				id := m.Tokens.GetIds()[0]
+				if int(id) >= t.words {
+					continue
+				}
+				up = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: fmt.Sprint(id, " "), Tokens: 1}}}
+			case *workerv1.GenerateResponse_End:
+				up = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: m.End}}
+			}
+			if !yield(up, err) {
+				return
+			}
+		}
+	}
+}
+
+func (t try) worker(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if t.words+t.held == 0 && t.fails != nil {
+			yield(nil, t.fails)
+			return
+		}
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
+			return
+		}
+		for id := range t.words + t.held {
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{uint32(id)}}}}, nil) {
+				return
+			}
+		}
+		if t.fails != nil {
+			yield(nil, t.fails)
+			return
+		}
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+	}
+}
+
+var (
+	gathered = &chatv1.ChatRequest{StreamId: "s", Gathered: true}
+	lost     = &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("engine", "llm-worker/0"), Message: "the connection broke"}
+)
+
+// An outcome is what the caller was told.
+type outcome struct {
+	text      string // that counts
+	began     int    // Started
+	restarted int
+	end       *streamv1.End
+	err       error
+	record    *streamv1.Record
+}
+
+func ask(ctx context.Context, o restart.Options, p *pipeline, req *chatv1.ChatRequest) (got outcome) {
+	var l ledger.Ledger
+	record := l.Open("s", "chat-service", "")
+	ctx, ctl := stream.WithControl(ledger.With(ctx, record), time.Second)
+	defer ctl.Release()
+	for out, err := range restart.New(o, p.engine)(ctx, req) {
+		if err != nil {
+			got.err = err
+			break
+		}
+		record.In(int(out.GetDelta().GetTokens()))
+		record.Out(int(out.GetDelta().GetTokens()))
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			got.began++
+		case *chatv1.GenerateResponse_Delta:
+			got.text += m.Delta.GetText()
+		case *chatv1.GenerateResponse_Restarted:
+			got.text = ""
+			got.restarted++
+		case *chatv1.GenerateResponse_End:
+			got.end = m.End
+		}
+	}
+	got.record = record.Proto()
+	return got
+}
+
+func TestGatheredAnswerIsStartedAnew(t *testing.T) {
+	for _, reason := range []streamerr.Reason{
+		streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable, streamerr.Overloaded, streamerr.EngineFailed, streamerr.Deadline,
+	} {
+		p := &pipeline{tries: []try{{words: 2, fails: streamerr.New(reason, "no")}, {words: 3}}}
+		got := ask(t.Context(), restart.Options{}, p, gathered)
+		if got.err != nil || got.end == nil || got.text != "0 1 2 " || got.began != 1 || got.restarted != 1 {
+			t.Errorf("%v: %+v", reason, got)
+		}
+		if moves := got.record.GetMoves(); len(moves) != 1 || moves[0].GetReason() != reason.Proto() || moves[0].GetTokens() != 0 {
+			t.Errorf("%v: moves %v", reason, moves)
+		}
+		if got.record.GetTokensIn() != 5 || got.record.GetTokensOut() != 3 {
+			t.Errorf("%v: of %d tokens %d count, want 5 and 3", reason, got.record.GetTokensIn(), got.record.GetTokensOut())
+		}
+	}
+}
+
+func TestTokensThatBecameNoTextAreTokens(t *testing.T) {
+	p := &pipeline{tries: []try{{held: 1, fails: lost}, {words: 1}}}
+	if got := ask(t.Context(), restart.Options{}, p, gathered); got.err != nil || got.text != "0 " || got.began != 1 || got.restarted != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAnswerThatSomebodySeesIsNotStartedAnew(t *testing.T) {
+	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
+	if got := ask(t.Context(), restart.Options{}, p, &chatv1.ChatRequest{}); !errors.Is(got.err, streamerr.PeerLost) || got.text != "0 1 " || len(p.asked) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatAnotherTryWouldMeetAgainEndsTheAnswer(t *testing.T) {
+	for name, first := range map[string]try{
+		"a refusal":                        {fails: streamerr.InvalidParam("n", "no")},
+		"a failure before the first token": {fails: lost},
+		"a refusal after tokens":           {words: 1, fails: streamerr.New(streamerr.Invalid, "no")},
+		"a bug":                            {words: 1, fails: streamerr.New(streamerr.Internal, "oops")},
+	} {
+		p := &pipeline{tries: []try{first, {words: 3}}}
+		if got := ask(t.Context(), restart.Options{}, p, gathered); !errors.Is(got.err, first.fails) || len(p.asked) != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestFirstLossIsTheEnding(t *testing.T) {
+	for name, later := range map[string]try{
+		"refused":   {fails: streamerr.New(streamerr.Invalid, "too long, says the second")},
+		"full":      {fails: streamerr.New(streamerr.Overloaded, "full, says the second")},
+		"lost, too": {words: 1, fails: streamerr.New(streamerr.EngineFailed, "dead, says the second")},
+	} {
+		p := &pipeline{tries: []try{{words: 2, fails: lost}, later}}
+		got := ask(t.Context(), restart.Options{}, p, gathered)
+		e := streamerr.As(got.err)
+		if e.Reason != streamerr.PeerLost || !slices.Equal(e.Path, lost.Path) || !strings.Contains(e.Text(), "the connection broke") || !strings.Contains(e.Text(), "says the second") {
+			t.Errorf("%s: %v", name, e)
+		}
+		if len(p.asked) > 1+restart.Max {
+			t.Errorf("%s: asked %d times", name, len(p.asked))
+		}
+		if lost.Message != "the connection broke" {
+			t.Fatal("the error itself was changed")
+		}
+	}
+}
+
+func TestRestartsAreFew(t *testing.T) {
+	p := &pipeline{tries: []try{{words: 2, fails: lost}}}
+	got := ask(t.Context(), restart.Options{}, p, gathered)
+	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 1+restart.Max || len(got.record.GetMoves()) != restart.Max || got.record.GetTokensOut() != 2 {
+		t.Errorf("asked %d times: %+v", len(p.asked), got)
+	}
+}
+
+func TestRestartsHaveABudget(t *testing.T) {
+	left := 1
+	o := restart.Options{Allow: func() bool { left--; return left >= 0 }}
+	p := &pipeline{tries: []try{{words: 2, fails: lost}}}
+	if got := ask(t.Context(), o, p, gathered); !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 2 {
+		t.Errorf("asked %d times: %+v", len(p.asked), got)
+	}
+}
+
+func TestStopEndsTheAnswerAndNotTheTry(t *testing.T) {
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	gone := streamerr.New(streamerr.ClientGone, "left")
+	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
+	var last error
+	for out, err := range restart.New(restart.Options{}, p.engine)(ctx, gathered) {
+		if out.GetDelta() != nil {
+			ctl.Stop(gone)
+		}
+		last = err
+	}
+	if !errors.Is(last, streamerr.ClientGone) || len(p.asked) != 1 {
+		t.Errorf("%v, asked %d times", last, len(p.asked))
+	}
+}
+
+func TestRestartForgetsWhatWasAnsweredElsewhere(t *testing.T) {
+	req := &chatv1.ChatRequest{Gathered: true, TellIds: true, Answered: &chatv1.TokenIDs{Ids: []uint32{1, 2}}}
+	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
+	if got := ask(t.Context(), restart.Options{}, p, req); got.err != nil {
+		t.Fatal(got.err)
+	}
+	if p.asked[0].GetAnswered() == nil || p.asked[1].GetAnswered() != nil || !p.asked[1].GetTellIds() || req.GetAnswered() == nil {
+		t.Error(p.asked)
+	}
+}
+
+func TestRestartKeepsTheContract(t *testing.T) {
+	streamtest.Run(t, func(*testing.T) streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+		failing := func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+			return func(yield func(*chatv1.GenerateResponse, error) bool) {
+				switch cause := stream.Cause(ctx); {
+				case cause != nil:
+					yield(nil, cause)
+					return
+				case req.GetModel() == "bad":
+					yield(nil, streamerr.InvalidParam("model", "bad"))
+					return
+				case !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil):
+					return
+				}
+				for i := 0; i < 3 || req.GetModel() == "long"; i++ {
+					select {
+					case <-stream.Stopping(ctx):
+						yield(nil, stream.Cause(ctx))
+						return
+					case <-time.After(time.Millisecond):
+					}
+					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: "x", Tokens: 1}}}, nil) {
+						return
+					}
+				}
+				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+			}
+		}
+		model := func(name string) func() *chatv1.ChatRequest {
+			return func() *chatv1.ChatRequest { return &chatv1.ChatRequest{StreamId: "s", Model: name, Gathered: true} }
+		}
+		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
+			Engine: restart.New(restart.Options{}, failing), Short: model("short"), Long: model("long"), Bad: model("bad"),
+		}
+	})
+}
