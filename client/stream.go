@@ -68,7 +68,7 @@ type Usage struct {
 type Ending struct {
 	Reason streamerr.Reason
 	Path   streamerr.Path   // hops crossed, origin first
-	Finish string           // why the model stopped: "stop", "length"; "" unless the stream completed, or if each choice has its own
+	Finish string           // why the model stopped: "stop", "length", "tool_calls" or "content_filter"; "" unless the stream completed, or if each choice has its own
 	Usage  *Usage           // nil if the reader had no such event
 	Err    *streamerr.Error // nil if the stream completed
 }

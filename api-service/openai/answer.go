@@ -13,9 +13,10 @@ const Done = "[DONE]"
 
 // finishes are the finish reasons that SDKs know.
 var finishes = map[streamv1.Finish]string{
-	streamv1.Finish_FINISH_STOP:       "stop",
-	streamv1.Finish_FINISH_LENGTH:     "length",
-	streamv1.Finish_FINISH_TOOL_CALLS: "tool_calls",
+	streamv1.Finish_FINISH_STOP:           "stop",
+	streamv1.Finish_FINISH_LENGTH:         "length",
+	streamv1.Finish_FINISH_TOOL_CALLS:     "tool_calls",
+	streamv1.Finish_FINISH_CONTENT_FILTER: "content_filter",
 }
 
 // Finish returns the word for why an answer is complete.

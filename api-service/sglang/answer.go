@@ -37,7 +37,7 @@ type meta struct {
 
 // finish says why an answer is complete.
 type finish struct {
-	Type    string `json:"type"`              // "stop" or "length"
+	Type    string `json:"type"`              // "stop", "length" or "content_filter"
 	Matched any    `json:"matched,omitempty"` // the stop string, or the id of the token
 	Length  uint32 `json:"length,omitempty"`
 }
@@ -116,6 +116,8 @@ func (a *answers) end(end *chatv1.ChoiceEnd) *answer {
 	switch {
 	case end.GetFinish() == streamv1.Finish_FINISH_LENGTH:
 		m.Finish = &finish{Type: "length", Length: m.CompletionTokens}
+	case end.GetFinish() == streamv1.Finish_FINISH_CONTENT_FILTER:
+		m.Finish = &finish{Type: "content_filter"}
 	case end.GetMatchedStop() != "":
 		m.Finish = &finish{Type: "stop", Matched: end.GetMatchedStop()}
 	case end.MatchedToken != nil:

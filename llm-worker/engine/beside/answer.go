@@ -118,13 +118,15 @@ func (a *Answer) End(finish streamv1.Finish, said Usage) ([]uint32, *streamv1.En
 	return last, &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 
-// finishes are the finish reasons of answers that are complete, as all servers call them. An answer that was aborted is not.
+// finishes are the finish reasons of answers that are complete, as all servers call them. An answer that was aborted is not. One that
+// was filtered is: another server would only be asked to break the same rule.
 var finishes = map[string]streamv1.Finish{
-	"stop":   streamv1.Finish_FINISH_STOP,
-	"length": streamv1.Finish_FINISH_LENGTH,
+	"stop":           streamv1.Finish_FINISH_STOP,
+	"length":         streamv1.Finish_FINISH_LENGTH,
+	"content_filter": streamv1.Finish_FINISH_CONTENT_FILTER,
 }
 
-// Finish reads the server's word for how an answer has ended. Every word but two is a failure.
+// Finish reads the server's word for how an answer has ended. Every other word is a failure.
 func Finish(said string) (streamv1.Finish, error) {
 	finish := finishes[said]
 	if finish == streamv1.Finish_FINISH_UNSPECIFIED {

@@ -5,7 +5,7 @@
 // the prompt as ids where the server takes them, else as text that has exactly these ids. Answers are the server's token
 // ids where it gives them; else its text is spelled in ids that decode to it (tokenizer.Speller). Capabilities say which it is.
 //
-// An answer is complete if a finish_reason of stop or length has come and the response has ended, with or without [DONE]; or if
+// An answer is complete if a finish_reason of stop, length or content_filter has come and the response has ended, with or without [DONE]; or if
 // [DONE] comes behind all tokens that were asked for. Whatever else ends the response is a failure with the origin "engine":
 // PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood, what an error in the stream says, and what the status says if
 // there is no answer at all. A stream that is stopped closes its connection, which is how these servers are

@@ -148,7 +148,7 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 		"aborts with a reason":           {Script: meta("[1]", `{"type":"abort","message":"Input is too long","status_code":400}`, "1"), Reason: streamerr.Invalid, Tokens: 1, Says: "too long"},
 		"aborts, since it is full":       {Script: meta("[1]", `{"type":"abort","message":"queue","status_code":503}`, "1"), Reason: streamerr.Unavailable, Tokens: 1, Says: "queue"},
 		"aborts, since we ask too often": {Script: meta("[1]", `{"type":"abort","message":"slow","status_code":429}`, "1"), Reason: streamerr.Overloaded, Tokens: 1, Says: "slow"},
-		"ends in its own way":            {Script: complete("content_filter"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"content_filter"`},
+		"ends in its own way":            {Script: complete("function_call"), Reason: streamerr.EngineFailed, Tokens: 1, Says: `"function_call"`},
 		"goes on behind its ending": {Script: func(a *besidetest.Answer) error {
 			a.Count(1)
 			a.Send(besidetest.Message(`data: {"output_ids":[1,5],"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":2}}` + "\n\n"))

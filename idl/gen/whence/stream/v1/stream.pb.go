@@ -408,6 +408,8 @@ const (
 	Finish_FINISH_LENGTH Finish = 2
 	// The model calls a tool.
 	Finish_FINISH_TOOL_CALLS Finish = 3
+	// The server that generates withheld the rest of the answer by a rule about its content.
+	Finish_FINISH_CONTENT_FILTER Finish = 4
 )
 
 // Enum value maps for Finish.
@@ -417,12 +419,14 @@ var (
 		1: "FINISH_STOP",
 		2: "FINISH_LENGTH",
 		3: "FINISH_TOOL_CALLS",
+		4: "FINISH_CONTENT_FILTER",
 	}
 	Finish_value = map[string]int32{
-		"FINISH_UNSPECIFIED": 0,
-		"FINISH_STOP":        1,
-		"FINISH_LENGTH":      2,
-		"FINISH_TOOL_CALLS":  3,
+		"FINISH_UNSPECIFIED":    0,
+		"FINISH_STOP":           1,
+		"FINISH_LENGTH":         2,
+		"FINISH_TOOL_CALLS":     3,
+		"FINISH_CONTENT_FILTER": 4,
 	}
 )
 
@@ -2417,12 +2421,13 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x16REASON_UNAUTHENTICATED\x10\x0e\x12\x14\n" +
 	"\x10REASON_FORBIDDEN\x10\x0f\x12\x18\n" +
 	"\x14REASON_ENGINE_FAILED\x10\x10\x12\x13\n" +
-	"\x0fREASON_INTERNAL\x10\x11*[\n" +
+	"\x0fREASON_INTERNAL\x10\x11*v\n" +
 	"\x06Finish\x12\x16\n" +
 	"\x12FINISH_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vFINISH_STOP\x10\x01\x12\x11\n" +
 	"\rFINISH_LENGTH\x10\x02\x12\x15\n" +
-	"\x11FINISH_TOOL_CALLS\x10\x03*P\n" +
+	"\x11FINISH_TOOL_CALLS\x10\x03\x12\x19\n" +
+	"\x15FINISH_CONTENT_FILTER\x10\x04*P\n" +
 	"\x04Tier\x12\x14\n" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tTIER_FLEX\x10\x01\x12\x10\n" +
