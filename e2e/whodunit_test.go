@@ -217,12 +217,17 @@ func names() []string {
 
 // TestTheTableInTheDocsIsTheOneThatIsPlayed keeps docs/endings.md; -rewrite writes it.
 func TestTheTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
-	const file, begin, end = "../docs/endings.md", "<!-- rows -->\n", "<!-- end -->"
 	var table strings.Builder
 	table.WriteString("| fault | reason | origin, and the way into the path |\n|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&table, "| %s | `%s` | %s |\n", r.name, r.reason, strings.Join(r.origin, " > "))
 	}
+	keepTable(t, "../docs/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
+}
+
+// keepTable wants a table in a document, between two marks; -rewrite writes it there.
+func keepTable(t *testing.T, file, begin, end, table string) {
+	t.Helper()
 	doc, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -232,12 +237,12 @@ func TestTheTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
 	switch {
 	case !ok || !ok2:
 		t.Fatalf("%s has no place for the table", file)
-	case written == table.String():
+	case written == table:
 	case flag.Lookup("rewrite").Value.String() == "true":
-		if err := os.WriteFile(file, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(before+begin+table+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("%s has another table than TestWhodunit plays; go test ./e2e -run Table -rewrite writes it", file)
+		t.Errorf("%s has another table than the tests play; go test ./e2e -run Table -rewrite writes it", file)
 	}
 }

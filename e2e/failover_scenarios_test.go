@@ -1,0 +1,156 @@
+package e2e
+
+import "net/http"
+
+// The modes of a request.
+const (
+	modeStreamed = "streamed"
+	modeWhole    = "whole"
+)
+
+// An outcome is what the client must see.
+type outcome struct {
+	full   bool   // the whole answer, once, and its usage
+	finish string // of a completed answer that is a part of the reference; "" is an error
+	reason string // of the one error
+	code   string // that the error keeps from the provider; "" is the reason
+	status int    // HTTP, where nothing was sent before
+	after  string // Retry-After; "" is none of interest
+	part   bool   // text comes before the error in a stream
+	first  [2]int // calls of the first provider, at least and at most
+	second [2]int // calls of the other one
+	moves  int    // in the story of a full answer; 0 and -1 are not of interest
+	wasted [2]int // tokens in the story of the stream, at least and at most; zeros are not of interest
+}
+
+// A scenario is what goes wrong at providers, and what must become of it. expect is by variant and mode.
+type scenario struct {
+	name     string
+	faults   func(c *providerCall)
+	requests int // one after another; 0 is 1
+	chat     []string
+	expect   func(variant, mode string) outcome
+}
+
+// Outcomes that several scenarios share.
+var (
+	alone   = outcome{full: true, first: [2]int{1, 1}}                       // the first provider answers
+	retried = outcome{full: true, first: [2]int{1, 1}, second: [2]int{1, 1}} // the other one answers
+	always  = func(o outcome) func(_, _ string) outcome { return func(_, _ string) outcome { return o } }
+)
+
+// survives is the outcome of an answer that is lost in mid-stream: a resumable one moves, a whole one is started anew, and a client that
+// reads what no other provider can go on with reads one error.
+func survives(reason string) func(variant, mode string) outcome {
+	return func(variant, mode string) outcome {
+		if variant == plain && mode == modeStreamed {
+			return outcome{reason: reason, part: true, first: [2]int{1, 1}}
+		}
+		o := retried
+		o.moves = 1
+		return o
+	}
+}
+
+// refusedElsewhere is the outcome of an answer that is lost in mid-stream and that the other provider refuses: the loss is the ending.
+func refusedElsewhere(variant, mode string) outcome {
+	o := outcome{reason: "peer_lost", status: http.StatusBadGateway, part: mode == modeStreamed, first: [2]int{1, 3}, second: [2]int{1, 3}, moves: -1}
+	if variant == plain && mode == modeStreamed {
+		o.first, o.second = [2]int{1, 1}, [2]int{}
+	}
+	return o
+}
+
+// firstOnly is a fault of the first provider's first call.
+func firstOnly(fault func(c *providerCall)) func(*providerCall) {
+	return func(c *providerCall) {
+		if c.first && c.before == 0 {
+			fault(c)
+			return
+		}
+		c.say()
+	}
+}
+
+// refusing is a provider that answers with a status.
+func refusing(status int, message, code, retryAfter string) func(*providerCall) {
+	return func(c *providerCall) { c.refuse(status, message, code, retryAfter) }
+}
+
+// midway is a fault behind the first 7 tokens.
+func midway(fault func(c *providerCall)) func(*providerCall) {
+	return firstOnly(func(c *providerCall) {
+		c.tokens(7)
+		fault(c)
+	})
+}
+
+// cutThen cuts the first provider's answers, and has the other one refuse.
+func cutThen(refusal func(*providerCall)) func(*providerCall) {
+	return func(c *providerCall) {
+		if !c.first {
+			refusal(c)
+			return
+		}
+		c.tokens(7)
+		c.cut()
+	}
+}
+
+// scenarios are what retries and failovers are for.
+var scenarios = []scenario{
+	{name: "429 with Retry-After, once", faults: firstOnly(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: always(retried)},
+	{
+		name: "429 of all providers", faults: refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "7"),
+		expect: always(outcome{reason: "overloaded", code: "rate_limit_exceeded", status: http.StatusTooManyRequests, after: "7", first: [2]int{1, 1}, second: [2]int{1, 1}, moves: -1}),
+	},
+	{name: "500, once", faults: firstOnly(refusing(http.StatusInternalServerError, "boom", "", "")), expect: always(retried)},
+	{
+		name: "503 of all providers", faults: refusing(http.StatusServiceUnavailable, "loading", "", "3"),
+		expect: always(outcome{reason: "unavailable", status: http.StatusServiceUnavailable, after: "3", first: [2]int{1, 1}, second: [2]int{1, 1}, moves: -1}),
+	},
+	{name: "connection reset before the headers", faults: firstOnly((*providerCall).reset), expect: always(retried)},
+	{name: "silence: no headers", faults: firstOnly((*providerCall).hang), chat: impatient, expect: always(retried)},
+	{name: "slow first token: headers, then nothing", faults: firstOnly(func(c *providerCall) { c.head(); c.hang() }), chat: impatient, expect: always(retried)},
+	{name: "cut in mid-stream", faults: midway((*providerCall).cut), expect: survives("peer_lost")},
+	{name: "stall in mid-stream", faults: midway((*providerCall).hang), chat: []string{"--migrate-after", "3s"}, expect: survives("deadline")},
+	{name: "malformed chunk", faults: midway(func(c *providerCall) { c.event(`{"choices":[{`) }), expect: survives("engine_failed")},
+	{name: "no terminator: finish and usage, and a clean end", faults: firstOnly(func(c *providerCall) { c.tokens(0); c.finish("stop") }), expect: always(alone)},
+	{
+		name: "context too long", faults: refusing(http.StatusBadRequest, "too long", "context_length_exceeded", ""),
+		expect: always(outcome{reason: "invalid", code: "context_length_exceeded", status: http.StatusBadRequest, first: [2]int{1, 1}}),
+	},
+	{
+		name: "content refused: status 400", faults: refusing(http.StatusBadRequest, "against our policy", "content_policy_violation", ""),
+		expect: always(outcome{reason: "invalid", code: "content_policy_violation", status: http.StatusBadRequest, first: [2]int{1, 1}}),
+	},
+	{
+		name: "content refused: finish_reason content_filter", faults: midway(func(c *providerCall) { c.finish("content_filter"); c.done() }),
+		expect: always(outcome{finish: "content_filter", first: [2]int{1, 1}}),
+	},
+	{name: "cut in mid-stream, and the other provider answers 400", faults: cutThen(refusing(http.StatusBadRequest, "too long", "context_length_exceeded", "")), expect: refusedElsewhere},
+	{name: "cut in mid-stream, and the other provider answers 429", faults: cutThen(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: refusedElsewhere},
+	{
+		name: "flapping provider", requests: 8, faults: func(c *providerCall) {
+			if c.first && c.before%2 == 0 {
+				c.refuse(http.StatusInternalServerError, "boom", "", "")
+				return
+			}
+			c.say()
+		},
+		expect: always(outcome{full: true, first: [2]int{1, 8}, second: [2]int{1, 8}, moves: -1}),
+	},
+	{name: "accounting of an answer that was cut", faults: midway((*providerCall).cut), expect: func(variant, mode string) outcome {
+		o := survives("peer_lost")(variant, mode)
+		switch {
+		case variant == resumable:
+			o.wasted = [2]int{0, 1} // at most the token that ends an answer
+		case mode == modeWhole:
+			o.wasted = [2]int{7, 2 * len(referenceText)} // what came before the restart
+		}
+		return o
+	}},
+}
+
+// impatient chat-services leave a silent worker before its first token.
+var impatient []string
