@@ -152,5 +152,5 @@ var scenarios = []scenario{
 	}},
 }
 
-// impatient chat-services leave a silent worker before its first token.
+// impatient are flags of chat-services that leave a silent worker early, before its first token. None: they leave after their default.
 var impatient []string
