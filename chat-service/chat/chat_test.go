@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/prompt"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -164,6 +168,34 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 	}
 	if asked.GetStreamId() != "id" || asked.GetModel() != whencetiny.Name || asked.GetSession() != "s" || asked.GetSampling().GetTopK() != 5 {
 		t.Error(asked)
+	}
+}
+
+func TestChoicesShareOnePromptAndHaveSeedsOfTheirOwn(t *testing.T) {
+	m := model(t)
+	render, rendered := m.Render, 0
+	m.Render = func(in prompt.Input) (string, error) {
+		rendered++
+		return render(in)
+	}
+	var mu sync.Mutex
+	asked := map[string]*workerv1.TokenRequest{}
+	worker := func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[req.GetStreamId()] = req
+		return (&parrot{ids: []uint32{1}}).generate(ctx, req)
+	}
+	req := user("hello")
+	req.StreamId, req.N, req.Sampling = "s", 3, &streamv1.Sampling{Seed: new(uint64(40))}
+	if _, _, _, err := read(t, chat.New(m, worker), req); err != nil || rendered != 1 || len(asked) != 3 {
+		t.Fatal(err, rendered, asked)
+	}
+	for i := range uint64(3) {
+		got := asked[fmt.Sprint("s.", i)]
+		if got.GetSampling().GetSeed() != 40+i || !slices.Equal(got.GetPrompt(), asked["s.0"].GetPrompt()) {
+			t.Errorf("choice %d was asked %v", i, got)
+		}
 	}
 }
 

@@ -11,50 +11,48 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// anyArguments is the schema of a tool that gives none.
+// anyArguments is the schema of a tool that has none.
 const anyArguments = `{"type":"object"}`
 
-// guide returns the request with a guide for the forms that its answer may have: a call where one is required, and where the answer
-// has to have a form of its own, a call of the tools that are there as well.
-func (m *Model) guide(r rendered) (*chatv1.ChatRequest, error) {
-	asked := r.req.GetSampling().GetGuide()
-	required := r.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
+// guide returns the request's sampling with a guide for the forms that the answer may have: a tool call where one is required, or
+// the form that the request asks for. Where the model was told of tools, that form or a tool call.
+func (m *Model) guide(p *prepared) (*streamv1.Sampling, error) {
+	asked := p.req.GetSampling().GetGuide()
+	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
 	if required && asked != nil {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice asks for a call, but the guide for something else")
 	}
 	if asked == nil && !required {
-		return r.req, nil
+		return p.req.GetSampling(), nil
 	}
-	g := &streamv1.Guide{}
-	if asked != nil {
-		g = proto.CloneOf(asked)
+	sampling := &streamv1.Sampling{}
+	if s := p.req.GetSampling(); s != nil {
+		sampling = proto.CloneOf(s)
 	}
-	calls, err := m.calls(r, required)
+	if sampling.Guide == nil {
+		sampling.Guide = &streamv1.Guide{}
+	}
+	calls, err := m.calls(p, required)
 	if err != nil {
 		return nil, err
 	}
-	g.Forms = append(g.Forms, calls...)
-	if r.opened { // whoever is guided does not think
-		for _, form := range g.Forms {
+	sampling.Guide.Forms = append(sampling.Guide.Forms, calls...)
+	if p.opened { // a guided answer has no reasoning
+		for _, form := range sampling.Guide.Forms {
 			form.Before = reasoning.Close + "\n\n" + form.GetBefore()
 		}
 	}
-	req := proto.CloneOf(r.req)
-	if req.Sampling == nil {
-		req.Sampling = &streamv1.Sampling{}
-	}
-	req.Sampling.Guide = g
-	return req, nil
+	return sampling, nil
 }
 
-// calls returns the forms of calls: of all tools, or of the one that is named.
-func (m *Model) calls(r rendered, required bool) ([]*streamv1.GuideForm, error) {
-	name := r.req.GetToolChoice().GetName()
-	if required && name != "" && !slices.ContainsFunc(r.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {
+// calls returns the forms of tool calls: one for each tool, or only that of the tool that tool_choice names.
+func (m *Model) calls(p *prepared, required bool) ([]*streamv1.GuideForm, error) {
+	name := p.req.GetToolChoice().GetName()
+	if required && name != "" && !slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice names %.80q, which is none of the tools", name)
 	}
 	var forms []*streamv1.GuideForm
-	for _, tool := range r.tools {
+	for _, tool := range p.tools {
 		if required && name != "" && tool.GetName() != name {
 			continue
 		}

@@ -1,15 +1,12 @@
 package chat
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -19,17 +16,15 @@ const (
 	maxSession  = 256  // bytes
 )
 
-// validate refuses what no later stage could make sense of. The template's stage checks the conversation, the worker the
-// sampling.
-func validate(next Engine) Engine {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check, checkAnswered, checkSession} {
-			if err := check(req); err != nil {
-				return stream.Fail[*chatv1.GenerateResponse](err)
-			}
+// validate refuses a request that no later step could make sense of. The template checks the conversation, and the worker checks
+// the sampling.
+func validate(req *chatv1.ChatRequest) error {
+	for _, check := range []func(*chatv1.ChatRequest) error{checkStops, checkPrompts, choices.Check, checkAnswered, checkSession} {
+		if err := check(req); err != nil {
+			return err
 		}
-		return next(ctx, req)
 	}
+	return nil
 }
 
 func checkStops(req *chatv1.ChatRequest) error {

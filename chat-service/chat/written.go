@@ -73,19 +73,6 @@ func (m *Model) UseToolFormat(name string) error {
 	return nil
 }
 
-// shown are the special tokens that a parser of the answer needs.
-func (m *Model) shown(r rendered) []uint32 {
-	if m.reads(r) {
-		return m.Written.special
-	}
-	return nil
-}
-
-// reads reports whether the answer is looked through for calls, or for channels. One to a bare prompt is what the model writes.
-func (m *Model) reads(r rendered) bool {
-	return r.from != "prompt" && m.Written.Calls != nil && (len(r.tools) > 0 || m.Written.Calls.Thinks)
-}
-
 // offered returns the tools that the model is to hear of.
 func (m *Model) offered(req *chatv1.ChatRequest) ([]*chatv1.Tool, error) {
 	mode := req.GetToolChoice().GetMode()

@@ -1,12 +1,12 @@
-// Package choices makes several answers of one request: one for each of its prompts, and as many of each as it asks for.
+// Package choices merges the several answers of one request into one stream: n answers to each of its prompts.
 //
-// Each answer is a choice, and a stream of its own below: it has its own worker, seed and id, which is that of the whole with
-// a number behind it. Above there is one stream: Started once, deltas that say whose they are, a ChoiceEnd for each choice, and
-// one ending. The first choice that fails ends it, with that choice's ending, and the others are stopped with the same cause.
+// Each answer is a choice, and a stream of its own below: it has its own worker, its own seed, and the id of the whole stream with
+// its number behind it. Above there is one stream: one Started, deltas that name their choice, a ChoiceEnd for each choice, and
+// one ending. The first choice that fails ends the whole stream with its own ending; the other choices are stopped with the same
+// cause.
 //
-// A choice is read by a goroutine of its own, which holds one item until the reader has taken it. Those that wait are served in
-// the order in which they came, so none is starved, and a slow reader is felt by all workers. All goroutines have ended when
-// the loop is left. A request with one choice goes through untouched.
+// One goroutine reads each choice, and holds one item until the reader has taken it. Items are delivered in the order in which
+// they came, so no choice starves, and a slow reader slows down all workers. All goroutines have ended when the reader leaves.
 package choices
 
 import (
@@ -16,17 +16,14 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An Engine answers conversations and prompts.
-type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+// A Source answers one choice.
+type Source func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error]
 
 const (
 	// MaxEach is how many answers there may be to one prompt.
@@ -54,56 +51,35 @@ func Check(req *chatv1.ChatRequest) error {
 
 // Count returns how many choices a request has.
 func Count(req *chatv1.ChatRequest) int {
-	return max(1, int(req.GetN())) * max(1, len(req.GetPrompts()))
+	return Each(req) * max(1, len(req.GetPrompts()))
 }
 
-// ID is what the stream of one of several choices is called on the hops below.
+// ID returns the id that the stream of one of several choices has on the hops below.
 func ID(of string, choice int) string { return of + "." + strconv.Itoa(choice) }
 
-// New returns an engine over next, which answers requests with one choice. Check must have accepted the request.
-func New(next Engine) Engine {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+// Each returns how many answers each prompt of a request gets.
+func Each(req *chatv1.ChatRequest) int { return max(1, int(req.GetN())) }
+
+// Merge returns the stream of a request with several choices, which Check must have accepted.
+func Merge(ctx context.Context, req *chatv1.ChatRequest, source Source) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
 		n := Count(req)
-		if n == 1 {
-			return next(ctx, req)
+		m := newMerge(n, Each(req))
+		defer m.leave()
+		ledger.Of(ctx).Split(n)
+		for i := range n {
+			m.begin(stream.WithID(ctx, ID(req.GetStreamId(), i)), i, source)
 		}
-		return func(yield func(*chatv1.GenerateResponse, error) bool) {
-			if cause := stream.Cause(ctx); cause != nil {
-				yield(nil, cause)
-				return
-			}
-			m := newMerge(n, max(1, int(req.GetN())))
-			defer m.leave()
-			ledger.Of(ctx).Split(n)
-			for i := range n {
-				m.begin(ctx, i, next, one(req, i))
-			}
-			m.run(ctx, yield)
-		}
+		m.run(ctx, yield)
 	}
 }
 
-// one is the request for one choice. It shares what is the same in all of them.
-func one(req *chatv1.ChatRequest, choice int) *chatv1.ChatRequest {
-	each := max(1, int(req.GetN()))
-	r := &chatv1.ChatRequest{}
-	req.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		r.ProtoReflect().Set(field, v)
-		return true
-	})
-	r.StreamId, r.N = ID(req.GetStreamId(), choice), 1
-	if len(req.GetPrompts()) > 0 {
-		r.Prompts = req.GetPrompts()[choice/each : choice/each+1]
-	}
-	if s := req.GetSampling(); s != nil && s.Seed != nil {
-		r.Sampling = proto.CloneOf(s)
-		*r.Sampling.Seed += uint64(choice % each) // as if each prompt were asked by itself
-	}
-	return r
-}
-
-// named says of which prompt an error speaks.
-func named(err error, prompt int) error {
+// OfPrompt names the prompt in an error that refuses one of several prompts.
+func OfPrompt(err error, prompt int) error {
 	e := streamerr.As(err)
 	rest, of := strings.CutPrefix(e.Param, "prompt")
 	if e.Reason != streamerr.Invalid || !of {

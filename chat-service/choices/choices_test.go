@@ -106,6 +106,23 @@ func (f *fake) running() int {
 	return f.live
 }
 
+// An engine answers requests.
+type engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+
+// merged returns an engine that asks next for each choice with a request of its own.
+func merged(next engine) engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+		return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+			own := proto.CloneOf(req)
+			own.StreamId, own.N = stream.ID(ctx), 1
+			if len(req.GetPrompts()) > 0 {
+				own.Prompts = req.GetPrompts()[choice/choices.Each(req):][:1]
+			}
+			return next(ctx, own)
+		})
+	}
+}
+
 func newFake(words int) *fake { return &fake{words: words, causes: map[string]error{}} }
 
 func asking(n uint32, prompts ...string) *chatv1.ChatRequest {
@@ -136,14 +153,14 @@ func TestChoicesKeepTheContract(t *testing.T) {
 			}
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Engine: choices.New(next), Short: ask("short"), Long: ask("long"), Bad: ask("bad"),
+			Engine: merged(next), Short: ask("short"), Long: ask("long"), Bad: ask("bad"),
 			Live: func() int { return short.running() + long.running() },
 		}
 	})
 }
 
 // read ranges over a stream, and returns the words of each choice in the order in which they came.
-func read(ctx context.Context, e choices.Engine, req *chatv1.ChatRequest) (texts map[uint32]string, order []uint32, ends int, end *streamv1.End, err error) {
+func read(ctx context.Context, e engine, req *chatv1.ChatRequest) (texts map[uint32]string, order []uint32, ends int, end *streamv1.End, err error) {
 	texts = map[uint32]string{}
 	ctx, ctl := stream.WithControl(stream.WithID(ctx, req.GetStreamId()), time.Second)
 	defer ctl.Release()
@@ -166,7 +183,7 @@ func read(ctx context.Context, e choices.Engine, req *chatv1.ChatRequest) (texts
 
 func TestChoicesAreStreamsOfTheirOwnBelow(t *testing.T) {
 	f := newFake(3)
-	texts, _, ends, end, err := read(t.Context(), choices.New(f.generate), asking(2, "a", "b"))
+	texts, _, ends, end, err := read(t.Context(), merged(f.generate), asking(2, "a", "b"))
 	if err != nil || len(texts) != 4 || ends != 4 || end.GetUsage().GetPromptTokens() != 14 || end.GetUsage().GetCompletionTokens() != 12 || end.GetFinish() != 0 {
 		t.Fatal(texts, ends, end, err)
 	}
@@ -177,7 +194,7 @@ func TestChoicesAreStreamsOfTheirOwnBelow(t *testing.T) {
 	}
 	slices.SortFunc(f.asked, func(a, b *chatv1.ChatRequest) int { return strings.Compare(a.GetStreamId(), b.GetStreamId()) })
 	for i, req := range f.asked {
-		if req.GetStreamId() != fmt.Sprint("s.", i) || req.GetSampling().GetSeed() != 40+uint64(i%2) || req.GetPrompts()[0].GetText() != []string{"a", "b"}[i/2] || choices.Count(req) != 1 {
+		if req.GetStreamId() != fmt.Sprint("s.", i) || req.GetPrompts()[0].GetText() != []string{"a", "b"}[i/2] {
 			t.Errorf("choice %d was asked %v", i, req)
 		}
 	}
@@ -191,17 +208,9 @@ func TestUsageIsThatOfAllChoices(t *testing.T) {
 		if thought != nil {
 			want.ReasoningTokens = new(4 * *thought)
 		}
-		if _, _, _, end, err := read(t.Context(), choices.New(f.generate), asking(2, "a", "b")); err != nil || !proto.Equal(end.GetUsage(), want) {
+		if _, _, _, end, err := read(t.Context(), merged(f.generate), asking(2, "a", "b")); err != nil || !proto.Equal(end.GetUsage(), want) {
 			t.Errorf("%v %v, want %v", end.GetUsage(), err, want)
 		}
-	}
-}
-
-func TestOneChoiceGoesThroughUntouched(t *testing.T) {
-	f := newFake(1)
-	req := asking(1, "a")
-	if _, _, ends, end, err := read(t.Context(), choices.New(f.generate), req); err != nil || ends != 0 || end.GetFinish() == 0 || f.asked[0] != req {
-		t.Error(ends, end, err)
 	}
 }
 
@@ -210,7 +219,7 @@ func TestSlowReaderTakesFromAllChoicesInTurn(t *testing.T) {
 		f := newFake(50)
 		slow := func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 			return func(yield func(*chatv1.GenerateResponse, error) bool) {
-				for out, err := range choices.New(f.generate)(ctx, req) {
+				for out, err := range merged(f.generate)(ctx, req) {
 					time.Sleep(10 * time.Millisecond)
 					if !yield(out, err) {
 						return
@@ -240,7 +249,7 @@ func TestFirstChoiceThatFailsEndsAll(t *testing.T) {
 			}
 			return nil
 		}
-		texts, _, ends, _, err := read(t.Context(), choices.New(f.generate), asking(3))
+		texts, _, ends, _, err := read(t.Context(), merged(f.generate), asking(3))
 		if !errors.Is(err, streamerr.PeerLost) || streamerr.As(err).Path.String() != "llm-worker/1" || ends != 0 || texts[1] != "1 2 3 4 " || f.running() != 0 {
 			t.Error(texts, ends, err, f.running())
 		}
@@ -261,7 +270,7 @@ func TestRefusalOfOneIsThatOfTheWhole(t *testing.T) {
 		}
 		items := 0
 		var last error
-		for _, err := range choices.New(f.generate)(t.Context(), asking(2, "a", "b")) {
+		for _, err := range merged(f.generate)(t.Context(), asking(2, "a", "b")) {
 			last = err
 			items++
 		}
@@ -294,7 +303,7 @@ func TestChoiceThatWaitsForTheOthersPlaceIsNotWaitedFor(t *testing.T) {
 				}
 			}
 		}
-		texts, _, ends, _, err := read(t.Context(), choices.New(next), asking(2))
+		texts, _, ends, _, err := read(t.Context(), merged(next), asking(2))
 		if err != nil || ends != 2 || texts[0] != texts[1] {
 			t.Error(texts, ends, err)
 		}
@@ -305,7 +314,7 @@ func TestReaderThatHasEnoughStopsAllChoices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(0)
 		items := 0
-		for range choices.New(f.generate)(t.Context(), asking(3)) {
+		for range merged(f.generate)(t.Context(), asking(3)) {
 			if items++; items == 10 {
 				break
 			}
@@ -322,7 +331,7 @@ func TestStopReachesAllChoicesWithItsCause(t *testing.T) {
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
 		defer ctl.Release()
 		time.AfterFunc(20*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.UserStop, "enough")) })
-		_, _, _, _, err := read(ctx, choices.New(f.generate), asking(3))
+		_, _, _, _, err := read(ctx, merged(f.generate), asking(3))
 		if !errors.Is(err, streamerr.UserStop) || f.running() != 0 {
 			t.Error(err, f.running())
 		}
@@ -347,7 +356,7 @@ func TestPanicOfAChoiceIsTheStreams(t *testing.T) {
 			t.Errorf("%.40v, %d run", v, f.running())
 		}
 	}()
-	_, _, _, _, err := read(t.Context(), choices.New(f.generate), asking(2))
+	_, _, _, _, err := read(t.Context(), merged(f.generate), asking(2))
 	t.Error("no panic, but", err)
 }
 
@@ -385,7 +394,7 @@ func BenchmarkChoices(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			left := b.N
-			for range choices.New(endless)(b.Context(), asking(n)) {
+			for range merged(endless)(b.Context(), asking(n)) {
 				if left--; left <= 0 {
 					return
 				}

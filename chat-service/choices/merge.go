@@ -13,11 +13,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A merge makes one stream of several. All but the goroutines of begin belongs to the stream's own.
+// A merge makes one stream of several. The stream's own goroutine owns it, but for the goroutines that begin starts.
 type merge struct {
 	each int           // choices of one prompt
-	came chan item     // not buffered: whoever has an item waits for the reader
-	left chan struct{} // closed when nobody reads any more
+	came chan item     // not buffered: a choice with an item waits for the reader
+	left chan struct{} // closed when the reader has left
 
 	controls []*stream.Control
 	running  sync.WaitGroup
@@ -28,16 +28,16 @@ type merge struct {
 	told    bool              // Started was yielded
 	usage   streamv1.Usage
 	path    []string
-	cause   error // why the choices that still run are left
-	gone    bool  // they were
+	cause   error // why the choices that still run are stopped
+	gone    bool  // the choices have been stopped and have ended
 }
 
-// An item is what a choice yields.
+// An item is one message of a choice, or how the choice failed.
 type item struct {
 	choice   int
 	out      *chatv1.GenerateResponse
 	err      error
-	panicked any // what the choice panicked with, for the stream's goroutine
+	panicked any // the value of a panic in the choice, which the stream's goroutine repeats
 }
 
 func newMerge(n, each int) *merge {
@@ -47,9 +47,9 @@ func newMerge(n, each int) *merge {
 	}
 }
 
-// begin runs a choice. Its stop has the cause of ctx's stream, unless it is told another one before.
-func (m *merge) begin(ctx context.Context, choice int, next Engine, req *chatv1.ChatRequest) {
-	own, ctl := stream.WithControl(stream.WithID(ctx, req.GetStreamId()), rpc.DefaultGrace)
+// begin runs a choice, whose stream ctx belongs to. A stop of the whole stream reaches it with its cause.
+func (m *merge) begin(ctx context.Context, choice int, source Source) {
+	own, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	m.controls = append(m.controls, ctl)
 	m.running.Go(func() {
@@ -60,7 +60,7 @@ func (m *merge) begin(ctx context.Context, choice int, next Engine, req *chatv1.
 				m.put(item{choice: choice, panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
 			}
 		}()
-		for out, err := range next(own, req) {
+		for out, err := range source(own, choice) {
 			if !m.put(item{choice: choice, out: out, err: err}) {
 				return
 			}
@@ -68,7 +68,7 @@ func (m *merge) begin(ctx context.Context, choice int, next Engine, req *chatv1.
 	})
 }
 
-// put reports false when nobody reads any more.
+// put hands an item to the reader, and reports false if the reader has left.
 func (m *merge) put(it item) bool {
 	select {
 	case m.came <- it:
@@ -78,7 +78,7 @@ func (m *merge) put(it item) bool {
 	}
 }
 
-// leave ends what still runs, and waits for it.
+// leave stops the choices that still run, and waits until all have ended.
 func (m *merge) leave() {
 	if m.gone {
 		return
@@ -93,7 +93,7 @@ func (m *merge) leave() {
 	m.running.Wait()
 }
 
-// run yields what comes, until every choice has ended, or one has failed.
+// run yields the items of all choices until every choice has ended, or one has failed.
 func (m *merge) run(ctx context.Context, yield func(*chatv1.GenerateResponse, error) bool) {
 	for m.open > 0 {
 		it := <-m.came
@@ -103,13 +103,13 @@ func (m *merge) run(ctx context.Context, yield func(*chatv1.GenerateResponse, er
 			panic(it.panicked)
 		case it.err != nil:
 			m.cause = m.why(ctx, it)
-			m.leave() // before the reader hears of it
+			m.leave() // before the reader learns of the failure
 			yield(nil, m.cause)
 			return
 		case !m.pass(ctx, it, yield):
 			m.cause = streamerr.New(streamerr.Completed, "the reader has what it needs")
 			if cause := stream.Cause(ctx); cause != nil {
-				m.cause = cause // it has gone because of that
+				m.cause = cause // the stop is why the reader has left
 			}
 			return
 		}
@@ -120,13 +120,13 @@ func (m *merge) run(ctx context.Context, yield func(*chatv1.GenerateResponse, er
 	}}}, nil)
 }
 
-// why says why the stream ends with a choice that has failed.
+// why returns the ending of the stream after a choice has failed.
 func (m *merge) why(ctx context.Context, it item) error {
 	if cause := stream.Cause(ctx); cause != nil {
 		return cause
 	}
 	if len(m.controls) > m.each { // there are several prompts
-		return named(it.err, it.choice/m.each)
+		return OfPrompt(it.err, it.choice/m.each)
 	}
 	return it.err
 }
@@ -164,7 +164,7 @@ func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateRe
 	return m.tell(yield) && yield(it.out, nil)
 }
 
-// starts notes that a choice has started.
+// starts records that a choice has started.
 func (m *merge) starts(ctx context.Context, s *streamv1.Started, first bool) {
 	m.started.StreamId, m.started.Model = stream.ID(ctx), s.GetModel()
 	m.started.QueuedBehind = max(m.started.QueuedBehind, s.GetQueuedBehind())

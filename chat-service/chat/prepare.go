@@ -1,0 +1,136 @@
+package chat
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/chat-service/choices"
+	"github.com/whence-dev/whence/chat-service/prompt"
+	"github.com/whence-dev/whence/chat-service/reasoning"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A prepared prompt is token ids, with all that its answers need. Answers of several choices share it; nobody changes it.
+type prepared struct {
+	model    *Model
+	req      *chatv1.ChatRequest
+	ids      []uint32
+	sampling *streamv1.Sampling
+	room     int            // the most tokens that an answer may have
+	echo     string         // the text with which each answer begins
+	from     string         // the field that the prompt comes from: "prompt" or "messages"
+	tools    []*chatv1.Tool // the tools that the model was told of
+	thinks   bool           // reasoning is separated from text
+	opened   bool           // the prompt ends where the model begins to think
+}
+
+// prepare makes token ids of a request's prompts, or of its conversation.
+func (m *Model) prepare(req *chatv1.ChatRequest) ([]*prepared, error) {
+	if len(req.GetPrompts()) == 0 {
+		p, err := m.prepareMessages(req)
+		return []*prepared{p}, err
+	}
+	all := make([]*prepared, len(req.GetPrompts()))
+	for i, text := range req.GetPrompts() {
+		p, err := m.preparePrompt(req, text)
+		if err != nil && len(all) > 1 {
+			err = choices.OfPrompt(err, i)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[i] = p
+	}
+	return all, nil
+}
+
+// preparePrompt prepares a prompt that is completed as it is.
+func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*prepared, error) {
+	p := &prepared{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText()}
+	if p.ids == nil {
+		p.ids = m.Tokenizer.Encode(text.GetText(), true)
+	} else if req.GetEcho() {
+		p.echo = m.Tokenizer.Decode(p.ids, !req.GetKeepSpecial())
+	}
+	if !req.GetEcho() {
+		p.echo = ""
+	}
+	return p, p.fit()
+}
+
+// prepareMessages renders a conversation with the model's chat template.
+func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*prepared, error) {
+	tools, err := m.offered(req)
+	if err != nil {
+		return nil, err
+	}
+	text, err := m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: tools, Variables: req.GetTemplateVariables()})
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{model: m, req: req, from: "messages", tools: tools}
+	p.thinks = m.Written.Thinks && separates(req)
+	p.opened = m.Written.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
+	if p.sampling, err = m.guide(p); err != nil {
+		return nil, err
+	}
+	p.ids = m.Tokenizer.Encode(text, false) // the template has written the tokens that begin a text
+	return p, p.fit()
+}
+
+// fit refuses a prompt that leaves no room in the context, and completes the sampling with what the worker does not know: the
+// model's own end tokens, and a context that is shorter than the worker's.
+func (p *prepared) fit() error {
+	m, are := p.model, "messages are"
+	if p.from == "prompt" {
+		are = "prompt is"
+	}
+	asked, length := int(p.sampling.GetMaxTokens()), m.Context()
+	p.room = length - len(p.ids)
+	switch {
+	case p.room <= 0:
+		return streamerr.InvalidParam(p.from,
+			"the %s %d tokens long; %s has a context of %d tokens, for %s and answer together", are, len(p.ids), m.Name, length, p.from)
+	case asked > p.room:
+		return streamerr.InvalidParam("sampling.max_tokens",
+			"the %s %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", are, len(p.ids), asked, m.Name, length)
+	}
+	for _, id := range p.req.GetAnswered().GetIds() {
+		if int64(id) >= int64(m.Tokenizer.VocabSize()) {
+			return streamerr.InvalidParam("answered", "token id %d is not below %d, the size of the vocabulary", id, m.Tokenizer.VocabSize())
+		}
+	}
+	shorter := m.workerContext() > m.ContextLength && (p.sampling == nil || p.sampling.MaxTokens == nil)
+	ends := len(m.EOS) > 0 && !p.sampling.GetIgnoreEos()
+	if shorter || ends {
+		if p.sampling = proto.CloneOf(p.sampling); p.sampling == nil {
+			p.sampling = &streamv1.Sampling{}
+		}
+	}
+	if shorter {
+		p.sampling.MaxTokens = new(uint32(p.room))
+	}
+	if ends {
+		p.sampling.StopTokenIds = append(p.sampling.StopTokenIds, m.EOS...)
+	}
+	if asked > 0 {
+		p.room = asked
+	}
+	return nil
+}
+
+// calls reports whether the answer is searched for tool calls or channels. A completion of a prompt is text, whatever the model
+// writes.
+func (p *prepared) calls() bool {
+	format := p.model.Written.Calls
+	return p.from != "prompt" && format != nil && (len(p.tools) > 0 || format.Thinks)
+}
+
+// known reports whether the model was told of a tool.
+func (p *prepared) known(tool string) bool {
+	return slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == tool })
+}

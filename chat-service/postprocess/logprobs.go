@@ -1,0 +1,105 @@
+package postprocess
+
+import (
+	"slices"
+	"strings"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+)
+
+// A speller spells tokens that come with their log-probabilities.
+type speller struct {
+	tokenizer *tokenizer.Tokenizer
+	keep      bool     // special tokens are part of the text
+	shown     []uint32 // special tokens that are part of the text all the same
+	begun     bool     // the text has begun
+}
+
+// spell returns one entry for each token of t, or nil if t has no log-probabilities.
+func (s *speller) spell(t *workerv1.Tokens) []*chatv1.TokenLogprob {
+	logprobs := t.GetLogprobs()
+	if len(logprobs) == 0 || len(logprobs) != len(t.GetIds()) {
+		return nil
+	}
+	spelled := make([]*chatv1.TokenLogprob, len(logprobs))
+	each := len(t.GetTopIds()) / len(logprobs)
+	for i, id := range t.GetIds() {
+		one := s.token(id, logprobs[i])
+		for j := i * each; j < (i+1)*each && j < len(t.GetTopLogprobs()); j++ {
+			one.Top = append(one.Top, s.token(t.GetTopIds()[j], t.GetTopLogprobs()[j]))
+		}
+		spelled[i] = one
+		s.begun = s.begun || len(one.GetBytes()) > 0
+	}
+	return spelled
+}
+
+// token spells id as if it were the next token of the text. A special token that is left out of the text has only its name.
+func (s *speller) token(id uint32, logprob float32) *chatv1.TokenLogprob {
+	bytes := s.tokenizer.Bytes(id, !s.begun)
+	p := &chatv1.TokenLogprob{Id: id, Token: strings.ToValidUTF8(string(bytes), "\uFFFD"), Logprob: logprob}
+	if s.keep || !s.tokenizer.IsSpecial(id) || slices.Contains(s.shown, id) {
+		p.Bytes = bytes
+	}
+	return p
+}
+
+// An aligner holds log-probabilities back until the text of their tokens is shown. A token belongs to the text in which its own
+// text begins; a token without text, to the text that follows it. It holds at most the tokens that the stages hold back.
+type aligner struct {
+	spelled []*chatv1.TokenLogprob // tokens whose text the decoder holds back
+
+	// Used with stop strings only.
+	decoded, released int // bytes of text
+	waiting           []placedToken
+}
+
+// A placedToken is a token and the byte of the text at which its own text begins.
+type placedToken struct {
+	at    int
+	token *chatv1.TokenLogprob
+}
+
+func (a *aligner) add(spelled []*chatv1.TokenLogprob) { a.spelled = append(a.spelled, spelled...) }
+
+// take appends the tokens that the decoder has let go of.
+func (a *aligner) take(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
+	to = append(to, a.spelled...)
+	a.spelled = nil
+	return to
+}
+
+// place notes where the tokens begin whose text the decoder has let go of.
+func (a *aligner) place(text string) {
+	at := a.decoded
+	a.decoded += len(text)
+	for _, token := range a.spelled {
+		// Bytes that are no character are longer as text, so a token may seem to begin behind it.
+		a.waiting = append(a.waiting, placedToken{min(at, max(a.decoded-1, 0)), token})
+		at += len(token.GetBytes())
+	}
+	a.spelled = nil
+}
+
+// shown appends the tokens that begin in the text that is shown next.
+func (a *aligner) shown(to []*chatv1.TokenLogprob, text string) []*chatv1.TokenLogprob {
+	a.released += len(text)
+	n := 0
+	for n < len(a.waiting) && a.waiting[n].at < a.released {
+		to = append(to, a.waiting[n].token)
+		n++
+	}
+	a.waiting = a.waiting[n:]
+	return to
+}
+
+// rest appends all tokens that wait.
+func (a *aligner) rest(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
+	for _, p := range a.waiting {
+		to = append(to, p.token)
+	}
+	a.waiting = nil
+	return to
+}

@@ -1,0 +1,367 @@
+// Package postprocess turns the token ids of one answer into the deltas that a client reads.
+//
+// A Processor is a state machine without goroutines, clocks or I/O. Its caller feeds it the worker's messages in order and
+// sends what it returns. Each token passes the same stages as plain function calls:
+//
+//	detokenise ─> stop strings ─> reasoning ─> tool calls ─> delta
+//
+// A stage holds text back while later tokens may change what the text is: half a character, the beginning of a stop string or
+// of a tag. Everything that one message makes certain leaves as one delta. Without stages above it, a token costs one
+// allocation, the delta's own.
+package postprocess
+
+import (
+	"slices"
+
+	"github.com/whence-dev/whence/chat-service/reasoning"
+	"github.com/whence-dev/whence/chat-service/stopstring"
+	"github.com/whence-dev/whence/chat-service/toolcall"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+)
+
+// Options say how the tokens of an answer become text.
+type Options struct {
+	Tokenizer *tokenizer.Tokenizer
+	// KeepSpecial makes special tokens part of the text. Otherwise only those of Shown are.
+	KeepSpecial bool
+	Shown       []uint32
+
+	// Stop holds the stop strings, and IncludeStop makes the one that matches part of the text.
+	Stop        []string
+	IncludeStop bool
+	// MinTokens is the number of tokens before which no stop string counts.
+	MinTokens uint32
+
+	// Reasoning separates reasoning from text; nil leaves both in the text.
+	Reasoning *reasoning.Splitter
+	// CountReasoning reports the tokens of reasoning in the usage.
+	CountReasoning bool
+
+	// Calls finds tool calls; nil leaves them in the text.
+	Calls *Calls
+
+	// TellIDs puts the ids of its tokens into each delta.
+	TellIDs bool
+}
+
+// Calls say how an answer calls tools.
+type Calls struct {
+	Format *toolcall.Format
+	// Known reports whether a tool exists, and Takes returns what kind of value its parameter takes.
+	Known func(tool string) bool
+	Takes func(tool, parameter string) toolcall.Value
+	// Hidden holds the text of special tokens that only the parser needs.
+	Hidden []string
+	// Single ends the answer where the arguments of its first call are complete.
+	Single bool
+	// SeparateReasoning keeps reasoning that the parser finds out of the text.
+	SeparateReasoning bool
+}
+
+// A Processor turns the tokens of one answer into deltas. It is not safe for concurrent use.
+type Processor struct {
+	// Static.
+	opts   Options
+	singly bool // tokens pass the stages one at a time, because the answer may end with any of them
+
+	// The stages.
+	decoder  *tokenizer.Decoder
+	speller  speller
+	stop     *stopstring.Matcher // nil without stop strings
+	aligner  aligner             // of log-probabilities to text, if there are stop strings
+	reason   *reasoning.Splitter // nil where reasoning is text
+	calls    *toolcall.Parser    // nil where calls are text
+	called   int                 // calls so far
+	replayed bool                // the tokens in hand were delivered before
+
+	// The answer so far.
+	usage   streamv1.Usage
+	thought uint32        // tokens of reasoning
+	unshown uint32        // tokens since the last text left the decoder
+	finish  *streamv1.End // how the answer ends, once a stage has ended it
+	closed  bool          // the only call is complete: what follows is dropped
+	delta   delta
+}
+
+// New returns a Processor at the beginning of an answer.
+func New(opts Options) *Processor {
+	p := &Processor{opts: opts, decoder: opts.Tokenizer.NewDecoder(!opts.KeepSpecial, opts.Shown...), reason: opts.Reasoning}
+	p.speller = speller{tokenizer: opts.Tokenizer, keep: opts.KeepSpecial, shown: opts.Shown}
+	if len(opts.Stop) > 0 {
+		p.stop = stopstring.New(opts.Stop)
+	}
+	if c := opts.Calls; c != nil {
+		p.calls = toolcall.New(c.Format, c.Known, c.Takes, c.Hidden, p.event)
+	}
+	p.singly = p.stop != nil || p.reason != nil || opts.Calls != nil && opts.Calls.Single
+	return p
+}
+
+// Started takes the number of prompt tokens that the worker reported.
+func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
+
+// Replay takes the tokens of an answer that began elsewhere. Its deltas repeat the text of those tokens, and do not count them.
+func (p *Processor) Replay(ids []uint32) (out, end *chatv1.GenerateResponse) {
+	p.replayed = true
+	defer func() { p.replayed = false }()
+	return p.Tokens(&workerv1.Tokens{Ids: ids})
+}
+
+// Tokens takes tokens of the worker. It returns a delta if text became certain, and an end if the answer is over: the worker
+// must be stopped then. Either may be nil.
+func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateResponse) {
+	if t.CachedTokens != nil {
+		p.usage.CachedTokens = t.GetCachedTokens()
+	}
+	ids, logprobs := t.GetIds(), p.speller.spell(t)
+	if !p.singly {
+		p.push(ids, logprobs)
+		return p.take(), nil
+	}
+	for i := range ids {
+		var one []*chatv1.TokenLogprob
+		if logprobs != nil {
+			one = logprobs[i : i+1]
+		}
+		if p.push(ids[i:i+1], one); p.finish != nil {
+			return p.over()
+		}
+	}
+	return p.take(), nil
+}
+
+// End takes the worker's ending. It returns the text that was held back, if any, and the ending of the answer.
+func (p *Processor) End(end *streamv1.End) (out, last *chatv1.GenerateResponse) {
+	if text := p.decoder.Flush(); text != "" {
+		if p.show(text); p.finish != nil {
+			return p.over()
+		}
+	}
+	p.release()
+	p.flush()
+	if p.parses() {
+		p.adjust(end)
+	}
+	if len(p.delta.logprobs) > 0 {
+		return p.delta.message(), endMessage(end)
+	}
+	out = p.take()
+	end.Tokens += p.delta.tokens // those that no delta has counted
+	return out, endMessage(end)
+}
+
+// Abort returns what was held back of an answer that failed, or nil. Half a character is dropped.
+func (p *Processor) Abort() *chatv1.GenerateResponse {
+	p.release()
+	p.flush()
+	p.delta.remainder = p.opts.TellIDs
+	return p.take()
+}
+
+// push takes tokens through the stages.
+func (p *Processor) push(ids []uint32, logprobs []*chatv1.TokenLogprob) {
+	n := uint32(len(ids))
+	p.usage.CompletionTokens += n
+	p.unshown += n
+	if !p.replayed {
+		p.delta.tokens += n
+	}
+	if p.opts.TellIDs {
+		p.delta.ids = append(p.delta.ids, ids...)
+	}
+	if logprobs != nil {
+		p.aligner.add(logprobs)
+	}
+	if text := p.decoder.Next(ids...); text != "" {
+		p.show(text)
+	}
+}
+
+// show passes text that the decoder is certain of to the stages above it.
+func (p *Processor) show(text string) {
+	if p.stop == nil {
+		p.delta.logprobs = p.aligner.take(p.delta.logprobs)
+		p.separate(text)
+		return
+	}
+	p.aligner.place(text)
+	if p.usage.CompletionTokens >= p.opts.MinTokens {
+		certain, matched, done := p.stop.Next(text)
+		if text = certain; done {
+			p.finish = &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: matched}
+			if p.opts.IncludeStop {
+				text += matched
+			}
+		}
+	}
+	if text != "" {
+		p.delta.logprobs = p.aligner.shown(p.delta.logprobs, text)
+		p.separate(text)
+	}
+}
+
+// release passes on what may no longer begin a stop string.
+func (p *Processor) release() {
+	if p.stop == nil {
+		p.delta.logprobs = p.aligner.take(p.delta.logprobs)
+		return
+	}
+	p.aligner.place("")
+	p.delta.logprobs = p.aligner.rest(p.delta.logprobs)
+	if rest := p.stop.Flush(); rest != "" {
+		p.separate(rest)
+	}
+}
+
+// separate tells reasoning from text.
+func (p *Processor) separate(text string) {
+	tokens := p.unshown
+	p.unshown = 0
+	if p.reason == nil {
+		p.parse(text)
+		return
+	}
+	thinking := p.reason.Thinking()
+	thought, text := p.reason.Next(text)
+	if thinking || p.reason.Thinking() {
+		p.thought += tokens // the tags' own tokens count as reasoning
+	}
+	p.delta.reasoning += thought
+	p.parse(text)
+}
+
+// parse finds tool calls in text.
+func (p *Processor) parse(text string) {
+	switch {
+	case p.calls == nil:
+		p.delta.text += text
+	case text != "":
+		p.calls.Next(text)
+	}
+}
+
+// event takes what the parser of tool calls has found.
+func (p *Processor) event(e toolcall.Event) {
+	if p.closed {
+		return
+	}
+	switch e.Kind {
+	case toolcall.Text:
+		p.delta.text += e.Text
+	case toolcall.Reasoning:
+		if p.opts.Calls.SeparateReasoning {
+			p.delta.reasoning += e.Text
+		} else {
+			p.delta.text += e.Text
+		}
+	case toolcall.Begin:
+		p.delta.begin(uint32(p.called), p.opts.Calls.Format.NewID(), e.Text)
+		p.called++
+	case toolcall.Arguments:
+		p.delta.arguments(uint32(p.called-1), e.Text)
+	case toolcall.Complete:
+		if p.opts.Calls.Single {
+			p.closed, p.finish = true, &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_TOOL_CALLS}
+		}
+	}
+}
+
+// flush has the stages above the stop strings give out what they hold back.
+func (p *Processor) flush() {
+	if p.reason != nil {
+		thought, text := p.reason.End()
+		p.delta.reasoning += thought
+		p.parse(text)
+	}
+	if p.calls != nil {
+		p.calls.End()
+	}
+}
+
+// over ends the answer where a stage has ended it.
+func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
+	last := p.finish
+	p.flush()
+	last.Usage = &p.usage
+	if p.parses() {
+		p.adjust(last)
+	}
+	out = p.take()
+	last.Tokens = p.delta.tokens
+	return out, endMessage(last)
+}
+
+// parses reports whether the answer is looked through for reasoning or tool calls.
+func (p *Processor) parses() bool { return p.reason != nil || p.calls != nil }
+
+// adjust completes an ending with what the stages have found.
+func (p *Processor) adjust(end *streamv1.End) {
+	if p.called > 0 && end.GetFinish() == streamv1.Finish_FINISH_STOP {
+		end.Finish = streamv1.Finish_FINISH_TOOL_CALLS
+	}
+	if end.GetUsage() == nil {
+		return
+	}
+	if end.Usage.ReasoningTokens = nil; p.opts.CountReasoning {
+		end.Usage.ReasoningTokens = new(p.thought)
+	}
+}
+
+// take returns the delta in hand if it shows anything. Otherwise its tokens wait for the next one.
+func (p *Processor) take() *chatv1.GenerateResponse {
+	if d := &p.delta; d.text == "" && d.reasoning == "" && len(d.calls) == 0 {
+		return nil
+	}
+	return p.delta.message()
+}
+
+// Delta returns the message of a delta that is text alone.
+func Delta(text string) *chatv1.GenerateResponse {
+	d := delta{text: text}
+	return d.message()
+}
+
+func endMessage(end *streamv1.End) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}}
+}
+
+// A delta collects what the stages have given out since the last message.
+type delta struct {
+	text, reasoning string
+	tokens          uint32
+	ids             []uint32
+	logprobs        []*chatv1.TokenLogprob
+	calls           []*chatv1.ToolCallDelta
+	remainder       bool
+}
+
+func (d *delta) begin(index uint32, id, name string) {
+	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Id: id, Name: name})
+}
+
+func (d *delta) arguments(index uint32, piece string) {
+	if n := len(d.calls); n > 0 && d.calls[n-1].GetIndex() == index {
+		d.calls[n-1].Arguments += piece
+		return
+	}
+	d.calls = append(d.calls, &chatv1.ToolCallDelta{Index: index, Arguments: piece})
+}
+
+// message returns the delta as a message, in one allocation, and empties it.
+func (d *delta) message() *chatv1.GenerateResponse {
+	m := new(struct {
+		resp  chatv1.GenerateResponse
+		oneof chatv1.GenerateResponse_Delta
+		delta chatv1.Delta
+	})
+	m.delta.Text, m.delta.Reasoning, m.delta.Tokens = d.text, d.reasoning, d.tokens
+	m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = slices.Clip(d.ids), d.logprobs, d.calls
+	m.delta.Remainder = d.remainder
+	m.oneof.Delta = &m.delta
+	m.resp.Message = &m.oneof
+	*d = delta{}
+	return &m.resp
+}

@@ -1,0 +1,75 @@
+package postprocess_test
+
+import (
+	"io/fs"
+	"testing"
+
+	"github.com/whence-dev/whence/chat-service/postprocess"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/tokenizer"
+	"github.com/whence-dev/whence/pkg/whencetiny"
+)
+
+func tiny(t testing.TB) *tokenizer.Tokenizer {
+	t.Helper()
+	b, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := tokenizer.Load(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestTokensOfOneMessageAreOneDelta(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok, Stop: []string{"never said"}})
+	ids := tok.Encode("one two three", false)
+	out, end := p.Tokens(&workerv1.Tokens{Ids: ids})
+	if out.GetDelta().GetText() != "one two three" || int(out.GetDelta().GetTokens()) != len(ids) || end != nil {
+		t.Error(out, end)
+	}
+}
+
+func TestTokensBehindTheStopStringAreNotCounted(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok, Stop: []string{"two"}})
+	p.Started(7)
+	before := tok.Encode("one two", false)
+	out, end := p.Tokens(&workerv1.Tokens{Ids: append(before, tok.Encode(" three four", false)...), CachedTokens: new(uint32(3))})
+	want := &streamv1.Usage{PromptTokens: 7, CompletionTokens: uint32(len(before)), CachedTokens: 3}
+	got := end.GetEnd().GetUsage()
+	if out.GetDelta().GetText() != "one " || got.String() != want.String() || end.GetEnd().GetMatchedStop() != "two" {
+		t.Errorf("%v %v, want %v", out, end, want)
+	}
+}
+
+func TestReplayedTokensAreToldButNotCounted(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok, TellIDs: true})
+	known, fresh := tok.Encode("one two", false), tok.Encode(" three", false)
+	again, _ := p.Replay(known)
+	if d := again.GetDelta(); d.GetText() != "one two" || d.GetTokens() != 0 || len(d.GetIds()) != len(known) {
+		t.Error(again)
+	}
+	out, _ := p.Tokens(&workerv1.Tokens{Ids: fresh})
+	if d := out.GetDelta(); d.GetText() != " three" || int(d.GetTokens()) != len(fresh) || len(d.GetIds()) != len(fresh) {
+		t.Error(out)
+	}
+}
+
+// TestTokenCostsOneAllocation holds for answers that are text alone: the delta's message is the allocation.
+func TestTokenCostsOneAllocation(t *testing.T) {
+	tok := tiny(t)
+	p := postprocess.New(postprocess.Options{Tokenizer: tok})
+	tokens := &workerv1.Tokens{Ids: tok.Encode(" the", false)[:1]}
+	var out *chatv1.GenerateResponse
+	p.Tokens(tokens)
+	if n := testing.AllocsPerRun(1000, func() { out, _ = p.Tokens(tokens) }); n != 1 || out.GetDelta().GetTokens() != 1 {
+		t.Errorf("%v allocations for %v", n, out)
+	}
+}
