@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
@@ -60,7 +61,7 @@ func BenchmarkStage(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer cc.Close()
-		measure(b, 1<<20, rpc.Dial("bench", "llm-worker", workerv1.NewWorkerClient(cc).Generate, rpc.Worker), tokens)
+		measure(b, 1<<20, rpc.Dial("bench", "llm-worker", workerv1.NewWorkerClient(cc).Generate, methods.Worker), tokens)
 	})
 	b.Run("3 pipeline", func(b *testing.B) {
 		measure(b, 1000, chat.New(model, up.Generate), ask)
@@ -73,7 +74,7 @@ func BenchmarkStage(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer cc.Close()
-		measure(b, 1000, rpc.Dial("bench", "chat-service", chatv1.NewChatClient(cc).Generate, rpc.Chat), ask)
+		measure(b, 1000, rpc.Dial("bench", "chat-service", chatv1.NewChatClient(cc).Generate, methods.Chat), ask)
 	})
 	b.Run("5 chunk", func(b *testing.B) {
 		chunks := openai.NewChunks(&streamv1.Started{StreamId: "str-0123456789", Model: whencetiny.Name}, false)

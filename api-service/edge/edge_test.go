@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -45,7 +46,7 @@ type scripted struct {
 }
 
 func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, rpc.Chat, s.play)
+	return rpc.Serve(&s.hop, st, methods.Chat, s.play)
 }
 
 func (s *scripted) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {

@@ -11,6 +11,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -39,7 +40,7 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	client.EndWith(ctx)
 	defer context.AfterFunc(conn, func() { leave(clientconn.Gone()) })()
 	var body []byte
-	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, rpc.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
+	o := rpc.Drive(rpc.WithDeadline(ctx, in.Timeout), e.hop, methods.ChatEmbeddings, e.chats.Embed, in.Request, func(out *chatv1.EmbeddingsResponse) error {
 		body = in.Answer(out)
 		ledger.Of(ctx).OutBytes(len(body))
 		return nil

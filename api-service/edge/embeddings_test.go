@@ -12,6 +12,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -35,7 +36,7 @@ func (s *scripted) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest
 			End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Usage: &streamv1.Usage{PromptTokens: 3}},
 		}, nil
 	})
-	err = rpc.ServeUnary(ctx, &s.hop, rpc.ChatEmbeddings, engine, req, func(out *chatv1.EmbeddingsResponse) { resp = out })
+	err = rpc.ServeUnary(ctx, &s.hop, methods.ChatEmbeddings, engine, req, func(out *chatv1.EmbeddingsResponse) { resp = out })
 	return resp, err
 }
 

@@ -20,6 +20,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -141,7 +142,7 @@ func (r *run) close() {
 
 // drive runs the stream. write passes an item to the client that asked for the stream, while that client is there.
 func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
-	o := rpc.Drive(ctx, r.edge.hop, rpc.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
+	o := rpc.Drive(ctx, r.edge.hop, methods.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
 		if out.GetStarted() != nil && !r.started {
 			r.started = true
 			if r.admitted != nil {
@@ -173,7 +174,7 @@ func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write f
 		if err := r.pass(ctx, late, write); err != nil {
 			return err
 		}
-		ledger.Of(ctx).Out(rpc.Chat.Tokens(late))
+		ledger.Of(ctx).Out(methods.Chat.Tokens(late))
 	}
 	r.held = nil
 	return r.pass(ctx, out, write)

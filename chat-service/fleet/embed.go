@@ -6,6 +6,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -21,5 +22,7 @@ func dialEmbed(self string, client workerv1.WorkerClient) func(peer string) Embe
 		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
 		return err
 	}
-	return func(peer string) EmbedEngine { return rpc.DialUnary(self, peer, client.Embed, tell, rpc.WorkerEmbed) }
+	return func(peer string) EmbedEngine {
+		return rpc.DialUnary(self, peer, client.Embed, tell, methods.WorkerEmbed)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -94,7 +95,7 @@ func dial(self, target string, check func(*Worker, *workerv1.InfoResponse) error
 	client := workerv1.NewWorkerClient(conn)
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
-		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, rpc.Worker) },
+		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, methods.Worker) },
 		embed:  dialEmbed(self, client),
 		check:  check, log: log, probeNow: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 	}, nil

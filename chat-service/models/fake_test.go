@@ -21,6 +21,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 	"github.com/whence-dev/whence/pkg/whencetiny"
@@ -46,7 +47,7 @@ func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoRes
 }
 
 func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&w.hop, st, rpc.Worker, w.generate)
+	return rpc.Serve(&w.hop, st, methods.Worker, w.generate)
 }
 
 func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {

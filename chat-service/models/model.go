@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -97,8 +98,8 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
-		engine: rpc.Bound(self, c.Timers, rpc.Chat, chat.New(loaded, workers)),
-		embed:  rpc.Bound(self, c.Timers, rpc.ChatEmbeddings, chat.Embed(loaded, embedders)),
+		engine: rpc.Bound(self, c.Timers, methods.Chat, chat.New(loaded, workers)),
+		embed:  rpc.Bound(self, c.Timers, methods.ChatEmbeddings, chat.Embed(loaded, embedders)),
 	}, nil
 }
 

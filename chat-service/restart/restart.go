@@ -19,7 +19,6 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -88,8 +87,8 @@ type answer struct {
 
 // An attempt is one run of the engine below.
 type attempt struct {
-	callee  rpc.Callee // the worker
-	flowing bool       // a token has come
+	callee  stream.Callee // the worker
+	flowing bool          // a token has come
 }
 
 type attemptKey struct{}
@@ -97,7 +96,7 @@ type attemptKey struct{}
 // try runs the engine below once. It reports whether the answer is to be started anew.
 func (a *answer) try(ctx context.Context) (again bool) {
 	t := &attempt{}
-	for out, err := range a.next(rpc.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.req) {
+	for out, err := range a.next(stream.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.req) {
 		switch {
 		case err != nil && a.restarts < Max && t.flowing && stream.Cause(ctx) == nil && restarts(streamerr.As(err)) && a.allowed():
 			a.lose(t, err)

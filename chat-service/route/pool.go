@@ -126,3 +126,7 @@ func (p *Pool) takeReader(req *workerv1.TokenRequest, without []*fleet.Worker) *
 	}})
 	return a
 }
+
+// Retry takes one retry from the pool's budget, for a request that a stage above the pool repeats. It reports false if the budget
+// is spent.
+func (p *Pool) Retry() bool { return p.retries.Spend(time.Now()) }

@@ -20,6 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -43,7 +44,7 @@ type service struct {
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, rpc.Worker, s.fake.generate)
+	return rpc.Serve(&s.hop, st, methods.Worker, s.fake.generate)
 }
 
 func (s *service) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {

@@ -5,11 +5,12 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 )
 
 // Embeddings implements chatv1.ChatServer. It is a stream of one item.
 func (s *Server) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (*chatv1.EmbeddingsResponse, error) {
 	var resp *chatv1.EmbeddingsResponse
-	err := rpc.ServeUnary(ctx, s.hop, rpc.ChatEmbeddings, s.models.Embed, req, func(out *chatv1.EmbeddingsResponse) { resp = out })
+	err := rpc.ServeUnary(ctx, s.hop, methods.ChatEmbeddings, s.models.Embed, req, func(out *chatv1.EmbeddingsResponse) { resp = out })
 	return resp, err
 }

@@ -7,6 +7,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -58,9 +59,9 @@ var compose = &rpc.Method[*chat.Composition, chatv1.ComposeRequest, chatv1.Gener
 	Inbox:   func(c *chat.Composition) *stream.Inbox[*chatv1.ComposeRequest] { return c.Later },
 	ID:      func(c *chat.Composition) *string { return &c.First.StreamId },
 	Owner:   func(c *chat.Composition) string { return c.First.GetClaim().GetOwner() },
-	Started: rpc.Chat.Started,
-	Tokens:  rpc.Chat.Tokens,
-	End:     rpc.Chat.End,
+	Started: methods.Chat.Started,
+	Tokens:  methods.Chat.Tokens,
+	End:     methods.Chat.End,
 }
 
 // Converse implements chatv1.ChatServer.

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -45,7 +46,7 @@ func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(s.hop, st, rpc.Chat, s.answer)
+	return rpc.Serve(s.hop, st, methods.Chat, s.answer)
 }
 
 // Complete implements chatv1.ChatServer.
@@ -55,7 +56,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	}
 	req.Chat.Gathered = true
 	var w whole
-	if err := rpc.ServeUnary(ctx, s.hop, rpc.Chat, s.answer, req.GetChat(), w.take); err != nil {
+	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.answer, req.GetChat(), w.take); err != nil {
 		return nil, err
 	}
 	return w.response(), nil

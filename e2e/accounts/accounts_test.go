@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -53,12 +54,12 @@ func (p *path) drive(ctx context.Context, c *plan) (s seen) {
 		defer timer.Stop()
 	}
 	written := 0
-	o := rpc.Drive(ctx, p.edge, rpc.Chat, p.chat, c.req, func(out *chatv1.GenerateResponse) error {
+	o := rpc.Drive(ctx, p.edge, methods.Chat, p.chat, c.req, func(out *chatv1.GenerateResponse) error {
 		time.Sleep(c.reads)
 		if written++; written == c.breakAt {
 			return gone
 		}
-		s.tokens += rpc.Chat.Tokens(out)
+		s.tokens += methods.Chat.Tokens(out)
 		if end := out.GetEnd(); end != nil {
 			s.usage = end.GetUsage()
 		}

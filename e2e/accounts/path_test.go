@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
@@ -52,7 +53,7 @@ type worker struct {
 }
 
 func (w *worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(w.hop, st, rpc.Worker, w.engine)
+	return rpc.Serve(w.hop, st, methods.Worker, w.engine)
 }
 
 type chatServer struct {
@@ -62,7 +63,7 @@ type chatServer struct {
 }
 
 func (c *chatServer) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(c.hop, st, rpc.Chat, c.engine)
+	return rpc.Serve(c.hop, st, methods.Chat, c.engine)
 }
 
 func newPath(t *testing.T, m *metrics.Metrics) *path {
@@ -104,7 +105,7 @@ func newPath(t *testing.T, m *metrics.Metrics) *path {
 			w.engine = p.scripts.besideEngine(ctx, &running, info)
 		}
 		conn := serve(t, func(s *grpc.Server) { workerv1.RegisterWorkerServer(s, w) })
-		member := fleet.Pretended(name, rpc.Dial(p.middle.Name, name, workerv1.NewWorkerClient(conn).Generate, rpc.Worker))
+		member := fleet.Pretended(name, rpc.Dial(p.middle.Name, name, workerv1.NewWorkerClient(conn).Generate, methods.Worker))
 		member.Say(info)
 		members = append(members, member)
 		p.workers = append(p.workers, w)
@@ -113,7 +114,7 @@ func newPath(t *testing.T, m *metrics.Metrics) *path {
 	conn := serve(t, func(s *grpc.Server) {
 		chatv1.RegisterChatServer(s, &chatServer{hop: p.middle, engine: chat.New(model, queue.Stage(p.pool.Generate))})
 	})
-	p.chat = rpc.Dial(p.edge.Name, p.middle.Name, chatv1.NewChatClient(conn).Generate, rpc.Chat)
+	p.chat = rpc.Dial(p.edge.Name, p.middle.Name, chatv1.NewChatClient(conn).Generate, methods.Chat)
 	return p
 }
 

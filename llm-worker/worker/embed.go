@@ -8,6 +8,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -25,7 +26,7 @@ const (
 // other.
 func (s *Server) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 	var resp *workerv1.EmbedResponse
-	err := rpc.ServeUnary(ctx, &s.hop, rpc.WorkerEmbed, s.vectors, req, func(out *workerv1.EmbedResponse) { resp = out })
+	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerEmbed, s.vectors, req, func(out *workerv1.EmbedResponse) { resp = out })
 	return resp, err
 }
 

@@ -11,6 +11,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -21,7 +22,7 @@ func embedder(client workerv1.WorkerClient) worker.EmbedEngine {
 		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
 		return err
 	}
-	return rpc.DialUnary("caller", "llm-worker/0", client.Embed, tell, rpc.WorkerEmbed)
+	return rpc.DialUnary("caller", "llm-worker/0", client.Embed, tell, methods.WorkerEmbed)
 }
 
 func texts(n, tokens int) *workerv1.EmbedRequest {

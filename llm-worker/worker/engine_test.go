@@ -24,6 +24,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -98,7 +99,7 @@ func TestServerBesideTheWorkerKeepsTheContract(t *testing.T) {
 		awaitHealth(t, healthpb.NewHealthClient(cc), healthpb.HealthCheckResponse_SERVING)
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker),
+			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
 			Short:  func() *workerv1.TokenRequest { return request(3) },
 			Long:   func() *workerv1.TokenRequest { return request(1000) },
 			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
@@ -136,7 +137,7 @@ func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
 	}
 	tokens := 0
 	var last error
-	for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)(t.Context(), request(10)) {
+	for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(), request(10)) {
 		tokens += len(out.GetTokens().GetIds())
 		last = err
 	}
@@ -161,7 +162,7 @@ func TestServersThatSayWhichModelTheyRun(t *testing.T) {
 				!slices.Equal(info.GetEosTokenIds(), []uint32{besidetest.EOS}) || info.GetContinues() || !info.GetResumes() || info.GetCapabilities().GetUpstream() != kind {
 				t.Error(info, err)
 			}
-			engine := rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)
+			engine := rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)
 			for _, c := range []struct {
 				model     string
 				generated uint32

@@ -13,6 +13,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/kvblock"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -34,7 +35,7 @@ func TestSimulatorTellsItsBlocksUntilItDrains(t *testing.T) {
 	prompt := slices.Repeat([]uint32{5, 6, 7}, 10)
 	ask := func() *streamv1.Usage {
 		var end *streamv1.End
-		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)(t.Context(),
+		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(),
 			&workerv1.TokenRequest{Prompt: prompt, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(2))}}) {
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -40,7 +41,7 @@ func TestWorkerDoesWhatItsRoleIsAndRefusesTheRest(t *testing.T) {
 		if info, err := client.Info(t.Context(), &workerv1.InfoRequest{}); err != nil || info.GetRole() != want.told {
 			t.Error(role, info.GetRole(), err)
 		}
-		engine := rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)
+		engine := rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)
 		empty, nothing := asks(1), request(3)
 		empty.GetKvTransfer().What = &workerv1.KVTransfer_Ask{}
 		nothing.KvTransfer = &workerv1.KVTransfer{}

@@ -24,6 +24,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -73,7 +74,7 @@ func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, rpc.Worker, s.check)
+	return rpc.Serve(&s.hop, st, methods.Worker, s.check)
 }
 
 // check refuses requests for a model that is not here, and answers of others that the engine could not go on with.

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -71,7 +72,7 @@ func TestEmbeddedModelBehindGRPCKeepsTheContract(t *testing.T) {
 		cc, _ := start(t, func(c *worker.Config) { c.MaxQueued, c.Pace = 20, 200 })
 		client := workerv1.NewWorkerClient(cc)
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
-			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker),
+			Engine: rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker),
 			Short:  func() *workerv1.TokenRequest { return request(3) },
 			Long:   func() *workerv1.TokenRequest { return request(1000) },
 			Bad:    func() *workerv1.TokenRequest { return &workerv1.TokenRequest{Prompt: []uint32{1 << 30}} },
@@ -100,7 +101,7 @@ func TestInfoSaysWhatIsServed(t *testing.T) {
 
 func TestWrongModelAndBadSamplingAreRefusedByName(t *testing.T) {
 	cc, _ := start(t, nil)
-	engine := rpc.Dial("caller", "llm-worker/0", workerv1.NewWorkerClient(cc).Generate, rpc.Worker)
+	engine := rpc.Dial("caller", "llm-worker/0", workerv1.NewWorkerClient(cc).Generate, methods.Worker)
 	for name, c := range map[string]struct {
 		change func(*workerv1.TokenRequest)
 		reason streamerr.Reason
@@ -151,7 +152,7 @@ func TestEngineThatCannotGoOnIsNotAskedTo(t *testing.T) {
 	}()
 	req := request(5)
 	req.Generated = 2
-	for _, err := range rpc.Dial("caller", "w", workerv1.NewWorkerClient(cc).Generate, rpc.Worker)(t.Context(), req) {
+	for _, err := range rpc.Dial("caller", "w", workerv1.NewWorkerClient(cc).Generate, methods.Worker)(t.Context(), req) {
 		if e := streamerr.As(err); e.Reason != streamerr.Invalid || e.Param != "generated" {
 			t.Error(err)
 		}
@@ -165,7 +166,7 @@ func TestOperatorStopsAStreamFromOutside(t *testing.T) {
 	req.StreamId = "mine"
 	n := 0
 	var last error
-	for _, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)(t.Context(), req) {
+	for _, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(), req) {
 		if last = err; err != nil {
 			break
 		}
@@ -187,7 +188,7 @@ func TestOperatorStopsAStreamFromOutside(t *testing.T) {
 func TestDrainRefusesNewStreamsAndEndsOldOnes(t *testing.T) {
 	cc, drain := start(t, func(c *worker.Config) { c.Pace, c.Grace = 50, 300*time.Millisecond })
 	client := workerv1.NewWorkerClient(cc)
-	engine := rpc.Dial("caller", "llm-worker/0", client.Generate, rpc.Worker)
+	engine := rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)
 	n := 0
 	var last error
 	for _, err := range engine(t.Context(), request(1000)) {

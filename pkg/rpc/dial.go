@@ -32,7 +32,7 @@ func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grp
 				yield(nil, stopped)
 				return
 			}
-			noteCallee(ctx, peer)
+			stream.NoteCallee(ctx, peer)
 			// Detached: were the call to end with ctx, its RST would overtake the Stop that says why.
 			callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
 			defer cut(nil)

@@ -5,6 +5,7 @@ import (
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -16,7 +17,7 @@ func TestStreamThatNobodyReadsRunsOnUncounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer end()
-	o := rpc.Drive(ctx, s.hop, rpc.Worker, s.engine, &workerv1.TokenRequest{Prompt: []uint32{9}}, func(*workerv1.GenerateResponse) error {
+	o := rpc.Drive(ctx, s.hop, methods.Worker, s.engine, &workerv1.TokenRequest{Prompt: []uint32{9}}, func(*workerv1.GenerateResponse) error {
 		if sent++; sent > 4 {
 			return rpc.ErrUndelivered
 		}

@@ -9,6 +9,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 )
 
 // rude says its End, and never goodbye.
@@ -58,7 +59,7 @@ func TestEndIsTheEnding(t *testing.T) {
 					}}, err
 				}
 				completed := false
-				for out, err := range rpc.Dial("self", "peer", open, rpc.Worker)(t.Context(), ask(1)()) {
+				for out, err := range rpc.Dial("self", "peer", open, methods.Worker)(t.Context(), ask(1)()) {
 					if err != nil {
 						t.Fatal(err)
 					}

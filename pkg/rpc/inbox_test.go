@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -30,10 +31,10 @@ var sequences = &rpc.Method[*sequence, workerv1.GenerateRequest, workerv1.Genera
 	Opened: func(in *workerv1.GenerateRequest) (*sequence, bool) {
 		return &sequence{in.GetTokens(), stream.NewInbox[*workerv1.GenerateRequest](5, 1<<20)}, in.GetTokens() != nil
 	},
-	Stopped: rpc.Worker.Stopped,
+	Stopped: methods.Worker.Stopped,
 	Inbox:   func(s *sequence) *stream.Inbox[*workerv1.GenerateRequest] { return s.later },
 	ID:      func(s *sequence) *string { return &s.first.StreamId },
-	Started: rpc.Worker.Started, Tokens: rpc.Worker.Tokens, End: rpc.Worker.End,
+	Started: methods.Worker.Started, Tokens: methods.Worker.Tokens, End: methods.Worker.End,
 }
 
 // echo yields the prompt of each message, and an End behind the last. After prompt 7 it is busy until it is stopped.
@@ -70,7 +71,7 @@ type talk struct {
 
 func (c talk) say(prompt ...uint32) {
 	c.t.Helper()
-	if err := c.Send(rpc.Worker.Open(&workerv1.TokenRequest{Prompt: prompt})); err != nil {
+	if err := c.Send(methods.Worker.Open(&workerv1.TokenRequest{Prompt: prompt})); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -104,7 +105,7 @@ func (c talk) ends(reason streamerr.Reason, path, words string) {
 }
 
 func stopFor(reason streamv1.Reason) *workerv1.GenerateRequest {
-	return rpc.Worker.Stop(&streamv1.Stop{Reason: reason, Path: []string{"client"}})
+	return methods.Worker.Stop(&streamv1.Stop{Reason: reason, Path: []string{"client"}})
 }
 
 // talks are what callers do, by name.
@@ -156,7 +157,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 		if proto.Size(long) < 5<<20 {
 			c.t.Fatal("not long")
 		}
-		_ = c.Send(rpc.Worker.Open(long))
+		_ = c.Send(methods.Worker.Open(long))
 		for err := error(nil); err == nil; { // what it says is grpc-go's, where that serves
 			_, err = c.Recv()
 		}

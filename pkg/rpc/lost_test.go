@@ -17,7 +17,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -52,7 +52,7 @@ func begun(t *testing.T, addr string) *net.TCPConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Send(rpc.Worker.Open(ask(1 << 30)())); err != nil {
+	if err := st.Send(methods.Worker.Open(ask(1 << 30)())); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Recv(); err != nil {
@@ -126,7 +126,7 @@ func stopAndReset(t *testing.T, addr string) {
 		check(enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 	}
 	check(framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers.Bytes(), EndHeaders: true}))
-	check(framer.WriteData(1, false, message(t, rpc.Worker.Open(ask(1<<30)()))))
+	check(framer.WriteData(1, false, message(t, methods.Worker.Open(ask(1<<30)()))))
 	_, err = out.WriteTo(conn)
 	check(err)
 	for items := 0; items < 30; { // it has run for a while, and listens
@@ -137,7 +137,7 @@ func stopAndReset(t *testing.T, addr string) {
 		}
 	}
 	stop := &streamv1.Stop{Reason: streamv1.Reason_REASON_USER_STOP, Path: []string{"client"}}
-	check(framer.WriteData(1, false, message(t, rpc.Worker.Stop(stop))))
+	check(framer.WriteData(1, false, message(t, methods.Worker.Stop(stop))))
 	check(framer.WriteRSTStream(1, http2.ErrCodeCancel))
 	_, err = out.WriteTo(conn)
 	check(err)

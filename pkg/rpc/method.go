@@ -19,9 +19,7 @@
 package rpc
 
 import (
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -150,50 +148,4 @@ func (m *Method[Req, In, Out]) operation() metrics.Operation {
 		return ""
 	}
 	return m.Operation
-}
-
-// Chat is whence.chat.v1.Chat/Generate.
-var Chat = &Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.GenerateResponse]{
-	Open: func(req *chatv1.ChatRequest) *chatv1.GenerateRequest {
-		return &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}}
-	},
-	Stop: func(stop *streamv1.Stop) *chatv1.GenerateRequest {
-		return &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Stop{Stop: stop}}
-	},
-	Opened: func(in *chatv1.GenerateRequest) (*chatv1.ChatRequest, bool) {
-		return in.GetChat(), in.GetChat() != nil
-	},
-	Stopped: func(in *chatv1.GenerateRequest) (*streamv1.Stop, bool) {
-		return in.GetStop(), in.GetStop() != nil
-	},
-	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
-	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
-	Started: (*chatv1.GenerateResponse).GetStarted,
-	Tokens: func(out *chatv1.GenerateResponse) int {
-		return int(out.GetDelta().GetTokens() + out.GetChoiceEnd().GetTokens() + out.GetEnd().GetTokens())
-	},
-	End: (*chatv1.GenerateResponse).GetEnd,
-}
-
-// Worker is whence.worker.v1.Worker/Generate.
-var Worker = &Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.GenerateResponse]{
-	Open: func(req *workerv1.TokenRequest) *workerv1.GenerateRequest {
-		return &workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: req}}
-	},
-	Stop: func(stop *streamv1.Stop) *workerv1.GenerateRequest {
-		return &workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Stop{Stop: stop}}
-	},
-	Opened: func(in *workerv1.GenerateRequest) (*workerv1.TokenRequest, bool) {
-		return in.GetTokens(), in.GetTokens() != nil
-	},
-	Stopped: func(in *workerv1.GenerateRequest) (*streamv1.Stop, bool) {
-		return in.GetStop(), in.GetStop() != nil
-	},
-	ID:      func(req *workerv1.TokenRequest) *string { return &req.StreamId },
-	Owner:   func(req *workerv1.TokenRequest) string { return req.GetClaim().GetOwner() },
-	Started: (*workerv1.GenerateResponse).GetStarted,
-	Tokens: func(out *workerv1.GenerateResponse) int {
-		return len(out.GetTokens().GetIds()) + int(out.GetEnd().GetTokens())
-	},
-	End: (*workerv1.GenerateResponse).GetEnd,
 }

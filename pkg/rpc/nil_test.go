@@ -13,6 +13,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -69,7 +70,7 @@ func TestZeroFieldsWork(t *testing.T) {
 	}
 	for _, field := range fields {
 		t.Run(field, func(t *testing.T) {
-			m := *rpc.Worker
+			m := *methods.Worker
 			m.Operation = "juggling"
 			if field == "all" {
 				m = method{}
@@ -96,7 +97,7 @@ func TestZeroFieldsWork(t *testing.T) {
 
 // TestMethodWithoutAnEndingCompletesWithItsEngine: the messages of such a method have no room for an End.
 func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
-	m := *rpc.Worker
+	m := *methods.Worker
 	m.End = nil
 	engine := func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {

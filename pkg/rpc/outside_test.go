@@ -8,6 +8,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -15,7 +16,7 @@ import (
 // TestStopFromOutsideCannotComplete: the hop above would hear no End, and take the peer for lost.
 func TestStopFromOutsideCannotComplete(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
-	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, rpc.Worker)
+	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, methods.Worker)
 	ctx, ctl := stream.WithControl(t.Context(), rpc.DefaultGrace)
 	defer ctl.Release()
 	req := ask(1 << 30)()
@@ -43,7 +44,7 @@ func TestStopFromOutsideCannotComplete(t *testing.T) {
 // TestStopFromOutsideNamesOwners: a stop that names owners stops a stream of theirs alone, and tells nothing of other streams.
 func TestStopFromOutsideNamesOwners(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
-	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, rpc.Worker)
+	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, methods.Worker)
 	ctx, ctl := stream.WithControl(t.Context(), rpc.DefaultGrace)
 	defer ctl.Release()
 	req := ask(1 << 30)()

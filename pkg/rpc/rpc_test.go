@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -88,7 +89,7 @@ func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest,
 	if s.serve != nil {
 		return s.serve(s.hop, st)
 	}
-	return rpc.Serve(s.hop, st, rpc.Worker, s.engine)
+	return rpc.Serve(s.hop, st, methods.Worker, s.engine)
 }
 
 func newService(name string, e engine) *service {
@@ -171,7 +172,7 @@ func ask(n uint32) func() *workerv1.TokenRequest {
 }
 
 func engineAt(cc grpc.ClientConnInterface, self, peer string) engine {
-	return rpc.Dial(self, peer, workerv1.NewWorkerClient(cc).Generate, rpc.Worker)
+	return rpc.Dial(self, peer, workerv1.NewWorkerClient(cc).Generate, methods.Worker)
 }
 
 func TestEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
@@ -267,7 +268,7 @@ func TestVanillaClientSeesCodeReasonAndPath(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := st.Send(rpc.Worker.Open(ask(42)())); err != nil {
+			if err := st.Send(methods.Worker.Open(ask(42)())); err != nil {
 				t.Fatal(err)
 			}
 			if err := st.CloseSend(); err != nil { // half-close is no cancel
@@ -302,7 +303,7 @@ func TestBareResetStopsTheEngineAndNamesThePeer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := st.Send(rpc.Worker.Open(ask(1 << 30)())); err != nil {
+			if err := st.Send(methods.Worker.Open(ask(1 << 30)())); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := st.Recv(); err != nil {
@@ -339,10 +340,10 @@ func TestWrongFirstMessageAndSecondRequestAreRefused(t *testing.T) {
 		t.Run(tr.name, func(t *testing.T) {
 			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
 			for name, messages := range map[string][]*workerv1.GenerateRequest{
-				"stop first":     {rpc.Worker.Stop(&streamv1.Stop{})},
+				"stop first":     {methods.Worker.Stop(&streamv1.Stop{})},
 				"empty":          {{}},
-				"second request": {rpc.Worker.Open(ask(1 << 30)()), rpc.Worker.Open(ask(1)())},
-				"bad id":         {rpc.Worker.Open(&workerv1.TokenRequest{StreamId: "no spaces", Prompt: []uint32{1}})},
+				"second request": {methods.Worker.Open(ask(1 << 30)()), methods.Worker.Open(ask(1)())},
+				"bad id":         {methods.Worker.Open(&workerv1.TokenRequest{StreamId: "no spaces", Prompt: []uint32{1}})},
 			} {
 				st, err := client.Generate(t.Context())
 				if err != nil {
@@ -371,7 +372,7 @@ func TestMessageOverTheLimitIsRefusedAndTheServerGoesOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = st.Send(rpc.Worker.Open(&workerv1.TokenRequest{StreamId: string(make([]byte, 5<<20))}))
+			_ = st.Send(methods.Worker.Open(&workerv1.TokenRequest{StreamId: string(make([]byte, 5<<20))}))
 			for err == nil {
 				_, err = st.Recv()
 			}
@@ -379,7 +380,7 @@ func TestMessageOverTheLimitIsRefusedAndTheServerGoesOn(t *testing.T) {
 				t.Error(err)
 			}
 			n := 0
-			for _, err := range rpc.Dial("caller", "worker", client.Generate, rpc.Worker)(t.Context(), ask(3)()) {
+			for _, err := range rpc.Dial("caller", "worker", client.Generate, methods.Worker)(t.Context(), ask(3)()) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -105,7 +106,7 @@ func (p *tracedPath) play(t *testing.T, n uint32, during func(ctl *stream.Contro
 		t.Fatal(err)
 	}
 	items := 0
-	rpc.Drive(ctx, p.edge, rpc.Worker, p.below, &workerv1.TokenRequest{StreamId: id, Prompt: []uint32{n}}, func(*workerv1.GenerateResponse) error {
+	rpc.Drive(ctx, p.edge, methods.Worker, p.below, &workerv1.TokenRequest{StreamId: id, Prompt: []uint32{n}}, func(*workerv1.GenerateResponse) error {
 		if items++; items == 2 {
 			during(stream.ControlOf(ctx))
 		}
@@ -249,7 +250,7 @@ func TestTraceGoesThroughAllHops(t *testing.T) {
 				t.Fatal(err)
 			}
 			stream := &workerv1.TokenRequest{StreamId: "id", Prompt: []uint32{2}}
-			if err := st.Send(rpc.Worker.Open(stream)); err != nil {
+			if err := st.Send(methods.Worker.Open(stream)); err != nil {
 				t.Fatal(err)
 			}
 			for err == nil {

@@ -7,42 +7,14 @@ import (
 
 	"google.golang.org/grpc"
 
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A unary method is an engine of one item, which is its End, too. ServeUnary serves it, and of its Method needs no messages.
-
-// ChatEmbeddings is whence.chat.v1.Chat/Embeddings.
-var ChatEmbeddings = &Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest, chatv1.EmbeddingsResponse]{
-	Operation: metrics.Embeddings,
-	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
-	Owner:     func(req *chatv1.EmbeddingsRequest) string { return req.GetClaim().GetOwner() },
-	Started:   func(out *chatv1.EmbeddingsResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
-	Tokens:    func(*chatv1.EmbeddingsResponse) int { return 0 },
-	End:       (*chatv1.EmbeddingsResponse).GetEnd,
-}
-
-// WorkerEmbed is whence.worker.v1.Worker/Embed.
-var WorkerEmbed = &Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, workerv1.EmbedResponse]{
-	Operation: metrics.Embeddings,
-	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
-	Owner:     func(req *workerv1.EmbedRequest) string { return req.GetClaim().GetOwner() },
-	Started:   func(out *workerv1.EmbedResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
-	Tokens:    func(*workerv1.EmbedResponse) int { return 0 },
-	End:       (*workerv1.EmbedResponse).GetEnd,
-}
-
-// admitted is what a unary answer says of its admission.
-func admitted(model string, end *streamv1.End) *streamv1.Started {
-	return &streamv1.Started{Model: model, PromptTokens: end.GetUsage().GetPromptTokens()}
-}
+// A unary method is an engine of one item, which is also its End. ServeUnary and DialUnary need no messages of its Method.
 
 // MaxAnswer bounds a unary answer, in bytes: 2048 vectors of 2048 numbers. It is more than gRPC clients take by default.
 const MaxAnswer = 16<<20 + 64<<10

@@ -11,6 +11,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -28,7 +29,7 @@ type embedder struct {
 
 func (s *embedder) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
 	time.Sleep(s.late)
-	err = rpc.ServeUnary(ctx, s.hop, rpc.WorkerEmbed, s.embed, req, func(out *workerv1.EmbedResponse) { resp = out })
+	err = rpc.ServeUnary(ctx, s.hop, methods.WorkerEmbed, s.embed, req, func(out *workerv1.EmbedResponse) { resp = out })
 	return resp, err
 }
 
@@ -50,7 +51,7 @@ func embedAt(cc grpc.ClientConnInterface, self, peer string) embedEngine {
 		_, err := client.Stop(ctx, &workerv1.StopRequest{Stream: stop})
 		return err
 	}
-	return rpc.DialUnary(self, peer, client.Embed, tell, rpc.WorkerEmbed)
+	return rpc.DialUnary(self, peer, client.Embed, tell, methods.WorkerEmbed)
 }
 
 // vectors is an engine: the first token says how many milliseconds it takes, in which it can be stopped; 0 is refused, 13 panics.

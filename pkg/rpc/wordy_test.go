@@ -6,7 +6,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -20,14 +20,14 @@ func TestWhatAStopSaysIsBounded(t *testing.T) {
 	}
 	req := ask(1 << 30)()
 	req.StreamId = "wordy"
-	if err := st.Send(rpc.Worker.Open(req)); err != nil {
+	if err := st.Send(methods.Worker.Open(req)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := st.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	stop := &streamv1.Stop{Reason: streamv1.Reason_REASON_USER_STOP, Message: strings.Repeat("x", 1<<20), Path: []string{"client"}}
-	if err := st.Send(rpc.Worker.Stop(stop)); err != nil {
+	if err := st.Send(methods.Worker.Stop(stop)); err != nil {
 		t.Fatal(err)
 	}
 	for err == nil {

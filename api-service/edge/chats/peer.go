@@ -15,6 +15,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -53,11 +54,11 @@ func dial(self, name, addr string) (*peer, error) {
 	chat := chatv1.NewChatClient(conn)
 	return &peer{
 		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
-		engine: rpc.Dial(self, name, chat.Generate, rpc.Chat),
+		engine: rpc.Dial(self, name, chat.Generate, methods.Chat),
 		embed: rpc.DialUnary(self, name, chat.Embeddings, func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
 			_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
 			return err
-		}, rpc.ChatEmbeddings),
+		}, methods.ChatEmbeddings),
 	}, nil
 }
 

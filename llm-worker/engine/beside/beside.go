@@ -246,7 +246,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			}
 		}
 		if end != nil {
-			r.call.Stop() // it has ended, and is gone before the reader hears of it
+			r.call.Stop()                          // it has ended, and is gone before the reader hears of it
 			if reader, ok := r.call.(Reader); ok { // which generates nothing of the answer, whatever the server counts
 				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: reader.Handover()}}}) {
 					return nil

@@ -1,11 +1,11 @@
-package rpc
+package stream
 
 import (
 	"context"
 	"sync/atomic"
 )
 
-// A Callee learns which peer the calls of a context go to: the last one that Dial called. The zero value has none. It is safe for
+// A Callee learns which peer the calls of a context go to: the last peer that was called. The zero value has none. It is safe for
 // concurrent use.
 type Callee struct{ name atomic.Pointer[string] }
 
@@ -19,13 +19,13 @@ func (c *Callee) Name() string {
 
 type calleeKey struct{}
 
-// WithCallee returns a context whose calls are noted in c.
+// WithCallee returns a context whose calls are recorded in c.
 func WithCallee(ctx context.Context, c *Callee) context.Context {
 	return context.WithValue(ctx, calleeKey{}, c)
 }
 
-// noteCallee notes that a call of ctx goes to peer.
-func noteCallee(ctx context.Context, peer string) {
+// NoteCallee records that a call of ctx goes to peer. Package rpc calls it.
+func NoteCallee(ctx context.Context, peer string) {
 	if c, ok := ctx.Value(calleeKey{}).(*Callee); ok {
 		c.name.Store(&peer)
 	}

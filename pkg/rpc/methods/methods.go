@@ -1,0 +1,81 @@
+// Package methods describes the methods of Whence's own services to package rpc, which knows none of them.
+package methods
+
+import (
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/rpc"
+)
+
+// Chat is whence.chat.v1.Chat/Generate.
+var Chat = &rpc.Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.GenerateResponse]{
+	Open: func(req *chatv1.ChatRequest) *chatv1.GenerateRequest {
+		return &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}}
+	},
+	Stop: func(stop *streamv1.Stop) *chatv1.GenerateRequest {
+		return &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Stop{Stop: stop}}
+	},
+	Opened: func(in *chatv1.GenerateRequest) (*chatv1.ChatRequest, bool) {
+		return in.GetChat(), in.GetChat() != nil
+	},
+	Stopped: func(in *chatv1.GenerateRequest) (*streamv1.Stop, bool) {
+		return in.GetStop(), in.GetStop() != nil
+	},
+	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
+	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
+	Started: (*chatv1.GenerateResponse).GetStarted,
+	Tokens: func(out *chatv1.GenerateResponse) int {
+		return int(out.GetDelta().GetTokens() + out.GetChoiceEnd().GetTokens() + out.GetEnd().GetTokens())
+	},
+	End: (*chatv1.GenerateResponse).GetEnd,
+}
+
+// Worker is whence.worker.v1.Worker/Generate.
+var Worker = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.GenerateResponse]{
+	Open: func(req *workerv1.TokenRequest) *workerv1.GenerateRequest {
+		return &workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: req}}
+	},
+	Stop: func(stop *streamv1.Stop) *workerv1.GenerateRequest {
+		return &workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Stop{Stop: stop}}
+	},
+	Opened: func(in *workerv1.GenerateRequest) (*workerv1.TokenRequest, bool) {
+		return in.GetTokens(), in.GetTokens() != nil
+	},
+	Stopped: func(in *workerv1.GenerateRequest) (*streamv1.Stop, bool) {
+		return in.GetStop(), in.GetStop() != nil
+	},
+	ID:      func(req *workerv1.TokenRequest) *string { return &req.StreamId },
+	Owner:   func(req *workerv1.TokenRequest) string { return req.GetClaim().GetOwner() },
+	Started: (*workerv1.GenerateResponse).GetStarted,
+	Tokens: func(out *workerv1.GenerateResponse) int {
+		return len(out.GetTokens().GetIds()) + int(out.GetEnd().GetTokens())
+	},
+	End: (*workerv1.GenerateResponse).GetEnd,
+}
+
+// ChatEmbeddings is whence.chat.v1.Chat/Embeddings.
+var ChatEmbeddings = &rpc.Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest, chatv1.EmbeddingsResponse]{
+	Operation: metrics.Embeddings,
+	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
+	Owner:     func(req *chatv1.EmbeddingsRequest) string { return req.GetClaim().GetOwner() },
+	Started:   func(out *chatv1.EmbeddingsResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
+	Tokens:    func(*chatv1.EmbeddingsResponse) int { return 0 },
+	End:       (*chatv1.EmbeddingsResponse).GetEnd,
+}
+
+// WorkerEmbed is whence.worker.v1.Worker/Embed.
+var WorkerEmbed = &rpc.Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, workerv1.EmbedResponse]{
+	Operation: metrics.Embeddings,
+	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
+	Owner:     func(req *workerv1.EmbedRequest) string { return req.GetClaim().GetOwner() },
+	Started:   func(out *workerv1.EmbedResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
+	Tokens:    func(*workerv1.EmbedResponse) int { return 0 },
+	End:       (*workerv1.EmbedResponse).GetEnd,
+}
+
+// admitted is what a unary answer says of its admission.
+func admitted(model string, end *streamv1.End) *streamv1.Started {
+	return &streamv1.Started{Model: model, PromptTokens: end.GetUsage().GetPromptTokens()}
+}
