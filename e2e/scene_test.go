@@ -42,7 +42,7 @@ type scene struct {
 func stage(t *testing.T, id, traces string, f flags) *scene {
 	t.Helper()
 	s := &scene{t: t, flags: f, id: id, traces: traces, procs: map[string]*process{}, addrs: map[string]string{}}
-	workers := ""
+	var workers string
 	switch {
 	case f.moves:
 		s.start(llmWorker, lost, "127.0.0.1:0", f.all, f.worker)

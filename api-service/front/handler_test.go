@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,20 +27,23 @@ func TestRequestThatTheEdgeDoesNotAnswerGetsATypedError(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = ln.Close()
-	draining, drain := context.WithCancel(t.Context())
-	drain()
 	for name, c := range map[string]struct {
-		ctx    context.Context
-		id     string
-		status int
-		reason streamerr.Reason
+		draining bool
+		id       string
+		status   int
+		reason   streamerr.Reason
 	}{
-		"lost":     {t.Context(), "given-id", http.StatusBadGateway, streamerr.PeerLost},
-		"draining": {draining, "", http.StatusServiceUnavailable, streamerr.Draining},
+		"lost":     {false, "given-id", http.StatusBadGateway, streamerr.PeerLost},
+		"draining": {true, "", http.StatusServiceUnavailable, streamerr.Draining},
 	} {
+		ctx, drain := context.WithCancel(t.Context())
+		defer drain()
+		if c.draining {
+			drain()
+		}
 		var log bytes.Buffer
 		transport := &http.Transport{}
-		h := handler(c.ctx, &Config{Name: "api-service/7", WriteTimeout: time.Minute}, ln.Addr(), transport, slog.New(slog.NewTextHandler(&log, nil)))
+		h := handler(ctx, &Config{Name: "api-service/7", WriteTimeout: time.Minute}, ln.Addr(), transport, slog.New(slog.NewTextHandler(&log, nil)))
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader("{}"))
 		req.Header.Set("X-Request-Id", c.id)
 		got := httptest.NewRecorder()
@@ -112,7 +114,7 @@ func TestWriteToAClientThatDoesNotReadEndsWhenTheEdgeResets(t *testing.T) {
 	}()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	h := handler(t.Context(), &Config{Name: "api-service", WriteTimeout: time.Hour}, ln.Addr(), transport, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	h := handler(t.Context(), &Config{Name: "api-service", WriteTimeout: time.Hour}, ln.Addr(), transport, slog.New(slog.DiscardHandler))
 	req := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.ServerContextKey, &http.Server{}), http.MethodGet, "/v1/streams/x/events", nil)
 	func() {
 		defer func() {

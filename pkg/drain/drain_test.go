@@ -16,7 +16,7 @@ func TestGraceCountsFromTheFirstStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, order := drain.New(t.Context())
 		order.Begin(errAsked)
-		if context.Cause(ctx) != errAsked {
+		if !errors.Is(context.Cause(ctx), errAsked) {
 			t.Error(context.Cause(ctx))
 		}
 		begun := time.Now()

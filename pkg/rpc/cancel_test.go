@@ -84,9 +84,7 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 		"the deadline of the caller's context": {func(t *testing.T) (context.Context, func()) {
 			return context.WithTimeout(t.Context(), 300*time.Millisecond)
 		}, asItIs, streamerr.Deadline, "", "front > middle", "front > middle"},
-		"a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithCancel(ctx)
-		}, streamerr.PeerReset, "middle", "middle", "middle"},
+		"a context that the middle derived": {stays, context.WithCancel, streamerr.PeerReset, "middle", "middle", "middle"},
 		"the deadline of a context that the middle derived": {stays, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			own, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 			context.AfterFunc(own, cancel)

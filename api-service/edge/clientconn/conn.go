@@ -141,7 +141,7 @@ func (c *Conn) kill() {
 	if fd, ok := socket(c.Conn); ok {
 		reset(fd)
 	}
-	_ = c.Conn.Close() // netpoll's never fails
+	_ = c.Close() // netpoll's never fails
 }
 
 // GiveBack gives the connection back to the server.

@@ -26,15 +26,16 @@ var Default = Limits{FirstMessage: 5 * time.Second, PerConnection: Auto, Total: 
 // For returns l for a server that takes n streams at a time, with numbers instead of Auto: a fifth more calls than streams
 // for a connection, so that streams meet the limit of streams first and calls that stop or inspect a stream are still
 // answered, and twice that in all.
-func (l Limits) For(n int) Limits {
+func (l *Limits) For(n int) Limits {
+	out := *l
 	each := n + n/5 + 1
-	if l.PerConnection == Auto {
-		l.PerConnection = each
+	if out.PerConnection == Auto {
+		out.PerConnection = each
 	}
-	if l.Total == Auto {
-		l.Total = 2 * max(each, l.PerConnection)
+	if out.Total == Auto {
+		out.Total = 2 * max(each, out.PerConnection)
 	}
-	return l
+	return out
 }
 
 // Flags adds the flags of l to fs, with the values of l as defaults.
