@@ -44,13 +44,14 @@ const (
 )
 
 // choose takes a snapshot of each worker, and counts the stream as the chosen worker's. Workers in poor standing are better than
-// none.
+// none. A stream that is to move keeps its place in the turn queue only if the outcome is busy.
 func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	usable := p.usable(&wish, now)
 	if len(usable) == 0 {
+		p.turns.leave(wish.turn) // the streams behind this one may find a worker
 		return nil, nobody
 	}
 	usable = withRoom(wish.req, exactFirst(wish.req, usable))
@@ -81,6 +82,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	if wish.turn != nil {
 		p.moving[a.worker]++
 		a.moved = func() { p.settled(a.worker) }
+		p.turns.leave(wish.turn)
 	}
 	return a, found
 }

@@ -179,9 +179,6 @@ func (d *drive) find(a action) event {
 		d.pool.opts.Metrics.Unretried()
 		return event{Kind: failover.NotFound}
 	}
-	if a.Move {
-		d.pool.leaveTurn(d.turn)
-	}
 	d.next = found
 	return event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{
 		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), GoesOn: fit.GoesOn(d.req.GetSampling(), found.info),

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/whence-dev/whence/chat-service/fleet"
 )
 
 // When a worker dies, all its streams have their prompts and answers read again.
@@ -108,4 +110,52 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 			t.Error("somebody still moves")
 		}
 	})
+}
+
+// A stream that finds no worker when its turn comes passes the turn on: it waits for a worker, and not for its turn.
+func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
+	p := poolOf(t, Options{Policy: inOrder}, &fake{name: "w/0"})
+	w := p.Members()[0]
+	ask := wish{req: ask(9)}
+	var moved []*attempt
+	defer func() {
+		for _, a := range moved {
+			a.abandon()
+		}
+	}()
+	move := func(t *turn, without ...*fleet.Worker) outcome {
+		ask.turn, ask.without = t, without
+		a, outcome := p.take(ask, 0)
+		if a != nil {
+			moved = append(moved, a)
+		}
+		return outcome
+	}
+	began := time.Now()
+	for range maxMoving {
+		if got := move(newTurn(began)); got != found {
+			t.Fatal("a stream does not move:", got)
+		}
+	}
+	head, behind := newTurn(began), newTurn(began.Add(time.Second))
+	if first, second := move(head), move(behind); first != busy || second != busy {
+		t.Fatal("the streams do not wait for their turn:", first, second)
+	}
+	moved[0].settle()
+	<-head.ready
+	if got := move(head, w); got != nobody {
+		t.Fatal("a worker was found that was ruled out:", got)
+	}
+	select {
+	case <-behind.ready:
+	default:
+		t.Fatal("the stream behind was not woken")
+	}
+	if got := move(behind); got != found {
+		t.Error("the stream behind does not move:", got)
+	}
+	if got := move(head); got != busy || len(p.turns.waiting) != 1 {
+		t.Error("the first stream does not wait for its turn again:", got, len(p.turns.waiting))
+	}
+	p.leaveTurn(head)
 }

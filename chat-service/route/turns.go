@@ -22,7 +22,7 @@ type turns struct{ waiting []*turn }
 
 func (q *turns) join(t *turn) {
 	if t.queued {
-		q.after(t) // who comes next may be content with another worker
+		q.call(slices.Index(q.waiting, t) + 1) // the next stream may be content with another worker
 		return
 	}
 	t.queued = true
@@ -30,15 +30,16 @@ func (q *turns) join(t *turn) {
 	q.waiting = slices.Insert(q.waiting, at, t)
 }
 
+// leave removes a turn from the queue, if it is in the queue, and passes it on. t is nil for a stream that does not move.
 func (q *turns) leave(t *turn) {
-	if at := slices.Index(q.waiting, t); at >= 0 {
-		q.waiting = slices.Delete(q.waiting, at, at+1)
-		q.call(at) // there may be room for another stream
+	if t == nil || !t.queued {
+		return
 	}
 	t.queued = false
+	at := slices.Index(q.waiting, t)
+	q.waiting = slices.Delete(q.waiting, at, at+1)
+	q.call(at) // there may be room for another stream
 }
-
-func (q *turns) after(t *turn) { q.call(slices.Index(q.waiting, t) + 1) }
 
 // call has the stream at a place ask again, if there is one.
 func (q *turns) call(at int) {
