@@ -208,7 +208,16 @@ func (m *Machine[W]) start(now time.Duration) {
 	}
 }
 
+// tokens delivers n tokens that the worker has sent. A message without tokens is a sign of life and nothing else: neither the
+// first token of a move, nor a reason to trust the worker.
 func (m *Machine[W]) tokens(now time.Duration, n int) {
+	if n == 0 {
+		m.heard = now
+		if !m.ill { // else the machine asks for another worker at the same pace
+			m.wake = m.deadline()
+		}
+		return
+	}
 	if m.stopped == nil && m.first != nil && m.sent > 0 {
 		m.moves++
 	}
