@@ -128,6 +128,7 @@ type Machine[W comparable] struct {
 	full   []W              // those of tried that were full
 	left   []W              // those of tried that were left because their first token took too long, or their probes failed
 	once   int              // failures whose rule says Once
+	deaths int              // attempts that were lost after Started and before a token
 	slow   bool             // a worker was left because its first token took too long
 	pauses int
 	pause  time.Duration // what the last full worker asked for
@@ -248,7 +249,7 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 func (m *Machine[W]) recover() {
 	m.first, m.later, m.swap = nil, nil, nil
 	m.tried, m.full, m.left = m.tried[:0], m.full[:0], m.left[:0]
-	m.once, m.slow, m.pauses, m.pause = 0, false, 0, 0
+	m.once, m.deaths, m.slow, m.pauses, m.pause = 0, 0, false, 0, 0
 }
 
 // read goes on with the worker that answers, whatever became of the one that read the prompt for it.

@@ -47,8 +47,8 @@ type Rule struct {
 // INVALID, is never told: the stream has another worker asked, or ends with the failure that began its search.
 var Rules = []Rule{
 	//                        before     after      the worker
-	{streamerr.PeerLost, Elsewhere, Elsewhere, Failed},  // its connection broke, or cannot be made
-	{streamerr.PeerReset, Elsewhere, Elsewhere, Failed}, // it reset the call without a word
+	{streamerr.PeerLost, Elsewhere, Elsewhere, Failed},  // its connection broke, or cannot be made; see maxDeaths
+	{streamerr.PeerReset, Elsewhere, Elsewhere, Failed}, // it reset the call without a word; see maxDeaths
 	{streamerr.Draining, Elsewhere, Elsewhere, Failed},  // it shuts down
 	{streamerr.Unavailable, Elsewhere, Elsewhere, Failed},
 	{streamerr.Deadline, Elsewhere, Elsewhere, Failed}, // its own timer, or ours, ran out in silence
@@ -86,6 +86,9 @@ const (
 	// Within bounds the search for a worker that goes on with an answer, from the failure on. Only full workers, and the
 	// turn to move, are waited for.
 	Within = 20 * time.Second
+	// maxDeaths is how many workers a stream may lose (PEER_LOST, PEER_RESET) after they have admitted it and before they send a
+	// token. Then the stream ends: the request may be what kills the workers. A token resets the count.
+	maxDeaths = 3
 	// firstPause is the first pause before full workers are asked again; each further one is twice as long, up to maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 5 * time.Second

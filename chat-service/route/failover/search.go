@@ -130,6 +130,8 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	m.note(now, why)
 	m.tried = append(m.tried, m.cur.Worker)
 	switch {
+	case m.admitted && !m.flowing && (why.Reason == streamerr.PeerLost || why.Reason == streamerr.PeerReset):
+		m.deaths++
 	case rule.Blame == Full:
 		m.full, m.pause = append(m.full, m.cur.Worker), why.RetryAfter
 	case response == Once:
@@ -143,7 +145,7 @@ func (m *Machine[W]) goOn(refusal bool) {
 	switch {
 	case m.whole():
 		m.done(Action[W]{Verb: Finish})
-	case m.once > 1 && !refusal || m.sent > 0 && !m.mayMove():
+	case m.once > 1 && !refusal || m.deaths >= maxDeaths || m.sent > 0 && !m.mayMove():
 		m.end()
 	default:
 		m.ask()
