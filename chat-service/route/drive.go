@@ -59,8 +59,8 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, cause)
 			return
 		}
-		p.retries.Earn(time.Now())
 		now := time.Now()
+		p.retries.Earn(now)
 		d := &drive{
 			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, yield: yield, timer: time.NewTimer(time.Hour),
 			machine: failover.New[*fleet.Worker](p.opts.limits()), turn: newTurn(now), err: streamerr.New(streamerr.Internal, "the reader panicked"),

@@ -108,9 +108,6 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	case cause == nil: // the worker ended without an ending, and so does the stream
 		m.done(Action[W]{Verb: Done})
 		return
-	case m.phase == reading:
-		m.call(now)
-		return
 	}
 	why := streamerr.As(cause)
 	rule := RuleOf(why.Reason)
