@@ -122,7 +122,7 @@ func (d *drive) do(a action) (answer event, again bool) {
 		return d.find(a), true
 	case failover.ReadFor:
 		d.begin()
-		return d.read()
+		return d.read(), true
 	case failover.Call:
 		d.call()
 	case failover.Deliver:
@@ -212,7 +212,6 @@ func (d *drive) leave(why error) {
 	a := d.attempt
 	if r := d.reading; r != nil {
 		a, r.failed = r.attempt, why
-		d.blame(a.worker, failover.Failed, streamerr.As(why))
 	}
 	if streamerr.As(why).Reason == streamerr.Completed {
 		d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelWarn, "worker sent more tokens than it was asked for, and the rest is left out",

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -31,8 +32,8 @@ func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
 	return a.info.GetRole() == workerv1.Role_ROLE_DECODE && unread > d.pool.opts.HandoverAbove
 }
 
-// read has another worker read the prompt for the current one. done reports that there is nobody to do so.
-func (d *drive) read() (answer event, done bool) {
+// read has another worker read the prompt for the current one, and returns that worker, or that there is none.
+func (d *drive) read() event {
 	req := d.request(nil)
 	ask := &workerv1.TokenRequest{
 		StreamId: req.GetStreamId(), Model: req.GetModel(), Prompt: req.GetPrompt(), Session: req.GetSession(), Claim: req.GetClaim(),
@@ -42,11 +43,11 @@ func (d *drive) read() (answer event, done bool) {
 	from := d.pool.takeReader(ask, d.deaf())
 	if from == nil {
 		d.noteHandover("", streamerr.Unavailable, 0)
-		return event{Kind: failover.Read}, true
+		return event{Kind: failover.Read}
 	}
 	d.reading = &reading{attempt: from, began: time.Now(), failed: streamerr.New(streamerr.Internal, "the worker ended without an ending")}
 	from.start(d.ctx, &d.pool.calls, ask)
-	return answer, false
+	return event{Kind: failover.ReaderFound, Choice: failover.Choice[*fleet.Worker]{Worker: from.worker, Name: from.peer, Unread: from.unread}}
 }
 
 // unread returns the event that a reader's failure is.

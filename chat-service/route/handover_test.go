@@ -170,6 +170,21 @@ func TestReaderThatHangsIsLeftWhenItIsUnhealthy(t *testing.T) {
 	})
 }
 
+// A reader that has admitted a prompt and takes too long may have a long queue: it is left, and gets prompts as before.
+func TestSlowReaderIsLeftWithoutBlame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads, answers := hangsAt("r/0", 0), answerer("w/0")
+		reads.role = workerv1.Role_ROLE_PREFILL
+		p := poolOf(t, Options{MigrateAfter: time.Second, FirstTokenMove: 5 * time.Second}, reads, answers)
+		got, record := noted(t.Context(), p, ask(3), nil)
+		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_DEADLINE))
+		if got.err != nil || got.took < 5*time.Second || !good(p.Members()[0]) {
+			t.Error(got.err, got.took, good(p.Members()[0]))
+		}
+		p.calls.Wait()
+	})
+}
+
 func TestStopWhileThePromptIsReadStopsWhoReadsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, answers := reader("r/0"), answerer("w/0")

@@ -27,21 +27,23 @@ type Choice[W comparable] struct {
 // A Kind is what has happened.
 type Kind int
 
-// The events. Found and NotFound answer Ask and Swap; Busy and Turn are about the order in which streams move.
+// The events. Found and NotFound answer Ask and Swap, and ReaderFound and Read answer ReadFor; Busy and Turn are about the order in
+// which streams move.
 const (
-	Begin    Kind = iota // the stream was asked for
-	Found                // Choice is the worker that was asked for
-	NotFound             // there is no such worker; Err says why, if nobody was asked yet
-	Busy                 // workers that could take the stream are all reading the prompts of others that moved
-	Turn                 // one of them has time
-	Read                 // the prompt was read by another worker, or not: Err
-	Started              // the worker has admitted the stream
-	Tokens               // the worker has sent N tokens
-	Ended                // the worker has ended the stream properly
-	Fail                 // the worker's call is over with Err
-	Down                 // the worker's health probes fail
-	Tick                 // time has passed
-	Stop                 // the stream was stopped from above, with Err
+	Begin       Kind = iota // the stream was asked for
+	Found                   // Choice is the worker that was asked for
+	NotFound                // there is no such worker; Err says why, if nobody was asked yet
+	Busy                    // workers that could take the stream are all reading the prompts of others that moved
+	Turn                    // one of them has time
+	ReaderFound             // Choice is the worker that reads the prompt for the current one
+	Read                    // the prompt was read by another worker, or nobody reads it
+	Started                 // the worker has admitted the stream
+	Tokens                  // the worker has sent N tokens
+	Ended                   // the worker has ended the stream properly
+	Fail                    // the worker's call is over with Err
+	Down                    // the worker's health probes fail
+	Tick                    // time has passed
+	Stop                    // the stream was stopped from above, with Err
 )
 
 // An Event is what has happened to the stream, or to its current attempt.
@@ -55,7 +57,7 @@ type Event[W comparable] struct {
 // A Verb is what is to be done.
 type Verb int
 
-// The actions. Ask and Swap are the last of their step.
+// The actions. Ask, Swap and ReadFor are the last of their step.
 const (
 	Ask     Verb = iota // choose a worker that is none of Without, and tell
 	Swap                // likewise, while the current attempt goes on; Idle wants one with room
@@ -111,6 +113,7 @@ type Machine[W comparable] struct {
 	wake    time.Duration // when Tick is wanted; 0 is never
 
 	cur      Choice[W]     // the current attempt
+	reader   Choice[W]     // the worker that reads the prompt for the current attempt, in phase reading
 	last     Choice[W]     // the last one that delivered a token
 	admitted bool          // the current attempt, or its reader, has said Started
 	flowing  bool          // the current attempt has delivered a token
@@ -176,6 +179,8 @@ func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
 		if m.phase == waiting {
 			m.ask()
 		}
+	case ReaderFound:
+		m.reader, m.wake = e.Choice, m.deadline()
 	case Read:
 		m.read(now)
 	case Ended:
@@ -269,6 +274,14 @@ func (m *Machine[W]) call(now time.Duration) {
 	m.do(Action[W]{Verb: Call})
 }
 
+// called returns the worker whose messages are awaited: the current one, or the one that reads the prompt for it.
+func (m *Machine[W]) called() Choice[W] {
+	if m.phase == reading {
+		return m.reader
+	}
+	return m.cur
+}
+
 // deadline returns when the current attempt has been silent for too long; 0 is never.
 func (m *Machine[W]) deadline() time.Duration {
 	patience := m.limits.Silence
@@ -278,7 +291,7 @@ func (m *Machine[W]) deadline() time.Duration {
 	case m.admitted && !m.flowing && m.slow:
 		return 0 // another worker was no faster: the timers of the hops decide
 	case m.admitted && !m.flowing:
-		patience = m.limits.FirstToken + time.Duration(float64(m.limits.FirstToken)*float64(m.cur.Unread)/TokensPerPatience)
+		patience = m.limits.FirstToken + time.Duration(float64(m.limits.FirstToken)*float64(m.called().Unread)/TokensPerPatience)
 	}
 	if patience <= 0 {
 		return 0

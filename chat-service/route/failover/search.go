@@ -202,7 +202,7 @@ func (m *Machine[W]) end() {
 // lost makes a failure of the current attempt that the worker does not tell itself.
 func (m *Machine[W]) lost(reason streamerr.Reason, format string, args ...any) *streamerr.Error {
 	e := streamerr.New(reason, format, args...)
-	e.Path = streamerr.NewPath(m.cur.Name)
+	e.Path = streamerr.NewPath(m.called().Name)
 	return e
 }
 
@@ -211,10 +211,10 @@ func (m *Machine[W]) down(now time.Duration) {
 	if m.stopped != nil || m.flowing {
 		return
 	}
-	why := m.lost(streamerr.Unavailable, "%s is no longer healthy, and had sent nothing for %v", m.cur.Name, (now - m.heard).Round(time.Millisecond))
+	why := m.lost(streamerr.Unavailable, "%s is no longer healthy, and had sent nothing for %v", m.called().Name, (now - m.heard).Round(time.Millisecond))
 	switch m.phase {
 	case reading:
-		m.leaveReader(now, why)
+		m.leaveReader(now, why, true)
 	case calling:
 		m.ill = true
 		m.change(why, false)
@@ -227,7 +227,7 @@ func (m *Machine[W]) tick(now time.Duration) {
 	if m.wake == 0 || now < m.wake {
 		return
 	}
-	silent := m.lost(streamerr.Deadline, "%s sent nothing for %v", m.cur.Name, (now - m.heard).Round(time.Millisecond))
+	silent := m.lost(streamerr.Deadline, "%s sent nothing for %v", m.called().Name, (now - m.heard).Round(time.Millisecond))
 	switch m.phase {
 	case waiting:
 		if m.sent > 0 && now >= m.since+Within {
@@ -238,7 +238,7 @@ func (m *Machine[W]) tick(now time.Duration) {
 		m.full, m.left = m.full[:0], m.left[:0]
 		m.ask()
 	case reading:
-		m.leaveReader(now, silent)
+		m.leaveReader(now, silent, !m.admitted) // one that has admitted the prompt may have long prompts before
 	case calling:
 		slow := m.admitted && !m.flowing
 		if !slow { // a slow one may have long prompts before; it is to blame if another has room
@@ -266,8 +266,11 @@ func (m *Machine[W]) change(why *streamerr.Error, idle bool) {
 	m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.tried), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: idle})
 }
 
-// leaveReader has the worker that answers read the prompt itself.
-func (m *Machine[W]) leaveReader(now time.Duration, why *streamerr.Error) {
+// leaveReader leaves the worker that reads the prompt: the worker that answers reads the prompt itself.
+func (m *Machine[W]) leaveReader(now time.Duration, why *streamerr.Error, failed bool) {
+	if failed {
+		m.do(Action[W]{Verb: Blamed, Worker: m.reader.Worker, Err: why, As: Failed})
+	}
 	m.do(Action[W]{Verb: Leave, Err: why})
 	m.call(now)
 }

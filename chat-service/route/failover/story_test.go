@@ -96,7 +96,7 @@ func (s *story) play(t *testing.T, line string) string {
 func event(t *testing.T, verb string, args []string) Event[string] {
 	t.Helper()
 	kinds := map[string]Kind{
-		"begin": Begin, "found": Found, "not-found": NotFound, "busy": Busy, "turn": Turn, "read": Read, "started": Started, "tokens": Tokens,
+		"begin": Begin, "found": Found, "not-found": NotFound, "busy": Busy, "turn": Turn, "reads": ReaderFound, "read": Read, "started": Started, "tokens": Tokens,
 		"ended": Ended, "fail": Fail, "down": Down, "tick": Tick, "stop": Stop,
 	}
 	kind, ok := kinds[verb]
@@ -105,7 +105,7 @@ func event(t *testing.T, verb string, args []string) Event[string] {
 	}
 	e := Event[string]{Kind: kind}
 	switch kind {
-	case Found:
+	case Found, ReaderFound:
 		e.Choice = choice(t, args)
 	case Tokens:
 		e.N = number(t, args[0])
