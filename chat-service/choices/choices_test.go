@@ -360,6 +360,38 @@ func TestPanicOfAChoiceIsTheStreams(t *testing.T) {
 	t.Error("no panic, but", err)
 }
 
+// TestChoiceWithoutAnEndingEndsTheStream: a choice that breaks the contract of engines must not leave its reader waiting.
+func TestChoiceWithoutAnEndingEndsTheStream(t *testing.T) {
+	for name, words := range map[string]int{"at once": 0, "behind some words": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(20)
+				next := func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+					if req.GetStreamId() != "s.1" {
+						return f.generate(ctx, req)
+					}
+					return func(yield func(*chatv1.GenerateResponse, error) bool) {
+						left := words
+						for out, err := range f.generate(ctx, req) {
+							if left--; left < 0 || !yield(out, err) {
+								return
+							}
+						}
+					}
+				}
+				_, _, ends, end, err := read(t.Context(), merged(next), asking(2))
+				e := streamerr.As(err)
+				if e.Reason != streamerr.Internal || !strings.Contains(e.Message, "choice 1") || ends != 0 || end != nil || f.running() != 0 {
+					t.Errorf("%v, %d choices ended, %v, %d run; want INTERNAL that names choice 1", err, ends, end, f.running())
+				}
+				if !errors.Is(f.causes["s.0"], streamerr.Internal) {
+					t.Errorf("the other choice was stopped with %v, want INTERNAL", f.causes["s.0"])
+				}
+			})
+		})
+	}
+}
+
 func TestTooManyChoicesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		req   *chatv1.ChatRequest

@@ -60,10 +60,15 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 				m.put(item{choice: choice, panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
 			}
 		}()
+		ended := false
 		for out, err := range source(own, choice) {
+			ended = ended || err != nil || out.GetEnd() != nil
 			if !m.put(item{choice: choice, out: out, err: err}) {
 				return
 			}
+		}
+		if !ended { // run would wait for the ending for ever
+			m.put(item{choice: choice, err: streamerr.New(streamerr.Internal, "choice %d stopped without an ending; this is a defect of chat-service", choice)})
 		}
 	})
 }
