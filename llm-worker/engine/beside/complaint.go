@@ -2,8 +2,10 @@ package beside
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -21,12 +23,10 @@ type Complaint struct {
 // maxRetryAfter bounds what a server says about when to try again.
 const maxRetryAfter = time.Hour
 
-// ReasonOf returns what a status of HTTP says that is no success. A key that the server does not know is the operator's affair, and
-// the engine's failure for everybody else.
+// ReasonOf returns the reason that an HTTP status other than success stands for. A 4xx status blames the request, except for the
+// statuses that are about the worker, its account or its connection: those are the engine's failure to a client.
 func ReasonOf(status int) streamerr.Reason {
 	switch status {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return streamerr.Invalid
 	case http.StatusNotFound:
 		return streamerr.NotFound
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
@@ -35,9 +35,13 @@ func ReasonOf(status int) streamerr.Reason {
 		return streamerr.Overloaded
 	case http.StatusBadGateway, http.StatusServiceUnavailable, statusOverloaded:
 		return streamerr.Unavailable
-	default:
+	case http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusProxyAuthRequired, http.StatusTooEarly:
 		return streamerr.EngineFailed
 	}
+	if status >= 400 && status < 500 {
+		return streamerr.Invalid
+	}
+	return streamerr.EngineFailed
 }
 
 // statusOverloaded is what some providers answer while all of their servers are busy.
@@ -107,12 +111,33 @@ func (c *Complaint) Reason() streamerr.Reason {
 }
 
 // AboutKey reports whether the complaint is about the worker's key. Such a complaint may quote a part of the key, and is not for
-// clients.
+// clients. Status 401 is always about the key. Status 403 is about the key only if the server says so: providers also send it for
+// content that their moderation refuses.
 func (c *Complaint) AboutKey() bool {
-	if c.Status != 0 {
-		return c.Status == http.StatusUnauthorized || c.Status == http.StatusForbidden
+	switch c.Status {
+	case http.StatusUnauthorized:
+		return true
+	case http.StatusForbidden:
+		return mentionsKey(c.Code) || mentionsKey(c.Type) || mentionsKey(c.Message)
+	case 0:
+		return keyWords[plain(c.Code)] || keyWords[plain(c.Type)]
+	default:
+		return false
 	}
-	return keyWords[plain(c.Code)] || keyWords[plain(c.Type)]
+}
+
+// keyPrefixes begin the words, in lower case, that servers use for a key and for what the key allows.
+var keyPrefixes = []string{"apikey", "authenticat", "authoris", "authoriz", "credential", "permission", "unauthenticat", "unauthoris", "unauthoriz"}
+
+// mentionsKey reports whether a text has a word for a key, authentication, permission or credentials.
+func mentionsKey(text string) bool {
+	notLetter := func(r rune) bool { return !unicode.IsLetter(r) }
+	for word := range strings.FieldsFuncSeq(strings.ToLower(text), notLetter) {
+		if word == "key" || word == "keys" || slices.ContainsFunc(keyPrefixes, func(prefix string) bool { return strings.HasPrefix(word, prefix) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Ending makes an ending of the complaint. how says where it was made, such as "answered with status 400".

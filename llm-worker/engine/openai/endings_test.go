@@ -113,7 +113,11 @@ func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
 		"status 422 of FastAPI":             {status(422, `{"detail":[{"loc":["body","prompt"],"msg":"too long"}]}`), streamerr.Invalid, 0, "too long"},
 		"status 400 with a page":            {status(400, html), streamerr.Invalid, 0, "It works!"},
 		"status 401":                        {status(401, `{"error":{"message":"Incorrect key: sk-1234"}}`), streamerr.EngineFailed, 0, "--upstream-key"},
-		"status 403":                        {status(403, ``), streamerr.EngineFailed, 0, "--upstream-key"},
+		"status 402":                        {status(402, `{"error":{"message":"Insufficient credits"}}`), streamerr.EngineFailed, 0, "Insufficient credits"},
+		"status 403 about the key":          {status(403, `{"error":{"message":"The API key sk-1234 may not use this model"}}`), streamerr.EngineFailed, 0, "--upstream-key"},
+		"status 403 about permission":       {status(403, `{"error":{"message":"no sk-1234","type":"PermissionDeniedError"}}`), streamerr.EngineFailed, 0, "--upstream-key"},
+		"status 403 for content":            {status(403, `{"error":{"message":"Your input was flagged for \"violence\"; keywords: monkey","code":403}}`), streamerr.Invalid, 0, "flagged"},
+		"status 403 without a reason":       {status(403, ``), streamerr.Invalid, 0, "no reason"},
 		"status 404":                        {status(404, `{"error":{"message":"no model m"}}`), streamerr.NotFound, 0, "no model m"},
 		"status 408":                        {status(408, ``), streamerr.Deadline, 0, "408"},
 		"status 504":                        {status(504, ``), streamerr.Deadline, 0, "504"},
@@ -122,7 +126,10 @@ func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
 		"status 502":                        {status(502, html), streamerr.Unavailable, 0, "502"},
 		"status 503":                        {status(503, `{"error":{"message":"Loading model"}}`), streamerr.Unavailable, 0, "Loading model"},
 		"a redirect":                        {status(307, ``, "Location", "http://127.0.0.1:1/v1/completions"), streamerr.EngineFailed, 0, "307"},
-		"status 418":                        {status(418, `teapot`), streamerr.EngineFailed, 0, "teapot"},
+		"status 418":                        {status(418, `teapot`), streamerr.Invalid, 0, "teapot"},
+		"status 407":                        {status(407, `proxy`), streamerr.EngineFailed, 0, "proxy"},
+		"status 425":                        {status(425, `early`), streamerr.EngineFailed, 0, "early"},
+		"status 451":                        {status(451, `{"error":{"message":"not in this country"}}`), streamerr.Invalid, 0, "country"},
 		"closes before it answers":          {func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { panic(http.ErrAbortHandler) }, streamerr.Unavailable, 0, "broke the connection before it answered"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,6 +256,7 @@ func TestErrorsInTheStreamMeanWhatTheySay(t *testing.T) {
 		"Anthropic's form":          {raw("data: " + ids(100) + "\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"because\"}}\n\n"), streamerr.Unavailable, "", time.Second},
 		"an error without data":     {raw("data: " + ids(100) + "\n\nevent: error\n: because\n\n"), streamerr.EngineFailed, "", 0},
 		"a field named error":       {raw("data: " + ids(100) + "\n\nerror: {\"code\":503,\"message\":\"because\"}\n\n"), streamerr.Unavailable, "", time.Second},
+		"content that is refused":   {events(ids(100), fmt.Sprintf(vllm, "x", "403")), streamerr.Invalid, "", 0},
 		"a status of 200":           {events(ids(100), fmt.Sprintf(vllm, "x", "200")), streamerr.EngineFailed, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +278,10 @@ func TestErrorAboutTheKeyIsNotForClients(t *testing.T) {
 	for _, answer := range []script{
 		events(`{"error":{"message":"Incorrect key: sk-1234","type":"invalid_request_error","code":"invalid_api_key"}}`),
 		events(`{"error":{"message":"Incorrect key: sk-1234","code":401}}`),
+		events(`{"error":{"message":"Incorrect key: sk-1234","code":403}}`),
 		status(401, `{"error":{"message":"Incorrect key: sk-1234","code":"invalid_api_key"}}`),
+		status(403, `{"error":{"message":"sk-1234 is unknown","code":"invalid_api_key"}}`),
+		status(403, `{"error":{"message":"User sk-1234 is not authorized"}}`),
 	} {
 		f := newFake(t, answer)
 		e := streamerr.As(read(t.Context(), engineOn(t, f.URL), request(100), nil).err)
