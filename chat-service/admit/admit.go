@@ -10,8 +10,9 @@
 // charged when they have been served, so nobody needs to know how long an answer will be.
 //
 // While no worker is healthy there is no room, and streams wait: those that are in the queue, those that come, and those that were
-// admitted but reached no worker, which take their places in the queue again. They wait for Options.Outage, counted from when the last
-// worker became unhealthy. Then they end UNAVAILABLE, and until a worker is healthy again new streams end so at once.
+// admitted but reached no worker, which take their places in the queue again, a few times. They wait for Options.Outage, counted from
+// when the last worker became unhealthy. Then they end UNAVAILABLE, and until a worker is healthy again new streams end so at once.
+// A stream that no healthy worker can serve ends at once, and holds up nobody.
 //
 // Deliberately absent: taking a place from a stream that runs.
 package admit
@@ -58,7 +59,6 @@ type Queue struct {
 	waiting int
 	tokens  int       // of the prompts that wait
 	down    time.Time // since when no worker is healthy; zero while one is
-	resume  time.Time // no stream is admitted before: an admitted stream has just reached no worker
 }
 
 // New returns an empty queue.

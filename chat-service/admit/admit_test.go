@@ -41,7 +41,11 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 		w.count(func() { w.order = append(w.order, req.GetStreamId()); w.running++; dead = w.dead })
 		defer w.count(func() { w.running-- })
 		if dead {
-			yield(nil, streamerr.New(streamerr.Unavailable, "no healthy worker"))
+			yield(nil, &streamerr.Error{Reason: streamerr.Unavailable, Path: streamerr.NewPath("w/0"), Message: "the worker refuses connections"})
+			return
+		}
+		if req.GetModel() == "large" { // no worker's context is long enough
+			yield(nil, streamerr.New(streamerr.Unavailable, "no healthy worker for this request"))
 			return
 		}
 		if req.GetModel() == "bad" {
@@ -102,10 +106,15 @@ func newPlace(room int, opts Options) *place {
 
 // ask asks for a stream, and returns when it runs or waits. Its ending comes on the channel.
 func (p *place) ask(ctx context.Context, claim *streamv1.Claim, prompt, tokens int) <-chan error {
+	return p.askOf(ctx, "", claim, prompt, tokens)
+}
+
+// askOf is ask with the name of a model.
+func (p *place) askOf(ctx context.Context, model string, claim *streamv1.Claim, prompt, tokens int) <-chan error {
 	ended := make(chan error, 1)
 	p.begun++
 	req := &workerv1.TokenRequest{
-		StreamId: fmt.Sprintf("%s%d", claim.GetTenant(), p.begun), Prompt: make([]uint32, prompt), Claim: claim,
+		Model: model, StreamId: fmt.Sprintf("%s%d", claim.GetTenant(), p.begun), Prompt: make([]uint32, prompt), Claim: claim,
 		Sampling: &streamv1.Sampling{MaxTokens: new(uint32(tokens))},
 	}
 	p.all.Go(func() {

@@ -109,8 +109,8 @@ func TestStreamThatReachesNoWorkerWaits(t *testing.T) {
 		if running, waiting := p.queue.Load(); running != 0 || waiting != 20 {
 			t.Fatalf("%d run, %d wait; want 0 and 20", running, waiting)
 		}
-		if n := len(p.order); n > 1 {
-			t.Errorf("%d of 20 streams were sent to a worker that is gone: %q", n, p.order)
+		if n := len(p.order); n > 20 {
+			t.Errorf("20 streams were sent %d times to a worker that is gone: %q", n, p.order)
 		}
 		p.order = nil
 		p.reach(true)
@@ -126,20 +126,85 @@ func TestStreamThatReachesNoWorkerWaits(t *testing.T) {
 	})
 }
 
-// TestWorkerThatIsHealthyAndTakesNothing bounds how long a stream tries to reach a worker whose probes succeed.
+// TestWorkerThatIsHealthyAndTakesNothing bounds how often a stream tries to reach a worker whose probes succeed.
 func TestWorkerThatIsHealthyAndTakesNothing(t *testing.T) {
 	during(t, 1, func(t *testing.T, p *place) {
 		p.reach(false)
-		began := time.Now()
 		err := <-p.ask(t.Context(), of("a", 1), 3, 1)
-		if e := streamerr.As(err); e.Reason != streamerr.Unavailable || e.Message != "no healthy worker" {
-			t.Errorf("%v; want what the worker's pool said", err)
+		if e := streamerr.As(err); e.Reason != streamerr.Unavailable || e.Message != "the worker refuses connections" {
+			t.Errorf("%v; want what the last attempt said", err)
 		}
-		if waited := time.Since(began); waited < outage || waited > outage+2*lookEvery {
-			t.Errorf("it waited %v, want %v", waited, outage)
+		if n := len(p.order); n != maxReturns+1 {
+			t.Errorf("the stream was sent %d times, want %d", n, maxReturns+1)
 		}
-		if n := len(p.order); n > int(outage/lookEvery)+1 {
-			t.Errorf("it was tried %d times", n)
+	})
+}
+
+// TestStreamThatFitsNoWorkerHoldsUpNobody: the healthy worker takes other streams.
+func TestStreamThatFitsNoWorkerHoldsUpNobody(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		first := p.ask(t.Context(), nil, 3, 1) // so that the others wait for its place
+		began := time.Now()
+		large := p.askOf(t.Context(), "large", nil, 3, 1)
+		small := p.ask(t.Context(), nil, 3, 1)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		err := <-large
+		if e := streamerr.As(err); e.Reason != streamerr.Unavailable || e.Message != "no healthy worker for this request" {
+			t.Errorf("%v; want what the pool said", err)
+		}
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("the stream that fits no worker ended after %v, want one second: the answer before it", waited)
+		}
+		if err := <-small; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("the stream behind it ended after %v, want two answers of a second each", took)
+		}
+		if want := []string{"1", "2", "3"}; !slices.Equal(p.order, want) {
+			t.Errorf("the streams were sent in the order %q, want %q: each once", p.order, want)
+		}
+	})
+}
+
+// TestStreamOnHoldHoldsUpNobody: a stream that lost its worker waits for the probes, and the streams behind it are sent.
+func TestStreamOnHoldHoldsUpNobody(t *testing.T) {
+	during(t, 1, func(t *testing.T, p *place) {
+		p.reach(false)
+		lost := p.ask(t.Context(), nil, 3, 1)
+		if running, waiting := p.queue.Load(); running != 0 || waiting != 1 {
+			t.Fatalf("%d run, %d wait; want 0 and 1", running, waiting)
+		}
+		p.reach(true)
+		began := time.Now()
+		if err := <-p.ask(t.Context(), nil, 3, 1); err != nil || time.Since(began) != time.Second {
+			t.Errorf("the next stream took %v, want one second: %v", time.Since(began), err)
+		}
+		if err := <-lost; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReturnedStreamsCountAgainstTheBound: a stream that finds the queue full ends with the failure that it had.
+func TestReturnedStreamsCountAgainstTheBound(t *testing.T) {
+	during(t, -1, func(t *testing.T, p *place) {
+		p.queue.opts.MaxStreams = 2
+		p.reach(false)
+		ctx, cancel := context.WithCancel(t.Context())
+		held := []<-chan error{p.ask(ctx, nil, 3, 1), p.ask(ctx, nil, 3, 1)}
+		e := streamerr.As(<-p.ask(ctx, nil, 3, 1))
+		if e.Reason != streamerr.Unavailable || e.Message != "the worker refuses connections" {
+			t.Errorf("%v; want what the worker's end said", e)
+		}
+		if _, waiting := p.queue.Load(); waiting != 2 {
+			t.Errorf("%d wait, want 2", waiting)
+		}
+		cancel()
+		for _, ended := range held {
+			<-ended
 		}
 	})
 }

@@ -19,6 +19,10 @@ const share = 0.5
 // maxGone is how many tenants without a stream are remembered at most.
 const maxGone = 256
 
+// maxReturns is how often a stream is put back into the queue at most. Each time it is on hold for twice as long as the time before,
+// 3.75 s in all: probes have then found out about a worker that is gone.
+const maxReturns = 4
+
 // tiers is how many tiers there are; tier 0 is the least urgent.
 const tiers = 3
 
@@ -46,15 +50,37 @@ func (t *tenant) queued() (n int) {
 }
 
 // head returns the tenant's next stream in a tier: the oldest of the streams of that tier, and of those that have waited long enough
-// to count as that urgent. It returns nil if there is none.
+// to count as that urgent. Streams that were returned and are on hold do not count. It returns nil if there is none.
 func (t *tenant) head(tier int, now time.Time) (first *ticket) {
 	for below := 0; below <= tier; below++ {
-		line := t.waiting[tier-below]
-		if len(line) > 0 && now.Sub(line[0].arrived) >= time.Duration(below)*agesAfter && (first == nil || line[0].arrived.Before(first.arrived)) {
-			first = line[0]
+		oldest := t.oldest(tier-below, now)
+		if oldest != nil && now.Sub(oldest.arrived) >= time.Duration(below)*agesAfter && (first == nil || oldest.arrived.Before(first.arrived)) {
+			first = oldest
 		}
 	}
 	return first
+}
+
+// oldest returns the oldest stream of a tier that is not on hold, or nil if there is none.
+func (t *tenant) oldest(tier int, now time.Time) *ticket {
+	for _, waiting := range t.waiting[tier] {
+		if !now.Before(waiting.notBefore) {
+			return waiting
+		}
+	}
+	return nil
+}
+
+// remove takes a waiting stream out of its line.
+func (t *tenant) remove(waiting *ticket) {
+	line := t.waiting[waiting.tier]
+	if line[0] == waiting { // nearly always
+		line[0] = nil // a slice that moves on keeps what is before it
+		t.waiting[waiting.tier] = line[1:]
+		return
+	}
+	i := slices.Index(line, waiting)
+	t.waiting[waiting.tier] = slices.Delete(line, i, i+1)
 }
 
 func tierOf(c *streamv1.Claim) int {
@@ -75,8 +101,8 @@ func (q *Queue) enter(claim *streamv1.Claim, tokens int) (*ticket, error) {
 	now := time.Now()
 	t := &ticket{tier: tierOf(claim), tokens: tokens, arrived: now, ready: make(chan struct{})}
 	t.tenant = q.tenant(claim)
-	q.dispatch(now) // there may be room that nobody has noticed yet, and the streams that wait come first
-	if q.waiting == 0 && q.hasRoom(now) {
+	q.dispatch(now)     // there may be room that nobody has noticed yet, and the streams that wait come first
+	if q.hasRoom(now) { // then the streams that wait are all on hold
 		q.admit(t)
 		return t, nil
 	}
@@ -119,9 +145,7 @@ func (q *Queue) leave(t *ticket) {
 		q.vacate(t)
 		q.turnover.Freed()
 	case queued:
-		line := t.tenant.waiting[t.tier]
-		i := slices.Index(line, t)
-		t.tenant.waiting[t.tier] = slices.Delete(line, i, i+1)
+		t.tenant.remove(t)
 		q.unqueue(t)
 	case expired: // it has no place any more
 	}
@@ -129,24 +153,29 @@ func (q *Queue) leave(t *ticket) {
 	q.forget()
 }
 
-// restore puts a stream that reached no worker back into the queue, at the place of its arrival. It reports false if the stream has
-// tried for longer than an outage may last. The other streams are held back for a moment: they would reach no worker either, and
-// the probes need a moment to find that out.
-func (q *Queue) restore(t *ticket) bool {
+// restore puts a stream that reached no worker back into the queue, at the place of its arrival. It reports false if the stream ends
+// with why: a healthy worker is there and why is not the loss of a worker, so another attempt would fail as this one did; or the
+// stream was returned maxReturns times, or for as long as an outage may last; or the queue is full. Only the stream itself is held
+// back for a moment, in which the probes find out about the worker. Its place goes to the next stream.
+func (q *Queue) restore(t *ticket, why *streamerr.Error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	if t.returned.IsZero() {
+	if _, healthy := q.opts.Room(); !lostWorker(why) && (healthy || why.Reason != streamerr.Unavailable) {
+		return false
+	}
+	if t.returns == 0 {
 		t.returned = now
 	}
-	if now.Sub(t.returned) >= q.opts.Outage {
+	if t.returns >= maxReturns || now.Sub(t.returned) >= q.opts.Outage || q.full(t) != nil {
 		return false
 	}
 	q.vacate(t)
 	t.tenant.served -= float64(t.tokens) / t.tenant.weight // nobody has read its prompt
-	t.state, t.ready = queued, make(chan struct{})
+	t.state, t.ready, t.notBefore = queued, make(chan struct{}), now.Add(lookEvery<<t.returns)
+	t.returns++
 	q.queue(t)
-	q.resume = now.Add(lookEvery)
+	q.dispatch(now)
 	return true
 }
 
@@ -161,9 +190,10 @@ func (q *Queue) charge(t *ticket, tokens int) {
 func (q *Queue) dispatch(now time.Time) {
 	for q.waiting > 0 && q.hasRoom(now) {
 		t := q.next(now)
-		line := t.tenant.waiting[t.tier]
-		line[0] = nil // a slice that moves on keeps what is before it
-		t.tenant.waiting[t.tier] = line[1:]
+		if t == nil {
+			return
+		}
+		t.tenant.remove(t)
 		q.unqueue(t)
 		q.admit(t)
 	}
@@ -178,7 +208,7 @@ func (q *Queue) hasRoom(now time.Time) bool {
 	case q.down.IsZero():
 		q.down = now
 	}
-	return healthy && !now.Before(q.resume) && (places < 0 || q.running < places)
+	return healthy && (places < 0 || q.running < places)
 }
 
 // outlasted reports whether no worker has been healthy for longer than streams wait for one.
@@ -209,7 +239,7 @@ func (q *Queue) admit(t *ticket) {
 	t.tenant.running++
 	t.tenant.served += float64(t.tokens) / t.tenant.weight
 	close(t.ready)
-	if q.opts.Admitted != nil && t.returned.IsZero() {
+	if q.opts.Admitted != nil && t.returns == 0 {
 		q.opts.Admitted(time.Since(t.arrived))
 	}
 }
@@ -240,13 +270,13 @@ func (q *Queue) unqueue(t *ticket) {
 }
 
 // next returns the stream to admit next: in the most urgent tier with a waiting stream, the oldest stream of the tenant that was
-// served least. At least one stream must be waiting.
+// served least. Streams on hold do not count. It returns nil if there is no other stream.
 func (q *Queue) next(now time.Time) *ticket {
-	for tier := tiers - 1; ; tier-- {
+	for tier := tiers - 1; tier >= 0; tier-- {
 		var best *ticket
 		wanted := false // by a stream of the tier itself: else those that have waited long have nobody to pass but their equals
 		for _, t := range q.tenants {
-			wanted = wanted || len(t.waiting[tier]) > 0
+			wanted = wanted || t.oldest(tier, now) != nil
 			if head := t.head(tier, now); head != nil && (best == nil || before(head, best)) {
 				best = head
 			}
@@ -255,6 +285,7 @@ func (q *Queue) next(now time.Time) *ticket {
 			return best
 		}
 	}
+	return nil
 }
 
 // before reports whether stream a goes before stream b of the same tier: its tenant was served less; or as much, and has fewer running

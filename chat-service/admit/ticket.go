@@ -11,7 +11,7 @@ import (
 )
 
 // A ticket is one stream's place, in the queue and then with a worker. A stream that reaches no worker takes its place in the queue
-// again.
+// again, a few times.
 type ticket struct {
 	tenant  *tenant
 	tier    int
@@ -19,9 +19,11 @@ type ticket struct {
 	arrived time.Time
 
 	// Owned by the queue's lock until ready is closed, and then by the stream's goroutine.
-	ready    chan struct{} // closed when the stream may run, or has waited for too long
-	state    state
-	returned time.Time // when the stream took its place again for the first time; zero for never
+	ready     chan struct{} // closed when the stream may run, or has waited for too long
+	state     state
+	returns   int       // how often the stream took its place in the queue again
+	returned  time.Time // when it did so for the first time
+	notBefore time.Time // the stream is on hold until then: it has just reached no worker
 }
 
 // A state is how far a stream has come.
@@ -56,7 +58,7 @@ func admitted[Out any](ctx context.Context, q *Queue, claim *streamv1.Claim, tok
 func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int, attempt iter.Seq2[Out, error], yield func(Out, error) bool) (again bool) {
 	begun := false
 	for out, err := range attempt {
-		if err != nil && !begun && stream.Cause(ctx) == nil && unreached(err) && q.restore(t) {
+		if err != nil && !begun && stream.Cause(ctx) == nil && q.restore(t, streamerr.As(err)) {
 			return true
 		}
 		begun = true
@@ -72,11 +74,14 @@ func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int
 	return false
 }
 
-// unreached reports whether an error, the first item of a stream, says that no worker could be reached.
-func unreached(err error) bool {
-	switch streamerr.As(err).Reason {
-	case streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining:
+// lostWorker reports whether an error is the loss of a worker that the stream was sent to. UNAVAILABLE without an origin is the
+// pool's own: no worker was asked.
+func lostWorker(why *streamerr.Error) bool {
+	switch why.Reason {
+	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining:
 		return true
+	case streamerr.Unavailable:
+		return why.Path.Origin() != ""
 	default:
 		return false
 	}
