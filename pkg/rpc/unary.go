@@ -25,7 +25,8 @@ type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
 // DialUnary returns the engine behind a unary method of a peer. self and peer are hop names.
 //
 // A unary call has no room for a Stop, and its reset says nothing, so when the stream is stopped the peer is told by tell, with
-// the cause and the path so far, and then has the grace to answer; one that cannot be told is reset at once.
+// the cause and the path so far, and then has the grace to answer; one that cannot be told is reset at once. The Stop names the
+// owner of the request, so that it cannot end the stream of another owner that has the same id.
 func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return stream.Unary(func(ctx context.Context, req Req) (*Out, error) {
 		callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
@@ -40,7 +41,7 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 			events.resetting(streamtrace.CodeStop, e)
 			grace, cancel := context.WithTimeout(callCtx, DefaultGrace)
 			defer cancel()
-			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: toStop(e)}) {
+			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: toStop(e), Owners: []string{m.owner(req)}}) {
 				events.resetting(streamtrace.CodeCancel, e)
 				cut(errLeft)
 			}

@@ -159,6 +159,42 @@ func TestPeerThatDoesNotKnowTheStreamYetIsToldAgain(t *testing.T) {
 	}
 }
 
+// TestStoppedUnaryCallEndsNoStreamOfAnotherOwner: a call under an id that somebody else's stream has is refused, and its stop, which
+// arrives first, must not end that stream.
+func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
+	leaf := newCounter()
+	svc := newEmbedder("worker", stream.Unary(leaf.vectors))
+	cc := dialGRPC(t, serveGRPC(t, svc))
+	ask := func(owner string) *workerv1.EmbedRequest {
+		req := text(1 << 20)()
+		req.StreamId, req.Claim = "taken", &streamv1.Claim{Owner: owner}
+		return req
+	}
+	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+	defer ctl.Release()
+	victim := make(chan error, 1)
+	go func() { victim <- ended(ctx, embedAt(cc, "edge", "worker"), ask("a")) }()
+	for svc.hop.Live.Len() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	svc.late = 100 * time.Millisecond // so that the stop is there before the call is refused
+	other, stop := stream.WithControl(t.Context(), time.Minute)
+	defer stop.Release()
+	time.AfterFunc(5*time.Millisecond, func() { stop.Stop(streamerr.New(streamerr.Deadline, "at once")) })
+	if err := ended(other, embedAt(cc, "edge/1", "worker"), ask("b")); !errors.Is(err, streamerr.Deadline) {
+		t.Error(err)
+	}
+	select {
+	case err := <-leaf.causes:
+		t.Errorf("the stop of b's call has ended a's stream: %v", err)
+	default:
+	}
+	ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
+	if err := <-victim; !errors.Is(err, streamerr.UserStop) {
+		t.Error(err)
+	}
+}
+
 func TestPeerThatCannotBeToldIsReset(t *testing.T) {
 	leaf := newCounter()
 	svc := newEmbedder("worker", stream.Unary(leaf.vectors))

@@ -43,7 +43,14 @@ func (c *call) first(m any) error {
 		return c.ServerStream.RecvMsg(m)
 	}
 	received := make(chan error, 1)
-	go func() { received <- c.ServerStream.RecvMsg(m) }()
+	go func() {
+		defer func() {
+			if v := recover(); v != nil { // of a codec, on what the caller has sent
+				received <- c.guard.panicked(c.Context(), v)
+			}
+		}()
+		received <- c.ServerStream.RecvMsg(m)
+	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {

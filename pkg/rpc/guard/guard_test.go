@@ -17,8 +17,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection"
 	rpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -307,6 +309,42 @@ func TestPanicEndsOneCallAlone(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A trap is a codec that panics on the first message of a call of Generate.
+type trap struct{ encoding.CodecV2 }
+
+func (c trap) Unmarshal(data mem.BufferSlice, v any) error {
+	if _, ok := v.(*workerv1.GenerateRequest); ok {
+		panic("unlucky")
+	}
+	return c.CodecV2.Unmarshal(data, v)
+}
+
+// TestPanicInAFirstMessageEndsOneCallAlone: the goroutine that awaits the first message is not the handler's.
+func TestPanicInAFirstMessageEndsOneCallAlone(t *testing.T) {
+	gs := grpc.NewServer(grpc.ForceServerCodecV2(trap{encoding.GetCodecV2("proto")}))
+	register(guard.New(gs, guard.Options{Name: "hop", Limits: guard.Limits{FirstMessage: patience}}))
+	ln := listen(t)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = gs.Serve(ln) })
+	defer serving.Wait()
+	defer gs.Stop()
+	client := workerv1.NewWorkerClient(dial(t, ln.Addr().String()))
+	st, err := client.Generate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(&workerv1.GenerateRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = st.Recv()
+	if e := streamerr.FromGRPC("", err); e == nil || e.Reason != streamerr.Internal || e.Path.String() != "hop" || strings.Contains(e.Message, "unlucky") {
+		t.Errorf("the caller is told %v", e)
+	}
+	if _, err := client.Info(t.Context(), &workerv1.InfoRequest{}); err != nil {
+		t.Error(err)
 	}
 }
 
