@@ -14,6 +14,10 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
+// replayStep is how many tokens of an answer that began elsewhere are replayed at a time: a long answer must not hold up a stop, nor
+// become one delta.
+const replayStep = 256
+
 // answer asks the worker for one answer to the prompt, and yields it as deltas. Leaving the loop over the worker's messages is what
 // stops the worker.
 func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
@@ -48,7 +52,12 @@ func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1
 				if p.echo != "" && !yield(postprocess.Delta(p.echo), nil) {
 					return
 				}
-				delta, end = post.Replay(answered)
+				for ids := range slices.Chunk(answered, replayStep) {
+					if delta, end = post.Replay(ids); !send(delta, end) || end != nil {
+						return
+					}
+				}
+				continue
 			case *workerv1.GenerateResponse_Tokens:
 				delta, end = post.Tokens(m.Tokens)
 			case *workerv1.GenerateResponse_End:

@@ -182,6 +182,31 @@ func TestAnswerThatHasAllItMayHaveIsOnlyEnded(t *testing.T) {
 	}
 }
 
+func TestLongAnswerIsReplayedInPieces(t *testing.T) {
+	m := model(t)
+	ids := m.Tokenizer.Encode(strings.Repeat("one two three ", 200), false)
+	req := with(stopAt("never said"), func(r *chatv1.ChatRequest) {
+		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: ids}
+	})
+	p := &parrot{ids: ids, finish: streamv1.Finish_FINISH_STOP}
+	deltas, told := 0, []uint32(nil)
+	for out, err := range chat.New(m, goOn(p))(t.Context(), req) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(out.GetDelta().GetIds()); n > 0 {
+			deltas++
+			told = append(told, out.GetDelta().GetIds()...)
+			if n > 300 {
+				t.Errorf("a delta of %d tokens", n)
+			}
+		}
+	}
+	if deltas < 2 || !slices.Equal(told, ids) {
+		t.Errorf("%d tokens in %d deltas, want %d tokens", len(told), deltas, len(ids))
+	}
+}
+
 func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
 	m := model(t)
 	for _, c := range []struct {

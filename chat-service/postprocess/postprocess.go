@@ -103,7 +103,8 @@ func New(opts Options) *Processor {
 // Started takes the number of prompt tokens that the worker reported.
 func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = promptTokens }
 
-// Replay takes the tokens of an answer that began elsewhere. Its deltas repeat the text of those tokens, and do not count them.
+// Replay takes tokens of an answer that began elsewhere, some at a time. Its deltas repeat the text of those tokens, and do not
+// count them.
 func (p *Processor) Replay(ids []uint32) (out, end *chatv1.GenerateResponse) {
 	p.replayed = true
 	defer func() { p.replayed = false }()
