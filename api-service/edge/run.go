@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
@@ -164,7 +165,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 // so it has here. Else whoever has stopped a stream that can be read again finds no new tokens in it.
 func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if cause := stream.Cause(ctx); cause != nil && r.kept && out.GetEnd() == nil {
-		if r.size += len(out.GetDelta().GetText()); r.size > maxHeld {
+		if r.size += proto.Size(out); r.size > maxHeld {
 			return cause
 		}
 		r.held = append(r.held, out)

@@ -35,11 +35,13 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 		events := callEvents{trace: record.Events(), peer: peer}
 		events.opening(via(ctx).Append(self))
 		answered, told := make(chan struct{}), make(chan struct{})
+		telling, answeredNow := context.WithCancel(callCtx)
+		defer answeredNow()
 		undo := stream.AfterStop(ctx, func(error) {
 			defer close(told)
 			e := streamerr.Via(self, cause(ctx))
 			events.resetting(streamtrace.CodeStop, e)
-			grace, cancel := context.WithTimeout(callCtx, DefaultGrace)
+			grace, cancel := context.WithTimeout(telling, DefaultGrace)
 			defer cancel()
 			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: toStop(e), Owners: []string{m.owner(req)}}) {
 				events.resetting(streamtrace.CodeCancel, e)
@@ -48,6 +50,7 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 		})
 		out, err := call(callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
 		close(answered)
+		answeredNow() // a Stop that is on its way has come too late
 		stopped := !undo()
 		if stopped {
 			<-told
@@ -81,6 +84,11 @@ func (tell Teller) until(grace context.Context, answered <-chan struct{}, stop *
 	}
 	for {
 		err := tell(grace, stop)
+		select {
+		case <-answered:
+			return true
+		default:
+		}
 		if err != nil && !errors.Is(streamerr.FromGRPC("", err), streamerr.NotFound) {
 			return false
 		}
