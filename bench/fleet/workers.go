@@ -54,15 +54,11 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 	opts := route.Options{
 		Self: "chat-service", Migrations: 3, Check: func(*workerv1.InfoResponse) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
-	telling := 0
 	var err error
 	opts.Policy, opts.Prompts, opts.KV, err = route.Policies(p.name, route.KVOptions{Overlap: route.DefaultKVOverlap, TTL: time.Duration(float64(route.DefaultKVTTL) * c.slow)})
 	if err != nil {
 		stop()
 		return nil, err
-	}
-	if opts.KV != nil && !p.quiet {
-		telling = c.workers
 	}
 	pool := route.New(opts)
 	if err := pool.Set(targets...); err != nil {
@@ -85,7 +81,7 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 	defer tick.Stop()
 	for {
 		healthy, known := pool.Count()
-		if healthy == known && (telling == 0 || opts.KV.Telling() == telling) {
+		if healthy == known { // events tell all blocks first, so a worker that is followed later has told no less
 			return f, nil
 		}
 		select {

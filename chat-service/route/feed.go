@@ -101,8 +101,8 @@ func (k *KV) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker)
 	}
 }
 
-// Telling returns how many workers name the blocks that they hold.
-func (k *KV) Telling() (n int) {
+// telling returns how many workers name the blocks that they hold.
+func (k *KV) telling() (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, at := range k.places {

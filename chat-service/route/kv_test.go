@@ -210,12 +210,12 @@ func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
 		return k.forecast(k.places[p.Members()[0]])
 	}
 	s.events <- &workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:1]}
-	eventually(t, "its events are trusted when they name a block", func() bool { return k.Telling() == 1 && forecast() == k.awaited })
+	eventually(t, "its events are trusted when they name a block", func() bool { return k.telling() == 1 && forecast() == k.awaited })
 	s.events <- &workerv1.KVEventsResponse{Sequence: 2, Removed: names[:1]}
 	s.events <- &workerv1.KVEventsResponse{Sequence: 3, Reset_: true}
-	eventually(t, "what is sent to it is expected there while its events name nothing", func() bool { return k.Telling() == 0 && forecast() == k.guessed })
+	eventually(t, "what is sent to it is expected there while its events name nothing", func() bool { return k.telling() == 0 && forecast() == k.guessed })
 	s.events <- &workerv1.KVEventsResponse{Sequence: 4, Stored: names}
-	eventually(t, "its events are trusted again", func() bool { return k.Telling() == 1 && forecast() == k.awaited })
+	eventually(t, "its events are trusted again", func() bool { return k.telling() == 1 && forecast() == k.awaited })
 }
 
 func TestPromptsThatBeginAlikeAreOneSession(t *testing.T) {
