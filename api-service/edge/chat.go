@@ -59,7 +59,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, kept)
 	if err != nil {
 		if kept != nil {
-			e.replay.Forget(conn, id)
+			e.replay.Forget(conn, id, kept.Epoch)
 		}
 		e.desk.Refuse(c, err)
 		return

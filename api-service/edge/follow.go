@@ -109,12 +109,12 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	}
 	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, head)
 	if err != nil {
-		e.replay.Forget(conn, id)
+		e.replay.Forget(conn, id, head.Epoch)
 		e.desk.Refuse(c, err)
 		return
 	}
 	if refused := e.background(ctx, in, r); refused != nil {
-		e.replay.Forget(conn, id)
+		e.replay.Forget(conn, id, head.Epoch)
 		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))
 		return
 	}

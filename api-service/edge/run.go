@@ -90,7 +90,7 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	control := stream.ControlOf(ctx)
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
 	if r.kept {
-		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id) }
+		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id, r.epoch) }
 		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(ctx, r.id) }
 	}
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
@@ -130,7 +130,7 @@ func (r *run) enter(left func()) {
 // finish closes a run whose client has been told the ending, or has left.
 func (r *run) finish(ctx context.Context) {
 	if r.kept && !r.started {
-		r.edge.replay.Forget(ctx, r.id) // the stream was refused
+		r.edge.replay.Forget(ctx, r.id, r.epoch) // the stream was refused
 	}
 	r.close()
 }
@@ -154,7 +154,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 	})
 	if o.Err != nil && r.kept {
 		// Refused if nothing else: the log has room for endings.
-		_ = r.edge.replay.Append(r.id, follow.Failed(exchange.Outward(in.Param, o.Err)))
+		_ = r.edge.replay.Append(r.id, r.epoch, follow.Failed(exchange.Outward(in.Param, o.Err)))
 	}
 	return o
 }
@@ -210,7 +210,7 @@ func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
 	if len(events) == 0 {
 		return nil
 	}
-	switch err := r.edge.replay.Append(r.id, events...); {
+	switch err := r.edge.replay.Append(r.id, r.epoch, events...); {
 	case errors.Is(err, replay.ErrUnknown):
 		return rpc.ErrUndelivered // its policy has dropped it
 	case errors.Is(err, replay.ErrFull):

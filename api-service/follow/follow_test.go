@@ -157,9 +157,9 @@ func TestReaderThatComesBackGetsTheRestOnce(t *testing.T) {
 		go func() {
 			for range 50 {
 				time.Sleep(time.Millisecond)
-				_ = l.Append("s", replay.Event{Kind: replay.Delta, Data: "<é>\n"})
+				_ = l.Append("s", "e", replay.Event{Kind: replay.Delta, Data: "<é>\n"})
 			}
-			_ = l.Append("s", replay.Event{Kind: replay.Usage, Data: "{}"}, replay.Event{Kind: replay.Ending, Data: "{}"})
+			_ = l.Append("s", "e", replay.Event{Kind: replay.Usage, Data: "{}"}, replay.Event{Kind: replay.Ending, Data: "{}"})
 		}()
 		p := &page{}
 		after := uint64(0)
@@ -190,9 +190,9 @@ func TestReaderThatLagsGetsLargerEvents(t *testing.T) {
 		go func() {
 			for range 1000 {
 				time.Sleep(time.Millisecond)
-				_ = l.Append("s", replay.Event{Kind: replay.Delta, Data: "x"})
+				_ = l.Append("s", "", replay.Event{Kind: replay.Delta, Data: "x"})
 			}
-			_ = l.Append("s", replay.Event{Kind: replay.Ending, Data: "{}"})
+			_ = l.Append("s", "", replay.Event{Kind: replay.Ending, Data: "{}"})
 		}()
 		p := &page{left: 1000}
 		end, err := follow.Follow(t.Context(), open(t, l, "s"), 0, func(id, kind string, data []byte) error {
@@ -236,7 +236,7 @@ func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := func(out *chatv1.GenerateResponse) {
-			if err := l.Append("s", follow.Events(out, true)...); err != nil {
+			if err := l.Append("s", "e", follow.Events(out, true)...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -284,7 +284,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 	if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Append("s", replay.Event{Kind: replay.Delta, Data: data}, replay.Event{Kind: replay.Ending, Data: "{}"}); err != nil {
+	if err := l.Append("s", "e", replay.Event{Kind: replay.Delta, Data: data}, replay.Event{Kind: replay.Ending, Data: "{}"}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -67,11 +67,14 @@ type Log interface {
 	// Begin makes room for a stream, and returns its head. If a stream with the same Key is kept, it returns the head of that
 	// one instead, whose ID is another, and makes nothing. It fails with ErrTaken or ErrFull.
 	Begin(ctx context.Context, h Head) (Head, error)
-	// Append adds to a stream that has begun here; deltas come before all other kinds. With ErrFull nothing is added; a closing
-	// event always has room. Any other error but ErrUnknown and ErrClosed says why the stream must end.
-	Append(id string, events ...Event) error
-	// Forget drops a stream that has begun here, with its Key. Its readers get ErrUnknown.
-	Forget(ctx context.Context, id string)
+	// Append adds events to the log of a stream that has begun here under this epoch; deltas come before all other kinds. It
+	// returns ErrUnknown if that log was dropped, even if a later stream has the same id. With ErrFull nothing is added; a closing
+	// event always has room. Any other error but ErrUnknown and ErrClosed says why the stream must end; then Failure is the only
+	// closing event that the log takes.
+	Append(id, epoch string, events ...Event) error
+	// Forget drops the log of a stream that has begun here under this epoch, with its Key. Its readers get ErrUnknown. Forget
+	// leaves the log of a later stream with the same id alone.
+	Forget(ctx context.Context, id, epoch string)
 	// Open returns a reader of a stream, wherever it has begun. The caller closes it.
 	Open(ctx context.Context, id string) (Reader, error)
 	// Seen returns how long ago a reader of another instance had the stream open; ok is false if none is known of.

@@ -145,28 +145,28 @@ func (k *kept) deltas() uint64 { return k.dropped + uint64(len(k.ends)) }
 func (k *kept) last() uint64 { return k.deltas() + uint64(len(k.rest)) }
 
 // Append implements Log.
-func (m *Memory) Append(id string, events ...Event) error {
+func (m *Memory) Append(id, epoch string, events ...Event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	k := m.streams[id]
+	k := m.ofEpoch(id, epoch)
 	switch {
 	case k == nil:
 		return ErrUnknown
 	case !k.end.IsZero():
 		return ErrClosed
 	}
-	size, closing := 0, false
+	size, closing, failed := 0, false, false
 	for _, e := range events {
 		size += len(e.Data) + eventCost
-		closing = closing || e.Kind.Closing()
+		closing, failed = closing || e.Kind.Closing(), failed || e.Kind == Failure
 		if e.Kind == Delta && len(k.rest) > 0 {
 			return ErrClosed
 		}
 	}
 	switch {
-	case closing: // an ending is small, and worth more than the bound
-	case k.stop != nil:
+	case k.stop != nil && !failed: // a stream whose text is gone does not end as a complete one
 		return k.stop
+	case closing: // a closing event is small, and always has room
 	case k.cost()+size > m.limits.StreamBytes, !m.room(k.head.Owner, size, k):
 		return ErrFull
 	}
@@ -230,12 +230,27 @@ func (m *Memory) expire() {
 }
 
 // Forget implements Log.
-func (m *Memory) Forget(_ context.Context, id string) {
+func (m *Memory) Forget(_ context.Context, id, epoch string) {
+	m.drop(id, epoch)
+}
+
+// drop forgets the log of a stream with this epoch, and returns the log; nil if there is none.
+func (m *Memory) drop(id, epoch string) *kept {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if k := m.streams[id]; k != nil {
+	k := m.ofEpoch(id, epoch)
+	if k != nil {
 		m.forget(k)
 	}
+	return k
+}
+
+// ofEpoch returns the log of a stream with this epoch; nil if there is none. mu is held.
+func (m *Memory) ofEpoch(id, epoch string) *kept {
+	if k := m.streams[id]; k != nil && k.head.Epoch == epoch {
+		return k
+	}
+	return nil
 }
 
 // Open implements Log.

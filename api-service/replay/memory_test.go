@@ -50,20 +50,20 @@ func TestOldestEndedStreamMakesRoom(t *testing.T) {
 	text := replay.Event{Kind: replay.Delta, Data: strings.Repeat("x", 30_000)}
 	for i := range 3 {
 		begin(t, m, fmt.Sprint(i))
-		if err := m.Append(fmt.Sprint(i), text); err != nil {
+		if err := m.Append(fmt.Sprint(i), "", text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := m.Append("0", text); !errors.Is(err, replay.ErrFull) {
+	if err := m.Append("0", "", text); !errors.Is(err, replay.ErrFull) {
 		t.Errorf("with live streams only: %v", err)
 	}
 	for _, id := range []string{"1", "0", "2"} {
-		if err := m.Append(id, closing); err != nil {
+		if err := m.Append(id, "", closing); err != nil {
 			t.Fatal(err)
 		}
 	}
 	begin(t, m, "3")
-	if err := m.Append("3", text); err != nil {
+	if err := m.Append("3", "", text); err != nil {
 		t.Fatal(err)
 	}
 	if kept(t, m, "1") || !kept(t, m, "0") || !kept(t, m, "2") || !kept(t, m, "3") {
@@ -92,11 +92,11 @@ func TestMemoryForgetsInTimeWithoutBeingAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Append("a", closing); err != nil {
+		if err := m.Append("a", "", closing); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(40 * time.Second)
-		if err := m.Append("b", closing); err != nil {
+		if err := m.Append("b", "", closing); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20*time.Second + 1)
@@ -127,7 +127,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := range b.N {
-		if err := m.Append("s", replay.Event{Kind: replay.Delta, Data: " token"}); err != nil {
+		if err := m.Append("s", "", replay.Event{Kind: replay.Delta, Data: " token"}); err != nil {
 			b.Fatal(err)
 		}
 		if p, err := r.Read(b.Context(), uint64(i)); err != nil || len(p.Events) != 1 {

@@ -28,7 +28,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 		if _, err := l.Begin(t.Context(), replay.Head{ID: id}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Append(id, closing); err != nil {
+		if err := l.Append(id, "", closing); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "its connection is free", func() bool { return db.HExists(t.Context(), "whence:head:"+id, "ended").Val() })
@@ -46,7 +46,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 			}
 			return err == nil
 		})
-		if err := retries.Append(retry, delta("said"), closing); err != nil {
+		if err := retries.Append(retry, "f", delta("said"), closing); err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range []*replay.Redis{slow, other} {
@@ -77,7 +77,7 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 	for _, name := range []string{"whence:head:quiet", "whence:key:k"} {
 		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
 	}
-	if err := l.Append("quiet", closing); err != nil {
+	if err := l.Append("quiet", "e", closing); err != nil {
 		t.Fatal(err)
 	}
 }

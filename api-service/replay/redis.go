@@ -227,23 +227,20 @@ func (r *Redis) beginHere(h Head) (Head, error) {
 }
 
 // Append implements Log.
-func (r *Redis) Append(id string, events ...Event) error { return r.local.Append(id, events...) }
+func (r *Redis) Append(id, epoch string, events ...Event) error {
+	return r.local.Append(id, epoch, events...)
+}
 
 // Forget implements Log.
-func (r *Redis) Forget(ctx context.Context, id string) {
-	k := r.local.find(id)
-	if k == nil {
-		return
-	}
-	r.local.Forget(ctx, id)
-	if k.head.Shared {
+func (r *Redis) Forget(ctx context.Context, id, epoch string) {
+	if k := r.local.drop(id, epoch); k != nil && k.head.Shared {
 		r.forget(ctx, k.head)
 	}
 }
 
 func (r *Redis) forget(ctx context.Context, h Head) {
-	ctx = context.WithoutCancel(ctx) // whoever asked may be gone
-	r.answered(forget.Run(ctx, r.db, []string{headKey(h.ID), logKey(h.ID), h.idempotencyKey()}, h.ID, wakeName(h.ID), (2 * leaseTTL).Milliseconds()).Err())
+	ctx = context.WithoutCancel(ctx) // the caller may have left
+	r.answered(forget.Run(ctx, r.db, []string{headKey(h.ID), logKey(h.ID), h.idempotencyKey()}, h.ID, h.Epoch, wakeName(h.ID), (2 * leaseTTL).Milliseconds()).Err())
 }
 
 // Open implements Log.

@@ -83,8 +83,13 @@ func (s *server) open(t testing.TB, l replay.Limits) *replay.Redis { return open
 
 func open(t testing.TB, addr string, l replay.Limits) *replay.Redis {
 	t.Helper()
+	return openLogging(t, addr, l, slog.DiscardHandler)
+}
+
+func openLogging(t testing.TB, addr string, l replay.Limits, logs slog.Handler) *replay.Redis {
+	t.Helper()
 	r, err := replay.NewRedis(replay.RedisConfig{
-		URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(slog.DiscardHandler),
+		URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(logs),
 		Lost: func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
 	})
 	if err != nil {
@@ -162,14 +167,14 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 	if err != nil || !h.Shared {
 		t.Fatal(h, err)
 	}
-	if err := a.Append("s", delta("one ")); err != nil {
+	if err := a.Append("s", "e", delta("one ")); err != nil {
 		t.Fatal(err)
 	}
 	here, there := read(t, a, "s"), read(t, b, "s")
 	eventually(t, "the other instance has it", func() bool { text, _, _ := said(t, there, 0); return text == "one " })
 
 	s.kill(t)
-	if err := a.Append("s", delta("two ")); err != nil {
+	if err := a.Append("s", "e", delta("two ")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "who reads here goes on", func() bool { text, _, _ := said(t, here, 0); return text == "one two " })
@@ -179,7 +184,7 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 	if h, err := a.Begin(t.Context(), replay.Head{ID: "new"}); err != nil || h.Shared {
 		t.Error("a new stream:", h, err)
 	}
-	if err := a.Append("new", delta("x"), closing); err != nil {
+	if err := a.Append("new", "", delta("x"), closing); err != nil {
 		t.Error(err)
 	}
 	if h, err := a.Begin(t.Context(), replay.Head{ID: "x", Key: "k"}); err != nil || h.ID != "s" {
@@ -196,11 +201,11 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 	}
 
 	s.start(t) // it has forgotten everything
-	if err := a.Append("s", delta("three")); err != nil {
+	if err := a.Append("s", "e", delta("three")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "who reads there goes on", func() bool { text, _, _ := said(t, there, 1); return text == "two three" })
-	if err := a.Append("s", closing); err != nil {
+	if err := a.Append("s", "e", closing); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it ends there", func() bool { _, _, ended := said(t, there, 0); return ended })
@@ -213,7 +218,7 @@ func TestStreamsGoOnWithoutTheServerAndAreThereWhenItIsBack(t *testing.T) {
 	if h, err := a.Begin(t.Context(), replay.Head{ID: "s3"}); err != nil || !h.Shared {
 		t.Error("a new stream:", h, err)
 	}
-	if err := a.Append("s3", closing); err != nil {
+	if err := a.Append("s3", "", closing); err != nil {
 		t.Error(err)
 	}
 }
@@ -228,7 +233,7 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Edge: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Append("s", delta("one")); err != nil {
+	if err := a.Append("s", "", delta("one")); err != nil {
 		t.Fatal(err)
 	}
 	there, elsewhere := read(t, b, "s"), read(t, c, "s")
@@ -249,13 +254,16 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	way.mend(t)
 	var err error
 	eventually(t, "the instance hears that its stream has ended", func() bool {
-		err = a.Append("s", delta("two"))
+		err = a.Append("s", "", delta("two"))
 		return err != nil
 	})
 	if e := streamerr.As(err); e.Reason != streamerr.PeerLost || e.Path.Origin() != "a" {
 		t.Error(err)
 	}
-	if err := a.Append("s", closing); err != nil {
+	if err := a.Append("s", "", closing); streamerr.As(err).Reason != streamerr.PeerLost {
+		t.Error("a stream that another instance has ended completes:", err)
+	}
+	if err := a.Append("s", "", replay.Event{Kind: replay.Failure, Data: "{}"}); err != nil {
 		t.Error(err)
 	}
 	if text, last, _ := said(t, there, 0); text != "one" || last.Seq != 2 {
@@ -304,7 +312,7 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 		leaves = comes
 	}
 	leaves.Close()
-	if err := a.Append("s", closing); err != nil {
+	if err := a.Append("s", "", closing); err != nil {
 		t.Error(err)
 	}
 }
@@ -334,13 +342,13 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	}
 	for range 50 {
 		for _, id := range ids {
-			if err := a.Append(id, delta(id)); err != nil {
+			if err := a.Append(id, "", delta(id)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for _, id := range ids {
-		if err := a.Append(id, closing); err != nil {
+		if err := a.Append(id, "", closing); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -368,7 +376,7 @@ func BenchmarkRedis(b *testing.B) {
 			r := read(b, from, id)
 			b.ReportAllocs()
 			for i := range b.N {
-				if err := runs.Append(id, delta(" token")); err != nil {
+				if err := runs.Append(id, "", delta(" token")); err != nil {
 					b.Fatal(err)
 				}
 				for {
@@ -382,7 +390,7 @@ func BenchmarkRedis(b *testing.B) {
 					<-p.More
 				}
 			}
-			if err := runs.Append(id, closing); err != nil {
+			if err := runs.Append(id, "", closing); err != nil {
 				b.Fatal(err)
 			}
 		})

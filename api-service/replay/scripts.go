@@ -57,10 +57,13 @@ redis.call('PEXPIRE', log, ttl)
 redis.call('PUBLISH', wake, '')
 return 1`)
 
-	// forget leaves a head without an epoch, for a while, so that readers can tell it from one that a server has lost.
+	// forget drops a stream. It leaves a head without an epoch for a while, so that readers can tell a dropped stream from a stream that
+	// the server has lost. If a later stream has the id, forget changes nothing.
 	forget = redis.NewScript(`
 local head, log, key = KEYS[1], KEYS[2], KEYS[3]
-local id, wake, ttl = ARGV[1], ARGV[2], ARGV[3]
+local id, epoch, wake, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local known = redis.call('HGET', head, 'epoch')
+if known and known ~= epoch then return 0 end
 if key ~= head and redis.call('GET', key) == id then redis.call('DEL', key) end
 redis.call('DEL', head, log)
 redis.call('HSET', head, 'forgotten', '1')

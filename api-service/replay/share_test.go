@@ -19,7 +19,7 @@ func keep(t *testing.T, m *Memory, owner, id string, n int) {
 	if _, err := m.Begin(t.Context(), Head{ID: id, Owner: owner, Began: time.Now()}); err != nil {
 		t.Fatalf("%s: %v", id, err)
 	}
-	if err := m.Append(id, text(n)); err != nil {
+	if err := m.Append(id, "", text(n)); err != nil {
 		t.Fatalf("%s: %v", id, err)
 	}
 }
@@ -33,11 +33,11 @@ func TestGreedyOwnerMakesRoom(t *testing.T) {
 	keep(t, m, "greedy", "older", 40_000)
 	keep(t, m, "greedy", "newer", 40_000)
 	keep(t, m, "modest", "mine", 20_000)
-	if err := m.Append("newer", text(1)); !errors.Is(err, ErrFull) {
+	if err := m.Append("newer", "", text(1)); !errors.Is(err, ErrFull) {
 		t.Errorf("the largest and newest stream of the greedy owner goes on: %v", err)
 	}
 	for _, id := range []string{"small", "older", "mine"} {
-		if err := m.Append(id, text(1)); err != nil {
+		if err := m.Append(id, "", text(1)); err != nil {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestGreedyOwnerMakesRoom(t *testing.T) {
 	if p, err := r.Read(t.Context(), 0); err != nil || len(p.Events) != 0 || p.Ended {
 		t.Errorf("before its ending, a reader gets %v, %v", p, err)
 	}
-	if err := m.Append("newer", closed); err != nil {
+	if err := m.Append("newer", "", closed); err != nil {
 		t.Fatal(err)
 	}
 	for after := range uint64(2) {
@@ -59,6 +59,23 @@ func TestGreedyOwnerMakesRoom(t *testing.T) {
 	}
 	if _, err := m.Begin(t.Context(), Head{ID: "more", Owner: "greedy"}); err != nil {
 		t.Error("there is room again:", err)
+	}
+}
+
+// TestEvictedStreamDoesNotComplete: a stream whose text was dropped ends with a failure, even if its answer was complete.
+func TestEvictedStreamDoesNotComplete(t *testing.T) {
+	m := NewMemory(Limits{Bytes: 100_000})
+	defer m.Close()
+	keep(t, m, "greedy", "large", 90_000)
+	keep(t, m, "modest", "mine", 20_000)
+	if err := m.Append("large", "", Event{Kind: Usage, Data: "{}"}, Event{Kind: Ending, Data: "{}"}); !errors.Is(err, ErrFull) {
+		t.Errorf("a stream without its text completes: %v", err)
+	}
+	if err := m.Append("large", "", closed); err != nil {
+		t.Error(err)
+	}
+	if p, err := (memoryReader{m, m.find("large")}).Read(t.Context(), 0); err != nil || len(p.Events) != 1 || p.Events[0].Kind != Failure || !p.Ended {
+		t.Errorf("a reader gets %v, %v", p, err)
 	}
 }
 
@@ -91,7 +108,7 @@ func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
 	keep(t, m, "greedy", "second", 20_000)
 	keep(t, m, "greedy", "runs", 40_000)
 	for _, id := range []string{"over", "second", "first"} {
-		if err := m.Append(id, closed); err != nil {
+		if err := m.Append(id, "", closed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +118,7 @@ func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
 			t.Errorf("%s is kept: %t, want %t", id, !want, want)
 		}
 	}
-	if err := m.Append("runs", text(1)); err != nil {
+	if err := m.Append("runs", "", text(1)); err != nil {
 		t.Error("a stream that runs ends before one that has ended:", err)
 	}
 }
@@ -152,12 +169,12 @@ func (w *walk) step(t *testing.T, i int) (owner string) {
 	}
 	switch w.r.IntN(14) {
 	case 0, 1:
-		_ = w.m.Append(id, closed)
+		_ = w.m.Append(id, "", closed)
 		w.ids = append(w.ids[:at], w.ids[at+1:]...)
 	case 2:
-		w.m.Forget(t.Context(), id)
+		w.m.Forget(t.Context(), id, "")
 	default:
-		_ = w.m.Append(id, text(w.r.IntN(8000)))
+		_ = w.m.Append(id, "", text(w.r.IntN(8000)))
 	}
 	return owner
 }

@@ -14,6 +14,7 @@ var (
 	errLost   = errors.New("replay: the server does not know the stream")
 	errFenced = errors.New("replay: another instance has closed the stream")
 	errKey    = errors.New("replay: another stream has the idempotency key")
+	errID     = errors.New("replay: another stream has the id")
 )
 
 // ship makes a stream live on the server, and writes what the stream says until it has ended. Its readers see what was written.
@@ -42,8 +43,8 @@ func (r *Redis) ship(k *kept, ready <-chan struct{}) {
 			written, live = 0, false
 			r.local.release(k)
 			switch err := r.restore(k.head); {
-			case errors.Is(err, errKey):
-				r.config.Log.Warn("a stream cannot be resumed elsewhere: another stream has its idempotency key", "stream", k.head.ID)
+			case errors.Is(err, errKey), errors.Is(err, errID):
+				r.config.Log.Warn("redis lost a stream, and another stream has taken its place: the stream goes on, and can be resumed at this instance only", "stream", k.head.ID, "err", err)
 				return
 			case err != nil && !r.pause():
 				return
@@ -93,13 +94,17 @@ func (r *Redis) write(h Head, events []Event, closing bool) (uint64, error) {
 	return uint64(last), nil
 }
 
-// restore makes a head again that the server has lost.
+// restore makes a head again that the server has lost. It fails with errKey or errID if another stream has taken the place.
 func (r *Redis) restore(h Head) error {
 	id, _, err := r.makeHead(r.closing, h)
-	if err == nil && id != h.ID && id != "" {
+	switch {
+	case err != nil || id == h.ID:
+		return err
+	case id == "":
+		return errID
+	default:
 		return errKey
 	}
-	return err
 }
 
 // hold keeps readers of a new stream from what is not shown. The channel gets a value when the stream has said more.

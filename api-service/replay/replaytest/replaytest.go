@@ -26,6 +26,7 @@ func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 		"WhatIsNotThereIsSaid":            whatIsNotThereIsSaid,
 		"AKeyHasOneStream":                aKeyHasOneStream,
 		"ForgottenStreamsLeaveTheirKey":   forgottenStreamsLeaveTheirKey,
+		"AnEpochIsForOneLog":              anEpochIsForOneLog,
 		"AFullStreamTakesOnlyItsEnding":   aFullStreamTakesOnlyItsEnding,
 		"EndedStreamsExpire":              endedStreamsExpire,
 		"UnreadTextComesInFewLargeEvents": unreadTextComesInFewLargeEvents,
@@ -54,7 +55,7 @@ func (l log) begin(t *testing.T, id string) {
 
 func (l log) append(t *testing.T, id string, events ...replay.Event) {
 	t.Helper()
-	if err := l.Append(id, events...); err != nil {
+	if err := l.Append(id, "e", events...); err != nil {
 		t.Fatalf("append: %v", err)
 	}
 }
@@ -186,10 +187,10 @@ func theEndIsTheEnd(t *testing.T, l log) {
 	l.begin(t, "s")
 	l.append(t, "s", delta("x"))
 	l.append(t, "s", replay.Event{Kind: replay.Failure, Data: "{}"})
-	if err := l.Append("s", delta("y")); !errors.Is(err, replay.ErrClosed) {
+	if err := l.Append("s", "e", delta("y")); !errors.Is(err, replay.ErrClosed) {
 		t.Error(err)
 	}
-	if err := l.Append("s", ending...); !errors.Is(err, replay.ErrClosed) {
+	if err := l.Append("s", "e", ending...); !errors.Is(err, replay.ErrClosed) {
 		t.Error(err)
 	}
 	if text, rest, _, err := l.collect(t.Context(), "s", 0); text != "x" || len(rest) != 1 || rest[0].Kind != replay.Failure || rest[0].Seq != 2 || err != nil {
@@ -204,7 +205,7 @@ func whatIsNotThereIsSaid(t *testing.T, l log) {
 	if _, err := l.Open(t.Context(), "nobody"); !errors.Is(err, replay.ErrUnknown) {
 		t.Error(err)
 	}
-	if err := l.Append("nobody", delta("x")); !errors.Is(err, replay.ErrUnknown) {
+	if err := l.Append("nobody", "e", delta("x")); !errors.Is(err, replay.ErrUnknown) {
 		t.Error(err)
 	}
 	l.begin(t, "s")
@@ -222,7 +223,7 @@ func aKeyHasOneStream(t *testing.T, l log) {
 	ids := make([]string, 8)
 	for i := range ids {
 		wg.Go(func() {
-			h, err := l.Begin(context.Background(), replay.Head{ID: fmt.Sprint("s", i), Key: "k", Body: "b"})
+			h, err := l.Begin(context.Background(), replay.Head{ID: fmt.Sprint("s", i), Epoch: "e", Key: "k", Body: "b"})
 			if err != nil || h.Body != "b" {
 				t.Error(h, err)
 			}
@@ -242,7 +243,7 @@ func aKeyHasOneStream(t *testing.T, l log) {
 }
 
 func forgottenStreamsLeaveTheirKey(t *testing.T, l log) {
-	head := replay.Head{ID: "s", Key: "k"}
+	head := replay.Head{ID: "s", Epoch: "e", Key: "k"}
 	if _, err := l.Begin(t.Context(), head); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func forgottenStreamsLeaveTheirKey(t *testing.T, l log) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	l.Forget(t.Context(), "s")
+	l.Forget(t.Context(), "s", "e")
 	if _, err := r.Read(t.Context(), 0); !errors.Is(err, replay.ErrUnknown) {
 		t.Error(err)
 	}
@@ -265,11 +266,24 @@ func forgottenStreamsLeaveTheirKey(t *testing.T, l log) {
 	l.append(t, "s2", ending...)
 }
 
+// anEpochIsForOneLog: a run whose epoch is not the log's neither writes to the log nor drops it.
+func anEpochIsForOneLog(t *testing.T, l log) {
+	l.begin(t, "s")
+	if err := l.Append("s", "earlier", delta("not mine")); !errors.Is(err, replay.ErrUnknown) {
+		t.Error(err)
+	}
+	l.Forget(t.Context(), "s", "earlier")
+	l.append(t, "s", append([]replay.Event{delta("mine")}, ending...)...)
+	if text, _, _, err := l.collect(t.Context(), "s", 0); text != "mine" || err != nil {
+		t.Error(text, err)
+	}
+}
+
 func aFullStreamTakesOnlyItsEnding(t *testing.T, l log) {
 	l.begin(t, "s")
 	piece, n := strings.Repeat("x", 10000), 0
 	for ; ; n++ {
-		if err := l.Append("s", delta(piece)); errors.Is(err, replay.ErrFull) {
+		if err := l.Append("s", "e", delta(piece)); errors.Is(err, replay.ErrFull) {
 			break
 		} else if err != nil || n > 200 {
 			t.Fatal(n, err)

@@ -1,0 +1,77 @@
+package replay_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/whence-dev/whence/api-service/replay"
+)
+
+// A logbook is what an instance logs, to be read while the instance writes.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logbook) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Contains(l.text.Bytes(), []byte(text))
+}
+
+// TestStreamWhoseIDIsAnothersGivesUpTheServer: the server loses a stream, and another instance begins a stream under the same id. The
+// first stream goes on at its instance alone, and leaves the second one alone, also when the first one is forgotten.
+func TestStreamWhoseIDIsAnothersGivesUpTheServer(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var logs logbook
+	a, b := openLogging(t, s.addr, replay.Limits{}, slog.NewTextHandler(&logs, nil)), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first stream is live", func() bool { return db.HExists(t.Context(), "whence:head:s", "live").Val() })
+	if err := db.FlushDB(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Begin(t.Context(), replay.Head{ID: "s", Epoch: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Append("s", "first", delta("one")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first stream gives the server up", func() bool { return logs.has("another stream has the id") })
+	if text, _, _ := said(t, read(t, a, "s"), 0); text != "one" {
+		t.Errorf("the first stream says %q at its own instance", text)
+	}
+	a.Forget(t.Context(), "s", "first")
+	if _, err := a.Open(t.Context(), "s"); err != nil && !errors.Is(err, replay.ErrUnknown) {
+		t.Error(err)
+	}
+	if err := b.Append("s", "second", delta("two"), closing); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "other instances read the second stream", func() bool {
+		r, err := a.Open(t.Context(), "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		text, _, ended := said(t, r, 0)
+		return ended && text == "two"
+	})
+}
