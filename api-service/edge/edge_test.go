@@ -137,7 +137,7 @@ func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url 
 	back, front := listen(t), listen(t)
 	c := edge.Config{
 		Name: "api-service", Chat: back.Addr().String(), MaxBody: 10000, MaxStreams: 10, ReadTimeout: 5 * time.Second,
-		WriteTimeout: 5 * time.Second, HeadersAfter: 5 * time.Second, Grace: time.Second,
+		WriteTimeout: 5 * time.Second, HeadersAfter: 5 * time.Second, Grace: time.Second, LeaveEvents: edge.DefaultLeaveEvents,
 	}
 	if change != nil {
 		change(&c)

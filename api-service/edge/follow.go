@@ -315,7 +315,9 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	}
 	w.Close()
 	cause := e.whyLeft(ctx, r.Head(), end, err)
-	if !end.Closed {
+	if end.Closed {
+		left(nil)
+	} else {
 		left(cause)
 	}
 	e.log.Info("reader left", "stream", id, "hop", e.hop.Name, "reason", cause.Reason.String(), "message", cause.Text(),

@@ -359,13 +359,13 @@ func leaveInMidStream(t *testing.T, url, script, policy string) http.Header {
 	}
 }
 
-func ended(t *testing.T, url, id string) (s struct {
+func ended(t *testing.T, url, id string, headers ...string) (s struct {
 	State, Reason string
 	Tokens        struct{ Generated, Delivered int }
 }) {
 	t.Helper()
 	for begun := time.Now(); s.State != "ended"; time.Sleep(5 * time.Millisecond) {
-		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, ""))), &s); err != nil {
+		if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+id, "", headers...))), &s); err != nil {
 			t.Fatal(err)
 		}
 		if time.Since(begun) > 10*time.Second {
@@ -427,6 +427,34 @@ func TestDrainedStreamOfManyReadersIsDropped(t *testing.T) {
 	}
 	if resp := ask(t, http.MethodGet, url+m.Events, ""); whole(t, resp) == "" || resp.StatusCode != http.StatusGone {
 		t.Error(resp.StatusCode)
+	}
+}
+
+// TestStreamThatIsNotKeptIsReadOnce: a key whose policy keeps nothing reads an answer while it comes, or soon after, and not again.
+func TestStreamThatIsNotKeptIsReadOnce(t *testing.T) {
+	for _, policy := range []string{"drain", "cancel"} {
+		url, _ := start(t, keyFile(t, "keys: [{key: one, tenant: a, leave: "+policy+"}]"))
+		for name, script := range map[string]string{"while it runs": story, "after its end": "start m say onetwothree end x"} {
+			m := makeStream(t, url, script, bearer("one")...)
+			if name == "after its end" {
+				ended(t, url, m.ID, bearer("one")...)
+			}
+			if _, text := events(t, ask(t, http.MethodGet, url+m.Events, "", bearer("one")...)); text != "onetwothree" {
+				t.Errorf("%s, %s: the first reader has %q", policy, name, text)
+			}
+			if name == "after its end" {
+				continue // the stream keeps what is left of the time for its first reader
+			}
+			ended(t, url, m.ID, bearer("one")...)
+			for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the run closes after its reader has the ending
+				resp := ask(t, http.MethodGet, url+m.Events, "", bearer("one")...)
+				if body := whole(t, resp); resp.StatusCode == http.StatusGone {
+					break
+				} else if time.Since(begun) > 10*time.Second {
+					t.Fatalf("%s, %s: a second reader gets %d %s", policy, name, resp.StatusCode, body)
+				}
+			}
+		}
 	}
 }
 

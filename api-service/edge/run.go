@@ -91,7 +91,7 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
 	if r.kept {
 		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id, r.epoch) }
-		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(ctx, r.id) }
+		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(context.WithoutCancel(ctx), r.id) }
 	}
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
 	ledger.Of(ctx).Leaves(p.String())

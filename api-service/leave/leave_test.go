@@ -143,6 +143,94 @@ func TestReadersOfOtherInstancesCount(t *testing.T) {
 	})
 }
 
+// TestEndedStreamIsKeptOnlyWhereThePolicyKeepsIt: what a stream said is dropped after its end, once its last reader has left, or when
+// the time for its first reader is over.
+func TestEndedStreamIsKeptOnlyWhereThePolicyKeepsIt(t *testing.T) {
+	for kind, keeps := range map[leave.Kind]bool{leave.Cancel: false, leave.Drain: false, leave.Linger: true, leave.Detach: true} {
+		policy := leave.Policy{Kind: kind, For: 20 * time.Second}
+		for name, read := range map[string]func(w *leave.Watch, check func(dropped bool)){
+			"a reader that has the ending first": func(w *leave.Watch, check func(bool)) {
+				w.Enter()(nil)
+				check(false)
+				w.End()
+			},
+			"a reader that leaves after the end": func(w *leave.Watch, check func(bool)) {
+				leave := w.Enter()
+				w.End()
+				time.Sleep(time.Hour)
+				check(false)
+				leave(nil)
+			},
+			"two readers": func(w *leave.Watch, check func(bool)) {
+				first, second := w.Enter(), w.Enter()
+				first(nil)
+				w.End()
+				check(false)
+				second(slow)
+			},
+			"no reader": func(w *leave.Watch, check func(bool)) {
+				time.Sleep(10 * time.Second)
+				w.End()
+				time.Sleep(19 * time.Second)
+				check(false)
+				time.Sleep(2 * time.Second)
+			},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				var s stream
+				w := s.watch(policy)
+				check := func(dropped bool) {
+					if s.reason() != streamerr.Unspecified || s.dropped != dropped {
+						t.Errorf("%v, %s: stopped with %v; dropped %t, want %t", policy, name, s.cause, s.dropped, dropped)
+					}
+				}
+				read(w, check)
+				check(!keeps)
+				time.Sleep(time.Hour)
+				check(!keeps)
+			})
+		}
+	}
+}
+
+// TestReadersOfOtherInstancesKeepWhatIsDropped as long as they read.
+func TestReadersOfOtherInstancesKeepWhatIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, kind := range []leave.Kind{leave.Cancel, leave.Drain} {
+			s := stream{seen: true, ago: time.Second}
+			w := s.watch(leave.Policy{Kind: kind})
+			w.Enter()(nil)
+			w.End()
+			time.Sleep(time.Minute)
+			if s.reason(); s.dropped {
+				t.Errorf("%d: it is dropped under a reader elsewhere", kind)
+			}
+			s.note(func() { s.ago = time.Minute })
+			time.Sleep(10 * time.Second)
+			if s.reason(); !s.dropped {
+				t.Errorf("%d: it is not dropped after its last reader elsewhere", kind)
+			}
+		}
+	})
+}
+
+// TestDrainWaitsForItsFirstReader: without a reader, what a drained stream says is dropped while the stream runs on.
+func TestDrainWaitsForItsFirstReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s stream
+		w := s.watch(leave.Policy{Kind: leave.Drain})
+		defer w.End()
+		time.Sleep(29 * time.Second)
+		if s.reason(); s.dropped {
+			t.Error("it did not wait")
+		}
+		time.Sleep(2 * time.Second)
+		if s.reason() != streamerr.Unspecified || !s.dropped {
+			t.Errorf("after 31 s it is stopped with %v, dropped: %t", s.cause, s.dropped)
+		}
+	})
+}
+
 func TestDetachAndDrainRunOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []leave.Kind{leave.Detach, leave.Drain} {

@@ -71,7 +71,8 @@ func (p Policy) String() string {
 func (p Policy) Keeps() bool { return p.Kind == Linger || p.Kind == Detach }
 
 // Within reports whether p goes no further than limit: a stream runs no longer without a reader, and its text is kept only if limit
-// keeps it, too. Every policy is within Detach, and Cancel is within every policy.
+// keeps it, too. Every policy is within Detach, and Cancel is within every policy. The time for a stream's first reader does not count:
+// a stream of POST /v1/streams has that time under every policy.
 func (p Policy) Within(limit Policy) bool {
 	return p.unread() <= limit.unread() && (!p.Keeps() || limit.Keeps())
 }
