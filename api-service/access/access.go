@@ -4,8 +4,9 @@
 // of either, travels with the stream's Claim to every hop, and is the same on all instances. Operators see and stop every stream, and
 // read none.
 //
-// With a key file, or on a listener that other machines reach, a caller is shown streams of its own alone. A stream of somebody else is
-// answered like one that does not exist, so that nobody learns which ids are in use.
+// With a key file, or on a listener that other machines reach, a caller sees, stops and reads its own streams only. A stream of another
+// owner is answered like a stream that does not exist. Lists hold a caller's own streams only where there is a key file or an operator's
+// key; without both, a list shows the ids of all streams to every caller.
 package access
 
 import (
@@ -23,7 +24,7 @@ import (
 type Guard struct {
 	// Keys are the API keys of a file. A nil ring lets every caller in.
 	Keys *keys.Ring
-	// Operator is the operator's key; empty is none.
+	// Operator is the operator's key; a blank key is none.
 	Operator string
 	// Loopback says that only this machine reaches the listener. Without Keys and Operator, every caller then sees and stops every
 	// stream; without Keys, every caller reads the streams that were made without credentials.
@@ -47,7 +48,7 @@ type Caller struct {
 func (g *Guard) Caller(authorization string) (Caller, error) {
 	credentials := normal(authorization)
 	c := Caller{Owner: follow.Digest(credentials)}
-	if g.Operator != "" && same(c.Owner, follow.Digest(normal("Bearer "+g.Operator))) {
+	if operator := strings.TrimSpace(g.Operator); operator != "" && same(c.Owner, follow.Digest(normal("Bearer "+operator))) {
 		c.Operates = true
 		return c, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -142,6 +143,8 @@ func (c *Config) Validate() error {
 		return errors.New("--client-timeout, --max-unsent and --keep-alive must not be negative")
 	case c.Replay.Bytes < 0 || c.Replay.StreamBytes < 0 || c.Replay.TTL < 0 || c.TokenTTL < 0:
 		return errors.New("--replay-bytes, --replay-stream-bytes, --replay-ttl and --token-ttl must not be negative")
+	case c.OperatorKey != "" && strings.TrimSpace(c.OperatorKey) == "":
+		return errors.New("--operator-key is blank; give it a key, or leave it out")
 	case c.Replay.StreamBytes > math.MaxInt32:
 		return fmt.Errorf("--replay-stream-bytes is %d; it must be at most %d", c.Replay.StreamBytes, math.MaxInt32)
 	}

@@ -446,6 +446,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"redis":   func(c *edge.Config) { c.Redis, c.TokenKey = "localhost", "k" },
 		"token":   func(c *edge.Config) { c.Redis = "redis://h:1/0" },
 		"silence": func(c *edge.Config) { c.KeepAlive = -1 },
+		"blank":   func(c *edge.Config) { c.OperatorKey = " \t" },
 		"replay":  func(c *edge.Config) { c.Replay.TTL = -1 },
 	} {
 		c := edge.Config{Chat: "h:1", MaxBody: 1, MaxStreams: 1, ReadTimeout: 1, WriteTimeout: 1, HeadersAfter: 1}

@@ -87,8 +87,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	}
 	key := string(c.GetHeader(idempotencyHeader))
 	if len(key) > maxKey {
-		err := streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey)
-		e.desk.Refuse(c, err)
+		e.desk.Refuse(c, streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey))
 		return
 	}
 	digest := follow.Digest(string(body))
@@ -99,8 +98,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 		e.desk.Refuse(c, err)
 		return
 	case head.ID != id && head.Body != digest:
-		err := streamerr.InvalidParam(idempotencyHeader, "the %s was used for another request", idempotencyHeader)
-		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, err))
+		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(idempotencyHeader, "the %s was used for another request", idempotencyHeader)))
 		return
 	case head.ID != id:
 		c.Header(exchange.IDHeader, head.ID)
@@ -182,8 +180,7 @@ func (e *Edge) followStream(conn context.Context, c *app.RequestContext) {
 	p, err := r.Read(conn, after)
 	switch {
 	case errors.Is(err, replay.ErrAhead):
-		err = streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)
-		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, err))
+		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)))
 		return
 	case err != nil:
 		e.desk.Refuse(c, lost(id, err))
@@ -276,8 +273,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	defer control.Release()
 	remove, err := e.readers.Add(stream.NewID(), control)
 	if err != nil {
-		err = e.noReader(err)
-		e.desk.Refuse(c, err)
+		e.desk.Refuse(c, e.noReader(err))
 		return
 	}
 	defer remove()
@@ -289,8 +285,7 @@ func (e *Edge) follow(conn context.Context, c *app.RequestContext, id string, r 
 	reading, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	defer stream.AfterStop(ctx, leave)()
-	left := func(*streamerr.Error) {}
-	head := r.Head()
+	left, head := func(*streamerr.Error) {}, r.Head()
 	if own := e.runs.find(id); own != nil && own.epoch == head.Epoch { // else another stream of the same id runs
 		left = own.watch.Enter()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/web"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // authenticate refuses requests without a key of the key file, but for the routes and the read tokens that need none. The operator's
@@ -61,7 +62,7 @@ func (e *Edge) reader(c *app.RequestContext) (access.Caller, error) {
 func (e *Edge) maker(c *app.RequestContext) (access.Caller, error) {
 	caller, err := e.caller(c)
 	if err == nil && caller.Operates && e.guard.Keys != nil {
-		return access.Caller{}, exchange.Unauthenticated(c, "the operator's key makes no streams; use an API key")
+		return access.Caller{}, &streamerr.Error{Reason: streamerr.Forbidden, Param: keys.Header, Message: "the operator's key makes no streams; use an API key"}
 	}
 	return caller, err
 }

@@ -34,7 +34,7 @@ keys:
 		{"POST", "/v1/chat/completions", "", 401}, {"POST", "/v1/streams", "four", 401}, {"GET", "/favicon.ico", "", 200},
 		{"GET", "/v1/streams/events?token=x", "", 401}, {"DELETE", "/v1/streams/seen?token=x", "", 401}, {"GET", "/v1/streams/x/events?token=x", "", 404},
 		{"GET", "/v1/streams", "op", 200}, {"GET", "/v1/models", "op", 200}, {"DELETE", "/v1/streams/x", "op", 404}, // the operator looks, and stops, and makes nothing
-		{"POST", "/v1/chat/completions", "op", 401}, {"POST", "/v1/streams", "op", 401}, {"POST", "/generate", "op", 401},
+		{"POST", "/v1/chat/completions", "op", 403}, {"POST", "/v1/streams", "op", 403}, {"POST", "/generate", "op", 403},
 	} {
 		var headers []string
 		if request.key != "" {
@@ -44,6 +44,9 @@ keys:
 		body := whole(t, resp)
 		if resp.StatusCode != request.want {
 			t.Errorf("%v: status %d: %.200s", request, resp.StatusCode, body)
+		}
+		if resp.StatusCode == http.StatusForbidden && (resp.Header.Get("WWW-Authenticate") != "" || !strings.Contains(body, `"code":"forbidden"`)) {
+			t.Errorf("%v: %v %s", request, resp.Header, body)
 		}
 		if resp.StatusCode == http.StatusUnauthorized && (resp.Header.Get("WWW-Authenticate") != "Bearer" || resp.Header.Get("X-Request-Id") == "" || !strings.Contains(body, `"code":"unauthenticated"`)) {
 			t.Errorf("%v: %v %s", request, resp.Header, body)

@@ -123,13 +123,19 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 		return digest, fmt.Errorf("leave is %v, which leaves does not allow", e.Leave)
 	}
 	if e.SHA256 == "" {
+		if strings.TrimSpace(e.Key) == "" {
+			return digest, errors.New("key is blank; it must have other characters than spaces")
+		}
 		return sha256.Sum256([]byte(e.Key)), nil
 	}
 	sum, err := hex.DecodeString(e.SHA256)
 	if err != nil || len(sum) != sha256.Size {
 		return digest, fmt.Errorf("sha256 must have %d hex digits", 2*sha256.Size)
 	}
-	return [sha256.Size]byte(sum), nil
+	if digest = [sha256.Size]byte(sum); digest == sha256.Sum256(nil) {
+		return digest, errors.New("sha256 is the digest of an empty key; give the digest of a key")
+	}
+	return digest, nil
 }
 
 // ParseTier reads a service_tier. "" and auto name no tier.
@@ -163,13 +169,14 @@ func (r *Ring) Find(header string) (*Entry, error) {
 		return nil, nil
 	}
 	scheme, key, _ := strings.Cut(header, " ")
+	key = strings.TrimSpace(key)
 	switch {
 	case header == "":
 		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the header " + Header + " with an API key is missing"}
-	case !strings.EqualFold(scheme, "bearer"):
+	case !strings.EqualFold(scheme, "bearer"), key == "":
 		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: Header + " must be Bearer and an API key"}
 	}
-	e := r.entries[sha256.Sum256([]byte(strings.TrimSpace(key)))]
+	e := r.entries[sha256.Sum256([]byte(key))]
 	if e == nil {
 		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the API key is not known"}
 	}

@@ -68,6 +68,16 @@ keys:
 	}
 }
 
+// TestEmptyKeyIsNoKey, whatever the ring holds.
+func TestEmptyKeyIsNoKey(t *testing.T) {
+	ring := &Ring{entries: map[[sha256.Size]byte]*Entry{sha256.Sum256(nil): {Tenant: "one"}}}
+	for _, header := range []string{"Bearer", "Bearer ", "bearer \t "} {
+		if e, err := ring.Find(header); e != nil || streamerr.As(err).Reason != streamerr.Unauthenticated {
+			t.Errorf("%q: %v, %v", header, e, err)
+		}
+	}
+}
+
 func TestWithoutARingEverybodyIsNobody(t *testing.T) {
 	ring, err := Load("")
 	if err != nil {
@@ -94,11 +104,13 @@ func TestBadFilesAreRefused(t *testing.T) {
 		"keys: [{key: a, tenant: a, tier: x}]":     "flex, default or priority",
 		"keys: [{key: a, tenant: a, leave: x}]":    "linger",
 		"keys: [{key: a, tenant: a, leaves: [x]}]": "linger",
-		"keys: [{key: a, tenant: a, leave: detach, leaves: [cancel, drain]}]": "leaves does not allow",
-		"keys: [{key: a, tenant: a, weight: 2000}]":                           "at most 1000",
-		"keys: [{key: a, tenant: a, wait: 2}]":                                "wait not found",
-		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]":                    "twice",
-		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]":         "weights",
+		"keys: [{key: a, tenant: a, leave: detach, leaves: [cancel, drain]}]":                           "leaves does not allow",
+		"keys: [{key: a, tenant: a, weight: 2000}]":                                                     "at most 1000",
+		"keys: [{key: a, tenant: a, wait: 2}]":                                                          "wait not found",
+		"keys: [{key: a, tenant: a}, {key: a, tenant: b}]":                                              "twice",
+		"keys: [{key: a, tenant: a, weight: 2}, {key: b, tenant: a}]":                                   "weights",
+		"keys: [{key: '  ', tenant: a}]":                                                                "blank",
+		"keys: [{sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855, tenant: a}]": "empty",
 		"keys: {": "yaml",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

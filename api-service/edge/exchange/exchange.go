@@ -9,6 +9,7 @@ import (
 	"math"
 	"mime"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -51,12 +52,6 @@ func Caller(c *app.RequestContext, g *access.Guard) (access.Caller, error) {
 	return caller, err
 }
 
-// Unauthenticated refuses a request's credentials.
-func Unauthenticated(c *app.RequestContext, message string) error {
-	c.Header("WWW-Authenticate", "Bearer")
-	return &streamerr.Error{Reason: streamerr.Unauthenticated, Param: keys.Header, Message: message}
-}
-
 // IDHeader carries the stream's id, both ways.
 const IDHeader = "X-Request-Id"
 
@@ -70,18 +65,30 @@ func ID(c *app.RequestContext) string {
 	return id
 }
 
-// Peer is the client's address, for people.
+// Peer returns the client's address, for logs and lists. An X-Forwarded-For whose last entry is no IP address is ignored: terminals print
+// the address as it is.
 func (d *Desk) Peer(c *app.RequestContext) string {
 	if d.TrustForwarded {
 		all := c.Request.Header.PeekAll("X-Forwarded-For") // lines above the last may be the client's own, as HAProxy leaves them
 		if len(all) > 0 {
 			line := string(all[len(all)-1])
-			if last := strings.TrimSpace(line[strings.LastIndexByte(line, ',')+1:]); last != "" {
+			if last := strings.TrimSpace(line[strings.LastIndexByte(line, ',')+1:]); isAddress(last) {
 				return last
 			}
 		}
 	}
 	return c.RemoteAddr().String()
+}
+
+// isAddress reports whether text is an IP address, with or without a port. A zone may be any text, so an address with a zone is none.
+func isAddress(text string) bool {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(text)
+		addr = withPort.Addr()
+	}
+	return err == nil && addr.Zone() == ""
 }
 
 // TimeoutHeader says, in seconds, how long the answer may take; it wins over the body's timeout.
