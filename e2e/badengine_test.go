@@ -73,17 +73,17 @@ func breaksOff(then string) http.HandlerFunc {
 	}
 }
 
-// isSilent takes a request and says nothing, until its caller leaves.
+// isSilent takes a request and sends nothing until its caller leaves.
 func isSilent(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.(http.Flusher).Flush()
 	<-r.Context().Done()
 }
 
-// stuckKey is the key of an *atomic.Bool in the context of a request to a bad engine: whether the engine answers nothing at all.
+// stuckKey is the context key of a bad engine's *atomic.Bool: whether the engine has stopped answering requests.
 type stuckKey struct{}
 
-// hangs takes a request and says nothing, and the engine answers no other request from then on.
+// hangs takes a request and sends nothing, and the engine answers no further request.
 func hangs(w http.ResponseWriter, r *http.Request) {
 	r.Context().Value(stuckKey{}).(*atomic.Bool).Store(true)
 	isSilent(w, r)

@@ -98,13 +98,14 @@ func (w *whence) drained(t *testing.T, stream string, v victim) {
 	}
 }
 
-// TestSecondSignalEndsEachStreamOnce: the client is told, and so is each hop, whichever process gets the signals.
+// TestSecondSignalEndsEachStreamOnce checks that the client and each hop are told one ending, whichever process gets
+// the signals.
 func TestSecondSignalEndsEachStreamOnce(t *testing.T) {
 	eachVictim(t, flags{worker: []string{"--pace", "40"}}, func(t *testing.T, w *whence, v victim) {
 		running := w.open(t, greedy(long)).begun(t)
 		p := w.processes[v.service]
 		p.terminate(t)
-		first := p.logged(t, "what it waits for", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
+		first := p.logged(t, "the log line of the drain", func(r record) bool { return strings.HasPrefix(r.Msg, "draining: live streams") })
 		if first.Streams != 1 || time.Until(first.Until) < time.Second {
 			t.Errorf("the process waits for %d streams until %v", first.Streams, first.Until)
 		}

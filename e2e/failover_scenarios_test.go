@@ -8,13 +8,13 @@ const (
 	modeWhole    = "whole"
 )
 
-// An outcome is what the client must see.
+// An outcome is the result that a client must see.
 type outcome struct {
 	full   bool   // the whole answer, once, and its usage
 	finish string // of a completed answer that is a part of the reference; "" is an error
-	reason string // of the one error
+	reason string // of the only error
 	code   string // that the error keeps from the provider; "" is the reason
-	status int    // HTTP, where nothing was sent before
+	status int    // HTTP, if nothing was sent before
 	after  string // Retry-After; "" is none of interest
 	part   bool   // text comes before the error in a stream
 	first  [2]int // calls of the first provider, at least and at most
@@ -23,7 +23,7 @@ type outcome struct {
 	wasted [2]int // tokens in the story of the stream, at least and at most; zeros are not of interest
 }
 
-// A scenario is what goes wrong at providers, and what must become of it. expect is by variant and mode.
+// A scenario is a fault at the providers with the expected outcome. expect is by variant and mode.
 type scenario struct {
 	name     string
 	faults   func(c *providerCall)
@@ -39,8 +39,8 @@ var (
 	always  = func(o outcome) func(_, _ string) outcome { return func(_, _ string) outcome { return o } }
 )
 
-// survives is the outcome of an answer that is lost in mid-stream: a resumable one moves, a whole one is started anew, and a client that
-// reads what no other provider can go on with reads one error.
+// survives is the outcome of an answer that is lost in mid-stream: a resumable answer moves, a whole answer is
+// restarted, and the client of a streamed answer that cannot be resumed reads one error.
 func survives(reason string) func(variant, mode string) outcome {
 	return func(variant, mode string) outcome {
 		if variant == plain && mode == modeStreamed {
@@ -97,7 +97,7 @@ func cutThen(refusal func(*providerCall)) func(*providerCall) {
 	}
 }
 
-// scenarios are what retries and failovers are for.
+// scenarios are the faults that retries and failovers must handle.
 var scenarios = []scenario{
 	{name: "429 with Retry-After, once", faults: firstOnly(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: always(retried)},
 	{
@@ -146,7 +146,7 @@ var scenarios = []scenario{
 		case variant == resumable:
 			o.wasted = [2]int{0, 1} // at most the token that ends an answer
 		case mode == modeWhole:
-			o.wasted = [2]int{7, 2 * len(referenceText)} // what came before the restart
+			o.wasted = [2]int{7, 2 * len(referenceText)} // the tokens before the restart
 		}
 		return o
 	}},

@@ -20,7 +20,7 @@ var (
 	failoverAll  = flag.Bool("failover-all", false, "play each scenario of TestFailover in all variants and modes")
 )
 
-// hangGuard bounds a request: what takes so long hangs.
+// hangGuard bounds a request: a longer one hangs.
 const hangGuard = 45 * time.Second
 
 // playsAtOnce bounds how many scenarios are played at the same time: most of their time they wait.
@@ -34,7 +34,7 @@ type cell struct {
 
 func (c *cell) title() string { return c.name + "/" + c.variant + "/" + c.mode }
 
-// cells returns what is played: everything, or each scenario once, with its variants and modes taken in turn.
+// cells returns the cells to play: all of them, or one per scenario, with variants and modes in turn.
 func cells(all bool) (played []*cell) {
 	for i := range scenarios {
 		for j, variant := range []string{resumable, plain} {
@@ -61,14 +61,14 @@ type result struct {
 	wrong []string
 }
 
-// A failoverStage is what all cells share: two workers of each variant, each before its provider.
+// A failoverStage is shared by all cells: two workers of each variant, each before its provider.
 type failoverStage struct {
 	plays   plays
 	workers map[string]string // by variant, as --worker takes them
 }
 
-// TestFailover plays every scenario against separate processes: an api-service and a chat-service that have seen no failure yet, and
-// two llm-workers, each before a provider of its own.
+// TestFailover plays every scenario against separate processes: an api-service and a chat-service that have seen no
+// failure yet, and two llm-workers, each with its own provider.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	binary(t, "whence")
@@ -103,7 +103,7 @@ func TestFailover(t *testing.T) {
 	playing.Wait()
 }
 
-// play plays a cell before services of its own, whose fleets know of no failure yet.
+// play plays a cell with new services, whose fleets know of no failure yet.
 func (s *failoverStage) play(t *testing.T, r *result) {
 	chat := service(t, chatService, "127.0.0.1:0", []string{"--worker", s.workers[r.variant], "--policy", "round-robin"}, r.chat)
 	api := service(t, apiService, "127.0.0.1:0", []string{"--chat", chat.listening(t)})
@@ -144,7 +144,7 @@ func (s *failoverStage) play(t *testing.T, r *result) {
 	}
 }
 
-// A sight is what a client has seen of one answer.
+// A sight is a client's view of one answer.
 type sight struct {
 	status    int
 	after     string // Retry-After
@@ -256,7 +256,7 @@ func (s *sight) String() string {
 	}
 }
 
-// says is the same of what is wanted.
+// says returns the expected outcome in the same form.
 func (o *outcome) says(mode string) string {
 	switch {
 	case o.full:
@@ -270,7 +270,7 @@ func (o *outcome) says(mode string) string {
 	}
 }
 
-// compare returns what is wrong with what was seen.
+// compare returns the differences between the client's view and the expected outcome.
 func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -298,7 +298,7 @@ func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 	return wrong
 }
 
-// A failoverStory is what GET /v1/streams/{id} says of an answer.
+// A failoverStory is the story of an answer in GET /v1/streams/{id}.
 type failoverStory struct {
 	Tokens struct{ Generated, Delivered, Wasted int }
 	Hops   []struct {
@@ -320,7 +320,8 @@ func failoverStoryOf(t *testing.T, w *whence, id string) (s *failoverStory) {
 	return s
 }
 
-// compare returns what is wrong with the story of a full answer: its usage is what was delivered, once, but for the token that ended it.
+// compare returns the differences between the story of a full answer and its delivery: the usage must count each
+// delivered token once, except the token that ended the answer.
 func (s *failoverStory) compare(seen *sight, want *outcome) (wrong []string) {
 	if u := seen.usage; u != nil && s.Tokens.Delivered != u.Completion && s.Tokens.Delivered+1 != u.Completion {
 		wrong = append(wrong, fmt.Sprintf("the usage has %d tokens, and %d were delivered", u.Completion, s.Tokens.Delivered))

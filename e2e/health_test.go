@@ -12,7 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
-// TestProblemOfAnEngineTravelsUp: every hop says why no worker is healthy, in the words of the one that knows.
+// TestProblemOfAnEngineTravelsUp checks that every hop says why no worker is healthy, in the words of the hop that
+// knows the cause.
 func TestProblemOfAnEngineTravelsUp(t *testing.T) {
 	t.Parallel()
 	var refusing atomic.Int32 // a status; 0 while the server is well
@@ -36,7 +37,7 @@ func TestProblemOfAnEngineTravelsUp(t *testing.T) {
 	w.answer(t, greedy(short, "max_tokens", 1))
 
 	refusing.Store(http.StatusUnauthorized)
-	w.post(t, greedy(short, "max_tokens", 1)) // whose refusal has the worker try
+	w.post(t, greedy(short, "max_tokens", 1)) // the refusal makes the worker run a trial
 	const says = "the server that generates answered with status 401: it refuses the worker's key"
 	problem := fmt.Sprintf("no healthy worker for %q: llm-worker/0: %s", model, says)
 	eventually(t, "/readyz says why", func() bool {
@@ -68,7 +69,7 @@ func TestProblemOfAnEngineTravelsUp(t *testing.T) {
 	}
 }
 
-// TestWorkerThatCannotBeReachedIsNamedOnTheWayUp: nobody listens.
+// TestWorkerThatCannotBeReachedIsNamedOnTheWayUp dials an address without a listener.
 func TestWorkerThatCannotBeReachedIsNamedOnTheWayUp(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{})

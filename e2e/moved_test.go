@@ -74,7 +74,7 @@ func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
 		sampling.MaxTokens, sampling.IgnoreEos, sampling.Logprobs = new(uint32(tokens)), true, new(uint32(1))
 		read := func(at int) (ids []uint32, likely []float32, end *streamv1.End) {
 			loss.after.Store(int64(at))
-			pool, leave := watched(t, first, second) // a pool of its own: another would have ejected a worker that loses all streams
+			pool, leave := watched(t, first, second) // a new pool: a shared one would have ejected a worker that loses all streams
 			defer leave()
 			for out, err := range pool.Generate(t.Context(), &workerv1.TokenRequest{Model: whencetiny.Name, Prompt: prompt, Sampling: sampling}) {
 				if err != nil {
@@ -138,7 +138,7 @@ func (l *loss) of(next worker.Engine) worker.Engine {
 	}
 }
 
-// watched returns a pool of two workers that are healthy, of which the first is chosen, and what ends it.
+// watched returns a pool of two healthy workers, the first of which is chosen, and a function that ends the pool.
 func watched(t *testing.T, workers ...string) (pool *route.Pool, leave func()) {
 	t.Helper()
 	pool = route.New(route.Options{

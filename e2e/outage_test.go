@@ -13,7 +13,7 @@ type waiters struct {
 	all    sync.WaitGroup
 	n      int
 	mu     sync.Mutex
-	failed []string // what those said that were not answered
+	failed []string // the errors of failed requests
 }
 
 // queue sends n requests, and returns when all wait.
@@ -103,7 +103,8 @@ func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 	q.answered(t)
 }
 
-// TestLongOutageIsTold: a worker that stays away is no reason to wait for ever, nor for new streams to wait at all.
+// TestLongOutageIsTold checks that streams do not wait for ever for a worker that stays away, and that new streams do
+// not wait at all.
 func TestLongOutageIsTold(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{

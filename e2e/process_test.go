@@ -62,7 +62,7 @@ func startFile(t *testing.T, name, file string, args ...string) *process {
 	return p
 }
 
-// raceReport returns the first report of the race detector in what a process has written, or "".
+// raceReport returns the race detector's first report in the output of a process, or "".
 func raceReport(logs *lines) string {
 	const rule = "=================="
 	all, _ := logs.since(0)

@@ -25,11 +25,11 @@ const (
 	plain     = "plain"     // takes and gives text alone
 )
 
-// referenceText is what every provider answers if nothing goes wrong.
+// referenceText is the answer of every provider unless its scenario disturbs it.
 const referenceText = "Whoever closes a tab stops a stream, and whoever stops a stream frees a slot. So the story goes on, and on, until it ends."
 
-// A provider is an OpenAI-compatible server behind one worker. What goes wrong is the scenario's decision: a request's temperature says
-// to which play it belongs.
+// A provider is an OpenAI-compatible server behind one worker. The scenario decides the faults: a request's
+// temperature identifies its play.
 type provider struct {
 	*httptest.Server
 	variant string
@@ -40,13 +40,13 @@ type provider struct {
 	plays   *plays
 }
 
-// A play is one scenario in one variant and mode, as it is played once. The provider that is asked first is its first provider.
+// A play is one run of a scenario in one variant and mode. The provider that is asked first is its first provider.
 type play struct {
 	mu    sync.Mutex // guards the following fields
 	first *provider
 	calls [2]int // of the first provider, and of the other one
 
-	faults func(c *providerCall) // what a provider does with a call
+	faults func(c *providerCall) // handles a provider's call
 }
 
 // plays are the live plays, by the number in the temperature of their requests.
@@ -99,7 +99,7 @@ func (y *play) count() [2]int {
 	return y.calls
 }
 
-// A completionBody is what is read of a request.
+// A completionBody is the part of a request's body that providers read.
 type completionBody struct {
 	Prompt      json.RawMessage
 	MaxTokens   int `json:"max_tokens"`
@@ -238,7 +238,7 @@ func (c *providerCall) tokens(n int) {
 	}
 }
 
-// finish says why the answer has ended, and what it took: the token that ended it included, as vLLM counts.
+// finish reports why the answer has ended, and its usage, including the token that ended it, as vLLM counts.
 func (c *providerCall) finish(reason string) {
 	c.event(fmt.Sprintf(`{"choices":[{"index":0,"text":"","finish_reason":%q}]}`, reason))
 	n := c.said
@@ -263,7 +263,7 @@ func (c *providerCall) say() {
 	c.done()
 }
 
-// hang says nothing more until the caller has gone.
+// hang sends nothing more until the caller has gone.
 func (c *providerCall) hang() { <-c.request.Context().Done() }
 
 // cut breaks the connection, in the middle of the response.

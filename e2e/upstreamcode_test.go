@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// scripted is a bad engine that does what the number of tokens that it is asked for says.
+// scripted starts a bad engine that selects a script by a request's max_tokens.
 func scripted(t *testing.T, scripts map[int]http.HandlerFunc) (url string) {
 	t.Helper()
 	return badEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -21,7 +21,7 @@ func scripted(t *testing.T, scripts map[int]http.HandlerFunc) (url string) {
 			MaxTokens int `json:"max_tokens"`
 		}
 		if err := json.Unmarshal(body, &asked); err != nil || scripts[asked.MaxTokens] == nil {
-			t.Errorf("%v: nobody was to ask for %d tokens: %s", err, asked.MaxTokens, body)
+			t.Errorf("%v: no script for max_tokens %d: %s", err, asked.MaxTokens, body)
 			return
 		}
 		scripts[asked.MaxTokens](w, r)
@@ -37,7 +37,8 @@ func refuses(status int, code string) http.HandlerFunc {
 	}
 }
 
-// TestCodeOfTheEngineReachesTheClient: clients look for a provider's own codes, over three services and in streams, too.
+// TestCodeOfTheEngineReachesTheClient checks that a provider's own code travels through three services, in streams
+// too, because clients look for it.
 func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
 	t.Parallel()
 	inStream := `data: {"error":{"message":"no, says the engine","type":"invalid_request_error","param":null,"code":"context_length_exceeded"}}` + "\n\n"
@@ -59,7 +60,8 @@ func TestCodeOfTheEngineReachesTheClient(t *testing.T) {
 	}
 }
 
-// TestAnswerWithoutDoneIsWhole: neither [DONE] nor a clean end of the response is needed once the engine has said how the answer ends.
+// TestAnswerWithoutDoneIsWhole checks that neither [DONE] nor a clean end of the response is needed after the finish
+// reason.
 func TestAnswerWithoutDoneIsWhole(t *testing.T) {
 	t.Parallel()
 	says := func(then func(w http.ResponseWriter)) http.HandlerFunc {

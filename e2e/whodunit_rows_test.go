@@ -281,7 +281,8 @@ func (s *scene) moved(why string, lose func()) *refusal {
 	return nil
 }
 
-// answeredElsewhere is a stream whose first worker fails while another one is healthy: its client must not notice.
+// answeredElsewhere runs a stream whose first worker fails while another worker is healthy: its client must not
+// notice.
 func (s *scene) answeredElsewhere(why string, tokens uint32) *refusal {
 	s.at = time.Now()
 	resp, err := s.send(s.t, greedy(long, "max_tokens", 20, "stream", true), s.id)
@@ -355,7 +356,7 @@ func (s *scene) hurried(hop string) *refusal {
 	return l.failed(s.t)
 }
 
-// narrow opens a connection that holds little of what is not read.
+// narrow opens a connection with small buffers for unread data.
 func (s *scene) narrow() net.Conn {
 	s.t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
@@ -371,12 +372,12 @@ func (s *scene) narrow() net.Conn {
 	return conn
 }
 
-// neglect asks for the stream, reads nothing, and returns once the edge has stopped writing.
+// neglect requests the stream, reads nothing, and returns once the edge has stopped writing.
 func (s *scene) neglect(more ...any) {
 	s.t.Helper()
 	s.ask(s.t, s.narrow(), greedy(long, append(more, "stream", true, "ignore_eos", true)...), s.id)
 	before, same := uint64(0), 0
-	eventually(s.t, "the edge writes no more", func() bool { // nothing tells that a write waits
+	eventually(s.t, "the edge writes no more", func() bool { // a blocked write gives no signal
 		time.Sleep(50 * time.Millisecond)
 		if n := s.written(); n == 0 || n != before {
 			before, same = n, 0

@@ -1,8 +1,8 @@
-// Package access decides who may see, read and stop which stream.
+// Package access decides which callers may see, read and stop a stream.
 //
-// A stream belongs to the tenant of the API key that made it or, without a key file, to the credentials that did. The owner is a digest
-// of either, travels with the stream's Claim to every hop, and is the same on all instances. Operators see and stop every stream, and
-// read none.
+// The owner of a stream is the tenant of the API key that made it or, without a key file, the credentials that made
+// it. The owner is stored as a digest, travels with the stream's Claim to every hop, and is the same on all
+// instances. Operators may see and stop every stream, and read none.
 //
 // With a key file, or on a listener that other machines reach, a caller sees, stops and reads its own streams only. A stream of another
 // owner is answered like a stream that does not exist. Lists hold a caller's own streams only where there is a key file or an operator's
@@ -33,9 +33,9 @@ type Guard struct {
 	Tokens *follow.Keyring
 }
 
-// A Caller is who sent a request.
+// A Caller is the identity behind a request.
 type Caller struct {
-	// Entry is what the caller's API key stands for; nil without a key file, and for the operator.
+	// Entry is the key file's entry for the caller's API key; nil without a key file, and for the operator.
 	Entry *keys.Entry
 	// Owner owns the streams that the caller makes; empty for a caller without credentials.
 	Owner string
@@ -43,8 +43,8 @@ type Caller struct {
 	Operates bool
 }
 
-// Caller returns who sent a request with this Authorization. With a key file, a caller that has neither a key of the file nor the
-// operator's key is UNAUTHENTICATED.
+// Caller identifies the caller by the Authorization header. With a key file, a caller with neither a listed key nor
+// the operator's key is UNAUTHENTICATED.
 func (g *Guard) Caller(authorization string) (Caller, error) {
 	credentials := normal(authorization)
 	c := Caller{Owner: follow.Digest(credentials)}
@@ -62,7 +62,7 @@ func (g *Guard) Caller(authorization string) (Caller, error) {
 	return c, nil
 }
 
-// Claim returns what the caller's stream of a tier may claim.
+// Claim returns the claim of a new stream of the caller in a tier.
 func (c Caller) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
 	claim, err := c.Entry.Claim(tier)
 	if err != nil {
@@ -72,7 +72,8 @@ func (c Caller) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
 	return claim, nil
 }
 
-// normal returns credentials in the one form that is compared: the scheme, which ignores case, in lower case, one space, and the rest.
+// normal returns credentials in the form that is compared: the scheme in lower case, because schemes ignore case, one
+// space, and the rest.
 func normal(authorization string) string {
 	text := strings.Trim(authorization, " \t")
 	at := strings.IndexAny(text, " \t")
@@ -87,8 +88,8 @@ func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byt
 // open reports whether every caller sees and stops every stream.
 func (g *Guard) open() bool { return g.Keys == nil && g.Operator == "" && g.Loopback }
 
-// Owners returns the owners whose streams a caller may see and stop; nil is all owners. Without a key file, streams that were made
-// without credentials are everybody's.
+// Owners returns the owners whose streams a caller may see and stop; nil means all owners. Without a key file, every
+// caller may see and stop the streams that were made without credentials.
 func (g *Guard) Owners(c Caller) []string {
 	switch {
 	case c.Operates || g.open():
@@ -102,9 +103,10 @@ func (g *Guard) Owners(c Caller) []string {
 	}
 }
 
-// Listed returns the owners whose streams a caller's list has; nil is all owners. Without a key file and an operator's key, lists are
-// complete; what reaches the port is a gateway's affair then. With an operator's key alone, a list takes credentials, because the ids of
-// streams that were made without are a right to them.
+// Listed returns the owners whose streams appear in a caller's list; nil means all owners. Without a key file and
+// without an operator's key, lists are complete: a gateway has to restrict access to the port. With an operator's key
+// only, a list requires credentials, because the id of a stream that was made without credentials is enough to read
+// it.
 func (g *Guard) Listed(c Caller) ([]string, error) {
 	switch {
 	case c.Operates || g.Keys == nil && g.Operator == "":
@@ -130,8 +132,8 @@ func (g *Guard) Fleet(c Caller) error {
 	}
 }
 
-// Read refuses what a stream says to all callers but its owner and those with a read token of this very stream. A caller that may not
-// read is told what Missing says.
+// Read refuses access to a stream's events unless the caller is the stream's owner or presents a read token of this
+// very stream. A caller without access gets the answer of Missing.
 func (g *Guard) Read(c Caller, h replay.Head, token string) error {
 	switch {
 	case h.Owner != "" && same(h.Owner, c.Owner), h.Owner == "" && g.Loopback && g.Keys == nil:
@@ -146,7 +148,7 @@ func (g *Guard) Read(c Caller, h replay.Head, token string) error {
 	return Missing(h.ID)
 }
 
-// Missing is what a caller is told of a stream that does not exist, and of a stream that the caller may not know of.
+// Missing is the error for a stream that does not exist, and for a stream that the caller must not know of.
 func Missing(id string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "there is no stream %q, or it is another owner's: it takes the Authorization that made it, and to be read that or its read_token, as ?token=", id)
 	e.Param = "id"

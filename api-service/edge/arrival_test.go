@@ -31,7 +31,8 @@ func connect(t *testing.T, url string) (net.Conn, *bufio.Reader) {
 	return conn, bufio.NewReader(conn)
 }
 
-// TestLargeBodyIsRefusedWhenItIsAnnounced: nothing of the body is asked for or waited for, on any route.
+// TestLargeBodyIsRefusedWhenItIsAnnounced checks on every route that the edge neither asks for the body nor waits for
+// it.
 func TestLargeBodyIsRefusedWhenItIsAnnounced(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = time.Minute })
 	for _, length := range []string{"10001", "67108864", "1000000000000"} {
@@ -106,7 +107,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLargeBodyIsRefusedBehindTLS as it is without: the client is neither asked for the body nor waited for.
+// TestLargeBodyIsRefusedBehindTLS checks that the edge neither asks for the body nor waits for it behind the TLS
+// front.
 func TestLargeBodyIsRefusedBehindTLS(t *testing.T) {
 	like := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
 	like.Close()

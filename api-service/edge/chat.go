@@ -98,8 +98,8 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (p
 	}
 }
 
-// readCall reads a request for a stream, and the stream's leaving policy: the one of the request's header, of its key, or otherwise. It
-// returns the request's body, too.
+// readCall reads a request for a stream and returns it, its leaving policy and its body. The policy comes from the
+// request's header, else from its key, else it is otherwise.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
 	in, caller, body, err := read(e, c, parse)
 	if err != nil {
@@ -123,7 +123,7 @@ func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Pol
 	return in, policy, body, err
 }
 
-// read reads a request: its caller, its body, and what the body says.
+// read returns a request's caller, body, and parsed input.
 func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, error)) (in In, caller access.Caller, body []byte, err error) {
 	if caller, err = e.maker(c); err != nil {
 		return in, caller, nil, err

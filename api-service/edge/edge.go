@@ -56,7 +56,7 @@ type Edge struct {
 
 	runs       runs
 	deliveries delivery.Book
-	collects   delivery.Seldom // what the log says of proxies
+	collects   delivery.Seldom // limits log lines about proxies
 
 	behind  sync.WaitGroup // streams that outlive the requests that made them; Serve waits for them
 	readers stream.Set     // of /v1/streams/{id}/events
@@ -159,8 +159,8 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	}, e.log)
 }
 
-// dismiss lets readers read endings, for half of the goodbye. Then it ends the readers that are left, such as those of streams of
-// other instances, which come back to another instance. It returns what is left of the goodbye.
+// dismiss lets readers read endings for half of the goodbye. Then it ends the remaining readers, such as readers of
+// other instances' streams, which will reconnect to another instance. It returns the rest of the goodbye.
 func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 	until := time.Now().Add(goodbye)
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye/2)

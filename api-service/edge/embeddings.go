@@ -16,8 +16,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// embeddings is POST /v1/embeddings: a stream of one item. It ends when its client leaves, whatever the policy for other streams,
-// because nothing of it can be read later.
+// embeddings is POST /v1/embeddings: a stream of one item. It ends when its client leaves, whatever the policy for
+// other streams, because its result cannot be read later.
 func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	id := exchange.ID(c)
 	in, err := e.readEmbeddings(c)

@@ -35,9 +35,9 @@ const exposed = tokenHeader + ", Location, Retry-After, Server, Via"
 const maxKey = 255
 
 const (
-	// retryAfter is how long a reader whose connection breaks waits before it comes back.
+	// retryAfter is the reconnection delay that readers are told.
 	retryAfter = time.Second
-	// readerGrace is how long a reader that is to leave may take to read what is on its way. Then its connection is closed.
+	// readerGrace is the time that a dismissed reader has to read data in flight. Then its connection is closed.
 	readerGrace = 100 * time.Millisecond
 )
 
@@ -45,7 +45,7 @@ const (
 func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
 	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
 	if key != "" {
-		key = follow.Digest(owner, key) // each owner has keys of its own
+		key = follow.Digest(owner, key) // owners do not share keys
 	}
 	h, err := e.replay.Begin(ctx, replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()})
 	switch {
@@ -59,7 +59,7 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*repl
 	return &h, nil
 }
 
-// made returns what the maker of a stream that is kept is told.
+// made returns the answer to the maker of a kept stream.
 func (e *Edge) made(h replay.Head) follow.Made {
 	ttl := e.config.TokenTTL
 	if ttl == 0 {
@@ -69,8 +69,8 @@ func (e *Edge) made(h replay.Head) follow.Made {
 	return follow.Made{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: e.keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
 }
 
-// offerToken adds a read token to the headers of a response. It is called for a stream that has started, or whose headers go out with
-// status 200 before that, and never for a refused stream.
+// offerToken adds a read token to the headers of a response. It is called for a stream that has started, or whose
+// headers are sent with status 200 before it starts, and never for a refused stream.
 func (e *Edge) offerToken(c *app.RequestContext, h replay.Head) {
 	c.Header(tokenHeader, e.made(h).Token)
 }
@@ -246,7 +246,8 @@ func cursor(c *app.RequestContext, h replay.Head) (after uint64, err error) {
 	return cursor.Seq, nil
 }
 
-// unread says why a stream cannot be read. A caller that may not know of the stream is told what Missing says.
+// unread returns the error for a stream that cannot be read. A caller that must not know of the stream gets the
+// answer of Missing.
 func (e *Edge) unread(caller access.Caller, id, token string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err
@@ -258,7 +259,7 @@ func (e *Edge) unread(caller access.Caller, id, token string, err error) error {
 	return access.Missing(id)
 }
 
-// lost says why a stream that a reader has opened cannot be read any more.
+// lost returns the error for a stream that has become unreadable while a reader had it open.
 func lost(id string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// authenticate refuses requests without a key of the key file, but for the routes and the read tokens that need none. The operator's
-// key passes, too; handlers say what it is for.
+// authenticate refuses requests without a key of the key file, except for routes that need no key and for read
+// tokens. The operator's key passes as well; handlers decide what it allows.
 func (e *Edge) authenticate() app.HandlerFunc {
 	open := map[string]bool{"/healthz": true, "/readyz": true, pages.IconByHabit: true}
 	for _, f := range web.Files() {
@@ -45,12 +45,12 @@ func tokened(c *app.RequestContext) bool {
 	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
 }
 
-// caller returns who sent a request.
+// caller identifies the caller of a request.
 func (e *Edge) caller(c *app.RequestContext) (access.Caller, error) {
 	return exchange.Caller(c, e.guard)
 }
 
-// reader returns who sent a request that a read token will do for.
+// reader identifies the caller of a request for which a read token is enough.
 func (e *Edge) reader(c *app.RequestContext) (access.Caller, error) {
 	if tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
 		return access.Caller{}, nil
@@ -58,7 +58,8 @@ func (e *Edge) reader(c *app.RequestContext) (access.Caller, error) {
 	return e.caller(c)
 }
 
-// maker returns who asks for a stream. Where there is a key file, the operator's key makes none.
+// maker identifies the caller of a request that makes a stream. With a key file, the operator's key cannot make
+// streams.
 func (e *Edge) maker(c *app.RequestContext) (access.Caller, error) {
 	caller, err := e.caller(c)
 	if err == nil && caller.Operates && e.guard.Keys != nil {

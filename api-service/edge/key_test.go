@@ -94,7 +94,8 @@ keys:
 	}
 }
 
-// TestKeysBoundLeavingPolicies: the key's policy is that of its streams, unless the request asks for one that the key allows.
+// TestKeysBoundLeavingPolicies checks that a stream has its key's leaving policy, unless the request asks for another
+// allowed policy.
 func TestKeysBoundLeavingPolicies(t *testing.T) {
 	keyed := keyFile(t, `keys:
   - {key: one, tenant: a}

@@ -27,7 +27,7 @@ func keyFile(t *testing.T, text string) func(*edge.Config) {
 	return func(c *edge.Config) { c.Keys = path }
 }
 
-// twoTenants are two tenants, of which the first has two keys.
+// twoTenants is a key file with two tenants, the first with two keys.
 const twoTenants = "keys: [{key: me, tenant: mine}, {key: me-too, tenant: mine}, {key: you, tenant: yours}]"
 
 // bearer returns the header of a key; an empty key is no header.
@@ -55,7 +55,8 @@ func wantListed(t *testing.T, key, list, id string, want bool) {
 	}
 }
 
-// TestStreamsBelongToTheirOwners: what each caller may list, see, stop and read, in every way to run an edge.
+// TestStreamsBelongToTheirOwners checks which streams each caller may list, see, stop and read, in every mode of an
+// edge.
 func TestStreamsBelongToTheirOwners(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	operated := func(c *edge.Config) { c.OperatorKey = "op" }
@@ -123,8 +124,8 @@ func TestStreamsBelongToTheirOwners(t *testing.T) {
 	}
 }
 
-// TestForeignStreamsAreAnsweredLikeNone: who asks for a stream of another owner learns nothing from the answer, on the instance that
-// runs the stream and on another one.
+// TestForeignStreamsAreAnsweredLikeNone checks that a request for another owner's stream reveals nothing, on the
+// instance that runs the stream and on another instance.
 func TestForeignStreamsAreAnsweredLikeNone(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	for name, change := range map[string]func(*edge.Config){
@@ -170,7 +171,8 @@ func TestForeignStreamsAreAnsweredLikeNone(t *testing.T) {
 	}
 }
 
-// TestTenantsOwnTheirStreams: the keys of one tenant are one owner, however the header spells them, also for idempotency.
+// TestTenantsOwnTheirStreams checks that all keys of a tenant are one owner, in any spelling of the header, also for
+// idempotency.
 func TestTenantsOwnTheirStreams(t *testing.T) {
 	url, _ := start(t, keyFile(t, twoTenants))
 	m := makeStream(t, url, running, append(bearer("me"), "Idempotency-Key", "k")...)
@@ -211,7 +213,8 @@ func plainStream(t *testing.T, url string, headers ...string) string {
 	return resp.Header.Get("X-Request-Id")
 }
 
-// TestOwnersStopAtAnyInstance: an instance that does not know a stream asks below with the caller's owner, and stops nothing else.
+// TestOwnersStopAtAnyInstance checks that an instance without the stream asks the hops below with the caller's owner,
+// and stops no other stream.
 func TestOwnersStopAtAnyInstance(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	var chat string
@@ -229,7 +232,8 @@ func TestOwnersStopAtAnyInstance(t *testing.T) {
 	}
 }
 
-// TestIDsAreNoRights: a request under the id of somebody else's stream at another instance gives no right to that stream.
+// TestIDsAreNoRights checks that reusing the id of another owner's stream at another instance gives no right to that
+// stream.
 func TestIDsAreNoRights(t *testing.T) {
 	for name, change := range map[string]func(*edge.Config){"keys": keyFile(t, twoTenants), "operator": func(c *edge.Config) { c.OperatorKey = "op" }} {
 		t.Run(name, func(t *testing.T) {

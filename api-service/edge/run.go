@@ -30,17 +30,17 @@ import (
 type run struct {
 	edge  *Edge
 	id    string
-	kept  bool   // what the stream says goes into the replay log
+	kept  bool   // the stream's events go into the replay log
 	epoch string // of that log
 	apart bool   // in pieces that name their choice
-	// outlives says that the stream goes on without the client that asked for it.
+	// outlives reports that the stream continues after the client that asked for it has left.
 	outlives bool
 	watch    *leave.Watch
 	end      func()
 
 	absent   atomic.Bool                  // the client that asked for the stream does not read it, or no longer
 	leave    func(cause *streamerr.Error) // says that this client has left; nil if it was absent from the start
-	admitted chan struct{}                // closed when the stream has started; nil if nobody waits for that
+	admitted chan struct{}                // closed when the stream has started; nil if there is no waiter
 
 	// Owned by the goroutine that drives the stream.
 	started bool
@@ -111,8 +111,8 @@ func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, ow
 	return ctx, end, nil
 }
 
-// enter notes that the client that asked for the stream reads it. left is called when the client leaves; then nothing more is
-// written to it.
+// enter records that the client that asked for the stream is reading it. left is called when the client leaves;
+// nothing is written to the client after that.
 func (r *run) enter(left func()) {
 	leave := r.watch.Enter()
 	r.leave = func(cause *streamerr.Error) {
@@ -127,7 +127,7 @@ func (r *run) enter(left func()) {
 	}
 }
 
-// finish closes a run whose client has been told the ending, or has left.
+// finish closes a run after its client has been told the ending, or has left.
 func (r *run) finish(ctx context.Context) {
 	if r.kept && !r.started {
 		r.edge.replay.Forget(ctx, r.id, r.epoch) // the stream was refused
@@ -231,7 +231,7 @@ func noRoom(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "there is no room to keep what the stream says", RetryAfter: time.Second, Cause: err}
 }
 
-// unwritten is the ending of a stream whose client could not be written to because of err.
+// unwritten is the ending of a stream when a write to its client has failed with err.
 func (e *Edge) unwritten(err error) *streamerr.Error {
 	if errors.Is(err, sse.ErrBehind) {
 		return &streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client is more than %d bytes behind", maxBehind), Cause: err}

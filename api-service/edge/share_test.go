@@ -9,7 +9,8 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 )
 
-// TestOneTenantDoesNotFillTheLog: a tenant whose detached streams fill the log loses its largest; another tenant's stream goes on.
+// TestOneTenantDoesNotFillTheLog checks that a tenant whose detached streams fill the log loses its largest stream,
+// and that another tenant's stream continues.
 func TestOneTenantDoesNotFillTheLog(t *testing.T) {
 	keyed := keyFile(t, twoTenants)
 	url, _ := start(t, func(c *edge.Config) { keyed(c); c.Replay = replay.Limits{Bytes: 100_000} })

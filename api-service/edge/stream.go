@@ -32,12 +32,12 @@ func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call,
 	e.tell(ctx, c, in, w, send, o)
 }
 
-// maxBehind bounds what a client may leave unread of a stream that outlives it, in bytes, beside what the kernel holds. Then the
-// client has left, and the stream goes on without it.
+// maxBehind bounds the unread bytes of a stream that outlives its client, beside the kernel's buffer. A client that
+// exceeds it counts as having left, and the stream continues without it.
 const maxBehind = 256 << 10
 
-// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream, which Serve waits for, and a
-// client that reads slowly slows neither the stream nor its other readers down.
+// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream, and Serve waits
+// for that goroutine. A slow client slows down neither the stream nor its other readers.
 func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	defer e.deliveries.Close(d)
 	backlog := sse.NewBacklog(maxBehind)

@@ -65,7 +65,7 @@ func openUnread(t *testing.T, url, script string, streamed bool, headers string)
 	}
 	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: unread\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", headers, len(body), body)
 	before, same := "", 0
-	for begun := time.Now(); same < 3; time.Sleep(50 * time.Millisecond) { // nothing tells that a write waits
+	for begun := time.Now(); same < 3; time.Sleep(50 * time.Millisecond) { // a blocked write gives no signal
 		story := whole(t, ask(t, http.MethodGet, url+"/v1/streams/unread", ""))
 		_, tokens, _ := strings.Cut(story, `"tokens":`)
 		tokens, _, _ = strings.Cut(tokens, "}")
@@ -78,7 +78,8 @@ func openUnread(t *testing.T, url, script string, streamed bool, headers string)
 	}
 }
 
-// unboundedWrites has nothing but the cause under test end a write to a client that does not read.
+// unboundedWrites lifts the write timeout, so that only the cause under test can end a write to a client that does
+// not read.
 func unboundedWrites(c *edge.Config) {
 	c.WriteTimeout, c.ClientTimeout, c.MaxUnsent = time.Hour, time.Hour, 4096
 	c.Grace = 50 * time.Millisecond

@@ -78,7 +78,7 @@ func (k *Keyring) Check(id, epoch, token string) (valid bool, err error) {
 	}
 }
 
-// Known reports whether a token says that a stream with this id was kept once, though nothing else may know of it any more.
+// Known reports whether a token proves that a stream with this id was kept once, even if no record of it is left.
 func (k *Keyring) Known(id, token string) bool {
 	expires, _, ok := k.open(id, token)
 	return ok && time.Now().Unix() < expires

@@ -1,11 +1,12 @@
-// Package front terminates TLS before the edge, in the same process, and speaks HTTP/2 to clients that do: Hertz notices at once
-// that a client has gone only on plain connections of HTTP/1.1.
+// Package front terminates TLS before the edge, in the same process, and offers HTTP/2 to clients. The edge stays on
+// plain HTTP/1.1, because only there does Hertz notice at once that a client has gone.
 //
-// The front passes a request on over a loopback connection of its own, and each write of the edge is one write to the client. When
-// the client closes its connection, the front closes the loopback connection, which is how the edge notices. When the edge cuts a
-// body, so does the front, and when the edge resets the loopback connection of a client that does not read, the front gives the
-// client up. A request that the edge does not answer gets the error object that all clients read, with a reason. The front cannot
-// pass on why a client could not be written to: for the edge, a slow reader has gone.
+// The front forwards each request over its own loopback connection, and each write of the edge becomes one write to
+// the client. When the client closes its connection, the front closes the loopback connection, so that the edge
+// notices. When the edge truncates a body, the front truncates it too, and when the edge resets the loopback
+// connection of a client that does not read, the front resets the client. A request that the edge does not answer
+// gets the usual error object, with a reason. The front cannot pass on why a write to a client has failed: to the
+// edge, a slow reader looks like a client that has gone.
 package front
 
 import (
@@ -101,7 +102,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		}
 		waiting, cancel := context.WithTimeout(context.Background(), drain.Goodbye(ctx, stopWait))
 		defer cancel()
-		_ = srv.Shutdown(waiting) // what is open after that is closed
+		_ = srv.Shutdown(waiting) // connections that are still open then are closed
 		return nil
 	})
 	group.Go(func() error {

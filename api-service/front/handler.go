@@ -45,7 +45,7 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 		out := &writer{ResponseWriter: w, rc: http.NewResponseController(w)}
 		if r.ProtoMajor == 1 {
 			_ = out.rc.EnableFullDuplex() // else an answer that begins before the request was read cuts the request off
-			out.timeout = c.WriteTimeout  // HTTP/2 has a bound of its own
+			out.timeout = c.WriteTimeout  // HTTP/2 bounds writes itself
 		}
 		defer out.end()
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { out.follow(info.Conn) }}
@@ -76,8 +76,8 @@ func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Reque
 	_, _ = w.Write(out.JSON()) // fails only where the client has gone
 }
 
-// A writer writes to one client. A write of HTTP/1 takes as long as timeout at most. A write that waits for a client that does not
-// read ends when the edge resets its connection, as the edge does to end a stream whose client does not read.
+// A writer writes to one client. A write over HTTP/1 takes at most timeout. A write that waits for a client that does
+// not read ends when the edge resets its connection; the edge does so to end such a stream.
 type writer struct {
 	http.ResponseWriter
 	rc      *http.ResponseController
@@ -109,13 +109,13 @@ func (w *writer) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController calls.
+// FlushError implements the interface that http.ResponseController looks for.
 func (w *writer) FlushError() error {
 	defer w.watch()()
 	return w.rc.Flush()
 }
 
-// Unwrap is for what http.ResponseController does beside flushing.
+// Unwrap gives http.ResponseController access to the methods of the original writer.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // watch watches a write until ends is called.

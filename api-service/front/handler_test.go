@@ -20,7 +20,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestRequestThatTheEdgeDoesNotAnswerGetsATypedError: nobody listens any more, or the connection breaks before the answer.
+// TestRequestThatTheEdgeDoesNotAnswerGetsATypedError covers an edge that no longer listens, and a connection that
+// breaks before the answer.
 func TestRequestThatTheEdgeDoesNotAnswerGetsATypedError(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -118,7 +119,7 @@ func TestWriteToAClientThatDoesNotReadEndsWhenTheEdgeResets(t *testing.T) {
 	req := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.ServerContextKey, &http.Server{}), http.MethodGet, "/v1/streams/x/events", nil)
 	func() {
 		defer func() {
-			if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // what the server compares with, too
+			if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // the server compares in the same way
 				t.Errorf("the handler ended with %v, and the client's connection is not cut", v)
 			}
 		}()

@@ -28,7 +28,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// wasReset reports whether the peer of a connection has reset it, even if what the peer sent before was not read.
+// wasReset reports whether the peer of a connection has reset it, even if data from before the reset is still unread.
 func wasReset(conn net.Conn) (reset bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

@@ -1,4 +1,4 @@
-// Package keys reads the file of API keys: which tenant each key stands for, and what the tenant's streams may claim.
+// Package keys reads the file of API keys: the tenant of each key, and the limits of the tenant's streams.
 package keys
 
 import (
@@ -25,7 +25,7 @@ const Header = "Authorization"
 // MaxWeight bounds a tenant's weight.
 const MaxWeight = 1000
 
-// An Entry is what one key stands for. Several keys may stand for one tenant, and then own the same streams.
+// An Entry is the tenant and the limits of one key. Several keys of one tenant own the same streams.
 type Entry struct {
 	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. One of them is there.
 	Key    string `yaml:"key"`
@@ -183,8 +183,8 @@ func (r *Ring) Find(header string) (*Entry, error) {
 	return e, nil
 }
 
-// Claim returns what a stream of the tier may claim. A request that names no tier gets the default tier, or the key's tier if that is
-// less urgent. A nil Entry may claim any tier, without a tenant.
+// Claim returns the claim of a stream in a tier. A request that names no tier gets the default tier, or the key's
+// tier if that is less urgent. A nil Entry allows any tier, without a tenant.
 func (e *Entry) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
 	if e == nil {
 		return &streamv1.Claim{Tier: tier}, nil
@@ -198,9 +198,9 @@ func (e *Entry) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
 	return &streamv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
 }
 
-// Policy returns the leaving policy of a request: the one that the request asks for, or nil, then the key's, then otherwise. A request
-// that asks for more than the key allows is FORBIDDEN. Where otherwise is more than the key allows, the first of Leaves takes its
-// place.
+// Policy returns the leaving policy of a request: the policy that it asks for, unless asked is nil, else the key's,
+// else otherwise. A request for more than the key allows is FORBIDDEN. If otherwise exceeds the key's limit, the
+// first policy of Leaves replaces it.
 func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Policy, error) {
 	switch {
 	case asked != nil && !e.allows(*asked):

@@ -126,7 +126,7 @@ func (m *Memory) forget(k *kept) {
 	close(k.grown)
 }
 
-// cost is what a stream counts for. One that was evicted counts for nothing until it has ended, which is soon.
+// cost returns the bytes for which a stream is charged. An evicted stream costs nothing; it ends soon.
 func (k *kept) cost() int {
 	if k.evicted && k.end.IsZero() {
 		return 0

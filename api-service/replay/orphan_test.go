@@ -12,8 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestBeginThatTheServerAnsweredTooLateLeavesNoStream: the instance gives up waiting, and the server begins the stream after all. A
-// retry under the same key must not get that stream, which nobody runs.
+// TestBeginThatTheServerAnsweredTooLateLeavesNoStream: the instance gives up waiting, and the server begins the
+// stream after all. A retry with the same key must not get that stream, because no instance runs it.
 func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -36,13 +36,13 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	for name, retries := range map[string]*replay.Redis{"same": slow, "other": other} {
 		key := orphaned(t, slow, way, db, name)
 		retry := "retry-" + name
-		eventually(t, "the retry begins a stream of its own", func() bool {
+		eventually(t, "the retry begins a new stream", func() bool {
 			h, err := retries.Begin(t.Context(), replay.Head{ID: retry, Epoch: "f", Key: key})
 			if err != nil && (!errors.Is(err, streamerr.Unavailable) || streamerr.As(err).RetryAfter == 0) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if err == nil && h.ID != retry {
-				t.Fatalf("%s: the retry got the stream %q, which nobody runs", name, h.ID)
+				t.Fatalf("%s: the retry got the stream %q, which no instance runs", name, h.ID)
 			}
 			return err == nil
 		})

@@ -11,7 +11,7 @@ import (
 type proxy struct {
 	to, addr string
 
-	gate sync.RWMutex // locked while what clients send is held back
+	gate sync.RWMutex // locked while data from clients is held back
 
 	mu    sync.Mutex
 	ln    net.Listener
@@ -57,7 +57,7 @@ func (p *proxy) mend(t *testing.T) {
 	})
 }
 
-// hold holds back what clients send, until pass.
+// hold holds back data from clients until pass.
 func (p *proxy) hold() { p.gate.Lock() }
 
 func (p *proxy) pass() { p.gate.Unlock() }

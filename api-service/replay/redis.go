@@ -175,7 +175,7 @@ func (r *Redis) Begin(ctx context.Context, h Head) (Head, error) {
 	return h, nil
 }
 
-// errOrphan is returned for a key whose stream no instance has made live.
+// errOrphan refuses a key whose stream was begun by an instance and never made live.
 var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an earlier request with this Idempotency-Key has not begun its stream; try again", RetryAfter: time.Second}
 
 // beginShared makes a head on the server, and returns its id, or the id of the live stream with the same key, or "" if the id is

@@ -4,9 +4,10 @@ import "github.com/redis/go-redis/v9"
 
 // What happens on the server in one step.
 var (
-	// begin makes a head, unless the key has a stream already. The head lives for beginTTL: add makes it live longer, and says so in
-	// its field live. A head that nobody makes live is an orphan: its instance has given up waiting for this script, or has died.
-	// begin returns the id of the stream and whether it is live; "" for the id if it is taken.
+	// begin makes a head, unless the key has a stream already. The head expires after beginTTL unless add prolongs it
+	// and marks it in its field live. A head that never becomes live is an orphan: its instance has given up waiting
+	// for this script, or has died. begin returns the stream's id and whether the stream is live; the id is "" if it
+	// is taken.
 	begin = redis.NewScript(`
 local head, key, prefix = KEYS[1], KEYS[2], ARGV[4]
 local ttl, keyed, id = ARGV[1], ARGV[2] ~= '', ARGV[3]

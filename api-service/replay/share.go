@@ -8,7 +8,7 @@ import (
 // errEvicted ends a stream whose text was dropped to make room.
 var errEvicted = fmt.Errorf("%w: its owner's streams keep more than their share, and it was the largest", ErrFull)
 
-// An account is what one owner keeps in a log.
+// An account counts the streams and bytes that one owner keeps in a log.
 type account struct {
 	bytes   int
 	running map[*kept]struct{}
@@ -56,11 +56,11 @@ func (m *Memory) close(k *kept) {
 	}
 }
 
-// room makes room for n bytes of a stream, and reports whether it could; k is nil for a stream that is to begin. mu is held.
+// room makes room for n bytes of a stream, and reports whether it succeeded; k is nil for a new stream. mu is held.
 //
-// An owner's share is an equal part of Bytes, and an owner may keep more while there is room. When there is none, the owners over their
-// share make it: first with streams that have ended, then with those that run, each time the owner that keeps most. So a stream of an
-// owner within its share loses nothing to other owners, running or ended.
+// An owner's share is an equal part of Bytes, and an owner may exceed its share while there is room. When the log is
+// full, room evicts streams of the owners over their share, ended streams before running ones, each time from the
+// owner that keeps the most. So an owner within its share never loses a stream, running or ended, to other owners.
 func (m *Memory) room(owner string, n int, k *kept) bool {
 	if n > m.limits.Bytes {
 		return false
@@ -73,8 +73,8 @@ func (m *Memory) room(owner string, n int, k *kept) bool {
 	return true
 }
 
-// makeRoom forgets one ended stream, or drops the text of one that runs, and reports whether there was one. mu is held. Streams are
-// large beside events, so that going over all owners for each of them costs little.
+// makeRoom forgets one ended stream, or drops the text of one running stream, and reports whether it found one. mu is
+// held. Streams are large compared to events, so a pass over all owners for each evicted stream costs little.
 func (m *Memory) makeRoom(owner string, n int, k *kept) bool {
 	owners := len(m.accounts)
 	if m.accounts[owner] == nil {
@@ -107,7 +107,7 @@ func (m *Memory) makeRoom(owner string, n int, k *kept) bool {
 		m.compact()
 		return true
 	case running == nil, running == m.accounts[owner] && (k == nil || largest == k):
-		return false // the newest, or the largest, is the one that asks
+		return false // the candidate is the stream that needs the room
 	default:
 		m.evict(largest)
 		return true
@@ -130,7 +130,8 @@ func (a *account) largest(k *kept, n int) (largest *kept) {
 	return largest
 }
 
-// evict drops what a stream that runs has said. The stream ends when it says more, and its readers get that ending. mu is held.
+// evict drops the text of a running stream. The stream ends at its next event, and its readers get that ending. mu is
+// held.
 func (m *Memory) evict(k *kept) {
 	before := k.cost()
 	k.evicted, k.dropped = true, k.deltas()

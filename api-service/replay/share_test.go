@@ -99,7 +99,8 @@ func TestGreedyOwnerIsRefusedFirst(t *testing.T) {
 	keep(t, m, "modest", "too", 10_000)
 }
 
-// TestEndedStreamsGoBeforeThoseThatRun, but those of owners within their share.
+// TestEndedStreamsGoBeforeThoseThatRun checks that ended streams are evicted first, except those of owners within
+// their share.
 func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()
@@ -123,7 +124,8 @@ func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
 	}
 }
 
-// TestSharesHold: whatever owners do, what is kept stays within the bound, accounts add up, and no owner within its share loses anything.
+// TestSharesHold takes random steps and checks that the log stays within its bound, accounts add up, and owners
+// within their share lose nothing.
 func TestSharesHold(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -138,7 +140,7 @@ func TestSharesHold(t *testing.T) {
 			after, share := m.snapshot(), m.limits.Bytes/(len(m.accounts)+1)
 			for of, bytes := range before {
 				if of != actor && bytes <= share && after[of] < bytes {
-					t.Fatalf("seed %d, step %d: %s kept %d bytes, within its share of %d, and keeps %d after what %s did", seed, i, of, bytes, share, after[of], actor)
+					t.Fatalf("seed %d, step %d: %s kept %d bytes, within its share of %d, and keeps %d after a step of %s", seed, i, of, bytes, share, after[of], actor)
 				}
 			}
 		}
@@ -153,7 +155,7 @@ type walk struct {
 	ids []string // of streams that have begun, and have no ending yet
 }
 
-// step does one thing, and returns the owner for whom.
+// step takes one random step, and returns the owner that it was for.
 func (w *walk) step(t *testing.T, i int) (owner string) {
 	if w.r.IntN(10) < 3 || len(w.ids) == 0 {
 		owner, id := fmt.Sprint("owner", min(w.r.IntN(6), w.r.IntN(6))), fmt.Sprint(i)
@@ -179,7 +181,7 @@ func (w *walk) step(t *testing.T, i int) (owner string) {
 	return owner
 }
 
-// audit says what does not add up.
+// audit returns an error if the accounts do not add up.
 func (m *Memory) audit() error {
 	costs, streams, sum := map[string]int{}, map[string]int{}, 0
 	for _, k := range m.streams {

@@ -17,7 +17,8 @@ var (
 	errID     = errors.New("replay: another stream has the id")
 )
 
-// ship makes a stream live on the server, and writes what the stream says until it has ended. Its readers see what was written.
+// ship makes a stream live on the server, and writes the stream's events until it has ended. Readers see an event
+// once it is written.
 func (r *Redis) ship(k *kept, ready <-chan struct{}) {
 	var written uint64
 	live := false

@@ -12,7 +12,7 @@ import (
 
 // A Query says which streams GET /v1/streams lists.
 type Query struct {
-	Ended  bool             // the last that ended, newest first, rather than those that run
+	Ended  bool             // list ended streams, newest first, instead of running ones
 	Limit  int              // of the streams that have ended
 	After  ledger.Cursor    // the end of the page of live streams before
 	reason streamerr.Reason // Unspecified for any

@@ -18,7 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Story is what the hops of a path know of one stream.
+// A Story is the records of one stream, from all hops of its path.
 type Story struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"` // "live", "stopped" or "ended"
@@ -84,7 +84,8 @@ type Move struct {
 	Tokens uint32  `json:"tokens"` // delivered by then
 }
 
-// New makes a story of what hops tell, the outermost first. There is at least one. The ending and the figures are those of the first.
+// New makes a story of the hops' records, outermost first. There is at least one record. The first gives the ending
+// and the figures.
 func New(records []*streamv1.Record) *Story {
 	first := records[0]
 	s := &Story{

@@ -1,20 +1,20 @@
-// Package admit holds streams back until a worker has room for them, and admits them in a fair order: the most urgent tier first,
-// within a tier the tenant that was served least for its weight, and within a tenant the oldest stream.
+// Package admit holds streams back until a worker has room for them, and admits them in a fair order: the most urgent
+// tier first, within a tier the tenant with the least service for its weight, and within a tenant the oldest stream.
 //
-// A worker has a queue of its own, but it knows neither tenants nor what the other workers do: a stream that waits there waits
-// behind all streams that came before it, and stays although another worker falls idle. This queue is bounded in streams and in
-// tokens of prompts. A stream that waits in it goes to the worker that the policy chooses when there is room, and leaves at once
-// when it is stopped.
+// A worker has its own queue, but knows neither tenants nor the load of other workers: a stream in a worker's queue
+// waits behind all earlier streams, and stays there even if another worker falls idle. This queue is bounded in
+// streams and in prompt tokens. When there is room, a waiting stream goes to the worker that the policy chooses. A
+// stream that is stopped leaves the queue at once.
 //
-// The order is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024): tokens are
-// charged when they have been served, so nobody needs to know how long an answer will be.
+// The order is that of virtual token counters (Sheng et al., Fairness in Serving Large Language Models, 2024): tokens
+// are charged when they have been served, so the length of an answer need not be known in advance.
 //
 // While no worker is healthy there is no room, and streams wait: those that are in the queue, those that come, and those that were
 // admitted but reached no worker, which take their places in the queue again, a few times. They wait for Options.Outage, counted from
 // when the last worker became unhealthy. Then they end UNAVAILABLE, and until a worker is healthy again new streams end so at once.
 // A stream that no healthy worker can serve ends at once, and holds up nobody.
 //
-// Deliberately absent: taking a place from a stream that runs.
+// Deliberately absent: preemption of a running stream.
 package admit
 
 import (
@@ -84,7 +84,7 @@ func (q *Queue) look() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	q.hasRoom(now) // notes an outage although nobody waits
+	q.hasRoom(now) // starts the clock of an outage even if the queue is empty
 	q.dispatch(now)
 	q.expire(now)
 	q.forget()

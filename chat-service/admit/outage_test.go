@@ -85,7 +85,7 @@ func TestLongOutageEndsWhatWaits(t *testing.T) {
 		}
 		check(<-ended, outage-outage/3) // counted from when the worker fell ill
 		began = time.Now()
-		check(<-p.ask(t.Context(), nil, 3, 1), 0) // nobody waits for a worker that may not come
+		check(<-p.ask(t.Context(), nil, 3, 1), 0) // no stream waits for a worker that may never come
 		p.health(true)
 		time.Sleep(lookEvery)
 		if err := <-p.ask(t.Context(), nil, 3, 1); err != nil {

@@ -26,7 +26,7 @@ const maxReturns = 4
 // tiers is how many tiers there are; tier 0 is the least urgent.
 const tiers = 3
 
-// A tenant is one of those that share the workers. All requests without a tenant share one.
+// A tenant shares the workers with other tenants. All requests without a tenant share one.
 type tenant struct {
 	name    string
 	weight  float64
@@ -179,7 +179,7 @@ func (q *Queue) restore(t *ticket, why *streamerr.Error) bool {
 	return true
 }
 
-// charge adds tokens of a stream's answer to what its tenant was served.
+// charge adds tokens of a stream's answer to its tenant's service counter.
 func (q *Queue) charge(t *ticket, tokens int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -288,8 +288,8 @@ func (q *Queue) next(now time.Time) *ticket {
 	return nil
 }
 
-// before reports whether stream a goes before stream b of the same tier: its tenant was served less; or as much, and has fewer running
-// streams, whose tokens are still to be charged; or else a came first.
+// before reports whether stream a goes before stream b of the same tier: its tenant has a lower service counter; or
+// an equal one and fewer running streams, whose tokens are not charged yet; or else a arrived first.
 func before(a, b *ticket) bool {
 	return cmp.Or(
 		cmp.Compare(a.tenant.served, b.tenant.served),
@@ -298,8 +298,8 @@ func before(a, b *ticket) bool {
 	) < 0
 }
 
-// tenant returns the tenant of a claim. A tenant that comes anew counts as served at least as much as the active tenant that was
-// served least: it neither pays for having been away nor saves up for its return.
+// tenant returns the tenant of a claim. The service counter of a returning tenant is raised to the lowest counter
+// among the active tenants: a tenant neither pays for its absence nor saves up for its return.
 func (q *Queue) tenant(claim *streamv1.Claim) *tenant {
 	t := q.tenants[claim.GetTenant()]
 	if t == nil {
@@ -324,9 +324,9 @@ func (q *Queue) minServed() float64 {
 	return least
 }
 
-// forget drops the tenants without a stream whose counters are no higher than they would be if the tenants came anew. The others
-// are remembered until then: a tenant that sends its next request behind each answer is away for a moment each time, and would
-// come first each time if it were forgotten.
+// forget drops the tenants without a stream whose counters are no higher than those of a new tenant. The others are
+// remembered until then: a tenant that sends its next request after each answer is absent for a moment each time, and
+// would always come first if it were forgotten.
 func (q *Queue) forget() {
 	least, gone := q.minServed(), 0
 	for name, t := range q.tenants {

@@ -35,7 +35,8 @@ const (
 	expired       // no worker was healthy for too long
 )
 
-// admitted returns what attempt does once it has a place. served returns how many tokens an item brings to the tenant.
+// admitted returns an engine that runs attempt once the stream has a place. served returns the number of tokens in an
+// item.
 func admitted[Out any](ctx context.Context, q *Queue, claim *streamv1.Claim, tokens int, served func(Out) int, attempt func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		t, err := q.enter(claim, tokens)
@@ -54,7 +55,8 @@ func admitted[Out any](ctx context.Context, q *Queue, claim *streamv1.Claim, tok
 	}
 }
 
-// run passes on what attempt yields. It reports true if the stream reached no worker and has taken its place in the queue again.
+// run passes on the items of attempt. It reports true if the stream reached no worker and has taken its place in the
+// queue again.
 func run[Out any](ctx context.Context, q *Queue, t *ticket, served func(Out) int, attempt iter.Seq2[Out, error], yield func(Out, error) bool) (again bool) {
 	begun := false
 	for out, err := range attempt {
@@ -104,7 +106,7 @@ func (q *Queue) wait(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// retryAfterOutage is what callers are told when no worker was healthy for Options.Outage. A worker that starts takes seconds.
+// retryAfterOutage is the Retry-After once no worker was healthy for Options.Outage. A worker takes seconds to start.
 const retryAfterOutage = 5 * time.Second
 
 func (q *Queue) unavailable() error {

@@ -70,7 +70,8 @@ func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1
 	}
 }
 
-// request returns what the worker is asked for one choice. The prompt goes on with the tokens that were answered before.
+// request returns the worker's request for one choice. The prompt continues with the tokens that were answered
+// before.
 func (p *prepared) request(id string, choice int, answered []uint32) *workerv1.TokenRequest {
 	sampling := p.sampling
 	if choice > 0 && sampling != nil && sampling.Seed != nil { // as if each prompt were asked by itself
@@ -108,8 +109,8 @@ func (p *prepared) postprocess() postprocess.Options {
 	return opts
 }
 
-// complete is the worker of a request whose answer so far fills the room that it has: only its End is missing. prompt and answered
-// are tokens.
+// complete stands in for the worker when the answer so far fills the available room and only its End is missing.
+// prompt and answered are numbers of tokens.
 func complete(prompt, answered int) TokenEngine {
 	return func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {

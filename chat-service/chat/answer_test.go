@@ -117,7 +117,8 @@ func TestWithoutToolsCallsAreText(t *testing.T) {
 	}
 }
 
-// TestFirstCallEndsAnAnswerWithoutParallelCalls, with the token that completes its arguments, whatever the model writes behind it.
+// TestFirstCallEndsAnAnswerWithoutParallelCalls checks that the answer ends with the token that completes the call's
+// arguments, for any text behind it.
 func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 	m := model(t)
 	call, _, _ := strings.Cut(twoCalls, "\n</tool_call>")

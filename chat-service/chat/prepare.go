@@ -14,7 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A prepared prompt is token ids, with all that its answers need. Answers of several choices share it; nobody changes it.
+// A prepared prompt holds the token ids and everything that its answers need. The answers of all choices share it,
+// and it is immutable.
 type prepared struct {
 	model    *Model
 	req      *chatv1.ChatRequest
@@ -82,8 +83,8 @@ func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*prepared, error) {
 	return p, p.fit()
 }
 
-// fit refuses a prompt that leaves no room in the context, and completes the sampling with what the worker does not know: the
-// model's own end tokens, and a context that is shorter than the worker's.
+// fit refuses a prompt that leaves no room in the context, and adds to the sampling what the worker does not know:
+// the model's end tokens, and a context limit below the worker's.
 func (p *prepared) fit() error {
 	m, are := p.model, "messages are"
 	if p.from == "prompt" {
@@ -123,14 +124,14 @@ func (p *prepared) fit() error {
 	return nil
 }
 
-// calls reports whether the answer is searched for tool calls or channels. A completion of a prompt is text, whatever the model
-// writes.
+// calls reports whether the answer is searched for tool calls or channels. The completion of a raw prompt is always
+// plain text.
 func (p *prepared) calls() bool {
 	format := p.model.Written.Calls
 	return p.from != "prompt" && format != nil && (len(p.tools) > 0 || format.Thinks)
 }
 
-// known reports whether the model was told of a tool.
+// known reports whether a tool is in the request.
 func (p *prepared) known(tool string) bool {
 	return slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == tool })
 }

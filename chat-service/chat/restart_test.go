@@ -28,7 +28,7 @@ func breaking(ids []uint32, n int32) chat.TokenEngine {
 	}
 }
 
-// gather joins what counts of each choice.
+// gather joins the valid parts of each choice.
 func gather(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) (all [2]answer.Answer, restarted int, end *streamv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)

@@ -1,12 +1,13 @@
 // Package choices merges the several answers of one request into one stream: n answers to each of its prompts.
 //
-// Each answer is a choice, and a stream of its own below: it has its own worker, its own seed, and the id of the whole stream with
-// its number behind it. Above there is one stream: one Started, deltas that name their choice, a ChoiceEnd for each choice, and
-// one ending. The first choice that fails ends the whole stream with its own ending; the other choices are stopped with the same
-// cause.
+// Each answer is a choice, and below this package a separate stream with its own worker and seed; its id is the whole
+// stream's id with the choice's number appended. Above there is one stream: one Started, deltas that name their
+// choice, a ChoiceEnd for each choice, and one ending. The first choice that fails ends the whole stream with the
+// same ending; the other choices are stopped with the same cause.
 //
-// One goroutine reads each choice, and holds one item until the reader has taken it. Items are delivered in the order in which
-// they came, so no choice starves, and a slow reader slows down all workers. All goroutines have ended when the reader leaves.
+// One goroutine reads each choice, and holds one item until the reader has taken it. Items are delivered in order of
+// arrival, so no choice starves, and a slow reader slows down all workers. All goroutines have ended when the reader
+// leaves.
 package choices
 
 import (

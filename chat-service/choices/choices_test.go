@@ -109,7 +109,7 @@ func (f *fake) running() int {
 // An engine answers requests.
 type engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
-// merged returns an engine that asks next for each choice with a request of its own.
+// merged returns an engine that makes a separate request to next for each choice.
 func merged(next engine) engine {
 	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 		return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {

@@ -32,7 +32,7 @@ type merge struct {
 	gone    bool  // the choices have been stopped and have ended
 }
 
-// An item is one message of a choice, or how the choice failed.
+// An item is one message of a choice, or the error with which the choice failed.
 type item struct {
 	choice   int
 	out      *chatv1.GenerateResponse
@@ -47,7 +47,7 @@ func newMerge(n, each int) *merge {
 	}
 }
 
-// begin runs a choice, whose stream ctx belongs to. A stop of the whole stream reaches it with its cause.
+// begin runs a choice of the stream of ctx. A stop of the whole stream reaches the choice with its cause.
 func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	own, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)

@@ -18,8 +18,8 @@ const (
 	// rateWeight is the weight of the latest stream in the failure rate, an exponentially weighted moving average.
 	rateWeight = 0.2
 
-	// cooldown is the first cool-down. Each further one in a row is twice as long, up to a maximum. A worker that is
-	// full recovers sooner than one that fails, so its maximum is lower.
+	// cooldown is the first cool-down. Each further cool-down in a row is twice as long, up to a maximum. The maximum
+	// is lower for a full worker than for a failing one, because a full worker recovers sooner.
 	cooldown         = time.Second
 	maxCooldown      = 30 * time.Second
 	maxFullCooldown  = 8 * time.Second
@@ -28,7 +28,7 @@ const (
 	negligibleFailed = 0.25
 )
 
-// A Standing is what the streams of a worker say about it, beside its health probes.
+// A Standing rates a worker by the outcomes of its streams; health probes are separate.
 type Standing int
 
 // The standings.
@@ -73,7 +73,7 @@ func (b *breaker) fail(now time.Time, why streamerr.Reason) (ejected time.Durati
 	case b.open && now.Before(b.until):
 		return 0 // the stream was begun before, or for want of another worker
 	case !b.open && b.doubted:
-		return 0 // together with one that has counted
+		return 0 // it failed together with a stream that was counted
 	}
 	b.failed, b.failedAt = b.recentlyFailed(now)+1, now
 	b.doubted = true
@@ -209,7 +209,8 @@ func (b *breaker) recentlyFailed(now time.Time) float64 {
 	return left
 }
 
-// state returns what an operator wants to know: whether the worker is ejected, why, and for how long, and the number of failures in a row.
+// state returns the breaker's state for operators: whether the worker is ejected, the reason, the time left, and the
+// number of failures in a row.
 func (b *breaker) state(now time.Time) (open bool, why streamerr.Reason, left time.Duration, streak int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

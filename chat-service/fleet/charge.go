@@ -6,7 +6,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// A Charge is what a stream costs its worker, as far as is known here. It is owned by one goroutine at a time.
+// A Charge is the estimated load of a stream on its worker. It is owned by one goroutine at a time.
 type Charge struct {
 	worker *Worker
 	unread int64 // tokens of the prompt that are still to be read
@@ -24,7 +24,7 @@ func (w *Worker) Charge(prompt, cached int) Charge {
 	return c
 }
 
-// Add charges tokens that are to be read, beside the prompt.
+// Add charges tokens that the worker has to read, beside the prompt.
 func (c *Charge) Add(tokens int) {
 	c.unread += int64(tokens)
 	c.tokens += int64(tokens)

@@ -9,7 +9,7 @@ import (
 // A downSignal tells streams that their worker is no longer healthy. The zero value is not healthy.
 type downSignal struct {
 	mu sync.Mutex    // guards ch
-	ch chan struct{} // closed while the worker is not healthy; nil until somebody asks, or it is healthy
+	ch chan struct{} // closed while the worker is not healthy; nil until Down is called or the worker becomes healthy
 }
 
 // Down returns a channel that is closed as soon as the worker is not healthy: its health probes fail, or it says that it
@@ -24,7 +24,7 @@ func (w *Worker) Down() <-chan struct{} {
 	return w.down.ch
 }
 
-// setInfo makes info what the worker says of itself; nil if it is not healthy.
+// setInfo stores the worker's info; nil if the worker is not healthy.
 func (w *Worker) setInfo(info *workerv1.InfoResponse) {
 	w.down.mu.Lock()
 	defer w.down.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package fleet knows the workers of one model: who there is, how each is, and how much it has to do.
+// Package fleet tracks the workers of one model: membership, health and load.
 //
-// A Fleet probes each of its workers every second. A worker that answers, and that Options.Check finds fit, is healthy. Its
-// Snapshot says what it can do, how many streams it has, and its Standing: whether its streams have failed lately. Package
-// route decides which worker gets a stream.
+// A Fleet probes each worker every second. A worker that answers, and that Options.Check accepts, is healthy. Its
+// Snapshot has its capabilities, its number of streams, and its Standing, which rates its latest streams. Package
+// route chooses the worker of a stream.
 package fleet
 
 import (
@@ -28,7 +28,7 @@ type Options struct {
 	Check func(*workerv1.InfoResponse) error
 	// Follow is called for each member while Watch runs, in a goroutine of its own, and returns when ctx is done; nil is nobody.
 	Follow func(ctx context.Context, w *Worker)
-	// Cooled is called when a worker is ejected for a cool-down, with the reason; nil is nobody.
+	// Cooled is called when a worker is ejected for a cool-down, with the reason. It may be nil.
 	Cooled func(why streamerr.Reason)
 	// Log gets a line for each change of a worker's health, and for each cool-down.
 	Log *slog.Logger
@@ -76,7 +76,7 @@ func (f *Fleet) check(w *Worker, info *workerv1.InfoResponse) error {
 	return nil
 }
 
-// sameName refuses a worker whose name another one has.
+// sameName refuses a worker that has the name of another worker.
 type sameName struct{ name, first, second string }
 
 func (s sameName) Error() string {

@@ -8,8 +8,8 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// Pretend makes workers that nobody dials or probes the members of the fleet, for tests of what is built on it. Each is as it last
-// said by Say.
+// Pretend makes workers the members of the fleet without dialing or probing them, for tests of the packages above.
+// The state of a worker is set by Say.
 func (f *Fleet) Pretend(workers ...*Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -30,7 +30,7 @@ func Pretended(name string, engine Engine) *Worker {
 	return w
 }
 
-// Say is what a probe of a worker that was away finds: what it says of itself, or nil if it is not healthy.
+// Say sets the result of a worker's probe: its info, or nil if it is not healthy.
 func (w *Worker) Say(info *workerv1.InfoResponse) {
 	if info != nil {
 		w.probed.Store(&report{info: info, said: time.Now()})

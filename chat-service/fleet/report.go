@@ -14,10 +14,10 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 )
 
-// A report is what the last probe of a worker has found. What the worker said outlives its health, for those who look for a worker
-// that is gone.
+// A report is the result of a worker's last probe. The worker's info outlives its health, so that errors can name a
+// worker that is gone.
 type report struct {
-	name    string                 // what the worker calls itself; "" until it has answered once
+	name    string                 // the worker's name; "" until it has answered once
 	info    *workerv1.InfoResponse // what it said last; nil until it has been fit for use once
 	said    time.Time              // when it said that
 	problem string                 // why it gets no streams; "" if it does
@@ -53,7 +53,8 @@ func (w *Worker) report(info *workerv1.InfoResponse, err error) {
 // shownProblems bounds how many workers Problem names.
 const shownProblems = 3
 
-// Problem says in words why no member takes whole streams; "" while one does. It names no addresses, for clients read it.
+// Problem says why no member takes whole streams, or returns "" while a member does. It names no addresses, because
+// clients read it.
 func (f *Fleet) Problem() string {
 	var all []string
 	members := f.Members()

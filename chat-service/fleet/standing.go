@@ -18,7 +18,7 @@ func (w *Worker) Fail(why streamerr.Reason) {
 	w.Probe()
 }
 
-// Refuse records that the worker was full, and wants callers to come back after retryAfter; 0 says nothing.
+// Refuse records that the worker was full and asks callers to wait for retryAfter; 0 means it did not say.
 func (w *Worker) Refuse(retryAfter time.Duration) {
 	if d := w.breaker.refuse(time.Now(), retryAfter); d > 0 {
 		w.ejected(streamerr.Overloaded, d)
@@ -49,13 +49,14 @@ func (w *Worker) Probe() {
 	}
 }
 
-// A Snapshot is a worker as it was at one moment. A decision takes one snapshot of each worker and reads nothing twice.
+// A Snapshot is the state of a worker at one moment. A decision takes one snapshot of each worker and reads nothing
+// twice.
 type Snapshot struct {
 	Worker   *Worker
 	Name     string
 	Info     *workerv1.InfoResponse // nil while the worker is not healthy
 	Standing Standing
-	Streams  int64   // running there: ours as of now, those of others as of the last probe
+	Streams  int64   // running there: our own as of now, other callers' as of the last probe
 	Failures float64 // streams that failed there recently
 	Unread   int64   // tokens of our streams' prompts that the worker has still to read
 	Tokens   int64   // tokens that our streams take of its KV cache

@@ -68,7 +68,7 @@ type Worker struct {
 	late    int // probes in a row that it has not answered in time
 	unheard int // probes since the fleet has it, until it has answered one
 
-	name    atomic.Pointer[string]                // what it called itself last; nil until it has
+	name    atomic.Pointer[string]                // its name in its last answer; nil before the first answer
 	probed  atomic.Pointer[report]                // how it was when it was last asked; nil until it has been
 	info    atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
 	ours    atomic.Int64                          // streams that this process has on it

@@ -71,7 +71,7 @@ func (a *aligner) take(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
 	return to
 }
 
-// place notes where the tokens begin whose text the decoder has let go of.
+// place records where the tokens begin whose text the decoder has released.
 func (a *aligner) place(text string) {
 	at := a.decoded
 	a.decoded += len(text)

@@ -25,7 +25,7 @@ import (
 // Options say how the tokens of an answer become text.
 type Options struct {
 	Tokenizer *tokenizer.Tokenizer
-	// KeepSpecial makes special tokens part of the text. Otherwise only those of Shown are.
+	// KeepSpecial makes all special tokens part of the text. Without it only the tokens of Shown are.
 	KeepSpecial bool
 	Shown       []uint32
 
@@ -50,7 +50,7 @@ type Options struct {
 // Calls say how an answer calls tools.
 type Calls struct {
 	Format *toolcall.Format
-	// Known reports whether a tool exists, and Takes returns what kind of value its parameter takes.
+	// Known reports whether a tool exists, and Takes returns the type of its parameter's value.
 	Known func(tool string) bool
 	Takes func(tool, parameter string) toolcall.Value
 	// Hidden holds the text of special tokens that only the parser needs.
@@ -82,7 +82,7 @@ type Processor struct {
 	thought uint32        // tokens of reasoning
 	unshown uint32        // tokens since the last text left the decoder
 	finish  *streamv1.End // how the answer ends, once a stage has ended it
-	closed  bool          // the only call is complete: what follows is dropped
+	closed  bool          // the only call is complete: the rest of the text is dropped
 	delta   delta
 }
 
@@ -154,7 +154,7 @@ func (p *Processor) End(end *streamv1.End) (out, last *chatv1.GenerateResponse) 
 	return out, endMessage(end)
 }
 
-// Abort returns what was held back of an answer that failed, or nil. Half a character is dropped.
+// Abort returns the held back text of a failed answer, or nil. Half a character is dropped.
 func (p *Processor) Abort() *chatv1.GenerateResponse {
 	p.release()
 	p.flush()
@@ -204,7 +204,7 @@ func (p *Processor) show(text string) {
 	}
 }
 
-// release passes on what may no longer begin a stop string.
+// release passes on the text that can no longer begin a stop string.
 func (p *Processor) release() {
 	if p.stop == nil {
 		p.delta.logprobs = p.aligner.take(p.delta.logprobs)
@@ -244,7 +244,7 @@ func (p *Processor) parse(text string) {
 	}
 }
 
-// event takes what the parser of tool calls has found.
+// event handles an event of the tool call parser.
 func (p *Processor) event(e toolcall.Event) {
 	if p.closed {
 		return
@@ -270,7 +270,7 @@ func (p *Processor) event(e toolcall.Event) {
 	}
 }
 
-// flush has the stages above the stop strings give out what they hold back.
+// flush makes the stages above the stop strings release the text that they hold back.
 func (p *Processor) flush() {
 	if p.reason != nil {
 		thought, text := p.reason.End()
@@ -282,7 +282,7 @@ func (p *Processor) flush() {
 	}
 }
 
-// over ends the answer where a stage has ended it.
+// over ends the answer if a stage has ended it.
 func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 	last := p.finish
 	p.flush()
@@ -298,7 +298,7 @@ func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 // parses reports whether the answer is looked through for reasoning or tool calls.
 func (p *Processor) parses() bool { return p.reason != nil || p.calls != nil }
 
-// adjust completes an ending with what the stages have found.
+// adjust completes an ending with the findings of the stages.
 func (p *Processor) adjust(end *streamv1.End) {
 	if p.called > 0 && end.GetFinish() == streamv1.Finish_FINISH_STOP {
 		end.Finish = streamv1.Finish_FINISH_TOOL_CALLS
@@ -329,7 +329,7 @@ func endMessage(end *streamv1.End) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}}
 }
 
-// A delta collects what the stages have given out since the last message.
+// A delta collects the output of the stages since the last message.
 type delta struct {
 	text, reasoning string
 	tokens          uint32

@@ -1,12 +1,14 @@
-// Package restart starts an answer anew when its worker is lost in mid-stream, no other worker can resume it, and nobody has seen it.
+// Package restart restarts an answer when its worker is lost in mid-stream, no other worker can resume it, and its
+// caller has not shown it.
 //
-// Retries before the first token, and moves after it, are package route's. Where the worker's engine cannot resume, a stream that
-// was told to a client must end as its worker did. A gathered answer (ChatRequest.gathered) need not: its caller still has the whole of
-// it, so New takes back what was told (Restarted) and asks the engine below once more, with all stages in their first state. Each of
-// several choices is restarted by itself. The stream's deadline and its stop are those of the whole.
+// Package route retries before the first token and moves after it. If the worker's engine cannot resume, a stream
+// whose text the client has read must end as its worker did. A gathered answer (ChatRequest.gathered) need not,
+// because its caller still holds all of it: New takes back the delivered part (Restarted) and calls the engine below
+// once more, with all stages in their first state. Each choice is restarted separately. The deadline and the stop are
+// those of the whole stream.
 //
-// Deliberately absent: a restart of an answer that the model or a rule refused, or that ended with a bug, which the next worker would
-// meet again.
+// Deliberately absent: a restart of an answer that the model or a rule refused, or that ended with a bug, because the
+// next worker would fail in the same way.
 package restart
 
 import (
@@ -32,13 +34,13 @@ type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 // A TokenEngine answers token ids.
 type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// Options say how answers are restarted. The zero value restarts without a budget, and logs nothing.
+// Options configure restarts. The zero value restarts without a budget, and logs nothing.
 type Options struct {
 	// Self is this hop's name.
 	Self string
 	// Allow takes one restart from the budget that restarts share with retries; nil allows all.
 	Allow func() bool
-	// Log gets a line for each restart; nil is nobody.
+	// Log gets a line for each restart. It may be nil.
 	Log *slog.Logger
 }
 
@@ -57,7 +59,7 @@ func New(o Options, next Engine) Engine {
 	}
 }
 
-// anew returns the request without what was answered before.
+// anew returns the request without the part that was answered before.
 func anew(req *chatv1.ChatRequest) *chatv1.ChatRequest {
 	if req.GetAnswered() == nil {
 		return req
@@ -79,8 +81,8 @@ type answer struct {
 	yield func(*chatv1.GenerateResponse, error) bool
 
 	restarts int
-	told     uint32           // tokens that were told and not taken back
-	first    *streamerr.Error // the first loss: what the answer ends with if no restart completes it
+	told     uint32           // tokens that were delivered and not taken back
+	first    *streamerr.Error // the first loss: the ending if no restart completes the answer
 	lost     *streamerr.Error // the last loss
 	from     string           // the worker of the last loss
 }
@@ -93,7 +95,7 @@ type attempt struct {
 
 type attemptKey struct{}
 
-// try runs the engine below once. It reports whether the answer is to be started anew.
+// try runs the engine below once. It reports whether to restart the answer.
 func (a *answer) try(ctx context.Context) (again bool) {
 	t := &attempt{}
 	for out, err := range a.next(stream.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.req) {
@@ -140,8 +142,8 @@ func (a *answer) lose(t *attempt, err error) {
 	}
 }
 
-// begin takes back what the attempts before have told, when a worker has admitted the answer once more. It reports false if the reader has
-// left.
+// begin takes back the text of earlier attempts, once a worker has admitted the answer again. It reports false if the
+// reader has left.
 func (a *answer) begin(ctx context.Context, t *attempt) bool {
 	if a.lost == nil {
 		return true // this loss was told already
@@ -158,7 +160,7 @@ func (a *answer) begin(ctx context.Context, t *attempt) bool {
 	return a.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
 }
 
-// fail ends the answer: with the stop if there was one, with the first loss if there was one, else with err.
+// fail ends the answer with the stop if there was one, else with the first loss if there was one, else with err.
 func (a *answer) fail(ctx context.Context, err error) {
 	if cause := stream.Cause(ctx); cause != nil {
 		err = cause
@@ -170,7 +172,8 @@ func (a *answer) fail(ctx context.Context, err error) {
 	a.yield(nil, err)
 }
 
-// Watch returns next, whose tokens tell New that a try has come as far as that. It belongs below all stages that may hold tokens back.
+// Watch returns next, and tells New about its tokens, so that New knows how far a try has come. It belongs below all
+// stages that may hold tokens back.
 func Watch(next TokenEngine) TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		t, _ := ctx.Value(attemptKey{}).(*attempt)

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A try is what the pipeline does when it is asked once: it says words, of one token each, and then ends, or fails.
+// A try is a script for one call of the pipeline: it delivers words of one token each, and then ends or fails.
 type try struct {
 	words int
 	held  int   // further tokens that become no text
@@ -88,7 +88,7 @@ var (
 	lost     = &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("engine", "llm-worker/0"), Message: "the connection broke"}
 )
 
-// An outcome is what the caller was told.
+// An outcome is the result that the caller read.
 type outcome struct {
 	text      string // that counts
 	began     int    // Started

@@ -18,15 +18,15 @@ import (
 type attempt struct {
 	// Static.
 	worker   *fleet.Worker
-	peer     string                 // the worker's name when it was chosen
-	info     *workerv1.InfoResponse // likewise
-	standing fleet.Standing         // likewise
-	unread   int                    // tokens that the worker had to read when it was chosen, those of the stream's prompt included
+	peer     string                 // the worker's name at the time of the choice
+	info     *workerv1.InfoResponse // at the time of the choice
+	standing fleet.Standing         // at the time of the choice
+	unread   int                    // tokens that the worker had to read at the time of the choice, including the stream's prompt
 	items    chan item              // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
-	left     chan struct{}          // closed by leave: nobody reads items any more
+	left     chan struct{}          // closed by leave: items are no longer read
 	ended    chan struct{}          // closed when the call is over
 
-	expected int          // tokens of the prompt that are expected in the cache of the worker that reads it; -1 if nothing is known
+	expected int          // tokens of the prompt that are expected in the cache of the worker that reads it; -1 if unknown
 	found    *uint32      // tokens that another worker that has read the prompt had in its cache; nil if the prompt was not handed over
 	charge   fleet.Charge // to the worker
 
@@ -51,8 +51,8 @@ type item struct {
 // unread is how many items a call may be ahead of the stream.
 const unread = 16
 
-// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. Of the prompt's tokens expected
-// are in the worker's cache, or -1 if nobody knows.
+// newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. expected is the
+// number of prompt tokens that are expected in the worker's cache, or -1 if unknown.
 func newAttempt(s fleet.Snapshot, prompt, expected int) *attempt {
 	return &attempt{
 		worker: s.Worker, peer: s.Info.GetInstance(), info: s.Info, standing: s.Standing, unread: int(s.Unread) + prompt - max(0, expected),
@@ -67,7 +67,7 @@ func (a *attempt) abandon() {
 	a.charge.End()
 }
 
-// settle releases the stream's place among those that have moved to the worker.
+// settle releases the stream's place among the streams that have moved to the worker.
 func (a *attempt) settle() {
 	if a.moved != nil {
 		a.moved()
@@ -116,8 +116,8 @@ func (a *attempt) put(it item) bool {
 	}
 }
 
-// complete completes what the worker says was used. What has come from another worker was in nobody's cache before, though the
-// engine finds it there.
+// complete corrects the worker's usage. Tokens that came from another worker were in no cache before, though the
+// engine finds them in its cache.
 func (a *attempt) complete(u *streamv1.Usage) {
 	if u == nil {
 		return

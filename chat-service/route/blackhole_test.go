@@ -160,7 +160,7 @@ func TestRequestThatEnginesFailOnIsTriedTwice(t *testing.T) {
 	})
 }
 
-// Where all fail there is nobody better, and each request is still tried.
+// If all workers fail there is no better one, and each request is still tried.
 func TestLoneBadWorkerIsStillAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := failsAtOnce("w/0", &streamerr.Error{Reason: streamerr.Overloaded, Message: "429", RetryAfter: time.Minute})

@@ -16,8 +16,8 @@ const (
 	// sessionTokens is how many tokens of a prompt stand for its session where the caller names none: more than a chat template
 	// and a short system prompt have.
 	sessionTokens = 64
-	// comfortable is how many tokens of room a worker needs so that a request without max_tokens is at home there, whatever
-	// room others have.
+	// comfortable is the number of free tokens in its context that makes a worker eligible for a request without
+	// max_tokens, regardless of other workers' room.
 	comfortable = 1024
 	// maxMoving is how many streams that have moved to a worker may wait there for their next token: each has its prompt and
 	// its answer read again, which would hold up the worker's other streams.
@@ -34,13 +34,13 @@ type wish struct {
 	turn    *turn // of a stream that moves; nil for others
 }
 
-// An outcome is what came of a wish.
+// An outcome is the result of a wish.
 type outcome int
 
 const (
 	found outcome = iota
 	nobody
-	busy // those that could take the stream have maxMoving others to read; its turn will come
+	busy // the eligible workers already have maxMoving moved streams to read; the stream waits for its turn
 )
 
 // choose takes a snapshot of each worker, and counts the stream as the chosen worker's. Workers in poor standing are better than
@@ -107,8 +107,8 @@ func (p *Pool) usable(wish *wish, now time.Time) []fleet.Snapshot {
 	return well
 }
 
-// withRoom returns the workers that leave a request without max_tokens a comfortable answer, or at least half of what the largest
-// context leaves; all if the request says how long its answer may be.
+// withRoom returns the workers that leave a request without max_tokens a comfortable answer, or at least half as much
+// as the largest context does. It returns all workers if the request has max_tokens.
 func withRoom(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapshot {
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		return all

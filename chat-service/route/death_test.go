@@ -60,7 +60,7 @@ func TestDeadlineOfAWorkerWhoseTokensFlowIsTold(t *testing.T) {
 	})
 }
 
-// The client is told what it lost, not what the next worker thought of the move.
+// The client reads the first loss, not the next worker's refusal of the move.
 func TestFirstLossIsTheEnding(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second *fake

@@ -22,8 +22,8 @@ type (
 	yielder = func(*workerv1.GenerateResponse, error) bool
 )
 
-// A drive is one stream: it does what the stream's failover machine says, and tells the machine what happens. Its fields are
-// owned by the stream's goroutine.
+// A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events. Its fields
+// are owned by the stream's goroutine.
 type drive struct {
 	// Static.
 	ctx      context.Context //nolint:containedctx // of the stream, which the drive is
@@ -35,19 +35,19 @@ type drive struct {
 	yield    yielder
 
 	answer []uint32 // delivered so far
-	it     item     // what came last
-	err    error    // why the reader left; nil if it has what it needs
+	it     item     // the last item
+	err    error    // why the reader left; nil if the answer was enough
 
-	attempt *attempt   // answers, or will when its prompt has been read; nil if there is none
+	attempt *attempt   // answers, or will answer when its prompt has been read; may be nil
 	next    *attempt   // was found to replace attempt
-	reading *reading   // of the prompt, by another worker; nil if there is none
+	reading *reading   // the prefill of the prompt by another worker; may be nil
 	behind  []*attempt // that were left without waiting for them
 
 	timer    *time.Timer
 	armed    time.Time       // when timer fires; zero if it does not
 	turn     *turn           // to move
 	stopped  bool            // the machine knows of the stream's stop
-	stopping <-chan struct{} // closed when the stream is stopped; nil until somebody waits for that
+	stopping <-chan struct{} // closed when the stream is stopped; nil before the first wait
 	ill      *attempt        // the machine knows that its worker is down
 }
 
@@ -76,7 +76,7 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 // isLeft reports whether the reader wants no more.
 func (d *drive) isLeft() bool { return d.yield == nil }
 
-// close ends what still runs, and waits for it.
+// close ends the calls that are still running, and waits for them.
 func (d *drive) close() {
 	d.timer.Stop()
 	d.pool.leaveTurn(d.turn)
@@ -95,7 +95,7 @@ func (d *drive) close() {
 	}
 }
 
-// step tells the machine of an event and does what follows.
+// step feeds the machine an event and executes its actions.
 func (d *drive) step(e event) {
 	switch e.Kind {
 	case failover.Tick, failover.Fail, failover.Read, failover.Down, failover.Turn:
@@ -109,7 +109,7 @@ func (d *drive) step(e event) {
 		again = false
 		for _, a := range d.machine.Step(time.Since(d.began), e) {
 			if e, again = d.do(a); again || d.isLeft() {
-				break // what was asked for is the last of its step
+				break // a request is the last action of a step
 			}
 		}
 	}
@@ -206,8 +206,8 @@ func (d *drive) call() {
 	d.attempt.start(d.ctx, &d.pool.calls, req)
 }
 
-// leave leaves the current attempt, or the one that reads the prompt for it, and does not wait: it must hold up neither the
-// next worker nor the ending.
+// leave leaves the current attempt, or the attempt that reads the prompt for it, without waiting: it must delay
+// neither the next worker nor the ending.
 func (d *drive) leave(why error) {
 	a := d.attempt
 	if r := d.reading; r != nil {
@@ -233,7 +233,7 @@ func (d *drive) deaf() (workers []*fleet.Worker) {
 	return workers
 }
 
-// blame tells a worker what it has done.
+// blame records a failure against a worker.
 func (d *drive) blame(w *fleet.Worker, as failover.Blame, why *streamerr.Error) {
 	switch as {
 	case failover.Failed:
@@ -244,7 +244,7 @@ func (d *drive) blame(w *fleet.Worker, as failover.Blame, why *streamerr.Error) 
 	}
 }
 
-// noteMove notes that another worker goes on with a stream, and why the one before does not.
+// noteMove records that the stream moves to another worker, and why the previous worker lost it.
 func (p *Pool) noteMove(ctx context.Context, a action, to string) {
 	why := streamerr.As(a.Err)
 	p.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream moved",

@@ -13,8 +13,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Embed makes vectors of token ids, by a worker that can; stream.Unary makes an engine of it. A request whose worker fails is
-// retried as a stream without tokens is. How long a worker may take is up to the timers: it is silent until it is done.
+// Embed makes vectors of token ids on a worker that can; stream.Unary makes an engine of it. If the worker fails, the
+// request is retried like a stream without tokens. The stream's timers bound the time of a worker, which sends
+// nothing until it is done.
 func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
 	p.retries.Earn(time.Now())
 	began := time.Now()
@@ -69,8 +70,9 @@ func (a *attempt) embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *
 	return resp, err
 }
 
-// takeEmbedder chooses a worker that makes vectors, and counts the stream as the worker's; nil if there is none. For a policy the
-// request is a stream without a prompt, of a session of its own: no worker has its texts in a cache.
+// takeEmbedder chooses a worker that makes vectors, and counts the stream as the worker's; it returns nil if there is
+// none. To a policy the request is a stream without a prompt and with a new session, because no worker has its texts
+// in a cache.
 func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, without []*fleet.Worker) *attempt {
 	total, longest := fit.Sizes(req)
 	stands := &workerv1.TokenRequest{

@@ -211,7 +211,7 @@ func inOrder(policy.Request, []policy.Candidate) int { return 0 }
 // good reports whether a worker would be chosen like any other.
 func good(w *fleet.Worker) bool { return w.Snapshot(time.Now()).Standing == fleet.Good }
 
-// take takes a worker for a stream, whatever its context.
+// take takes a worker for a stream, with any size of context.
 func take(p *Pool, req *workerv1.TokenRequest) *attempt {
 	a, _ := p.take(wish{req: req}, 0)
 	return a

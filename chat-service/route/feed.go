@@ -74,9 +74,9 @@ func (k *KV) tells(w *fleet.Worker, tells bool) (did bool) {
 	return did
 }
 
-// listen takes in a worker's KV events until the call ends, and returns why it ended. A worker that names no block has told nothing:
-// its cache may be empty, or its engine's events may be ones that the worker cannot follow. What was sent to it is expected there then,
-// as with a worker that has no events.
+// listen applies a worker's KV events until the call ends, and returns why it ended. Until a worker names a block its
+// cache is unknown: it may be empty, or its engine's events may be unusable. Meanwhile the worker is expected to
+// cache the prompts that were sent to it, like a worker without events.
 func (k *KV) listen(ctx context.Context, w *fleet.Worker, number kvindex.Worker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,12 +16,12 @@ import (
 // maxParameters bounds what one worker has us tell another, in bytes.
 const maxParameters = 1 << 20
 
-// A reading is a prompt that one worker reads for another. Where nobody reads it, or the reader fails, the other worker reads the
-// prompt itself: that costs time, and nothing else.
+// A reading is a prompt that one worker reads for another (prefill). Without a reader, or if the reader fails, the
+// other worker reads the prompt itself: that costs time only.
 type reading struct {
 	attempt    *attempt
 	began      time.Time
-	parameters []byte // for the other worker, as they stand
+	parameters []byte // for the other worker, unchanged
 	cached     uint32 // tokens of the prompt that were in the reader's cache
 	failed     error  // why the prompt was not handed over; nil if it was
 }
@@ -87,7 +87,7 @@ func (d *drive) heard(out *workerv1.GenerateResponse) event {
 	return event{Kind: failover.Tick}
 }
 
-// conclude notes what came of a reading, and returns what the current worker is to be told.
+// conclude records the result of a reading, and returns the KVTransfer for the current worker.
 func (d *drive) conclude(r *reading) *workerv1.KVTransfer {
 	took := time.Since(r.began)
 	if r.failed == nil {

@@ -18,9 +18,10 @@ import (
 type KVOptions struct {
 	// Blocks is how many blocks of KV cache the index knows, of all workers together; DefaultKVBlocks if 0.
 	Blocks int
-	// TTL is for how long a worker that names no blocks is taken to hold what was sent to it; DefaultKVTTL if 0.
+	// TTL is how long a worker without named blocks is expected to cache a prompt that was sent to it; DefaultKVTTL
+	// if 0.
 	TTL time.Duration
-	// Overlap is how much a cached token counts against one that is to be read; 0 ignores caches.
+	// Overlap is the weight of a cached token relative to a token that must be read; 0 ignores caches.
 	Overlap float64
 	// Temperature is the softmax temperature over worker costs. At 0 the cheapest worker always wins.
 	Temperature float64
@@ -54,8 +55,8 @@ func (o *KVOptions) Validate() error {
 	return nil
 }
 
-// Policies returns what Options need for the policy of a name: the policy of streams, that of prompts which one worker reads for
-// another, and the KV, which is nil where the policy does not look at caches.
+// Policies returns what Options need for a policy by name: the policy of streams, the policy of prompts that one
+// worker reads for another, and the KV, which is nil if the policy ignores caches.
 func Policies(name string, opts KVOptions) (streams, prompts policy.Policy, kv *KV, err error) {
 	tuning := policy.Options{Overlap: opts.Overlap, Temperature: opts.Temperature}
 	if streams, err = policy.Parse(name, tuning); err != nil {
@@ -70,7 +71,7 @@ func Policies(name string, opts KVOptions) (streams, prompts policy.Policy, kv *
 	return streams, prompts, kv, nil
 }
 
-// A KV knows what the workers of a pool have in their KV caches.
+// A KV tracks the contents of the workers' KV caches.
 type KV struct {
 	// Static.
 	index   *kvindex.Index
@@ -100,14 +101,15 @@ func NewKV(opts KVOptions) *KV {
 	}
 }
 
-// A lookup is one request in the index. It hashes the prompt once for each size of block; workers mostly have the same.
+// A lookup is one request's lookup in the index. It hashes the prompt once for each block size; workers mostly have
+// the same size.
 type lookup struct {
 	kv    *KV
 	req   *workerv1.TokenRequest
 	sizes []sized
 }
 
-// A sized is a prompt in blocks of one size, and what the index knows of them.
+// A sized is a prompt in blocks of one size, with its matches in the index.
 type sized struct {
 	size    int
 	names   []uint64

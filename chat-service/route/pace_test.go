@@ -64,7 +64,8 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 		if len(order) != streams {
 			t.Fatalf("%d streams moved", len(order))
 		}
-		// The first maxMoving go as they come, and then as many together; of those that wait the oldest goes first.
+		// The first maxMoving streams start at once, and then maxMoving at a time; the oldest waiting stream goes
+		// first.
 		for at, id := range order {
 			if age := int(id[0] - 'A'); at > age+2*maxMoving {
 				t.Errorf("%s moved as number %d of %d", id, at, streams)
@@ -78,7 +79,8 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 	})
 }
 
-// Streams that are stopped while they wait for their turn leave nothing behind.
+// TestStoppedStreamsLeaveTheirTurn checks that streams that are stopped while they wait for their turn leave nothing
+// behind.
 func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dies, hangs := &fake{name: "w/0"}, hangsAt("w/1", 3)

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// hangsAt returns a worker that says nothing any more once it has that many tokens.
+// hangsAt returns a worker that falls silent after that many tokens.
 func hangsAt(name string, at int) *fake {
 	return &fake{name: name, fault: func(tokens int) error {
 		if tokens == at {

@@ -1,9 +1,10 @@
-// Package route finds the worker that answers a stream, and another one when that fails.
+// Package route finds a worker for a stream, and another worker when the first fails.
 //
-// A Pool is a stream.Engine over the workers of a fleet. Package policy chooses among the healthy workers, and package failover
-// decides what becomes of a stream whose worker fails: before the first token the request is retried on another worker, after
-// it another worker goes on from prompt and answer so far. The caller sees one stream: Started once, every token once, one
-// ending, with the usage of the whole. The pool keeps nothing of a stream but its tokens, at most as many as the context holds.
+// A Pool is a stream.Engine over the workers of a fleet. Package policy chooses among the healthy workers, and
+// package failover decides how a stream continues when its worker fails: before the first token the request is
+// retried on another worker; after it another worker continues from the prompt and the answer so far. The caller sees
+// one stream: Started once, every token once, and one ending with the usage of the whole stream. Of a stream the pool
+// keeps only the tokens, at most as many as fit into the context.
 //
 // Deliberately absent: moving a stream off a healthy worker whose tokens flow, and asking two workers at once.
 package route
@@ -29,7 +30,7 @@ type Options struct {
 	Self string
 	// Policy chooses the worker of a stream; nil is policy.LeastLoaded.
 	Policy policy.Policy
-	// Prompts chooses who reads a prompt for another worker; nil is the worker with the fewest tokens to read.
+	// Prompts chooses the prefill worker of a prompt; nil means the worker with the fewest tokens to read.
 	Prompts policy.Policy
 	// HandoverAbove is how many tokens a prompt must have that its worker has not in its cache, for another one to read them: fewer
 	// are read sooner than fetched.
@@ -119,7 +120,7 @@ func (p *Pool) take(wish wish, positions int) (*attempt, outcome) {
 	return p.choose(wish)
 }
 
-// takeReader chooses a worker that reads a prompt for another one; nil if there is none.
+// takeReader chooses a worker that reads a prompt for another worker; nil if there is none.
 func (p *Pool) takeReader(req *workerv1.TokenRequest, without []*fleet.Worker) *attempt {
 	a, _ := p.choose(wish{req: req, by: p.prompts, without: without, may: func(info *workerv1.InfoResponse) bool {
 		return info.GetRole() == workerv1.Role_ROLE_PREFILL && int(info.GetContextLength()) > len(req.GetPrompt())

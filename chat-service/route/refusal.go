@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// exactFirst returns those of the workers where an answer that was begun elsewhere goes on exactly; all if there are none, or the
-// answer has not begun.
+// exactFirst returns the workers that continue an answer from elsewhere exactly. It returns all workers if none does,
+// or if the answer has not begun.
 func exactFirst(req *workerv1.TokenRequest, all []fleet.Snapshot) []fleet.Snapshot {
 	if req.GetGenerated() == 0 || !slices.ContainsFunc(all, exact) {
 		return all
@@ -25,7 +25,7 @@ func exact(s fleet.Snapshot) bool { return s.Info.GetContinues() }
 // refused says why no worker takes a request: none is healthy, or it asks for something that none of them honours. A worker that is
 // known to honour all and is not healthy may come back, so then the request is not at fault.
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
-	var nearest *workerv1.InfoResponse // of those that are healthy, the one that lacks the least
+	var nearest *workerv1.InfoResponse // the healthy worker that lacks the least
 	var missing []string
 	for _, w := range p.Members() {
 		if last := w.Last(); last != nil && len(capability.Missing(req.GetSampling(), last.GetCapabilities())) == 0 {

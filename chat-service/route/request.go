@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// retryAfter is what callers are told while no worker is healthy.
+// retryAfter is the Retry-After for callers while no worker is healthy.
 const retryAfter = time.Second
 
 // unavailable says that no worker of a model can be asked, and why.
@@ -22,8 +22,9 @@ func (p *Pool) unavailable(model string) error {
 	return e
 }
 
-// request returns what a worker is asked: to go on with the answer so far, for as many tokens as the stream may still have, and in
-// such a way that the answer goes on elsewhere exactly, where that can be. info is nil for what the stream asks of any worker.
+// request returns the request for a worker: to continue the answer so far for the rest of the stream's tokens, in a
+// way that lets other workers continue it exactly, where possible. A nil info gives the request as it looks to any
+// worker.
 func (d *drive) request(info *workerv1.InfoResponse) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: d.req.GetStreamId(), Model: d.req.GetModel(), Sampling: d.req.GetSampling(), Prompt: d.req.GetPrompt(), Generated: d.req.GetGenerated(),

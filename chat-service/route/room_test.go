@@ -64,7 +64,7 @@ func TestAnswersWithoutALimitGoWhereThereIsRoom(t *testing.T) {
 		}
 		p.Members()[1].Say(nil)
 		if got := read(t.Context(), p, unlimited(), nil); got.err != nil || len(got.tokens) != 5 {
-			t.Error("it is better than nothing:", got.err)
+			t.Error("a small room is better than none:", got.err)
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 )
 
-// A turn is a stream's place among those that wait to move. The oldest stream goes first: its client has waited longest, and
-// it is the nearest to its end.
+// A turn is a stream's place in the queue of streams that wait to move. The oldest stream goes first: its client has
+// waited longest, and it is nearest to its end.
 type turn struct {
 	began  time.Time     // of the stream
 	ready  chan struct{} // capacity 1: the stream may ask for a worker again
@@ -51,7 +51,7 @@ func (q *turns) call(at int) {
 	}
 }
 
-// leaveTurn takes a stream out of those that wait to move.
+// leaveTurn removes a stream from the queue of streams that wait to move.
 func (p *Pool) leaveTurn(t *turn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file is how a drive waits for the next event, and what it does with what comes from a worker.
+// This file waits for a drive's next event, and turns a worker's messages into events.
 
-// running returns the attempt whose items are awaited; nil while the stream waits for its turn.
+// running returns the attempt whose items the drive waits for; nil while the stream waits for its turn.
 func (d *drive) running() *attempt {
 	switch {
 	case d.reading != nil && !d.reading.attempt.closed:
@@ -103,11 +103,11 @@ func (d *drive) received(a *attempt, it item) event {
 		a.end()
 		return event{Kind: failover.Ended}
 	default:
-		return event{Kind: failover.Tick} // what later versions say
+		return event{Kind: failover.Tick} // a message of a later version
 	}
 }
 
-// end waits for the end of a call whose last item has come.
+// end waits for the end of a call after its last item.
 func (a *attempt) end() {
 	a.over = true
 	a.leave(nil)
@@ -127,7 +127,7 @@ func (d *drive) deliver(n int) {
 	d.pass(out, nil)
 }
 
-// cut leaves the first n tokens, and what is said about them.
+// cut shortens a message to its first n tokens, with their details.
 func cut(t *workerv1.Tokens, n int) {
 	before := len(t.GetIds())
 	if n >= before {
@@ -140,7 +140,7 @@ func cut(t *workerv1.Tokens, n int) {
 	t.TopLogprobs = t.GetTopLogprobs()[:min(each*n, len(t.GetTopLogprobs()))]
 }
 
-// finish returns the End of a stream whose worker was left after the last token that it may have.
+// finish returns the End of a stream that left its worker after its last allowed token.
 func (d *drive) finish() *workerv1.GenerateResponse {
 	before := d.req.GetGenerated()
 	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{

@@ -1,13 +1,13 @@
-// Package toolcall finds the calls of tools in what a model writes, while it is written.
+// Package toolcall finds tool calls in a model's text while the model writes it.
 //
-// A Parser takes an answer's text in pieces and gives out Events: text, what the model thinks, where its Format says that in the
-// same way, and calls. However the text is cut, the events joined are the same. A call is given out from the moment on at which
-// its tool and the beginning of its arguments are known, its arguments as they come: they are the model's, byte for byte, and
-// nobody has checked that they are valid. Complete follows the last of them at once, without waiting for what closes the call; an answer
-// that ends within arguments leaves them unfinished. XML becomes JSON on the way.
+// A Parser takes an answer's text in pieces and emits Events: text, reasoning, where its Format marks reasoning in
+// the same way, and calls. The joined events do not depend on how the text is cut. A call is emitted once its tool
+// and the beginning of its arguments are known, its arguments as they come: they are the model's, byte for byte, and
+// not validated. Complete follows the last byte of the arguments at once, without waiting for the closing marker; an
+// answer that ends within arguments leaves them unfinished. XML is converted to JSON on the way.
 //
-// What only looks like a call, because its form is broken or there is no such tool, is text, with nothing lost. White space
-// between calls, and between text and a call, belongs to neither.
+// Text that only resembles a call, because its form is broken or there is no such tool, stays text, and nothing is
+// lost. White space between calls, and between text and a call, belongs to neither.
 package toolcall
 
 import (

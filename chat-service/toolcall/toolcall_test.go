@@ -69,7 +69,8 @@ func read(t testing.TB, f *Format, text string, step func() int) (a answer) {
 	return a
 }
 
-// TestCallIsCompleteWithItsLastByte: what closes a call in its format need not come, but for the marker that ends a message.
+// TestCallIsCompleteWithItsLastByte checks that a call is complete without the closing marker of its format, except
+// for the marker that ends a message.
 func TestCallIsCompleteWithItsLastByte(t *testing.T) {
 	for _, c := range []struct {
 		format *Format

@@ -1,8 +1,8 @@
-// Package accounts checks that all views of a stream have the same figures, and that these are true: the records of all hops, the story,
-// the list of streams and the metrics, against what fake engines count as they generate.
+// Package accounts checks that all views of a stream show the same figures, and that these are true: it compares the
+// records of all hops, the story, the list of streams and the metrics with the counts of fake engines.
 //
-// The path between an edge and the engines is the real one, over gRPC within this process and under virtual time, so that no stop is
-// cut short by a busy machine.
+// Everything between an edge and the engines is the real code, over gRPC within this process and under virtual time,
+// so that a busy machine cannot cut a stop short.
 package accounts
 
 import (
@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A seen is what a client saw of its stream.
+// A seen is a client's view of its stream.
 type seen struct {
 	tokens int // counted by the messages that were written to it
 	usage  *streamv1.Usage
@@ -121,7 +121,7 @@ func (p *path) check(t *testing.T, c *plan, s seen) story.Tokens {
 	if r := p.middle.Ledger.Get(id); r != nil {
 		records = append(records, r)
 	}
-	below := 0 // what the workers say that they generated
+	below := 0 // tokens generated according to the workers
 	for _, part := range c.parts() {
 		for _, w := range p.workers {
 			if r := w.hop.Ledger.Get(part); r != nil {

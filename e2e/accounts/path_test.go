@@ -204,7 +204,7 @@ func (m *fakeModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, erro
 	return out, nil
 }
 
-// besideEngine is an engine whose server is a script.
+// besideEngine returns an engine whose server plays a script.
 func (s *scripts) besideEngine(ctx context.Context, running *sync.WaitGroup, info *workerv1.InfoResponse) func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	up := &beside.Upstream{Name: info.GetModel(), Context: contextLength, Vocab: int(info.GetVocabSize()), EOS: []uint32{eos}, Capabilities: info.GetCapabilities(), Resumes: true}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
@@ -224,7 +224,7 @@ func (s *scripts) besideEngine(ctx context.Context, running *sync.WaitGroup, inf
 	return e.Generate
 }
 
-// A besideCall is one answer of a server beside the worker. It sends a token at a time, or a few.
+// A besideCall is one answer of a server beside the worker. It sends one token at a time, or a few.
 type besideCall struct {
 	beside.Answer
 	script  *script
@@ -251,7 +251,7 @@ func (c *besideCall) Next() ([]uint32, *streamv1.End, error) {
 	var ids []uint32
 	for range 1 + c.tokens%3 {
 		if c.script.lose(c.tokens) {
-			if len(ids) > 0 { // what was sent before still comes
+			if len(ids) > 0 { // tokens sent before still arrive
 				c.script.relose(c.tokens)
 				break
 			}

@@ -17,7 +17,7 @@ import (
 // eos is the token that ends an answer of the fake engines.
 const eos = 0
 
-// A plan is what is to happen to one stream.
+// A plan is the script of one stream.
 type plan struct {
 	kind   string
 	req    *chatv1.ChatRequest
@@ -43,7 +43,7 @@ func (c *plan) parts() []string {
 	return []string{c.req.GetStreamId()}
 }
 
-// A script is what engines do with one stream of theirs, whichever of them has it.
+// A script tells any engine what to do with a stream.
 type script struct {
 	ids    []uint32 // the answer; then eos
 	limit  int      // tokens at most; 0 for as many as there are
@@ -96,7 +96,7 @@ func (s *script) next(n int) (id uint32, ok, last bool, finish streamv1.Finish) 
 	return s.ids[n], true, false, streamv1.Finish_FINISH_UNSPECIFIED
 }
 
-// scripts are those of all streams, by their id on the workers.
+// scripts holds the scripts of all streams, by the streams' ids on the workers.
 type scripts struct {
 	mu   sync.Mutex
 	byID map[string]*script

@@ -185,7 +185,7 @@ func TestTextWithoutAVectorFailsItsRequestAlone(t *testing.T) {
 }
 
 func TestTextsGiveTheirRoomToAStreamThatWaitsForIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a queue that nothing wakes is a deadlock here
+	synctest.Test(t, func(t *testing.T) { // a queue that is never woken is a deadlock here
 		m := newReading()
 		m.room = 1 // the text and the stream cannot both have it
 		l, _ := run(t, m, batch.Options{})

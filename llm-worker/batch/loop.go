@@ -85,7 +85,7 @@ type Loop struct {
 	batch map[uint64]*sequence // those that have joined
 	ids   []uint64
 	outs  []Output
-	full  *sequence // the sequence that the model had no room for; nil once another one has left
+	full  *sequence // the sequence that the model had no room for; nil once another sequence has left
 
 	mu      sync.Mutex // guards the following fields
 	nextID  uint64
@@ -193,8 +193,8 @@ func (l *Loop) release() {
 	}
 }
 
-// drop takes a sequence out of the batch and lets its reader go on. It does nothing if the sequence is not in the batch: the end of
-// the answer and the reader may both ask for it.
+// drop takes a sequence out of the batch and unblocks its reader. It does nothing if the sequence is not in the
+// batch, because both the end of the answer and the reader may ask for it.
 func (l *Loop) drop(s *sequence) {
 	if _, joined := l.batch[s.id]; !joined {
 		return

@@ -19,9 +19,9 @@ type Model interface {
 	// Join adds a sequence under id, which is unique for the life of the model, and reserves all the memory that it
 	// can come to need. ErrFull means not before another has left. The model keeps req, and does not change it.
 	Join(id uint64, req *workerv1.TokenRequest) error
-	// Leave forgets a sequence, and its memory is free for others; what the sequence had read may be remembered for prompts
-	// that begin like it, as long as nobody needs that memory. It is called once for every sequence that joined, finished or not, and
-	// for one whose Join panicked. Leave of a sequence that the model does not have does nothing.
+	// Leave forgets a sequence and frees its memory for others. The model may keep the sequence's cache for prompts
+	// with the same beginning, as long as the memory is not needed. Leave is called once for every sequence that
+	// joined, finished or not, and for a sequence whose Join panicked. Leave of an unknown sequence does nothing.
 	Leave(id uint64)
 	// Step advances the sequences named by ids (each has joined, none twice) and appends what they produced to out: for
 	// a sequence whose prompt is still being read nothing, else one token. A large prompt takes several steps, so that

@@ -17,9 +17,9 @@ type Panic struct {
 // Error implements error.
 func (p *Panic) Error() string { return fmt.Sprintf("panic in the engine: %v", p.Value) }
 
-// Panicked returns the ending of a sequence whose step panicked with value. It must be called where the panic is recovered, because it
-// takes the stack. A model that can tell which sequence a panic belongs to recovers it and reports this in Output.Err; the Loop logs
-// the stack.
+// Panicked returns the ending of a sequence whose step panicked with value. It captures the stack, so it must be
+// called where the panic is recovered. A model that knows which sequence has panicked recovers the panic and returns
+// it in Output.Err; the Loop logs the stack.
 func Panicked(value any) *streamerr.Error {
 	return &streamerr.Error{
 		Reason: streamerr.Internal, Path: streamerr.NewPath(engineHop), Message: "the engine panicked; the worker's log has the stack",
@@ -45,7 +45,7 @@ func (l *Loop) guard(streams int, f func() error) (err error) {
 	return f()
 }
 
-// join adds a sequence to the model. After a panic in it the model forgets what it may have taken for the sequence.
+// join adds a sequence to the model. If that panics, the model is told to forget the sequence.
 func (l *Loop) join(s *sequence) error {
 	err := l.guard(1, func() error {
 		if s.texts != nil {

@@ -94,7 +94,7 @@ func TestPanicInJoinOrLeaveConcernsItsStreamAlone(t *testing.T) {
 	})
 }
 
-// A leaky model says that it is full when nothing is in it.
+// A leaky model reports that it is full when it is empty.
 type leaky struct{ *counting }
 
 func (m leaky) Join(id uint64, req *workerv1.TokenRequest) error {
@@ -105,7 +105,7 @@ func (m leaky) Join(id uint64, req *workerv1.TokenRequest) error {
 }
 
 func TestStreamThatFitsNowhereDoesNotBlockTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // a queue that nothing wakes is a deadlock here
+	synctest.Test(t, func(t *testing.T) { // a queue that is never woken is a deadlock here
 		l, _ := run(t, leaky{newCounting()}, batch.Options{})
 		if _, _, _, err := read(t.Context(), l, count(13), nil); !errors.Is(err, streamerr.Internal) {
 			t.Error(err)

@@ -45,7 +45,7 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 	return 0, false
 }
 
-// watch is what the observer will want to know of the step to come.
+// watch returns the facts that the observer needs about the next step.
 func (l *Loop) watch() (begun time.Time, prefill bool) {
 	if l.opts.Observer == nil {
 		return begun, false
@@ -59,8 +59,7 @@ func (l *Loop) watch() (begun time.Time, prefill bool) {
 	return time.Now(), prefill
 }
 
-// fail ends every sequence of a step that failed as a whole. The loop goes on: the next batch may be luckier, and if it is not,
-// every stream says so.
+// fail ends every sequence of a step that failed as a whole. The loop continues with the next batch.
 func (l *Loop) fail(err error) {
 	failed := err
 	if _, panicked := errors.AsType[*Panic](err); !panicked { // which is logged
@@ -96,7 +95,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		l.embedded(s, out.Vector)
 		return
 	}
-	out.Cached = min(out.Cached, s.promptTokens()) // more of one that has moved, whose prompt has its answer
+	out.Cached = min(out.Cached, s.promptTokens()) // the prompt of a moved sequence contains its answer so far
 	if out.Handover == "" {
 		s.generated++
 	} else {

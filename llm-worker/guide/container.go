@@ -168,8 +168,8 @@ func canonical(raw json.RawMessage) (string, error) {
 	return plainJSON(v)
 }
 
-// plainJSON returns v as JSON in which only what must be is escaped: encoding/json also escapes &, <, > and two kinds of line ends,
-// which models write as they are.
+// plainJSON returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, > and two line
+// separators, which models write literally.
 func plainJSON(v any) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

@@ -1,20 +1,22 @@
 // Package guide keeps an answer to a form: JSON that is valid under a schema, with fixed text around it.
 //
-// A Guide is compiled from whence.stream.v1.Guide, a Matcher follows one answer token by token, and says which tokens may come
-// next: those with which the answer can still become one of the forms. Where few tokens are left, it leaves those that the answer
-// can still be finished with, so that an answer is whole unless the room was too small from the start.
+// A Guide is compiled from whence.stream.v1.Guide. A Matcher follows one answer token by token, and returns the
+// allowed next tokens: those with which the answer can still become one of the forms. When few tokens are left, it
+// allows only tokens with which the answer can still be finished, so that an answer is complete unless its limit was
+// too small from the start.
 //
-// It is a pushdown automaton over bytes. A state is the set of stacks that the bytes so far allow; states are made when they are
-// needed and kept, and so are the tokens that each allows, found by walking the vocabulary as a trie.
+// The automaton is a pushdown automaton over bytes. A state is the set of stacks that the bytes so far allow. States
+// are made on demand and cached, and so are the allowed tokens of each state, which are found by walking the
+// vocabulary as a trie.
 //
-// Guides come from requests, and all streams wait for a matcher: what a guide is made of, the stacks of a state, and what finding
-// its tokens costs are bounded. An answer that could be in too many places at once is followed in some of them.
+// Guides come from requests, and all streams wait for a matcher, so the size of a guide, the stacks of a state, and
+// the cost of finding its tokens are bounded. An answer with too many possible positions is followed in some of them.
 //
-// What is generated is valid under the schema; not everything that is valid is generated. Objects have the properties that their
-// schema names, in its order, and others only where it names none. White space is one space, or none, behind a comma and a colon.
-// Numbers have at most 15 digits before and behind the point together, and no exponents; within that, bounds are kept to exactly. Strings
-// have no \u escapes: what needs none is written as it is. A keyword that could not be kept to is refused by its name; format, title and
-// their like are annotations, and are not looked at.
+// The output is valid under the schema, but not every valid text can be generated. Objects have the properties that
+// their schema names, in its order, and other properties only if it names none. White space is at most one space,
+// behind a comma or a colon. Numbers have at most 15 digits before and behind the point together, and no exponents;
+// within that, bounds are exact. Strings have no \u escapes, and no unnecessary ones. A keyword that cannot be
+// enforced is refused by name; format, title and similar annotations are ignored.
 package guide
 
 import (

@@ -15,7 +15,8 @@ const maxDigits = 15
 
 var (
 	digit = oneOfBytes('0', '9')
-	// tails are what may follow the digits before a point, by the number of digits that there may be behind it.
+	// tails holds the symbols for the text behind the digits before a point, by the maximum number of digits behind
+	// it.
 	tails = func() (all [maxDigits + 1]*symbol) {
 		all[0] = measure(sequence())
 		for n := 1; n <= maxDigits; n++ {
@@ -23,7 +24,7 @@ var (
 		}
 		return all
 	}()
-	// rests are what may follow k digits of a number that has at most n before the point, as rests[n][k].
+	// rests[n][k] is the symbol for the text behind k digits of a number with at most n digits before the point.
 	rests = func() (all [maxDigits + 1][maxDigits + 1]*symbol) {
 		for n := 1; n <= maxDigits; n++ {
 			all[n][n] = tails[maxDigits-n]
@@ -38,7 +39,7 @@ var (
 	anyInteger = measure(sequence(optional(literal("-")), choice(literal("0"), sequence(oneOfBytes('1', '9'), times(0, maxDigits-1, digit)))))
 )
 
-// A limit is one end of an interval of numbers; nil is none.
+// A limit is one end of an interval of numbers; nil is unbounded.
 type limit struct {
 	v    float64
 	open bool // v itself is outside
@@ -80,7 +81,7 @@ func newBound(l *limit) *bound {
 	return &bound{whole, fraction, l.open}
 }
 
-// magnitudes are the numbers without a sign between two bounds, of which nil is none.
+// magnitudes are the numbers without a sign between two bounds; a nil bound is absent.
 type magnitudes struct {
 	low, high *bound
 	integer   bool
@@ -128,8 +129,8 @@ func (m magnitudes) symbol() *symbol {
 	return one
 }
 
-// whole returns the numbers with n digits before the point, from the digit at on. low and high say whether the digits before it are
-// those of the bound.
+// whole returns the numbers with n digits before the point, from the digit at on. low and high report whether the
+// digits before it equal those of the lower and the upper bound.
 func (m magnitudes) whole(n, at int, low, high bool) *symbol {
 	if at == n {
 		return m.behind(low, high, m.digits(n))
@@ -150,8 +151,8 @@ func (m magnitudes) whole(n, at int, low, high bool) *symbol {
 	return branch(from, to, low, high, func(low, high bool) *symbol { return m.whole(n, at+1, low, high) })
 }
 
-// branch returns the digits from one to another, each with what follows it: that depends on whether the digits so far are those of the
-// lower and of the upper bound.
+// branch returns the digits from one to another, each with its continuation, which depends on whether the digits so
+// far equal those of the lower and of the upper bound.
 func branch(from, to byte, low, high bool, next func(low, high bool) *symbol) *symbol {
 	if from == to {
 		return sequence(single[from], next(low, high))
@@ -171,7 +172,7 @@ func branch(from, to byte, low, high bool, next func(low, high bool) *symbol) *s
 	return one
 }
 
-// behind returns what may follow the digits before the point, at most n digits behind it.
+// behind returns the text that may follow the digits before the point, with at most n digits behind it.
 func (m magnitudes) behind(low, high bool, n int) *symbol {
 	one := choice()
 	if m.mayEnd(0, low, high) {
@@ -188,12 +189,12 @@ func (m magnitudes) mayEnd(at int, low, high bool) bool {
 	return (!low || at >= len(m.low.fraction) && !m.low.open) && (!high || at < len(m.high.fraction) || !m.high.open)
 }
 
-// fraction returns one to n digits behind the point, from the digit at on. low and high say whether the digits before it are those of
-// the bound, whose digits behind its last one are zeros.
+// fraction returns one to n digits behind the point, from the digit at on. low and high report whether the digits
+// before it equal those of the bound; a bound is padded with zeros.
 func (m magnitudes) fraction(at int, low, high bool, n int) *symbol {
 	low = low && (at < len(m.low.fraction) || m.low.open) // else every digit makes the number larger
 	switch {
-	case n == 0 || high && at >= len(m.high.fraction) && m.high.open: // nothing is left
+	case n == 0 || high && at >= len(m.high.fraction) && m.high.open: // no digit is left
 		return choice()
 	case !low && !high:
 		return times(1, n, digit)

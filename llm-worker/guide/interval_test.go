@@ -23,7 +23,7 @@ func newReader(s *symbol) *reader {
 	return &reader{g, g.state(g.push(s, nil))}
 }
 
-// accepts reports whether a text is one of the symbol's.
+// accepts reports whether the symbol matches a text.
 func (r *reader) accepts(text string) bool {
 	at := r.start
 	for i := range len(text) {
@@ -126,7 +126,7 @@ func (s span) writable(text string) bool {
 
 func (s span) String() string { return fmt.Sprintf("%s, integer %t", s.schema(), s.integer) }
 
-// check compares what a span's symbol accepts with what the span says: for texts drawn from the symbol, and for others.
+// check compares the span's symbol with the span: for texts drawn from the symbol, and for others.
 func (s span) check(t testing.TB, r *rand.Rand, others ...string) {
 	t.Helper()
 	one, err := newCompiler().number(s.schema(), s.integer)

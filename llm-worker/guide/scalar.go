@@ -55,7 +55,7 @@ func (c *compiler) number(s schema, integer bool) (*symbol, error) {
 	if err := c.take(numberParts); err != nil {
 		return nil, err
 	}
-	one := measure(choice()) // nothing
+	one := measure(choice()) // matches no number
 	if low == nil || high == nil || low.v <= high.v {
 		one = interval(low, high, integer)
 	}
@@ -81,7 +81,7 @@ func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*l
 		if json.Unmarshal(raw, &v) != nil || v == nil {
 			return nil, fmt.Errorf("%s must be a number", name)
 		}
-		if l == nil || tighter(*v, l.v) || *v == l.v { // what is open is the tighter of two that are equal
+		if l == nil || tighter(*v, l.v) || *v == l.v { // of two equal limits the open one is tighter
 			l = &limit{*v, name == open}
 		}
 	}

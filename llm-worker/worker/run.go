@@ -59,8 +59,8 @@ const (
 	DefaultListen = "127.0.0.1:8082"
 	DefaultGrace  = 30 * time.Second
 
-	// maxStreams is what the limits of calls make room for: the streams that a chat-service takes by default, which may all be
-	// here. The engine's queue bounds the streams themselves.
+	// maxStreams sizes the limits of calls: the number of streams that a chat-service takes by default, all of which
+	// may be here. The engine's queue bounds the streams themselves.
 	maxStreams = 10_000
 )
 

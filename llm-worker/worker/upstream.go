@@ -39,7 +39,7 @@ func (c *Config) kindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts, for openai: ids, text, or auto for ids if it takes them")
 	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
-	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "what the `topic` of that engine's batches begins with")
+	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")
 	c.Sim.Flags(fs)
 }
 

@@ -13,7 +13,7 @@ import (
 // KillAfter is how long after the second step a stream may take to tell its ending. Then it is killed.
 const KillAfter = 100 * time.Millisecond
 
-// hurriedGoodbye bounds, after the second step, the wait for connections whose streams have ended.
+// hurriedGoodbye bounds the wait, after the second step, for connections whose streams have ended.
 const hurriedGoodbye = 30 * time.Millisecond
 
 // An Order ends a process. All methods are safe for concurrent use.

@@ -26,8 +26,8 @@ type Ledger struct {
 	total uint64    // streams that have ended
 }
 
-// Open begins the record of a stream on hop. An id that was used before is from now on this stream's. prepare sets what must not
-// change once others can find the record.
+// Open begins the record of a stream on hop. A reused id refers to this stream from now on. prepare sets fields that
+// must not change once other goroutines can find the record.
 func (l *Ledger) Open(id, hop, peer string, prepare ...func(*Record)) *Record {
 	r := &Record{id: id, hop: hop, peer: peer, began: time.Now(), ledger: l}
 	for _, set := range prepare {
@@ -99,8 +99,8 @@ func (l *Ledger) Parts(id string) int {
 	return r.parts
 }
 
-// OwnedBy reports whether the stream of a record belongs to one of the owners; without owners, any stream does. A record that does
-// not name its stream's owner, not even as none, belongs to nobody.
+// OwnedBy reports whether a record's stream belongs to one of the owners; without owners, every stream does. A record
+// without an owner field belongs to no owner, not even the empty one.
 func OwnedBy(r *streamv1.Record, owners ...string) bool {
 	return len(owners) == 0 || r.Owner != nil && slices.Contains(owners, r.GetOwner())
 }

@@ -29,7 +29,7 @@ func (c Cursor) String() string {
 	return strconv.FormatInt(c.began, 36) + "." + c.id
 }
 
-// ParseCursor reads what String wrote.
+// ParseCursor parses the output of String.
 func ParseCursor(word string) (Cursor, error) {
 	if word == "" {
 		return Cursor{}, nil

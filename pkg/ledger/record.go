@@ -16,9 +16,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Record is what a hop writes down of one stream. A nil Record takes everything and keeps nothing. All methods are safe for
-// concurrent use, but for Out, OutMessage and OutBytes, which belong to the goroutine that writes to the caller. A Record passes
-// everything on to the stream's metrics and trace, so that they cannot tell different stories.
+// A Record is one hop's record of one stream. A nil Record accepts all calls and stores nothing. All methods are safe
+// for concurrent use, except Out, OutMessage and OutBytes, which belong to the goroutine that writes to the caller. A
+// Record forwards everything to the stream's metrics and trace, so that the three agree.
 type Record struct {
 	// Static.
 	id, hop, peer string
@@ -104,7 +104,8 @@ func (r *Record) Started(s *streamv1.Started) {
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
 }
 
-// Used notes the usage of a completed answer. It has the prompts of all choices and turns, of which some may have started later.
+// Used records the usage of a completed answer. The usage includes the prompts of all choices and turns, some of
+// which may have started later.
 func (r *Record) Used(u *streamv1.Usage) {
 	if r == nil || u == nil {
 		return

@@ -12,7 +12,7 @@ import (
 type calls struct {
 	served  atomic.Bool  // there was a call; hops without a gRPC server tell of none
 	open    atomic.Int64 // calls that are open
-	waiting atomic.Int64 // calls of these whose first message has not come
+	waiting atomic.Int64 // open calls whose first message has not come
 }
 
 // CallOpened counts a gRPC call that was admitted, and waits for its first message.
@@ -31,7 +31,7 @@ func (h *Hop) CallBegun() {
 	}
 }
 
-// CallClosed counts the end of an admitted gRPC call, and says whether its first message had come.
+// CallClosed counts the end of an admitted gRPC call. Its argument reports whether the first message had come.
 func (h *Hop) CallClosed(begun bool) {
 	if h == nil {
 		return

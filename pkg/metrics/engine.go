@@ -69,7 +69,7 @@ func (h *Hop) Load(load func() Load) (end func() error, err error) {
 	return asked.Unregister, nil
 }
 
-// Dropped counts blocks of the engine's KV cache that could not be named, and why. reason is one of a fixed set.
+// Dropped counts blocks of the engine's KV cache that could not be named. reason is one of a fixed set.
 func (h *Hop) Dropped(reason string, blocks int) {
 	if h != nil {
 		h.dropped.Add(context.Background(), int64(blocks), metric.WithAttributes(h.name, attribute.String("reason", reason)))

@@ -98,7 +98,7 @@ func (h *Hop) Begin() *Stream {
 	return s
 }
 
-// operation returns op if it is one of the operations, and other if it is not.
+// operation returns op if it is a known operation, and other if not.
 func (h *Hop) operation(op Operation) Operation {
 	if h.unknown[op] == nil {
 		return other
@@ -125,7 +125,7 @@ func (h *Hop) unreceived(s *Stream, tokens uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, live := h.live[s]; live {
-		s.in.tokens.Add(tokens) // end finds out what was wasted
+		s.in.tokens.Add(tokens) // end computes the waste
 		return
 	}
 	h.in.tokens += tokens

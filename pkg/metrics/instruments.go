@@ -61,11 +61,11 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		refusedCalls: m.counter("whence.calls.refused", rpcs, "Calls of gRPC that met a limit: of the time to a first message, or of open calls of a connection or in all."),
 
 		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
-		judged: m.counter("whence.streams.judged", streams, "Streams whose client has told how they came, by what follows from that."),
+		judged: m.counter("whence.streams.judged", streams, "Streams whose client has reported how they arrived, by the verdict."),
 
 		reloads:   m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
-		chosen:    m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves has several, and so has one whose prompt another worker reads."),
-		retried:   m.counter("whence.route.retries", streams, "Streams that another worker was asked for because the one before had failed, by why, and by whether that was before the first token or after it."),
+		chosen:    m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves or is handed over counts several times."),
+		retried:   m.counter("whence.route.retries", streams, "Streams for which another worker was asked after a failure, by reason, and by phase: before the first token or after it."),
 		unretried: m.counter("whence.route.retries.refused", streams, "Streams that were not retried because the budget for retries was spent."),
 		cooled:    m.counter("whence.workers.cooldowns", workers, "Cool-downs of workers that failed repeatedly or were full, by why."),
 

@@ -67,7 +67,7 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	if len(open) > 0 {
 		all = append(all,
 			sum("whence.calls.open", rpcs, "Calls of gRPC that are open.", open, false),
-			sum("whence.calls.waiting", rpcs, "Open calls of gRPC whose first message has not come.", waiting, false))
+			sum("whence.calls.waiting", rpcs, "Open gRPC calls whose first message has not come.", waiting, false))
 	}
 	return []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: scope}, Metrics: all}}, nil
 }

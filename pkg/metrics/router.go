@@ -59,8 +59,8 @@ func (r *Router) HandedOver(reason streamerr.Reason, took time.Duration) {
 	}
 }
 
-// Retried notes that a worker was asked in the place of another one that failed for a reason: before the stream's first token,
-// which is a retry, or after it, which is a move.
+// Retried counts a stream for which another worker was asked after a failure: a retry before the stream's first
+// token, a move after it.
 func (r *Router) Retried(reason streamerr.Reason, move bool) {
 	if r == nil {
 		return

@@ -44,8 +44,8 @@ func (s *Stream) placed(reason streamerr.Reason) context.Context {
 	return s.place(reason)
 }
 
-// Does sets what the stream does, where that differs from its hop; "" changes nothing. An operation that is not one of the
-// enum is counted as other. Does must be called before the stream runs.
+// Does sets the stream's operation if it differs from its hop's; "" changes nothing. An unknown operation is counted
+// as other. Does must be called before the stream runs.
 func (s *Stream) Does(op Operation) {
 	if s != nil && op != "" {
 		s.op = s.hop.operation(op)

@@ -15,13 +15,13 @@ import (
 // exitHurried is the status of a process that got a second signal: the shell's for SIGINT.
 const exitHurried = 130
 
-// hurriedExit bounds how long a process runs after the second signal. Its streams have ended long before; what is left are metrics
-// and traces that a collector may not take.
+// hurriedExit bounds how long a process runs after the second signal. By then its streams have ended; the process
+// still flushes metrics and traces, which a collector may not accept.
 const hurriedExit = time.Second
 
-// Signals returns a context that ends with the first SIGINT or SIGTERM, with cause DRAINING: the process finishes what runs,
-// within its grace. The context carries the order to end (package drain). A second signal ends all streams at once, and then the
-// process; a third ends the process.
+// Signals returns a context that ends with the first SIGINT or SIGTERM, with cause DRAINING: the process finishes its
+// streams within its grace. The context carries the order to end (package drain). A second signal ends all streams at
+// once, and then the process; a third ends the process immediately.
 func Signals(log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, order := drain.New(context.Background())
 	got := make(chan os.Signal, 3)

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// TestRecordIsCompleteOnceItIsFound asks for records while their streams begin; the race detector sees one that changes.
+// TestRecordIsCompleteOnceItIsFound requests records while their streams begin; the race detector reports a record
+// that changes.
 func TestRecordIsCompleteOnceItIsFound(t *testing.T) {
 	m, err := metrics.New("test")
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// threeHops is front -> middle -> leaf. wrap is what the middle's own code does with a stream's context.
+// threeHops is front -> middle -> leaf. wrap stands for code of the middle that derives from a stream's context.
 type threeHops struct {
 	front        engine
 	middle, leaf *service
-	causes       chan error // what the leaf was stopped with
+	causes       chan error // the causes with which the leaf was stopped
 }
 
 func newThreeHops(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) string, dial func(testing.TB, string) grpc.ClientConnInterface,
@@ -134,7 +134,7 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 	}
 }
 
-// TestEngineMayReturnTheErrorOfItsContext: an engine that knows nothing of causes does not change the ending.
+// TestEngineMayReturnTheErrorOfItsContext checks that an engine that ignores causes does not change the ending.
 func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 	svc := newService("worker", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {

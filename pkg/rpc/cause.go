@@ -8,13 +8,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// cause returns why the stream of ctx was stopped, or nil while it runs. A context that was canceled without a cause says only
-// by whom: the stream's caller has gone, or this hop's own code has given up a stream whose caller still waits, which is a reset
-// by this hop.
+// cause returns why the stream of ctx was stopped, or nil while it runs. If a context was canceled without a cause,
+// cause can only name the side: the stream's caller has gone, or this hop's own code has given up a stream whose
+// caller still waits, which is a reset by this hop.
 func cause(ctx context.Context) error {
 	ctl := stream.ControlOf(ctx)
 	err := ctl.Cause()
-	ownCode := ctl != nil && err == nil // canceled a context of its own, which it derived from the stream's
+	ownCode := ctl != nil && err == nil // the hop's code canceled a context that it derived from the stream's
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -28,8 +28,8 @@ func cause(ctx context.Context) error {
 	}
 }
 
-// ending returns why a stream ended with err. An engine that was stopped and returns the error of a context, or the status of a call
-// of its own, means the cause of the stop.
+// ending returns why a stream ended with err. If the engine was stopped and returns a context's error, or the status
+// of its own call, the ending is the cause of the stop.
 func ending(ctx context.Context, err error) error {
 	if classified(err) {
 		return err
@@ -44,7 +44,7 @@ func ending(ctx context.Context, err error) error {
 	return err
 }
 
-// classified reports whether somebody has given err a reason.
+// classified reports whether err already has a reason.
 func classified(err error) bool {
 	_, ok := errors.AsType[*streamerr.Error](err)
 	return ok

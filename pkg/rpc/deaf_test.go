@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A flood yields items, each larger than what a caller may leave unread, until the loop is left.
+// A flood yields items, each larger than the bytes that a caller may leave unread, until the loop is left.
 func flood(_ context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		item := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: make([]uint32, 1<<20)}}}
@@ -22,8 +22,8 @@ func flood(_ context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.Gene
 
 // TestCallerThatDoesNotReadIsNotWaitedFor: what is sent to it waits for it, and its stream ends all the same.
 func TestCallerThatDoesNotReadIsNotWaitedFor(t *testing.T) {
-	// The caller reads nothing at all, so that the first item is on its way for good. A timer that fires finds it there, whenever
-	// that is; it must only leave a busy machine the time to get from the first item's arrival to its sending.
+	// The caller reads nothing at all, so the first item is never delivered. A timer finds it there at any time; the
+	// stall must only leave a busy machine the time to get from the first item's arrival to its sending.
 	const stall = 500 * time.Millisecond
 	for name, test := range map[string]struct {
 		timers rpc.Timers

@@ -73,7 +73,7 @@ type call[Req, In, Out any] struct {
 	said   chan *time.Timer                  // capacity 1: the grace timer of the one stop
 
 	// Owned by the goroutine of the call.
-	received  int // tokens that were noted in the record; those that came behind a stop are not
+	received  int // tokens counted in the record; tokens that came after a stop are not counted
 	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
 }
 
@@ -148,7 +148,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 	}
 }
 
-// open opens the call and sends the request. Whatever becomes of that, stop no longer waits for it.
+// open opens the call and sends the request. Afterwards stop no longer waits for it, even if it has failed.
 func (c *call[Req, In, Out]) open(open func() (grpc.BidiStreamingClient[In, Out], error)) (grpc.BidiStreamingClient[In, Out], error) {
 	defer close(c.opened)
 	st, err := open()
@@ -204,7 +204,8 @@ func (c *call[Req, In, Out]) reset(cause *streamerr.Error) {
 	c.cut(errLeft)
 }
 
-// ended says why a call is over: the cause of the stop if there was one, else what the peer said; nil if that was all of it.
+// ended returns why a call is over: the cause of the stop if there was one, else the peer's status; nil for a normal
+// end.
 func (c *call[Req, In, Out]) ended(ctx context.Context, err error) error {
 	if stopped := cause(ctx); stopped != nil {
 		return stopped

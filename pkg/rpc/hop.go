@@ -49,9 +49,10 @@ type Hop struct {
 // then.
 const retryAfterDrain = time.Second
 
-// Begin takes a stream in. id points to the id that the caller gave the stream; Begin fills in a new id if the caller gave none.
-// owner is the stream's owner, or empty; peer is the caller's address, for people. When parent is done the stream is stopped with
-// what lost returns. The returned context has a Control, the id and the record; the caller calls end when the stream has ended.
+// Begin takes a stream in. id points to the stream's id as given by the caller; Begin fills in a new id if it is
+// empty. owner is the stream's owner, or empty; peer is the caller's address, for display. When parent is done, the
+// stream is stopped with the result of lost. The returned context has a Control, the id and the record; the caller
+// calls end when the stream has ended.
 func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost func() *streamerr.Error) (ctx context.Context, end func(), err error) {
 	if *id == "" {
 		*id = stream.NewID()
@@ -163,8 +164,8 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
 }
 
-// Unknown returns what a caller is told who names a stream that does not run here. Only owners are told how a stream has ended,
-// if owners are given.
+// Unknown returns the error for a caller that names a stream that does not run here. If owners are given, only they
+// are told how a stream has ended.
 func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
 	if r := h.Ledger.Get(id); r != nil && ledger.OwnedBy(r, owners...) {
@@ -194,7 +195,8 @@ func (h *Hop) Drain(ctx context.Context, grace time.Duration) {
 	killer.Wait()
 }
 
-// killHurried kills what is live drain.KillAfter after the second step of the order in ctx. It returns when the streams have drained.
+// killHurried kills live streams drain.KillAfter after the second step of the order in ctx. It returns when the
+// streams have drained.
 func (h *Hop) killHurried(ctx context.Context, drained <-chan struct{}) {
 	select {
 	case <-drained:

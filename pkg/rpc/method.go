@@ -1,21 +1,23 @@
-// Package rpc carries a stream.Engine across a process boundary, over gRPC, so that the caller cannot tell: the same
+// Package rpc carries a stream.Engine across a process boundary, over gRPC, transparently to the caller: the same
 // items, the same endings, and a stop that arrives with its cause.
 //
-// A bidi method carries one stream. Its first message is the request; later ones are control. To stop a stream the caller
-// sends a Stop, half-closes and awaits the trailers, because RST_STREAM can carry no cause and overtakes any message that
-// could; only when the grace has passed does it reset. Serve is the callee's side, Dial the caller's. Both speak the
-// types of grpc-go; package kitexrpc lends these types to Kitex servers and clients. A caller that resets is told from one whose
-// connection broke: kitexrpc's servers do so by themselves, grpc-go's with package connloss.
+// A bidi method carries one stream. Its first message is the request; later messages are control. To stop a stream
+// the caller sends a Stop, half-closes and awaits the trailers; it resets the call only after the grace, because
+// RST_STREAM carries no cause and overtakes any message that could. Serve is the callee's side, Dial the caller's.
+// Both use the types of grpc-go; package kitexrpc provides these types for Kitex servers and clients. A server
+// distinguishes a caller's reset from a broken connection: kitexrpc's servers on their own, grpc-go's with package
+// connloss.
 //
 // A unary method carries a stream of one item: see ServeUnary and DialUnary.
 //
-// A request may be a sequence: a Method with an Inbox hands later messages to the engine as they come, and half-close is their
-// end. Serve so serves client streaming and conversations; a stream that waits for its caller has a timer of its own, and a
-// drain does not wait for it.
+// A request may be a sequence: a Method with an Inbox passes later messages to the engine as they arrive, and
+// half-close is their end. In this way Serve supports client streaming and conversations; a stream that waits for its
+// caller has a separate timer, and a drain does not wait for it.
 //
-// On the wire: a failed stream ends with a status that carries google.rpc.ErrorInfo, any stream with the trailers
-// whence-end-reason, whence-end-path and whence-tokens-generated (what engines generated for it below, see package ledger), and the
-// request metadata whence-via names the hops that a call has crossed.
+// On the wire, a failed stream ends with a status that carries google.rpc.ErrorInfo, and any stream ends with the
+// trailers whence-end-reason, whence-end-path and whence-tokens-generated (the number of tokens that engines
+// generated for it below, see package ledger). The request metadata whence-via names the hops that a call has
+// crossed.
 package rpc
 
 import (
@@ -73,7 +75,7 @@ func (m *Method[Req, In, Out]) request(req Req) (*In, error) {
 	return nil, streamerr.New(streamerr.Internal, "rpc.Method has no Open, and a %T cannot be sent as it is", req)
 }
 
-// opened returns the request of a call whose first message is in.
+// opened returns the request of a call after its first message.
 func (m *Method[Req, In, Out]) opened(in *In) (req Req, ok bool) {
 	if m != nil && m.Opened != nil {
 		return m.Opened(in)
@@ -139,7 +141,7 @@ func (m *Method[Req, In, Out]) end(out *Out) *streamv1.End {
 	return m.End(out)
 }
 
-// endless holds for methods whose messages have no room for an ending.
+// endless reports whether the method's messages cannot carry an ending.
 func (m *Method[Req, In, Out]) endless() bool { return m == nil || m.End == nil }
 
 // operation is "" where it is that of the hop.

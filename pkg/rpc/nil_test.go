@@ -60,8 +60,8 @@ func run(t *testing.T, e engine, n uint32, stopAfter int) (items int, last error
 	return items, last
 }
 
-// TestZeroFieldsWork leaves out each field of a Method, and all of them, on both sides. Nothing crashes and nothing hangs: a stream
-// completes or is refused with the reason, and it can be stopped.
+// TestZeroFieldsWork leaves out each field of a Method, and all of them, on both sides. Nothing crashes or hangs: a
+// stream completes or is refused with the reason, and it can be stopped.
 func TestZeroFieldsWork(t *testing.T) {
 	refused := map[string]bool{"Open": true, "Opened": true, "all": true} // requests of this method are wrapped
 	fields := []string{"none", "all"}
@@ -122,7 +122,7 @@ func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
 	}
 }
 
-// TestUnaryMethodWithoutFieldsWorks has neither an id nor anybody to tell a stop.
+// TestUnaryMethodWithoutFieldsWorks uses a method that has no id and cannot announce a stop.
 func TestUnaryMethodWithoutFieldsWorks(t *testing.T) {
 	leaf := newCounter()
 	svc := &zeroEmbedder{embedder: newEmbedder("worker", stream.Unary(leaf.vectors))}

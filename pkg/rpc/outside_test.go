@@ -41,7 +41,8 @@ func TestStopFromOutsideCannotComplete(t *testing.T) {
 	}
 }
 
-// TestStopFromOutsideNamesOwners: a stop that names owners stops a stream of theirs alone, and tells nothing of other streams.
+// TestStopFromOutsideNamesOwners checks that a stop with owners stops only their streams, and reveals nothing about
+// other streams.
 func TestStopFromOutsideNamesOwners(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	path := rpc.Dial("front", "worker", workerv1.NewWorkerClient(dialGRPC(t, serveGRPC(t, svc))).Generate, methods.Worker)

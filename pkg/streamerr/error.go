@@ -26,7 +26,7 @@ type Error struct {
 	Path       Path          // hops crossed, origin first
 	Message    string        // for people; names the field when the request is at fault
 	Param      string        // the field of the request at fault, such as "messages[0].role"
-	Code       string        // what the server behind the worker calls the error, such as "context_length_exceeded"; see CleanCode
+	Code       string        // error code of the server behind the worker, such as "context_length_exceeded"; see CleanCode
 	RetryAfter time.Duration // when the caller may try again; 0 says nothing
 	Cause      error         // local only; if Message is empty its text crosses the wire instead
 }
@@ -103,8 +103,8 @@ func (e *Error) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Via returns err as it leaves hop: a copy whose path is one hop longer. An error that is not an *Error becomes one, as As
-// says. Via of nil is nil.
+// Via returns err as it leaves hop: a copy whose path is one hop longer. An error of another type is converted as in
+// As. Via of nil is nil.
 func Via(hop string, err error) *Error {
 	if err == nil {
 		return nil
@@ -115,9 +115,9 @@ func Via(hop string, err error) *Error {
 	return &c
 }
 
-// As returns err as an *Error without lengthening its path. A Reason keeps its meaning, a passed deadline is Deadline, and a
-// context that was canceled without a cause is PeerReset, like a call that was reset without a cause: as errors of package
-// context and as statuses of gRPC. Anything else is Internal, because nobody classified it.
+// As returns err as an *Error without lengthening its path. A Reason keeps its meaning, a passed deadline is
+// Deadline, and a context that was canceled without a cause is PeerReset, like a call that was reset without a cause:
+// as errors of package context and as statuses of gRPC. Any other error is Internal, because it was never classified.
 func As(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

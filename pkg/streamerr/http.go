@@ -2,7 +2,8 @@ package streamerr
 
 import "encoding/json"
 
-// The OpenAI error object, as it stands in bodies and in mid-stream data lines, with the reason and the path as extensions.
+// envelope is the OpenAI error object of bodies and mid-stream data lines, with the reason and the path as
+// extensions.
 type envelope struct {
 	Error errorObject `json:"error"`
 }
@@ -34,8 +35,8 @@ func (e *Error) JSON() []byte {
 	return b
 }
 
-// ParseJSON reads what JSON wrote, or the error object of another OpenAI-compatible server; ok is false for anything else. Without a
-// reason the Reason is what code says, or Unspecified if code is not one of ours.
+// ParseJSON parses the output of JSON, or the error object of another OpenAI-compatible server; ok is false for
+// anything else. Without a reason, the Reason follows from code, or is Unspecified if code is not one of ours.
 func ParseJSON(b []byte) (e *Error, ok bool) {
 	var env envelope
 	_ = json.Unmarshal(b, &env) // what is not an error object has no message

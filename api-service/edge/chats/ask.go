@@ -104,8 +104,9 @@ func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Stop
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
 }
 
-// Why returns what the chat-service that has or had a stream, and the hops below it, know of the stream. The other chat-services may
-// have heard of it from workers that they share, and know less. With owners, a record of another owner's stream counts as missing.
+// Why returns the records of a stream, from the chat-service that ran it and from the hops below. Other chat-services
+// may have learnt of the stream from shared workers, and know less. With owners, a record of another owner's stream
+// counts as missing.
 func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*streamv1.Record, err error) {
 	err = errNobody
 	each(ctx, f.all(), func(ctx context.Context, p *peer) ([]*streamv1.Record, error) {

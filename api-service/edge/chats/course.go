@@ -29,7 +29,7 @@ type course struct {
 	fleet *Fleet
 	asked *chatv1.ChatRequest
 	moves bool // it can be resumed: its chat-service tells which tokens it has delivered
-	anew  bool // where it cannot, it can be started anew: its client has seen nothing of it
+	anew  bool // if it cannot be resumed it can be started anew, because its client has seen nothing of it
 	yield func(*chatv1.GenerateResponse, error) bool
 
 	ending error   // if nobody goes on with it
@@ -176,13 +176,13 @@ func (c *course) count(choice, tokens uint32) {
 	}
 }
 
-// takeBack notes that what was delivered of a choice counts no more.
+// takeBack discards the delivered part of a choice.
 func (c *course) takeBack(ctx context.Context, choice uint32) {
 	ledger.Of(ctx).TakenBack(c.tokens[choice])
 	delete(c.tokens, choice)
 }
 
-// restart takes back what was delivered of all choices. It reports false when the reader has left.
+// restart discards the delivered parts of all choices. It reports false when the reader has left.
 func (c *course) restart(ctx context.Context) bool {
 	for choice := range c.tokens {
 		c.takeBack(ctx, choice)

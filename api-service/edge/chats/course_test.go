@@ -210,7 +210,7 @@ func TestGatheredAnswerThatCannotBeResumedIsStartedAnew(t *testing.T) {
 				t.Error(moves)
 			}
 			came := l.record.Proto().GetTokensIn()
-			takenBack := -int32(l.record.Proto().GetTokensOut()) // nobody notes here what is passed on
+			takenBack := -int32(l.record.Proto().GetTokensOut()) // the test does not record deliveries
 			if takenBack <= 0 || takenBack != int32(came-l.sum) {
 				t.Errorf("%d tokens came for an answer of %d, and %d were taken back", came, l.sum, takenBack)
 			}

@@ -30,7 +30,8 @@ const Client = "client"
 // tellWithin is how long a write may wait for its client once the stream is stopped.
 const tellWithin = 250 * time.Millisecond
 
-// A Conn is a client's connection during one request. What it adds to a network.Conn is safe for concurrent use.
+// A Conn is a client's connection during one request. The methods that it adds to network.Conn are safe for
+// concurrent use.
 type Conn struct {
 	network.Conn
 	request *app.RequestContext
@@ -51,8 +52,8 @@ func Take(c *app.RequestContext) *Conn {
 	return client
 }
 
-// BoundSilence calls vanished, and kills the connection, when the client's machine has acknowledged nothing for timeout; 0 is no
-// bound. It is called at most once.
+// BoundSilence calls vanished and kills the connection when the client's machine has acknowledged nothing for
+// timeout; 0 means no bound. It is called at most once.
 func (c *Conn) BoundSilence(timeout time.Duration, vanished func(*streamerr.Error)) {
 	fd, ok := socket(c.Conn)
 	if !ok || timeout == 0 {
@@ -109,7 +110,7 @@ func (c *Conn) expire(n uint64) {
 	}
 }
 
-// Flush implements network.Conn. It waits until the kernel has taken what was written, or the write times out.
+// Flush implements network.Conn. It waits until the kernel has accepted all data, or the write times out.
 func (c *Conn) Flush() error {
 	c.mu.Lock()
 	c.flushing = true
@@ -136,8 +137,9 @@ func (c *Conn) kill() {
 	if c.released {
 		return
 	}
-	// The handler still runs, so netpoll keeps the descriptor until the handler has returned. The connection is reset rather than
-	// closed, so that the kernel drops what the client has not read, and a TLS front before the edge sees it at once.
+	// The handler is still running, so netpoll keeps the descriptor until the handler has returned. The connection is
+	// reset rather than closed, so that the kernel drops the unread data, and a TLS front before the edge notices at
+	// once.
 	if fd, ok := socket(c.Conn); ok {
 		reset(fd)
 	}
@@ -161,7 +163,8 @@ func Gone() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(Client), Message: "the client closed its connection"}
 }
 
-// Unwritten is the ending of a stream whose client could not be written to because of err. timeout bounds a write.
+// Unwritten is the ending of a stream when a write to its client has failed with err. timeout is the bound of a
+// write.
 func Unwritten(err error, timeout time.Duration) *streamerr.Error {
 	if errors.Is(err, netpoll.ErrWriteTimeout) {
 		return &streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client did not read for %v", timeout), Cause: err}
@@ -171,8 +174,8 @@ func Unwritten(err error, timeout time.Duration) *streamerr.Error {
 	return gone
 }
 
-// Respond writes the response of c, whose body is complete. The server itself would write it only after the handler has returned,
-// when nobody watches over the connection any more.
+// Respond writes the response of c, whose body must be complete. The server itself would write it only after the
+// handler has returned, when the connection is no longer watched.
 func Respond(c *app.RequestContext) error {
 	if c.Request.Header.ConnectionClose() || !c.Request.Header.IsHTTP11() {
 		c.SetConnectionClose()
@@ -189,7 +192,7 @@ func Respond(c *app.RequestContext) error {
 	return err
 }
 
-// written stands for a response that was written, so that the server writes nothing more.
+// written replaces a response that has been written, so that the server writes nothing more.
 type written struct{}
 
 // Write implements network.ExtWriter.

@@ -8,9 +8,9 @@ import (
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 )
 
-// A silence measures how long a client's machine has acknowledged nothing. Writes to a machine that has vanished succeed until the
-// kernel's buffer is full, for a quarter of an hour. TCP_USER_TIMEOUT would end them, but takes a client that does not read for a
-// client that has vanished. The mutex of the Conn guards its fields.
+// A silence measures how long a client's machine has acknowledged nothing. Writes to a vanished machine succeed until
+// the kernel's buffer is full, and fail only after a quarter of an hour. TCP_USER_TIMEOUT would end them, but cannot
+// tell a client that does not read from a client that has vanished. The mutex of the Conn guards the fields.
 type silence struct {
 	conn    *Conn
 	fd      int
@@ -23,8 +23,8 @@ type silence struct {
 // checks is how many looks at the socket fall into the timeout.
 const checks = 8
 
-// ProbeEvery is how long a connection on which nothing is in flight goes unprobed, such as the connection of a request that waits
-// for its first token, and how long each of the probes may take.
+// ProbeEvery is the time between probes of an idle connection, such as the connection of a request that waits for its
+// first token. It is also the timeout of a probe.
 const ProbeEvery = 10 * time.Second
 
 // Tune prepares a new connection: unsent is how many bytes may wait in the kernel for a slow client before writes to it block;

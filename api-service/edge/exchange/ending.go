@@ -33,7 +33,7 @@ func ToldStatus(record *ledger.Record, status int) {
 func Completed(ctx context.Context, c *app.RequestContext, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
 	JSON(c, body)
-	if clientconn.Respond(c) == nil { // else nobody was told; the connection is closed
+	if clientconn.Respond(c) == nil { // otherwise the client has read no ending, and the connection is closed
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
@@ -46,12 +46,13 @@ func Failed(ctx context.Context, c *app.RequestContext, param func(inner string)
 	if status != streamerr.StatusClientClosed {
 		ToldStatus(ledger.Of(ctx), status)
 	}
-	if clientconn.Respond(c) == nil { // else nobody was told; the connection is closed
+	if clientconn.Respond(c) == nil { // otherwise the client has read no ending, and the connection is closed
 		ToldEnding(ctx, strconv.Itoa(status), o)
 	}
 }
 
-// ToldEnding notes that the client was told the ending, unless the client has left: its socket takes what nobody reads.
+// ToldEnding records that the client was told the ending, unless the client has left: a socket accepts data after its
+// peer has gone.
 func ToldEnding(ctx context.Context, code string, o rpc.Outcome) {
 	if o.Reason() != streamerr.ClientGone {
 		o.Told(ctx, code)

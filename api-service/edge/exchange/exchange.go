@@ -43,7 +43,7 @@ type Desk struct {
 	Metrics        *metrics.Hop
 }
 
-// Caller returns who sent a request. A caller that is refused is told how to authenticate.
+// Caller identifies the caller of a request. A refusal tells the caller how to authenticate.
 func Caller(c *app.RequestContext, g *access.Guard) (access.Caller, error) {
 	caller, err := g.Caller(string(c.GetHeader(keys.Header)))
 	if err != nil {
@@ -145,7 +145,8 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	return nil, d.TooLarge(c)
 }
 
-// TooLarge refuses a request with a body over MaxBody. What is left of the body is not worth reading, so the connection is closed.
+// TooLarge refuses a request with a body over MaxBody and closes the connection, because the rest of the body is not
+// worth reading.
 func (d *Desk) TooLarge(c *app.RequestContext) error {
 	c.SetConnectionClose()
 	return WithStatus(http.StatusRequestEntityTooLarge, streamerr.New(streamerr.Invalid, "the body has more than %d bytes", d.MaxBody))
@@ -164,7 +165,7 @@ func (d *Desk) Refuse(c *app.RequestContext, err error) {
 	Error(c, status, out)
 }
 
-// Bound is middleware: it refuses requests whose bodies are announced to be too large, before anything of them is read.
+// Bound is middleware that refuses requests with too large an announced body before reading any of the body.
 func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 	if httpd.TooLarge(c) {
 		ID(c)

@@ -16,17 +16,17 @@ import (
 // MaxHeader bounds a request's header, in bytes; a longer one is answered with 431.
 const MaxHeader = 64 << 10
 
-// lingerFor is how long what a client still sends of a refused request is read and dropped. A connection that is closed with bytes
-// unread is reset, and the reset can overtake the response.
+// lingerFor is how long the rest of a refused request is read and dropped. Closing a connection with unread bytes
+// resets it, and the reset can overtake the response.
 const lingerFor = time.Second
 
-// An Arrival bounds how long a request may take to come, header and body together, how long a new connection may send nothing, and how
-// large a body may be announced.
+// An Arrival bounds the time in which a request must arrive, header and body together, the time for which a new
+// connection may send nothing, and the announced size of a body.
 //
-// Hertz bounds each of its reads instead: a client that sends a byte now and then would be waited for without end, and so would one that
-// sends none, since Hertz begins to read with the first. And before Hertz calls a handler it asks for the body, and waits for the
-// first 8 KiB, however large a body the header announces. An Arrival is a tracer because Hertz tells only tracers when it begins to
-// read a request and when it has read the header.
+// Hertz bounds each read instead, so it would wait for ever for a client that sends a byte now and then, and for a
+// client that sends nothing, because Hertz starts to read with the first byte. Before Hertz calls a handler it also
+// asks for the body and waits for the first 8 KiB, however large the announced body is. An Arrival is a tracer
+// because Hertz tells only tracers when it starts to read a request and when it has read the header.
 type Arrival struct {
 	Within  time.Duration
 	MaxBody int64 // bytes
@@ -37,7 +37,7 @@ type silence struct{}
 
 // Accepted bounds the time until the first byte of a connection. The returned context is the connection's.
 func (a Arrival) Accepted(ctx context.Context, conn net.Conn) context.Context {
-	timer := time.AfterFunc(a.Within, func() { _ = conn.Close() }) // nothing is under way
+	timer := time.AfterFunc(a.Within, func() { _ = conn.Close() }) // no request is in flight
 	return context.WithValue(ctx, silence{}, timer)
 }
 
@@ -47,7 +47,7 @@ func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Conte
 		timer.Stop()
 	}
 	h := headerOf(c)
-	if h == nil { // Hertz uses contexts again, and what was set here stays
+	if h == nil { // Hertz reuses contexts and keeps their values
 		inner := c.GetTraceInfo()
 		h = &header{TraceInfo: inner, HTTPStats: inner.Stats(), c: c}
 		c.SetTraceInfo(h)
@@ -106,7 +106,8 @@ func (h *header) Record(event stats.Event, status stats.Status, info string) {
 	h.c.Request.Header.Del("Expect")
 }
 
-// linger reads and drops what comes on a connection that is about to be closed, until its client has closed it, or for lingerFor.
+// linger reads and drops data on a connection that is about to be closed, until the client closes it or lingerFor has
+// passed.
 func linger(conn network.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(lingerFor))
 	for {

@@ -12,7 +12,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 )
 
-// StopWait bounds the goodbye of clients whose requests have all been answered.
+// StopWait bounds the wait for clients to close their connections after all requests have been answered.
 const StopWait = 600 * time.Millisecond
 
 // startWait bounds the wait for a server that is told to stop while it starts.

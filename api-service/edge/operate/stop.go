@@ -40,9 +40,10 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	o.stopByID(ctx, c, "rid", rid)
 }
 
-// stopByID ends a stream, wherever it runs: a stream of another api-service is stopped where all of them meet, in a chat-service, and
-// its ending goes up to the one that owns it. The stop names the owners whose streams the caller may stop, and each hop stops no other
-// stream. param is what the request calls the id.
+// stopByID ends a stream on any instance. A stream of another api-service is stopped in a chat-service, because all
+// api-services share the chat-services, and its ending travels up to the api-service that owns it. The stop names the
+// owners whose streams the caller may stop, and each hop refuses to stop other streams. param is the request's name
+// for the id.
 func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, id string) {
 	caller, owners, err := o.admit(c, id)
 	if err != nil {
@@ -82,8 +83,8 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 	return resp.GetStream().GetAge().AsDuration(), nil
 }
 
-// why is GET /v1/streams/{id}: what every hop that knows the stream tells of it. Hops know streams by their ids, and an id may have been
-// two owners': each record is checked.
+// why is GET /v1/streams/{id}: the records of a stream from every hop that knows it. Each record's owner is checked,
+// because two owners may have used the same id.
 func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
@@ -104,13 +105,13 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 	case len(hops) > 0:
 		exchange.JSON(c, story.New(hops).JSON())
 	case owners != nil && errors.Is(err, streamerr.NotFound):
-		o.Refuse(c, access.Missing(id)) // whichever hop knows the id, and whoever's stream it is
+		o.Refuse(c, access.Missing(id)) // the same answer for an unknown id and for another owner's stream
 	default:
 		o.Refuse(c, named(err, "id"))
 	}
 }
 
-// named is an error of a hop below in the client's words: param is what the client calls the stream's id.
+// named returns an error of a hop below in the client's words: param is the client's name for the stream's id.
 func named(err error, param string) error {
 	out := *streamerr.As(err)
 	if out.Param == "stream_id" {
@@ -119,7 +120,8 @@ func named(err error, param string) error {
 	return &out
 }
 
-// admit returns the caller of a request about a stream, and the owners whose streams it may see and stop; nil is all owners.
+// admit returns the caller of a request about a stream, and the owners whose streams the caller may see and stop; nil
+// means all owners.
 func (o *Operator) admit(c *app.RequestContext, id string) (caller access.Caller, owners []string, err error) {
 	if err := CheckID(id); err != nil {
 		return caller, nil, err

@@ -46,7 +46,7 @@ func (b *Backlog) Put(data []byte, token bool) error {
 	return nil
 }
 
-// End says that nothing more is put.
+// End records that no more events will be put.
 func (b *Backlog) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

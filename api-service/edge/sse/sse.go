@@ -26,9 +26,10 @@ type Writer struct {
 	buf    []byte // reused
 }
 
-// New returns the writer of a response. Its headers go out with the first event, or after first, because proxies and clients
-// give up on connections that say nothing; opened is called then, if it is not nil. A comment goes out after every without an event;
-// 0 is never. failed is called if the comment cannot be written. The handler calls Close.
+// New returns the writer of a response. Headers go out with the first event, or once first has passed, because
+// proxies and clients give up on silent connections; New then calls opened if it is not nil. A comment goes out
+// whenever no event was written for every; 0 means never. failed is called if a comment cannot be written. The
+// handler calls Close.
 func New(c *app.RequestContext, first, every time.Duration, opened func(), failed func(error)) *Writer {
 	w := &Writer{every: every, opened: opened, failed: failed, c: c}
 	w.mu.Lock()

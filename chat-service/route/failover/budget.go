@@ -14,9 +14,9 @@ const (
 	BudgetMax = 20
 )
 
-// A Budget bounds retries on workers that are in poor standing: when all workers fail, requests must not become several times as
-// many. A retry on a worker in good standing costs nothing, since what could fail there has not failed yet. A request whose retry
-// the budget refuses ends as its first worker said. The zero value is full. Time is an argument.
+// A Budget bounds retries on workers in poor standing, so that requests do not multiply when all workers fail. A
+// retry on a worker in good standing costs nothing, because that worker has not failed yet. A request whose retry is
+// refused ends with the error of its first worker. The zero value is a full budget. Time is an argument.
 type Budget struct {
 	mu   sync.Mutex // guards the following fields
 	left float64

@@ -1,9 +1,9 @@
-// Package failover decides what becomes of a stream when its worker fails: it is retried on another worker, moves to
-// one, waits, or ends.
+// Package failover decides how a stream continues when its worker fails: it is retried on another worker, moves to
+// another worker, waits, or ends.
 //
 // A Machine is the state of one stream. It is pure: Step takes an event and the time, and returns actions. The caller
-// chooses workers, calls them, delivers tokens and keeps the clock; Wake says when the machine wants to hear of the time.
-// Rules is the policy in one table. The stories in testdata are scripts of events with the actions that follow.
+// chooses workers, calls them, delivers tokens and keeps the clock; Wake says when the machine needs a Tick. Rules is
+// the policy in one table. The stories in testdata are scripts of events with the resulting actions.
 package failover
 
 import (
@@ -12,19 +12,19 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Choice is a worker that was found for a stream, and what counts about it here.
+// A Choice is a worker that was found for a stream, with the facts that the machine needs.
 type Choice[W comparable] struct {
 	Worker W
 	Name   string
-	Room   int  // tokens of answer that it could give, by its context and by what was asked for
+	Room   int  // tokens of answer that its context and the request allow
 	Exact  bool // answers that were begun elsewhere go on there exactly, and those begun there elsewhere
-	GoesOn bool // this answer may go on elsewhere, exactly or at least as one that the model gives
+	GoesOn bool // another worker may continue this answer, exactly or as another sample of the model
 	Text   bool // its answers are text, spelled in ids that the model need not have chosen
 	Reader bool // another worker reads the prompt for it first
 	Unread int  // tokens that it has to read before the first token of the answer
 }
 
-// A Kind is what has happened.
+// A Kind is the kind of an event.
 type Kind int
 
 // The events. Found and NotFound answer Ask and Swap, and ReaderFound and Read answer ReadFor; Busy and Turn are about the order in
@@ -46,7 +46,7 @@ const (
 	Stop                    // the stream was stopped from above, with Err
 )
 
-// An Event is what has happened to the stream, or to its current attempt.
+// An Event happens to the stream, or to its current attempt.
 type Event[W comparable] struct {
 	Kind   Kind
 	N      int
@@ -54,7 +54,7 @@ type Event[W comparable] struct {
 	Choice Choice[W]
 }
 
-// A Verb is what is to be done.
+// A Verb is the kind of an action.
 type Verb int
 
 // The actions. Ask, Swap and ReadFor are the last of their step.
@@ -63,7 +63,7 @@ const (
 	Swap                // likewise, while the current attempt goes on; Idle wants one with room
 	ReadFor             // have another worker read the prompt for the current one
 	Call                // call the current worker
-	Deliver             // pass on what the worker has sent, at most N tokens of it
+	Deliver             // pass on the worker's message, at most N tokens of it
 	Trust               // the worker has delivered its first token
 	Blamed              // the worker is to blame for Err: As says how
 	Leave               // leave the current attempt because of Err, and do not wait for it
@@ -71,10 +71,10 @@ const (
 	Wait                // wait for Turn
 	Finish              // end the stream: it has all tokens that it may have
 	End                 // end the stream with Err
-	Done                // the stream has ended with what was delivered
+	Done                // the stream has ended normally, with the delivered tokens
 )
 
-// An Action is what is to be done.
+// An Action is an instruction to the caller of Step.
 type Action[W comparable] struct {
 	Verb    Verb
 	N       int
@@ -122,19 +122,19 @@ type Machine[W comparable] struct {
 	ill      bool          // its health probes have failed
 
 	// The search for a worker, since the last token.
-	first  *streamerr.Error // what began it, and what the stream ends with; nil while there is none
+	first  *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
 	latest *streamerr.Error // why the last attempt failed
 	since  time.Duration    // when it began
 	later  []string         // refusals since
 	swap   *streamerr.Error // why another worker is asked for while the current attempt goes on; nil if none is
 	tried  []W              // failed or refused
-	full   []W              // those of tried that were full
-	left   []W              // those of tried that were left because their first token took too long, or their probes failed
+	full   []W              // the workers in tried that were full
+	left   []W              // the workers in tried that were left because their first token was late, or their probes failed
 	once   int              // failures whose rule says Once
 	deaths int              // attempts that were lost after Started and before a token
 	slow   bool             // a worker was left because its first token took too long
 	pauses int
-	pause  time.Duration // what the last full worker asked for
+	pause  time.Duration // the Retry-After of the last full worker
 }
 
 // New returns the machine of a stream. Its first event is Begin.
@@ -149,14 +149,14 @@ func (m *Machine[W]) Room() int { return m.room - m.sent }
 // Sent returns how many tokens were delivered.
 func (m *Machine[W]) Sent() int { return m.sent }
 
-// Undelivered reports whether the current attempt has delivered nothing, so that Down matters.
+// Undelivered reports whether the current attempt has delivered nothing, so that the machine acts on Down.
 func (m *Machine[W]) Undelivered() bool { return !m.flowing && m.phase >= reading && m.phase < over }
 
 // Over reports whether the stream has ended.
 func (m *Machine[W]) Over() bool { return m.phase == over }
 
-// Step takes an event that happened at now, a time since Begin, and returns what is to be done, in this order. The slice
-// is valid until the next Step.
+// Step takes an event that happened at now, a time since Begin, and returns the actions to execute, in order. The
+// slice is valid until the next Step.
 func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
 	m.out = m.out[:0]
 	if m.phase == over {
@@ -257,7 +257,7 @@ func (m *Machine[W]) recover() {
 	m.once, m.deaths, m.slow, m.pauses, m.pause = 0, 0, false, 0, 0
 }
 
-// read goes on with the worker that answers, whatever became of the one that read the prompt for it.
+// read continues with the worker that answers, whether or not its prompt was read by another worker.
 func (m *Machine[W]) read(now time.Duration) {
 	switch {
 	case m.phase != reading:

@@ -6,7 +6,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Response is what becomes of a stream whose attempt has failed.
+// A Response says how a stream continues after its attempt has failed.
 type Response int
 
 // The responses. Each but Tell goes on with another worker, at most once with each until a token comes.
@@ -18,16 +18,16 @@ const (
 	// Once does the same, but only for the first such failure: the request may be its cause, and would take one worker
 	// after the other with it.
 	Once
-	// Later asks another worker at once, and if there is none, waits and asks those again that were full.
+	// Later asks another worker at once. If there is none, it waits and asks the full workers again.
 	Later
 )
 
-// A Blame is what a failure says about the worker.
+// A Blame says how a failure affects the worker's standing.
 type Blame int
 
 // The blames.
 const (
-	// Nothing: the request or somebody's will is the cause.
+	// Nothing: the cause is the request, or a wish to end the stream.
 	Nothing Blame = iota
 	// Failed: the worker is probed, gets no streams until a probe succeeds, and is ejected if it fails repeatedly.
 	Failed
@@ -43,8 +43,9 @@ type Rule struct {
 	Blame  Blame
 }
 
-// Rules is the policy table. A reason that is not listed is told and blames nobody. A refusal of a retry or a move, such as
-// INVALID, is never told: the stream has another worker asked, or ends with the failure that began its search.
+// Rules is the policy table. A reason that is not listed ends the stream and blames no worker. A refusal of a retry
+// or a move, such as INVALID, never becomes the ending: the stream tries another worker, or ends with the failure
+// that began its search.
 var Rules = []Rule{
 	//                        before     after      the worker
 	{streamerr.PeerLost, Elsewhere, Elsewhere, Failed},  // its connection broke, or cannot be made; see maxDeaths
@@ -67,12 +68,12 @@ func RuleOf(reason streamerr.Reason) Rule {
 	return Rule{Reason: reason}
 }
 
-// Limits bound what the rules may cost.
+// Limits bound the cost of failovers.
 type Limits struct {
 	// Moves is how often a stream may go on with another worker after its first token. A move counts once it has delivered a
 	// token.
 	Moves int
-	// Silence is how long a worker may send nothing until it has said Started, and between two tokens; 0 is for ever.
+	// Silence is how long a worker may send nothing before Started, and between two tokens; 0 means no limit.
 	Silence time.Duration
 	// FirstToken is how long a worker that has said Started may take for its first token, and as long again for every
 	// TokensPerPatience tokens that it has to read before; 0 is for ever. After it, a worker that has room takes over, once.
@@ -92,8 +93,8 @@ const (
 	// firstPause is the first pause before full workers are asked again; each further one is twice as long, up to maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 5 * time.Second
-	// quiet is how long a worker must have sent nothing for its DEADLINE to be one of silence. Else its operator bounds how
-	// long whole streams may take, which no other worker changes.
+	// quiet is the minimum silence that makes a worker's DEADLINE a sign of silence. A DEADLINE right after a token
+	// is its operator's bound on whole streams, which holds on every other worker as well.
 	quiet = 250 * time.Millisecond
 	// slackOfText bounds the ids that text is spelled in, per token that was asked for.
 	slackOfText = 8

@@ -8,9 +8,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file is the search for another worker: what begins it, who is asked, and how it ends.
+// This file searches for another worker: what starts the search, in which order workers are asked, and how the search
+// ends.
 
-// retryAfter is what callers are told where no worker could be reached.
+// retryAfter is the Retry-After for callers when no worker could be reached.
 const retryAfter = time.Second
 
 // ask asks for a worker; the current attempt is over, or there was none.
@@ -58,9 +59,9 @@ func (m *Machine[W]) leave(now time.Duration) {
 	}
 }
 
-// notFound goes on without another worker: with the one that is slow, with a pause, or not at all.
+// notFound continues without another worker: with the slow current worker, after a pause, or not at all.
 func (m *Machine[W]) notFound(now time.Duration, refused error) {
-	if m.swap != nil { // there is nobody else: the current attempt goes on, and the timers of the hops decide
+	if m.swap != nil { // there is no other worker: the current attempt continues, and the timers of the hops decide
 		m.swap = nil
 		m.again(now)
 		return
@@ -103,7 +104,7 @@ func (m *Machine[W]) busy(now time.Duration) {
 func (m *Machine[W]) fail(now time.Duration, cause error) {
 	switch {
 	case m.stopped != nil:
-		m.done(Action[W]{Verb: End, Err: m.stopped}) // whatever the worker made of it
+		m.done(Action[W]{Verb: End, Err: m.stopped}) // the stop wins over the worker's ending
 		return
 	case cause == nil: // the worker ended without an ending, and so does the stream
 		m.done(Action[W]{Verb: Done})
@@ -155,7 +156,7 @@ func (m *Machine[W]) whole() bool { return m.sent > 0 && m.sent >= m.room && !m.
 // mayMove reports whether an answer that has begun may go on elsewhere.
 func (m *Machine[W]) mayMove() bool { return m.moves < m.limits.Moves && m.last.GoesOn }
 
-// wanted reports whether somebody wanted the stream to end.
+// wanted reports whether a reason means that the stream was ended on purpose.
 func wanted(reason streamerr.Reason) bool {
 	switch reason {
 	case streamerr.ClientGone, streamerr.UserStop, streamerr.OperatorStop, streamerr.SlowReader:
@@ -165,7 +166,7 @@ func wanted(reason streamerr.Reason) bool {
 	}
 }
 
-// note records a failure. The first of a search is what the stream ends with.
+// note records a failure. The first failure of a search becomes the stream's ending.
 func (m *Machine[W]) note(now time.Duration, why *streamerr.Error) {
 	m.latest = why
 	if m.first == nil {

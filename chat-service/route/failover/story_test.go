@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the stories of testdata come to")
+var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
 
 // TestStories plays the scripts of testdata. A line that is not indented is an event, and its time; the indented lines
 // below it are the actions that follow, and when the machine wants to hear of the time.
@@ -39,7 +39,7 @@ func TestStories(t *testing.T) {
 				line = strings.TrimRight(line, "\n")
 				switch {
 				case strings.HasPrefix(line, "  "):
-					continue // what came of it
+					continue // a resulting action
 				case strings.HasPrefix(line, "limits"):
 					s = newStory(t, line)
 				case line != "" && !strings.HasPrefix(line, "#"):

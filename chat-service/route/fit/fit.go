@@ -1,4 +1,4 @@
-// Package fit says what a request needs of a worker, and whether a worker has it.
+// Package fit says what a request needs of a worker, and whether the worker has it.
 package fit
 
 import (
@@ -12,24 +12,24 @@ import (
 	"github.com/whence-dev/whence/pkg/capability"
 )
 
-// Takes reports whether a worker can take a request as it stands: its engine ignores nothing that is asked for, and an answer that
-// was begun elsewhere goes on.
+// Takes reports whether a worker can take a request: its engine ignores no field of the request, and can continue an
+// answer that was begun elsewhere.
 func Takes(info *workerv1.InfoResponse, req *workerv1.TokenRequest) bool {
 	return len(capability.Missing(req.GetSampling(), info.GetCapabilities())) == 0 &&
 		(req.GetGenerated() == 0 || GoesOn(req.GetSampling(), info))
 }
 
-// GoesOn reports whether an answer that was begun elsewhere may go on at a worker, and one that was begun there elsewhere. A worker
-// that resumes takes the answer so far for a part of the prompt: what comes is not exactly the same answer, but still one that the
-// model gives, and better than none. That does not do for a request with a seed, which asks for the very same answer, with
-// penalties that count what was said before the move, or with a guide, whose grammar would begin anew.
+// GoesOn reports whether an answer may move to or from a worker. A worker that resumes reads the answer so far as a
+// part of the prompt, so the rest is not exactly the same, but still the model's answer, and better than none. That
+// does not suffice for a request with a seed, which asks for the exact answer, with penalties, which count the tokens
+// before the move, or with a guide, whose grammar would start again.
 func GoesOn(s *streamv1.Sampling, info *workerv1.InfoResponse) bool {
 	exact := s != nil && s.Seed != nil || s.GetFrequencyPenalty() != 0 || s.GetPresencePenalty() != 0 || s.GetGuide() != nil
 	return info.GetContinues() || info.GetResumes() && !exact
 }
 
-// Positions returns how many positions of its context a worker needs for a request: those of the prompt and of max_tokens, or of
-// one token where the request has no max_tokens.
+// Positions returns the number of context positions that a request needs: its prompt and max_tokens, or one token if
+// it has no max_tokens.
 func Positions(req *workerv1.TokenRequest) int {
 	answer := 1
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
@@ -38,7 +38,7 @@ func Positions(req *workerv1.TokenRequest) int {
 	return len(req.GetPrompt()) + answer
 }
 
-// Room returns how many tokens an answer may have at a worker: those that were asked for, or what the context leaves.
+// Room returns the number of tokens that an answer may have at a worker: max_tokens, or the rest of the context.
 func Room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 	room := int(info.GetContextLength()) - len(req.GetPrompt())
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {

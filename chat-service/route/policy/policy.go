@@ -1,9 +1,9 @@
-// Package policy chooses one of several workers for a stream, by filters and weighted scores of their snapshots.
+// Package policy chooses a worker for a stream, by filters and weighted scores of snapshots.
 //
-// A Policy is pure but for whose turn it is: it sees each worker as it was at one moment, so nothing changes between two
-// looks. A score is a cost in streams: one more running stream costs 1, and so do sixteen tokens to read or to hold. The
-// cheapest worker wins; of several that cost the same, each in turn. The form is that of NVIDIA Dynamo's router, and the
-// composition that of llm-d's.
+// A Policy is pure except for its round-robin counter: it sees each worker at one moment, so nothing changes during a
+// decision. A score is a cost in streams: one more running stream costs 1, and so do sixteen tokens to read or to
+// hold. The cheapest worker wins; equal costs take turns. The form follows NVIDIA Dynamo's router, and the
+// composition llm-d's.
 package policy
 
 import (
@@ -23,7 +23,7 @@ type Candidate struct {
 	Cached  int     // tokens of the request's prompt that are expected in its KV cache
 }
 
-// A Request is what a policy knows of a request.
+// A Request holds the properties of a request that policies use.
 type Request struct {
 	Prompt  int           // tokens
 	Session func() uint64 // key of the session that the request belongs to
@@ -52,25 +52,25 @@ var presets = map[string]string{
 	KV:          "prefill=1,kv=1,load=1",
 }
 
-// Forms says what Parse reads, for the help of a flag.
+// Forms describes the input of Parse, for the help of a flag.
 const Forms = LeastLoaded + ", " + RoundRobin + ", " + PowerOfTwo + ", " + Session + ", " + KV +
 	", or a composition such as load=1,prefill=0.5,session=4: weights of load, prefill, kv and session, behind the filters two and share"
 
 // Options tune a policy.
 type Options struct {
-	// Overlap is how much a cached token counts against one that is to be read; 0 ignores caches.
+	// Overlap is the weight of a cached token relative to a token that must be read; 0 ignores caches.
 	Overlap float64
 	// Temperature is the softmax temperature over costs. At 0 the cheapest worker always wins.
 	Temperature float64
 }
 
-// UsesCache reports whether the policy of that name wants to know what workers have in their KV caches.
+// UsesCache reports whether the policy of that name uses the contents of the workers' KV caches.
 func UsesCache(name string) bool {
 	return weighs(name, prefillScorer) || weighs(name, kvScorer)
 }
 
-// ForPrompts returns the name of the policy that chooses who reads a prompt for another worker, where the policy of that name
-// chooses who answers: the same if it is about what workers have read before, else the one with the fewest tokens to read.
+// ForPrompts returns the name of the policy for prefill workers that belongs to a policy for decode workers: the same
+// policy if it favours workers that have read a prompt's beginning before, else the fewest tokens to read.
 func ForPrompts(name string) string {
 	if UsesCache(name) || weighs(name, sessionScorer) {
 		return name

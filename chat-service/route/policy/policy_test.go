@@ -106,7 +106,7 @@ func TestSessionsAreSharedOut(t *testing.T) {
 	}
 }
 
-// Every worker has its share or more: somebody has to be chosen.
+// Every worker has its share or more: one of them has to be chosen.
 func TestSessionIsChosenWhereAllAreBusy(t *testing.T) {
 	p := parse(t, Session, Options{})
 	for _, all := range [][]Candidate{loads(9, 9, 9), loads(0.6, 0.6), loads(1e15, 1e15), loads(3)} {

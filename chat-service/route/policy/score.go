@@ -77,7 +77,7 @@ func each(cost func(r Request, c *Candidate, opts Options) float64) scorer {
 	}}
 }
 
-// session costs nothing at the session's worker and 1 elsewhere. Rendezvous hashing says which worker that is: when a worker
+// session costs nothing at the session's worker and 1 elsewhere. Rendezvous hashing picks that worker: when a worker
 // comes or goes only its own sessions move, and several chat-services agree without talking to each other.
 func session(r Request, all []Candidate, left []int, costs []float64, weight float64, _ Options) {
 	key := r.Session()

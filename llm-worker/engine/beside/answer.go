@@ -80,7 +80,7 @@ func (a *Answer) Tell(tokens *workerv1.Tokens) { tokens.CachedTokens, a.cached =
 // Count returns how many tokens were handed out.
 func (a *Answer) Count() int { return a.given }
 
-// Came returns how many tokens came, those that are held back included.
+// Came returns the number of tokens that came, including held back tokens.
 func (a *Answer) Came() int { return a.given + len(a.held) }
 
 // FinishAt returns how an answer of count tokens has finished that the server ended without saying how, having been asked for at most
@@ -118,8 +118,8 @@ func (a *Answer) End(finish streamv1.Finish, said Usage) ([]uint32, *streamv1.En
 	return last, &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 
-// finishes are the finish reasons of answers that are complete, as all servers call them. An answer that was aborted is not. One that
-// was filtered is: another server would only be asked to break the same rule.
+// finishes maps the finish reasons of complete answers, as all servers spell them. An aborted answer is not complete.
+// A filtered answer is, because another server would have to break the same rule.
 var finishes = map[string]streamv1.Finish{
 	"stop":           streamv1.Finish_FINISH_STOP,
 	"length":         streamv1.Finish_FINISH_LENGTH,

@@ -228,7 +228,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 	for given := 0; ; {
 		ids, end, err := r.call.Next()
 		if cause := stream.Cause(ctx); cause != nil {
-			r.record.Unreceived(len(ids)) // what the server has sent already
+			r.record.Unreceived(len(ids)) // tokens that the server has sent already
 			return cause
 		}
 		if err != nil {
@@ -247,7 +247,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 		}
 		if end != nil {
 			r.call.Stop()                          // it has ended, and is gone before the reader hears of it
-			if reader, ok := r.call.(Reader); ok { // which generates nothing of the answer, whatever the server counts
+			if reader, ok := r.call.(Reader); ok { // a reader generates no part of the answer, though the server counts a token
 				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: reader.Handover()}}}) {
 					return nil
 				}

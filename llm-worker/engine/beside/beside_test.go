@@ -364,7 +364,7 @@ func TestTrialsOfAServerThatFailsThemGetRarer(t *testing.T) {
 		}
 		for i := 2; i < len(tried); i++ {
 			if pause := tried[i] - tried[i-1]; pause > 31*time.Second {
-				t.Errorf("trial %d comes %v after the one before", i, pause)
+				t.Errorf("trial %d comes %v after the previous trial", i, pause)
 			}
 		}
 		n := len(tried)

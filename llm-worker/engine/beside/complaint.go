@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Complaint is what a server says is wrong, in the body of a refusal or in the place of a part of the answer. A field that the server
-// leaves out is zero.
+// A Complaint is a server's error, in the body of a refusal or within the answer. A field that the server omits is
+// zero.
 type Complaint struct {
 	Message    string
 	Status     int    // as of HTTP
@@ -20,7 +20,7 @@ type Complaint struct {
 	RetryAfter time.Duration
 }
 
-// maxRetryAfter bounds what a server says about when to try again.
+// maxRetryAfter bounds the Retry-After of a server.
 const maxRetryAfter = time.Hour
 
 // ReasonOf returns the reason that an HTTP status other than success stands for. A 4xx status blames the request, except for the
@@ -44,11 +44,11 @@ func ReasonOf(status int) streamerr.Reason {
 	return streamerr.EngineFailed
 }
 
-// statusOverloaded is what some providers answer while all of their servers are busy.
+// statusOverloaded is the answer of some providers while all of their servers are busy.
 const statusOverloaded = 529
 
-// reasons are what codes and types of known servers mean, in lower case and without "_" and a final "error": OpenAI's and those of
-// providers that follow it, vLLM's and SGLang's, which have the names of Python classes, llama.cpp's, and Anthropic's.
+// reasons maps the error codes and types of known servers, in lower case and without "_" and a final "error":
+// OpenAI's and its followers', vLLM's and SGLang's, which are names of Python classes, llama.cpp's, and Anthropic's.
 var reasons = map[string]streamerr.Reason{
 	"badrequest":             streamerr.Invalid,
 	"contentfilter":          streamerr.Invalid,
@@ -91,13 +91,13 @@ var keyWords = map[string]bool{
 	"authentication": true, "invalidapikey": true, "permission": true, "permissiondenied": true, "unauthorized": true,
 }
 
-// plain returns a code or a type as it stands in reasons.
+// plain returns a code or a type in the spelling of reasons.
 func plain(said string) string {
 	return strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(said), "_", ""), "error")
 }
 
-// Reason returns what the complaint means: by its status, else by its code, else by its type. A server that says nothing of the kind
-// has failed.
+// Reason classifies the complaint: by its status, else by its code, else by its type. A complaint without any of them
+// means that the server has failed.
 func (c *Complaint) Reason() streamerr.Reason {
 	if c.Status != 0 {
 		return ReasonOf(c.Status)
@@ -140,7 +140,8 @@ func mentionsKey(text string) bool {
 	return false
 }
 
-// Ending makes an ending of the complaint. how says where it was made, such as "answered with status 400".
+// Ending makes an ending of the complaint. how describes where the server made it, such as "answered with status
+// 400".
 func (c *Complaint) Ending(how string) *streamerr.Error {
 	if c.AboutKey() {
 		return Fail(streamerr.EngineFailed, ErrKeyRefused, "the server that generates %s: it refuses the worker's key; --upstream-key sets it", how)
@@ -157,7 +158,7 @@ func (c *Complaint) Ending(how string) *streamerr.Error {
 	return e
 }
 
-// RetryIn returns when callers may try again, of a server that has said so; 0 says nothing.
+// RetryIn returns when callers may try again, for the wait that the server asks for; 0 means that it did not ask.
 func RetryIn(said time.Duration) time.Duration { return min(max(said, RetryAfter), maxRetryAfter) }
 
 // InAnswer is how a complaint came that stands in the place of a part of the answer, for Ending.

@@ -22,10 +22,10 @@ const (
 	TryTimeout = 30 * time.Second
 )
 
-// A Look probes the server, and returns what the server is now or why it cannot be used. was is what the last look returned, and is
-// returned as it is if nothing has changed; nil if the server could not be used. doubt says that a stream's ending makes another
-// server likely, or this one's failure. A look generates nothing on the server but in a Trial. One goroutine at a time calls it, so
-// it may remember.
+// A Look probes the server, and returns the server's current properties, or why it cannot be used. was is the result
+// of the last look, or nil if the server could not be used; a Look returns was itself if nothing has changed. doubt
+// means that a stream's ending suggests that the server was replaced or has failed. A Look generates nothing on the
+// server, except in a Trial. It is called by one goroutine at a time, so it may keep state.
 type Look func(ctx context.Context, was *Upstream, doubt bool) (*Upstream, error)
 
 // Watch probes the server each probeInterval until ctx is done. changed is called when its health has changed; before the first call
@@ -94,7 +94,7 @@ func Late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, streamerr.Deadline)
 }
 
-// problemOf says in words why the server cannot be used. It names no address: callers are told.
+// problemOf says why the server cannot be used. It names no address, because callers read it.
 func problemOf(err error) string {
 	if err == nil {
 		return ""
@@ -109,8 +109,8 @@ func word(form workerv1.Form) string {
 	return strings.ToLower(strings.TrimPrefix(form.String(), "FORM_"))
 }
 
-// suspect has the server probed, now, if err suggests that it is no longer what it was: it is gone or was replaced, refuses the key,
-// or has lost the model.
+// suspect probes the server now if err suggests that it has changed: it is gone or was replaced, rejects the key, or
+// has lost the model.
 func (e *Engine) suspect(err error) {
 	for _, reason := range []error{streamerr.Unavailable, streamerr.PeerLost, streamerr.NotFound, ErrKeyRefused} {
 		if errors.Is(err, reason) {

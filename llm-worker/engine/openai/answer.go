@@ -35,7 +35,7 @@ func newAnswer(m *Model, req *workerv1.TokenRequest, limit int) (*answer, error)
 	return &answer{limit: limit, ids: beside.NewAnswer(req, m.VocabSize, m.EOS), speller: speller, likely: likely.NewQueue(req.GetSampling())}, nil
 }
 
-// next returns what one event says; that of [DONE] is the ending.
+// next returns the tokens and the ending of one event; [DONE] carries the ending.
 func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 	if string(data) == overhttp.Done {
 		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
@@ -63,8 +63,8 @@ func (a *answer) count() int {
 	}
 }
 
-// closed returns the ending of an answer whose events can be read no further, for the reason err. An answer whose finish_reason has
-// come is complete, with or without [DONE].
+// closed returns the ending of an answer after its events could not be read further because of err. An answer with a
+// finish_reason is complete, with or without [DONE].
 func (a *answer) closed(err error) ([]uint32, *streamv1.End, error) {
 	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
 		return nil, nil, err

@@ -226,7 +226,8 @@ func TestDoneBehindAllTokensIsLength(t *testing.T) {
 	}
 }
 
-// TestErrorsInTheStreamMeanWhatTheySay: a server that has answered 200 can say only in the stream what a status would have said.
+// TestErrorsInTheStreamMeanWhatTheySay covers errors in a stream: after status 200 a server has no other place for
+// them.
 func TestErrorsInTheStreamMeanWhatTheySay(t *testing.T) {
 	vllm := `{"error":{"message":"because","type":"%s","param":null,"code":%s}}`
 	for name, test := range map[string]struct {

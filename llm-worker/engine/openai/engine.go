@@ -1,20 +1,23 @@
-// Package openai is an engine that lets an OpenAI-compatible server beside the worker generate: vLLM, SGLang, llama.cpp's or
-// Ollama. Nothing that they do makes a stream end otherwise than once, with a typed ending.
+// Package openai is an engine on an OpenAI-compatible server beside the worker: vLLM, SGLang, llama.cpp or Ollama.
+// However the server behaves, a stream ends exactly once, with a typed ending.
 //
-// Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a connection of its own, with
-// the prompt as ids where the server takes them, else as text that has exactly these ids. Answers are the server's token
-// ids where it gives them; else its text is spelled in ids that decode to it (tokenizer.Speller). Capabilities say which it is.
+// Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a new connection, with
+// the prompt as ids if the server takes ids, else as text that has exactly these ids. Answers are the server's token
+// ids if it returns ids; else its text is spelled in ids that decode to it (tokenizer.Speller). Capabilities name the
+// form.
 //
-// An answer is complete if a finish_reason of stop, length or content_filter has come and the response has ended, with or without [DONE]; or if
-// [DONE] comes behind all tokens that were asked for. Whatever else ends the response is a failure with the origin "engine":
-// PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood, what an error in the stream says, and what the status says if
-// there is no answer at all. A stream that is stopped closes its connection, which is how these servers are
-// told to abort; when Generate yields the cause, it is closed.
+// An answer is complete if a finish_reason of stop, length or content_filter has come and the response has ended,
+// with or without [DONE]; or if [DONE] follows all requested tokens. Any other end of the response is a failure with
+// the origin "engine": PEER_LOST for a response that just ends, ENGINE_FAILED for one that cannot be parsed, the
+// reason of an error in the stream, or the reason of the status if there is no answer. A stopped stream closes its
+// connection, which makes these servers abort; the connection is closed before Generate yields the cause.
 //
-// vLLM can hand a prompt that it has read over to another vLLM. What it says for that, kv_transfer_params, is passed on as it stands.
+// vLLM can hand over a prompt that it has read to another vLLM. Its parameters for that, kv_transfer_params, are
+// passed on unchanged.
 //
-// Nothing is queued here. A stream reads on only when its reader has taken what came, so a slow reader is felt by the
-// server through TCP. Streams, events, headers and messages are bounded. A server that hangs is ended by the worker's timers.
+// The engine has no queue. A stream reads on only after its reader has taken the last item, so the server feels a
+// slow reader through TCP. Streams, events, headers and messages are bounded. The worker's timers end a server that
+// hangs.
 package openai
 
 import (

@@ -163,7 +163,7 @@ func TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy(t *testing.T) {
 	for name, c := range map[string]struct {
 		models   string
 		complete http.HandlerFunc
-		asked    bool   // whether a stream is what shows it
+		asked    bool   // whether a stream reveals it
 		want     string // in the problem
 	}{
 		"key": {servedModels, refuses(http.StatusUnauthorized, "invalid key sk-1"), true, "answered with status 401: it refuses the worker's key"},

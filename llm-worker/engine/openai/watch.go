@@ -33,13 +33,13 @@ func (u *upstream) sameList(other *upstream) bool {
 type look struct {
 	engine *Engine
 	trial  beside.Trial
-	seen   *upstream // what /v1/models said last; nil until it has answered, and after it has not
+	seen   *upstream // the last answer of /v1/models; nil before the first answer, and after a failure
 	last   *upstream // nil until there was one that could be used
 	doubt  bool      // another server may be there
 }
 
-// look is a beside.Look. Each time it asks for the models, which costs the server nothing. It has a token generated only to know a
-// server that is new or in doubt.
+// look is a beside.Look. It always asks for the models, which is free for the server. It generates a token only to
+// try a server that is new or in doubt.
 func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	listed, err := l.engine.list(ctx)
 	if err != nil {
@@ -194,7 +194,7 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	if can.Answer = c.answer.form; can.Answer == workerv1.Form_FORM_UNSPECIFIED { // an empty answer shows nothing
 		can.Answer = workerv1.Form_FORM_TEXT
 	}
-	if can.Answer == workerv1.Form_FORM_TEXT { // whose tokens are not known, so neither are their probabilities
+	if can.Answer == workerv1.Form_FORM_TEXT { // the token ids are unknown, and so are their probabilities
 		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "logprobs" })
 	}
 	up.Resumes = can.Prompt == workerv1.Form_FORM_TOKEN_IDS && can.Answer == workerv1.Form_FORM_TOKEN_IDS

@@ -51,7 +51,7 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// next returns what one event says; that of [DONE] is the ending.
+// next returns the tokens and the ending of one event; [DONE] carries the ending.
 func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 	if string(data) == overhttp.Done {
 		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
@@ -67,8 +67,8 @@ func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 	return ids, nil, err
 }
 
-// closed returns the ending of an answer whose events can be read no further, for the reason err. An answer whose finish_reason has
-// come is complete, with or without [DONE].
+// closed returns the ending of an answer after its events could not be read further because of err. An answer with a
+// finish_reason is complete, with or without [DONE].
 func (a *answer) closed(err error) ([]uint32, *streamv1.End, error) {
 	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
 		return nil, nil, err
@@ -123,8 +123,8 @@ func (a *answer) fresh(ids []uint32, of int) ([]uint32, error) {
 	}
 }
 
-// failed returns the ending that an error in the stream makes. SGLang writes its ValueErrors, and no others, without a status: the
-// request is at fault, unless tokens have come, when nobody can say.
+// failed returns the ending for an error in the stream. SGLang writes its ValueErrors, and no other errors, without a
+// status: the request is at fault, unless tokens have come; then the cause is unknown.
 func (a *answer) failed(c *beside.Complaint) error {
 	if c.Status == 0 && c.Code == "" && c.Type == "" && a.seen == 0 {
 		c.Status = http.StatusBadRequest

@@ -24,7 +24,7 @@ type scheduler struct {
 
 	// Owned by look.
 	last  *sglangscheduler.GetModelInfoResponse // of the server that could be used last
-	seen  *sglangscheduler.GetModelInfoResponse // what the server said last; nil after it has not answered
+	seen  *sglangscheduler.GetModelInfoResponse // the server's last answer; nil after a failure
 	trial beside.Trial
 }
 
@@ -36,8 +36,8 @@ func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
 	return &scheduler{config: config, conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn)}, nil
 }
 
-// look is a beside.Look. Each time it asks what the model is, which costs the server nothing. It calls HealthCheck, for which SGLang
-// generates a token and takes a second at least, only to know a server that is new or in doubt.
+// look is a beside.Look. It always asks for the model's info, which is free for the server. HealthCheck makes SGLang
+// generate a token and takes at least a second, so look calls it only to try a server that is new or in doubt.
 func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	var info *sglangscheduler.GetModelInfoResponse
 	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {

@@ -12,7 +12,7 @@ type lane struct {
 
 	// The tile under way.
 	tile      []row
-	rows      []row      // those of tile that forward works on; it drops rows on the way
+	rows      []row      // the rows of tile that forward still computes; it drops rows on the way
 	rotations []rotation // for each row
 
 	// Numbers, one row for each row of the tile.

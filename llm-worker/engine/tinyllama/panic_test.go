@@ -57,8 +57,8 @@ func beginning(first uint32, g golden) *workerv1.TokenRequest {
 	return req
 }
 
-// TestPanicInALaneEndsItsSequenceAlone runs sequences that panic among others, on several lanes, and compares the answers of the
-// others, during the panics and after them, with those of llama.cpp.
+// TestPanicInALaneEndsItsSequenceAlone mixes sequences that panic with others on several lanes, and compares the
+// answers of the others, during and after the panics, with those of llama.cpp.
 func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 	var short []golden
 	for _, g := range goldens(t) {
@@ -105,7 +105,7 @@ func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 			loop.Wait()
 			made, idle := m.pool.Made()
 			if used, _ := m.KV(); used != 0 || idle != made || len(m.sequences) != 0 {
-				t.Errorf("%d positions are reserved, %d sequences are left; of %d blocks nobody holds %d", used, len(m.sequences), made, idle)
+				t.Errorf("%d positions are reserved, %d sequences are left; of %d blocks %d are free", used, len(m.sequences), made, idle)
 			}
 			for _, lane := range m.lanes {
 				if len(lane.tile) != 0 || len(lane.rows) != 0 {

@@ -44,7 +44,7 @@ type job struct {
 	tokens   int // to read, from sequence.read on
 
 	// Set by the lane that does the job.
-	chosen bool // whether the sequence has come to the end of what is known, and its sampler has chosen
+	chosen bool // whether the sequence has read all known tokens and sampled the next
 	choice sample.Choice
 	err    error
 }
@@ -66,7 +66,7 @@ func failure(err error) error {
 		return e
 	}
 	return &streamerr.Error{
-		Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: "no token can be drawn from what the model says", Cause: err,
+		Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine"), Message: "no token can be sampled from the model's output", Cause: err,
 	}
 }
 
@@ -80,7 +80,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	for i := range m.jobs {
 		j := &m.jobs[i]
 		s := j.sequence
-		if j.err != nil { // what the job has read is not counted, so that no other sequence begins with it
+		if j.err != nil { // the job's positions are not counted, so that no other sequence reuses them
 			s.finished = true
 			out = append(out, batch.Output{ID: j.id, Err: failure(j.err)})
 			continue

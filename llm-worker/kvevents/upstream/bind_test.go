@@ -57,7 +57,7 @@ func TestEngineMayConnectToTheListener(t *testing.T) {
 			t.Errorf("%s: blocks have %d tokens", events, l.Block())
 		}
 		_ = e.Close()
-		eventually(t, "nothing is known of an engine that is gone", func() bool { return held.Held() == 0 })
+		eventually(t, "the blocks of a gone engine are forgotten", func() bool { return held.Held() == 0 })
 		e = call(t, l)
 		e.say(t, stored(1))
 		eventually(t, "it is followed again", func() bool { return held.Held() == 1 })
@@ -71,10 +71,11 @@ func TestEngineThatConnectsReplacesTheOneBefore(t *testing.T) {
 	eventually(t, "two are known", func() bool { return held.Held() == 2 })
 	again := call(t, l)
 	again.say(t, stored(1))
-	eventually(t, "the blocks of the one before are forgotten", func() bool { return held.Held() == 1 })
+	eventually(t, "the blocks of the previous engine are forgotten", func() bool { return held.Held() == 1 })
 }
 
-// TestConnectionsThatPublishNothingAreNoEngines: they neither replace the engine nor hold up another one.
+// TestConnectionsThatPublishNothingAreNoEngines checks that such connections neither replace the engine nor block
+// another one.
 func TestConnectionsThatPublishNothingAreNoEngines(t *testing.T) {
 	l, held := follow(t, Options{Events: "@tcp://127.0.0.1:0"})
 	e := call(t, l)

@@ -92,9 +92,9 @@ func (l *Listener) connect(ctx context.Context, connected func()) error {
 // maxGreetings bounds connections that have not said yet that they are publishers; further ones are closed.
 const maxGreetings = 8
 
-// bind follows the engine that connects to our address, until ctx is done or the address is lost. There is one engine: another
-// connection takes the place of the one before, which an engine that was restarted has left behind. bound is called when engines can
-// connect.
+// bind follows the engine that connects to our address, until ctx is done or the address is lost. There is one
+// engine: a new connection replaces the previous one, which a restarted engine has left behind. bound is called when
+// engines can connect.
 func (l *Listener) bind(ctx context.Context, bound func()) error {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", l.events.addr)
 	if err != nil {
@@ -129,7 +129,7 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 				leave()
 				<-ended //nolint:errcheck // we have ended it
 				l.names.clear()
-				l.log.Warn("another publisher of KV events has connected and replaces the one before; each engine needs a worker and an address of its own",
+				l.log.Warn("another publisher of KV events has connected and replaces the previous one; give each engine its own worker and address",
 					"events", l.opts.Events, "engine", c.RemoteAddr().String(), "before", before)
 			}
 			engine, leave = c, closeWith(ctx, c)
@@ -153,7 +153,7 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 	}
 }
 
-// accept greets those that connect, and passes on publishers, until ctx is done or ln fails. It closes ln.
+// accept handshakes with new connections, and passes on publishers, until ctx is done or ln fails. It closes ln.
 func accept(ctx context.Context, ln net.Listener, publishers chan<- *conn) error {
 	var greeting sync.WaitGroup
 	defer greeting.Wait()

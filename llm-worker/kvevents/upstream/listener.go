@@ -1,12 +1,13 @@
-// Package upstream listens to the KV cache events of the engine beside a worker, in the form of vLLM and SGLang, and tells a hub which
-// blocks the engine holds, under our names.
+// Package upstream listens to the KV cache events of the engine beside a worker, in the format of vLLM and SGLang,
+// and tells a hub which blocks the engine holds, under our names.
 //
-// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the engine's socket, or binds one that
-// the engine connects to. A batch that is missing is asked for at the engine's replay socket, and where that does not help
-// everything is forgotten, for then nobody knows what was removed. Engines name blocks by hashes of their own; the token ids that
-// come with them give ours. Blocks that get no name are counted, by reason. An engine that goes and comes back is followed again.
+// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the engine's socket, or
+// binds a socket that the engine connects to. A missing batch is requested from the engine's replay socket. If that
+// fails, all blocks are forgotten, because removals may have been missed. Engines name blocks by their own hashes;
+// our names are computed from the token ids in the events. Blocks without a name are counted, by reason. An engine
+// that restarts is followed again.
 //
-// Deliberately absent: blocks in other memory than the GPU's, and those that depend on more than token ids.
+// Deliberately absent: blocks outside of the GPU's memory, and blocks that depend on more than token ids.
 package upstream
 
 import (
@@ -29,7 +30,7 @@ type Options struct {
 	// tcp://*:5557 for all interfaces, @tcp://10.0.0.7:5557 for one.
 	Events string
 	Replay string // the engine's ROUTER socket; "" for none
-	Topic  string // what the topics of its batches begin with
+	Topic  string // prefix of the topics of its batches
 }
 
 // Validate reports what is wrong with o, by the names of flags.
@@ -62,7 +63,7 @@ type Listener struct {
 	dropped func(DropReason, int)
 
 	block atomic.Int64             // tokens of a block; 0 until one has been stored
-	bound atomic.Pointer[net.Addr] // where engines can connect to; nil while nothing is bound
+	bound atomic.Pointer[net.Addr] // the address for engines to connect to; nil while unbound
 
 	// Owned by Run.
 	names names
@@ -70,8 +71,8 @@ type Listener struct {
 	drops dropLog
 }
 
-// New returns a listener that tells held. The options must be valid, and name a socket. dropped counts blocks that get no name; nil
-// counts nothing.
+// New returns a listener that reports blocks to held. The options must be valid, and name a socket. dropped counts
+// blocks without a name; it may be nil.
 func New(opts Options, held *kvevents.Hub, log *slog.Logger, dropped func(DropReason, int)) *Listener {
 	if dropped == nil {
 		dropped = func(DropReason, int) {}

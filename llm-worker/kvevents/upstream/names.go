@@ -31,7 +31,7 @@ type names struct {
 	drop  func(reason DropReason, blocks int)
 }
 
-// apply takes in an event. A block whose parent is not known cannot be named, and is dropped until it is stored again.
+// apply applies an event. A block whose parent is unknown cannot be named, and is dropped until it is stored again.
 func (n *names) apply(e *event) {
 	switch {
 	case e.kind == allCleared:
@@ -77,9 +77,9 @@ func (n *names) store(e *event) {
 	n.held.Publish(nil, stored)
 }
 
-// parent returns our name of the block before the first one of e; ok is false if there is none. root says that the first block
-// begins a prompt: vLLM and SGLang then send no parent, llm-d's publishers 0. A block whose hash is 0 by chance is a parent like
-// any other.
+// parent returns our name of the block before the first block of e; ok is false if it is unknown. root reports that
+// the first block begins a prompt: vLLM and SGLang then send no parent, llm-d's publishers send 0. A block whose hash
+// happens to be 0 is a parent like any other.
 func (n *names) parent(e *event) (name uint64, root, ok bool) {
 	if e.parent == nil {
 		return 0, true, true

@@ -48,8 +48,8 @@ func dial(ctx context.Context, addr, socket string) (*conn, error) {
 	return greet(ctx, nc, socket)
 }
 
-// greet makes a socket of a connection, whichever side has dialed. It closes a connection that fails. ctx bounds the handshake, not
-// the connection.
+// greet performs the handshake on a connection that either side has dialed, and closes the connection if it fails.
+// ctx bounds the handshake, not the connection.
 func greet(ctx context.Context, nc net.Conn, socket string) (*conn, error) {
 	undo := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer undo()

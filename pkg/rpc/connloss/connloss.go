@@ -1,6 +1,6 @@
-// Package connloss tells a caller that reset a call from a caller whose connection broke. A reset was the caller's choice; a
-// broken connection means that the caller is dead or cut off. grpc-go cancels the context of the call for both and says no more,
-// so the connection itself remembers what became of it.
+// Package connloss distinguishes a caller that resets a call from a caller whose connection breaks. A reset is the
+// caller's choice; a broken connection means that the caller is dead or cut off. grpc-go cancels the call's context
+// for both and says no more, so the connection itself records that it broke.
 package connloss
 
 import (
@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// An Addr is a peer address that knows whether its connection broke. Servers whose transport can tell put one into the peer
-// of a call.
+// An Addr is a peer address that reports whether its connection broke. Servers whose transport can tell put an Addr
+// into the peer of a call.
 type Addr interface {
 	net.Addr
 	// Lost reports whether the connection is broken or closed.

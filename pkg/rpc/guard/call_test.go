@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// pipe is a call without a transport: it receives what the test sends.
+// pipe is a call without a transport: it receives the test's messages.
 type pipe struct {
 	grpc.ServerStream
 	messages chan error
@@ -30,7 +30,7 @@ func (p *pipe) RecvMsg(any) error {
 	}
 }
 
-// registrar keeps the one method that is registered with it.
+// registrar keeps the only method that is registered with it.
 type registrar struct {
 	guard.Server
 	handler grpc.StreamHandler
@@ -40,8 +40,8 @@ func (r *registrar) RegisterService(desc *grpc.ServiceDesc, _ any) {
 	r.handler = desc.Streams[0].Handler
 }
 
-// receive serves a call whose first message comes after first and whose second message after second, and returns what its
-// handler received.
+// receive serves a call whose first message comes after first and whose second message comes after second, and
+// returns the handler's results.
 func receive(t *testing.T, limit, first, second time.Duration) (got []error) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())

@@ -1,9 +1,10 @@
-// Package guard stands between a gRPC server and its methods, so that a caller cannot hold what it does not use: a call whose
-// first message does not come is ended, the open calls of one connection and of all connections are bounded, and a panic in a
-// method ends that call alone.
+// Package guard stands between a gRPC server and its methods, and bounds the resources of callers: a call without a
+// first message is ended, the open calls of one connection and of all connections are bounded, and a panic in a
+// method ends only its call.
 //
-// The server is grpc-go's or kitexrpc's. The guard registers every method as a stream, which is the same on the wire: grpc-go
-// reads the message of a unary call before any interceptor runs, and would wait for it for as long as the connection lasts.
+// The server is grpc-go's or kitexrpc's. The guard registers every method as a stream, which is the same on the wire:
+// grpc-go reads the message of a unary call before any interceptor runs, and would wait for it as long as the
+// connection lasts.
 package guard
 
 import (
@@ -40,13 +41,13 @@ type Observer interface {
 	CallOpened()
 	// CallBegun counts a first message.
 	CallBegun()
-	// CallClosed counts the end of an admitted call, and says whether its first message had come.
+	// CallClosed counts the end of an admitted call. Its argument reports whether the first message had come.
 	CallClosed(begun bool)
 	// CallRefused counts a call that met a limit.
 	CallRefused(limit string)
 }
 
-// Options say how a guard works. The zero value bounds nothing.
+// Options configure a guard. The zero value bounds nothing.
 type Options struct {
 	// Name is the hop's, in the path of refusals.
 	Name     string
@@ -55,8 +56,8 @@ type Options struct {
 	Log      *slog.Logger // nil for none
 }
 
-// New returns a registrar whose services are served by s behind a guard. All services of a server must be registered with the
-// same guard: it counts only its own calls.
+// New returns a registrar that registers services with s behind a guard. All services of a server must be registered
+// with the same guard, because a guard counts only its own calls.
 func New(s Server, o Options) Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -121,7 +122,7 @@ func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
 	}
 }
 
-// retryAfter is when a refused caller may try again: by then calls that send nothing have ended.
+// retryAfter is the Retry-After of a refused call: by then calls that send nothing have ended.
 const retryAfter = time.Second
 
 func (g *guard) refuse(ctx context.Context, limit Limit) error {
@@ -150,8 +151,8 @@ func (g *guard) panicked(ctx context.Context, v any) error {
 	return streamerr.Via(g.Name, streamerr.New(streamerr.Internal, "a bug in %s ended this call; its log has the details", g.Name))
 }
 
-// connection names the connection of a call, or returns "" where connections have no names of their own: those of a Unix
-// socket share one.
+// connection returns the name of a call's connection, or "" if connections have no distinct names: all connections to
+// a Unix socket share one.
 func connection(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil || p.Addr.Network() == "unix" {

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// patience bounds every wait; only what is broken takes this long.
+// patience bounds every wait; only a failing test takes this long.
 const patience = time.Minute
 
 // echo is a Worker that answers every message of Generate with a message, answers Info with metadata, and panics in Stop.
@@ -185,10 +185,10 @@ func dial(t *testing.T, addr string) *grpc.ClientConn {
 
 var bidi = &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 
-// methods are one of each kind: bidi, unary and server-streaming.
+// methods has one method of each kind: bidi, unary and server-streaming.
 var methods = []string{workerv1.Worker_Generate_FullMethodName, workerv1.Worker_Info_FullMethodName, healthpb.Health_Watch_FullMethodName}
 
-// open opens a call, and sends nothing but its headers.
+// open opens a call, and sends only its headers.
 func open(t *testing.T, cc *grpc.ClientConn, method string) grpc.ClientStream {
 	t.Helper()
 	st, err := cc.NewStream(t.Context(), bidi, method)
@@ -198,8 +198,8 @@ func open(t *testing.T, cc *grpc.ClientConn, method string) grpc.ClientStream {
 	return st
 }
 
-// TestCallsWithoutAFirstMessageAreEnded opens thousands of calls of every kind that send nothing: all of them end, and the server
-// keeps no goroutine of theirs.
+// TestCallsWithoutAFirstMessageAreEnded opens thousands of calls of every kind that send nothing, and checks that all
+// of them end, and that the server keeps none of their goroutines.
 func TestCallsWithoutAFirstMessageAreEnded(t *testing.T) {
 	const n = 2000
 	for _, srv := range servers {

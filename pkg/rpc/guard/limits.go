@@ -20,7 +20,7 @@ type Limits struct {
 // Auto is a number of calls that follows from the number of streams that a server takes.
 const Auto = -1
 
-// Default are the limits of a server whose operator has set none.
+// Default has the limits of a server without configured limits.
 var Default = Limits{FirstMessage: 5 * time.Second, PerConnection: Auto, Total: Auto}
 
 // For returns l for a server that takes n streams at a time, with numbers instead of Auto: a fifth more calls than streams
@@ -45,7 +45,7 @@ func (l *Limits) Flags(fs *flag.FlagSet) {
 	fs.IntVar(&l.Total, "max-calls", l.Total, "gRPC calls of all connections that may be open at a time, further calls are refused; 0 for no limit, -1 for twice those of one connection")
 }
 
-// Validate reports what is wrong with l.
+// Validate returns an error if l is invalid.
 func (l *Limits) Validate() error {
 	if l.FirstMessage < 0 {
 		return errors.New("--first-message-timeout must not be negative")
@@ -56,9 +56,9 @@ func (l *Limits) Validate() error {
 	return nil
 }
 
-// Transport is the bound for the MaxConcurrentStreams of grpc-go, which resets further calls without a word. It is twice
-// PerConnection: callers meet the guard's limit first, which says what happened, and only a caller that floods a connection
-// without reading the answers meets this one.
+// Transport is the bound for the MaxConcurrentStreams of grpc-go, which resets further calls without a message. It is
+// twice PerConnection, so that callers meet the guard's limit first and read its error; only a caller that floods a
+// connection without reading the answers meets this limit.
 func (l *Limits) Transport() uint32 {
 	if l.PerConnection <= 0 || l.PerConnection > math.MaxUint32/2 {
 		return math.MaxUint32

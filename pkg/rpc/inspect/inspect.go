@@ -31,7 +31,8 @@ type streams struct {
 	below func(ctx context.Context, id string) []*streamv1.Record
 }
 
-// Register serves whence.stream.v1.Streams for h. below returns what the hops below know of a stream; nil on the last hop.
+// Register serves whence.stream.v1.Streams for h. below returns a stream's records of the hops below; nil on the last
+// hop.
 func Register(s grpc.ServiceRegistrar, h *rpc.Hop, below func(ctx context.Context, id string) []*streamv1.Record) {
 	streamv1.RegisterStreamsServer(s, &streams{hop: h, below: below})
 }

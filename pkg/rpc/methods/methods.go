@@ -75,7 +75,7 @@ var WorkerEmbed = &rpc.Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, wor
 	End:       (*workerv1.EmbedResponse).GetEnd,
 }
 
-// admitted is what a unary answer says of its admission.
+// admitted returns the Started message of a unary answer.
 func admitted(model string, end *streamv1.End) *streamv1.Started {
 	return &streamv1.Started{Model: model, PromptTokens: end.GetUsage().GetPromptTokens()}
 }

@@ -1,4 +1,4 @@
-// Package problem says in words why a health probe of a peer has failed, and when that is worth a log line.
+// Package problem says why a health probe of a peer has failed, and when that is worth a log line.
 package problem
 
 import (
@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxText bounds what a peer's words add to a problem, in bytes.
+// maxText bounds the length of a peer's words in a problem, in bytes.
 const maxText = 300
 
-// Unreachable says in a few words why the connection to a peer failed, such as "connection refused". It names no addresses, for
-// clients may read it; they stand in what libraries say before these words.
+// Unreachable says in a few words why the connection to a peer failed, such as "connection refused". It omits
+// addresses, because clients may read it; libraries write them before these words.
 func Unreachable(err error) string {
 	text := strings.TrimRight(status.Convert(err).Message(), "\"' ")
 	if at := strings.LastIndex(text, ": "); at >= 0 {
@@ -51,14 +51,16 @@ func clip(text string) string {
 // relogAfter is the shortest time between two log lines about problems of one kind.
 const relogAfter = 30 * time.Second
 
-// A Log says when a problem that each probe finds anew is worth a log line: when it is of another kind than the last one, and
-// now and then while only its details change, such as an id that the peer quotes. The zero value has logged nothing.
+// A Log decides when a problem that each probe finds again is worth a log line: when its kind differs from the last
+// one's, and now and then while only details change, such as an id that the peer quotes. The zero value has logged
+// nothing.
 type Log struct {
 	kind, text string
 	at         time.Time
 }
 
-// Due reports whether to log a problem, and takes it as logged then. Its kind is what stands before the first ": ".
+// Due reports whether to log a problem, and records that it was logged. The problem's kind is its text before the
+// first ": ".
 func (l *Log) Due(text string) bool {
 	kind, _, _ := strings.Cut(text, ": ")
 	if kind == l.kind && (text == l.text || time.Since(l.at) < relogAfter) {

@@ -23,7 +23,7 @@ type Piece struct {
 	IDs    []uint32 // new tokens
 	Usage  beside.Usage
 	Last   bool              // the answer has ended; IDs does not count, and the rest does
-	Failed *beside.Complaint // the answer has ended so; nothing else counts
+	Failed *beside.Complaint // the answer has failed; the other fields are ignored
 	Finish string
 	Index  uint32 // of which answer to the request; there is only one
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// reasons are those of the server's codes. Any other code is a failure of the engine: a key that it refuses is the operator's affair,
-// and a request that it has canceled was not ours to cancel.
+// reasons maps the server's status codes. Any other code is a failure of the engine: a rejected key is a problem for
+// the operator, and a request that the server has canceled was not canceled by us.
 var reasons = map[codes.Code]streamerr.Reason{
 	codes.InvalidArgument:   streamerr.Invalid,
 	codes.OutOfRange:        streamerr.Invalid,
@@ -59,7 +59,7 @@ func failure(err error, said, begun bool) *streamerr.Error {
 	return e
 }
 
-// retryIn returns when the server says that its caller may try again; 0 if it says nothing.
+// retryIn returns when the server allows the next attempt; 0 if it does not say.
 func retryIn(st *status.Status) time.Duration {
 	for _, detail := range st.Details() {
 		if d, ok := detail.(*errdetails.RetryInfo); ok {

@@ -7,8 +7,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
-// said is what servers write when something is wrong: OpenAI's error object, the same on the top level (vLLM and SGLang), a text in
-// "error", or FastAPI's "detail" where it has refused the request itself.
+// said is the JSON that servers write for an error: OpenAI's error object, the same fields on the top level (vLLM and
+// SGLang), a text in "error", or "detail" for a request that FastAPI itself has refused.
 type said struct {
 	Error   json.RawMessage `json:"error"`
 	Message string          `json:"message"`
@@ -24,8 +24,8 @@ type particulars struct {
 	RetryAfter json.RawMessage `json:"retry_after"` // seconds
 }
 
-// ReadComplaint reads what a server says is wrong, in a body or in the data of an event. A body that has no known form is the message
-// as it is.
+// ReadComplaint reads a server's error from a body or from the data of an event. If the form is unknown, the whole
+// text is the message.
 func ReadComplaint(body []byte) *beside.Complaint {
 	var s said
 	var object struct {
@@ -33,7 +33,7 @@ func ReadComplaint(body []byte) *beside.Complaint {
 		particulars
 	}
 	var words string
-	_ = json.Unmarshal(body, &s) // what does not fit leaves the fields empty
+	_ = json.Unmarshal(body, &s) // fields of another type stay empty
 	_ = json.Unmarshal(s.Error, &object)
 	_ = json.Unmarshal(s.Error, &words)
 	c := new(beside.Complaint)
@@ -55,7 +55,7 @@ func ReadComplaint(body []byte) *beside.Complaint {
 	return c
 }
 
-// into sets what the particulars say. A code that is a number is a status of HTTP.
+// into copies the particulars into c. A numeric code is an HTTP status.
 func (p *particulars) into(c *beside.Complaint) {
 	if text := scalar(p.Type); text != "" {
 		c.Type = text

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxSeconds keeps what a server says about time within a Duration; beside bounds it further.
+	// maxSeconds keeps a server's durations within a Duration; beside bounds them further.
 	maxSeconds = 1e6
 	// maxBody bounds what is read of a response that is no stream, in bytes, and patience how long that may take.
 	maxBody  = 64 << 10
@@ -23,8 +23,8 @@ const (
 // Done is the data of a stream's last event.
 const Done = "[DONE]"
 
-// refused makes an ending of a response that is no answer. Its status says what it means, but for 200: then the body does. What the
-// server says is quoted, unless it is about the key.
+// refused makes an ending of a response that is not an answer. The status decides the reason, or the body if the
+// status is 200. The ending quotes the server's message, unless it is about the key.
 func refused(resp *http.Response) *streamerr.Error {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // what has come is all there is to say
 	c := ReadComplaint(body)
