@@ -93,7 +93,7 @@ func TestTopSaysWhyItCannot(t *testing.T) {
 	}
 }
 
-// TestSubcommandsSendAKey: an API key, or else the operator's.
+// TestSubcommandsSendAKey covers an API key, and the operator's key.
 func TestSubcommandsSendAKey(t *testing.T) {
 	for want, args := range map[string][]string{
 		"":            nil,

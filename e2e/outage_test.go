@@ -57,8 +57,8 @@ func (q *waiters) answered(t *testing.T) {
 	q.n = 0
 }
 
-// TestStreamsWaitForTheOnlyWorker: the only worker is away for a moment, hung or dead. Streams that wait at chat-service go on
-// waiting, streams that come meanwhile wait as well, and all are answered when the worker is back.
+// TestStreamsWaitForTheOnlyWorker covers an only worker that is away for a moment, hung or dead. Queued streams and
+// new streams wait at chat-service, and all are answered when the worker is back.
 func TestStreamsWaitForTheOnlyWorker(t *testing.T) {
 	t.Parallel()
 	w := run(t, separate, flags{

@@ -46,7 +46,8 @@ func (w *whence) cancel(t *testing.T, api, id string, headers ...string) {
 	}
 }
 
-// TestOperatorsHaveAKey: with it top lists and why tells, as with the key of the stream's owner; without either they do not.
+// TestOperatorsHaveAKey checks that top and why work with the operator's key and with the key of the stream's owner,
+// and fail without a key.
 func TestOperatorsHaveAKey(t *testing.T) {
 	t.Parallel()
 	w := run(t, allInOne, flags{api: []string{"--operator-key", "op"}, worker: []string{"--pace", "30"}})

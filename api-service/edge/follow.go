@@ -75,8 +75,8 @@ func (e *Edge) offerToken(c *app.RequestContext, h replay.Head) {
 	c.Header(tokenHeader, e.made(h).Token)
 }
 
-// makeStream is POST /v1/streams: a stream that runs without the request that made it. Its id is never the client's: where there are
-// no keys, the id of a stream that was made without credentials is a right to it.
+// makeStream is POST /v1/streams: a stream that runs independently of the request that made it. The client cannot
+// choose its id, because without keys the id of a stream that was made without credentials is enough to read it.
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)

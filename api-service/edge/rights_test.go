@@ -190,7 +190,7 @@ func TestTenantsOwnTheirStreams(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreComparedInOneForm, where there is no key file.
+// TestCredentialsAreComparedInOneForm covers edges without a key file.
 func TestCredentialsAreComparedInOneForm(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	m := makeStream(t, url, running, bearer("Me")...)
@@ -269,7 +269,7 @@ func TestIDsAreNoRights(t *testing.T) {
 	}
 }
 
-// TestOperatorsStopIsTheOperators, on the instance that runs the stream and on another one.
+// TestOperatorsStopIsTheOperators covers the instance that runs the stream, and another instance.
 func TestOperatorsStopIsTheOperators(t *testing.T) {
 	var chat string
 	operated := keyFile(t, twoTenants)

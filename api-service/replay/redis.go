@@ -178,9 +178,9 @@ func (r *Redis) Begin(ctx context.Context, h Head) (Head, error) {
 // errOrphan refuses a key whose stream was begun by an instance and never made live.
 var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an earlier request with this Idempotency-Key has not begun its stream; try again", RetryAfter: time.Second}
 
-// beginShared makes a head on the server, and returns its id, or the id of the live stream with the same key, or "" if the id is
-// taken. A stream with the same key that is not live is waited for, as long as for one answer of the server: it begins at this
-// moment, or it is an orphan, which the server forgets.
+// beginShared makes a head on the server and returns its id, or the id of the live stream with the same key, or "" if
+// the id is taken. For a stream with the same key that is not live it waits as long as for one answer of the server:
+// either that stream is just beginning, or it is an orphan, which will expire.
 func (r *Redis) beginShared(ctx context.Context, h Head) (id string, err error) {
 	late := time.NewTimer(patience)
 	defer late.Stop()

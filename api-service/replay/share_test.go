@@ -24,8 +24,8 @@ func keep(t *testing.T, m *Memory, owner, id string, n int) {
 	}
 }
 
-// TestGreedyOwnerMakesRoom: one owner fills the log with streams that run. The next owner has room all the same: the largest stream of the
-// greedy one ends, of equals the newest, and its readers get its ending.
+// TestGreedyOwnerMakesRoom checks that after one owner has filled the log with running streams, another owner still
+// has room: the greedy owner's largest stream ends, the newest of several largest, and its readers get its ending.
 func TestGreedyOwnerMakesRoom(t *testing.T) {
 	m := NewMemory(Limits{Bytes: 100_000})
 	defer m.Close()

@@ -100,7 +100,7 @@ func (a *answers) likely(t *chatv1.TokenLogprob) likely {
 	return l
 }
 
-// restart empties an answer that is told anew.
+// restart empties an answer that is restarted.
 func (a *answers) restart(choice uint32) {
 	one := &a.all[choice]
 	one.text.Reset()

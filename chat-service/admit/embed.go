@@ -11,8 +11,8 @@ import (
 // An EmbedEngine makes vectors of token ids.
 type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
-// EmbedStage is Stage for embedding requests, which take places at the workers like all others. The tokens of their texts are
-// charged.
+// EmbedStage is Stage for embedding requests, which take places at the workers like other requests. The tokens of
+// their texts are charged.
 func (q *Queue) EmbedStage(next EmbedEngine) EmbedEngine {
 	return func(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 		tokens := 0

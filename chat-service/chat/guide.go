@@ -14,8 +14,8 @@ import (
 // anyArguments is the schema of a tool that has none.
 const anyArguments = `{"type":"object"}`
 
-// guide returns the request's sampling with a guide for the forms that the answer may have: a tool call where one is required, or
-// the form that the request asks for. Where the model was told of tools, that form or a tool call.
+// guide returns the request's sampling with a guide for the allowed forms of the answer: a tool call if the request
+// requires one, else the requested form, or also a tool call if the request has tools.
 func (m *Model) guide(p *prepared) (*streamv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED

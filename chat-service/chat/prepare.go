@@ -24,7 +24,7 @@ type prepared struct {
 	room     int            // the most tokens that an answer may have
 	echo     string         // the text with which each answer begins
 	from     string         // the field that the prompt comes from: "prompt" or "messages"
-	tools    []*chatv1.Tool // the tools that the model was told of
+	tools    []*chatv1.Tool // the tools in the prompt
 	thinks   bool           // reasoning is separated from text
 	opened   bool           // the prompt ends where the model begins to think
 }

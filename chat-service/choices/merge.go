@@ -13,7 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A merge makes one stream of several. The stream's own goroutine owns it, but for the goroutines that begin starts.
+// A merge makes one stream of several choices. The stream's goroutine owns it, except the goroutines that begin
+// starts.
 type merge struct {
 	each int           // choices of one prompt
 	came chan item     // not buffered: a choice with an item waits for the reader

@@ -37,7 +37,7 @@ const (
 	Good Standing = iota
 	// OnTrial workers have finished a cool-down, and get one stream at a time until that stream has a token.
 	OnTrial
-	// Poor workers get streams only where there is no other worker: a stream failed there and no health probe has
+	// Poor workers get streams only if there is no other worker: a stream failed there and no health probe has
 	// succeeded since, a probe is late, they cool down, or a trial runs.
 	Poor
 )

@@ -81,8 +81,8 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	}
 }
 
-// logProblem logs why the worker gets no streams, once for each kind of problem. A worker that was never heard of has a moment to
-// start.
+// logProblem logs why the worker gets no streams, once for each kind of problem. A worker that has never answered has
+// a moment to start.
 func (w *Worker) logProblem(err error) {
 	is := w.probed.Load()
 	if w.unheard++; is.name != "" {

@@ -10,7 +10,8 @@ import (
 )
 
 // Fail records that the worker failed a stream: by its engine, by its silence, or because it was lost. The worker is
-// probed at once, and gets streams only where there is no other worker until a probe succeeds. Repeated failures eject it.
+// probed at once. Until a probe succeeds it gets streams only if there is no other worker. Repeated failures eject
+// it.
 func (w *Worker) Fail(why streamerr.Reason) {
 	if d := w.breaker.fail(time.Now(), why); d > 0 {
 		w.ejected(why, d)

@@ -66,15 +66,15 @@ type Worker struct {
 	// Owned by watch.
 	logged  problem.Log
 	late    int // probes in a row that it has not answered in time
-	unheard int // probes since the fleet has it, until it has answered one
+	unheard int // probes without any answer so far
 
 	name    atomic.Pointer[string]                // its name in its last answer; nil before the first answer
-	probed  atomic.Pointer[report]                // how it was when it was last asked; nil until it has been
+	probed  atomic.Pointer[report]                // the result of the last probe; nil before the first
 	info    atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
 	ours    atomic.Int64                          // streams that this process has on it
-	others  atomic.Int64                          // streams that others have on it, when it was last asked
+	others  atomic.Int64                          // streams of other callers on it, as of the last probe
 	unread  atomic.Int64                          // tokens of our streams' prompts that it has still to read, as far as is known
-	tokens  atomic.Int64                          // tokens that our streams take of its KV cache, likewise
+	tokens  atomic.Int64                          // tokens of its KV cache that our streams take, as far as is known
 	breaker breaker
 	down    downSignal
 }

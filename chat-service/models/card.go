@@ -35,8 +35,8 @@ type Card struct {
 
 	Migrations   int           // how often a stream may go on with another worker
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever
-	// FirstTokenMove is how long a worker may take for the first token of a short prompt until another one with a free place takes
-	// over; 0 is for ever.
+	// FirstTokenMove is the maximum time for the first token of a short prompt before another worker with a free
+	// place takes over; 0 means no limit.
 	FirstTokenMove time.Duration
 	QueueStreams   int           // how many streams wait here for a worker with room, in a fair order; 0 is none: they wait at the workers
 	QueueTokens    int           // how many tokens their prompts may have together

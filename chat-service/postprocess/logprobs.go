@@ -13,7 +13,7 @@ import (
 type speller struct {
 	tokenizer *tokenizer.Tokenizer
 	keep      bool     // special tokens are part of the text
-	shown     []uint32 // special tokens that are part of the text all the same
+	shown     []uint32 // special tokens that are part of the text nevertheless
 	begun     bool     // the text has begun
 }
 

@@ -29,7 +29,7 @@ type Options struct {
 	KeepSpecial bool
 	Shown       []uint32
 
-	// Stop holds the stop strings, and IncludeStop makes the one that matches part of the text.
+	// Stop holds the stop strings, and IncludeStop makes the matching one part of the text.
 	Stop        []string
 	IncludeStop bool
 	// MinTokens is the number of tokens before which no stop string counts.
@@ -150,7 +150,7 @@ func (p *Processor) End(end *streamv1.End) (out, last *chatv1.GenerateResponse) 
 		return p.delta.message(), endMessage(end)
 	}
 	out = p.take()
-	end.Tokens += p.delta.tokens // those that no delta has counted
+	end.Tokens += p.delta.tokens // tokens that no delta has counted
 	return out, endMessage(end)
 }
 

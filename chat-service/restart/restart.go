@@ -25,7 +25,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Max is how often one answer is started anew: each restart costs a whole answer.
+// Max is the maximum number of restarts of an answer: each costs a whole answer.
 const Max = 2
 
 // An Engine answers conversations and prompts.
@@ -146,7 +146,7 @@ func (a *answer) lose(t *attempt, err error) {
 // reader has left.
 func (a *answer) begin(ctx context.Context, t *attempt) bool {
 	if a.lost == nil {
-		return true // this loss was told already
+		return true // there is no loss to report
 	}
 	if a.opts.Log != nil {
 		a.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream restarted",

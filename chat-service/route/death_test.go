@@ -84,7 +84,7 @@ func TestFirstLossIsTheEnding(t *testing.T) {
 	}
 }
 
-// To resume a guided answer as text would begin its grammar anew: {"name":"Paris{"name":"Paris", ...
+// Resuming a guided answer as text would restart its grammar: {"name":"Paris{"name":"Paris", ...
 func TestGuidedStreamMovesOnlyWhereItGoesOnExactly(t *testing.T) {
 	for kind, moves := range map[string]bool{"exact": true, "gpu": false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -51,8 +51,8 @@ type drive struct {
 	ill      *attempt        // the machine knows that its worker is down
 }
 
-// Generate is a stream.Engine. Where no worker can be reached it is UNAVAILABLE; when no other worker can go on with a stream,
-// the stream ends as its first loss says.
+// Generate is a stream.Engine. A stream ends UNAVAILABLE if no worker can be reached, and with its first loss if no
+// other worker can continue it.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		if cause := stream.Cause(ctx); cause != nil {

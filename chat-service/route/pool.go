@@ -44,8 +44,9 @@ type Options struct {
 	// MigrateAfter is how long a worker may send nothing, once tokens flow and until it has admitted a stream, before another
 	// one goes on; 0 is for ever. Where there is no other one it is waited for.
 	MigrateAfter time.Duration
-	// FirstTokenMove is how long a worker that has admitted a stream may take for its first token before a worker with a free
-	// place takes over, and as long again for every failover.TokensPerPatience tokens that it has to read before; 0 is for ever.
+	// FirstTokenMove is the maximum time from a stream's admission to its first token before a worker with a free
+	// place takes over, plus as much for every failover.TokensPerPatience tokens that the worker has to read first; 0
+	// means no limit.
 	FirstTokenMove time.Duration
 	// Check says why a worker that answers cannot be used.
 	Check func(*workerv1.InfoResponse) error

@@ -33,7 +33,7 @@ func (d *drive) wait() event {
 		if d.stopping == nil {
 			d.stopping = stream.Stopping(d.ctx)
 		}
-		stopping = d.stopping // the call of an attempt hears of it by itself
+		stopping = d.stopping // the call of an attempt watches for a stop itself
 	} else {
 		select {
 		case it := <-a.items:
@@ -61,8 +61,8 @@ func (d *drive) wait() event {
 	}
 }
 
-// alarm returns a channel that is ready when the machine wants to hear of the time, or before. It is armed anew only when it
-// has to be earlier than it was, so that tokens cost no timer.
+// alarm returns a channel that is ready at or before the machine's next Wake. It is armed again only for an earlier
+// time, so that tokens cost no timer.
 func (d *drive) alarm() <-chan time.Time {
 	wake := d.machine.Wake()
 	if wake == 0 {

@@ -87,7 +87,7 @@ type magnitudes struct {
 	integer   bool
 }
 
-// digits returns the number of digits that there may be behind the point, where there are n before it.
+// digits returns the maximum number of digits behind the point if there are n before it.
 func (m magnitudes) digits(n int) int {
 	if m.integer {
 		return 0

@@ -117,7 +117,7 @@ func (s span) writable(text string) bool {
 		before = ""
 		if s.low != nil || s.high != nil {
 			if v, _ := strconv.ParseFloat(text, 64); v == 0 && text[0] == '-' {
-				return false // where there are bounds, 0 has no sign
+				return false // with bounds, 0 has no sign
 			}
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Cursor is a place in the list of live streams, behind the stream that it names. The zero value is the beginning of the list.
+// A Cursor is a position in the list of live streams, behind the stream that it names. The zero value is the start of
+// the list.
 type Cursor struct {
 	began int64 // nanoseconds since 1970
 	id    string
@@ -52,9 +53,9 @@ func (l *Ledger) Live() []*streamv1.Record {
 	return live
 }
 
-// LiveAfter returns the streams that run behind a place in their list, oldest first, and at most limit of them; 0 is no limit. next
-// is the place behind the last of them, or the zero value if no more follow. A stream that begins meanwhile is on a later
-// page; a stream that runs all the while is on exactly one. Only streams of the owners are listed, if owners are given.
+// LiveAfter returns at most limit live streams after a position in their list, oldest first; 0 means no limit. next
+// is the position behind the last of them, or the zero value if no more follow. A new stream is on a later page; a
+// stream that runs all the while is on exactly one page. If owners are given, only their streams are listed.
 func (l *Ledger) LiveAfter(after Cursor, limit int, owners ...string) (live []*streamv1.Record, next Cursor) {
 	l.mu.Lock()
 	all := make([]*Record, 0, len(l.byID)-min(len(l.byID), len(l.ended)))

@@ -165,7 +165,7 @@ func (r *Record) Unreceived(tokens int) {
 	}
 }
 
-// Generated returns how many tokens were generated for the stream, as far as this hop has been told.
+// Generated returns the number of tokens generated for the stream, as far as this hop knows.
 func (r *Record) Generated() int {
 	if r == nil {
 		return 0
@@ -173,7 +173,7 @@ func (r *Record) Generated() int {
 	return int(r.in.Load())
 }
 
-// TakenBack notes tokens that were passed on and count no more, because the answer was started anew: they are wasted.
+// TakenBack records that delivered tokens became void because the answer was restarted: they are wasted.
 func (r *Record) TakenBack(tokens int) {
 	if r != nil {
 		r.back.Add(uint32(tokens))

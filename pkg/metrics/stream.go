@@ -116,14 +116,14 @@ func (s *Stream) OutBytes(n int) {
 	}
 }
 
-// Unreceived notes tokens that were generated below and never came to this hop. Of a stream that has ended they are counted, too.
+// Unreceived counts tokens that were generated below and never reached this hop, even after the stream has ended.
 func (s *Stream) Unreceived(tokens int) {
 	if s != nil {
 		s.hop.unreceived(s, uint64(tokens))
 	}
 }
 
-// TakenBack notes tokens to the caller that count no more, because the answer was started anew.
+// TakenBack uncounts tokens that were sent to the caller, because the answer was restarted.
 func (s *Stream) TakenBack(tokens int) {
 	if s != nil {
 		s.back.Add(uint64(tokens))

@@ -176,8 +176,8 @@ func (c *call[Req, In, Out]) status() error {
 	}
 }
 
-// stop says the cause to the peer and half-closes. When the grace has passed it cuts the call, and at once where the method has
-// no message that says the cause.
+// stop sends the cause to the peer and half-closes. It cuts the call after the grace, or at once if the method has no
+// message for the cause.
 func (c *call[Req, In, Out]) stop(cause error) {
 	told := streamerr.Via(c.self, cause)
 	timer := time.AfterFunc(DefaultGrace, func() { c.reset(told) })

@@ -175,9 +175,9 @@ func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	return e
 }
 
-// Drain takes no new streams from now on, lets the live streams finish for grace, and ends the rest with DRAINING. The order in ctx
-// (package drain) says when the grace began, and may end it: then a stream that has not told its ending within drain.KillAfter is
-// killed.
+// Drain takes no new streams from now on, lets the live streams finish for grace, and ends the rest with DRAINING.
+// The order in ctx (package drain) says when the grace began, and may end it: then a stream without an ending after
+// drain.KillAfter is killed.
 func (h *Hop) Drain(ctx context.Context, grace time.Duration) {
 	within, cancel := drain.Within(ctx, grace)
 	defer cancel()

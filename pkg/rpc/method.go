@@ -30,7 +30,7 @@ import (
 // A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
 // engines take. Every field may be nil.
 type Method[Req, In, Out any] struct {
-	// Operation is what the streams do, where that differs from the streams of the hop.
+	// Operation is the operation of the streams, if it differs from the hop's.
 	Operation metrics.Operation
 	// Open wraps a request, and Opened unwraps it; ok is false if the message is no request. If nil, requests travel as they
 	// are: Req must then be *In.
@@ -42,7 +42,7 @@ type Method[Req, In, Out any] struct {
 	Stopped func(*In) (stop *streamv1.Stop, ok bool)
 	// Inbox returns what takes the later messages of a request that is a sequence; nil where a request is one message.
 	Inbox func(Req) *stream.Inbox[*In]
-	// ID points to the request's field for the stream id. If nil, each hop names the stream by itself.
+	// ID points to the request's field for the stream id. If nil, each hop makes its own id.
 	ID func(Req) *string
 	// Owner returns the owner that the request names; nil where requests name none.
 	Owner func(Req) string

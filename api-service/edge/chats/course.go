@@ -28,8 +28,8 @@ const (
 type course struct {
 	fleet *Fleet
 	asked *chatv1.ChatRequest
-	moves bool // it can be resumed: its chat-service tells which tokens it has delivered
-	anew  bool // if it cannot be resumed it can be started anew, because its client has seen nothing of it
+	moves bool // it can be resumed: its chat-service reports the ids of delivered tokens
+	anew  bool // if it cannot be resumed it can be restarted, because its client has seen nothing of it
 	yield func(*chatv1.GenerateResponse, error) bool
 
 	ending error   // if nobody goes on with it
@@ -193,7 +193,7 @@ func (c *course) restart(ctx context.Context) bool {
 	return true
 }
 
-// move notes that p goes on with the stream, or starts it anew. It reports false when the reader has left.
+// move records that p continues the stream, or restarts it. It reports false when the reader has left.
 func (c *course) move(ctx context.Context, p *peer) bool {
 	c.moved++
 	c.told.again()

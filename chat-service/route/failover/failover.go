@@ -17,7 +17,7 @@ type Choice[W comparable] struct {
 	Worker W
 	Name   string
 	Room   int  // tokens of answer that its context and the request allow
-	Exact  bool // answers that were begun elsewhere go on there exactly, and those begun there elsewhere
+	Exact  bool // continues answers from elsewhere exactly, and its answers can be continued elsewhere exactly
 	GoesOn bool // another worker may continue this answer, exactly or as another sample of the model
 	Text   bool // its answers are text, spelled in ids that the model need not have chosen
 	Reader bool // another worker reads the prompt for it first
@@ -60,18 +60,18 @@ type Verb int
 // The actions. Ask, Swap and ReadFor are the last of their step.
 const (
 	Ask     Verb = iota // choose a worker that is none of Without, and tell
-	Swap                // likewise, while the current attempt goes on; Idle wants one with room
+	Swap                // like Ask, while the current attempt continues; Idle asks for a worker with room
 	ReadFor             // have another worker read the prompt for the current one
 	Call                // call the current worker
 	Deliver             // pass on the worker's message, at most N tokens of it
 	Trust               // the worker has delivered its first token
 	Blamed              // the worker is to blame for Err: As says how
 	Leave               // leave the current attempt because of Err, and do not wait for it
-	Moved               // note that the stream goes on elsewhere because of Err: from worker From
+	Moved               // record that the stream leaves worker From for another one because of Err
 	Wait                // wait for Turn
 	Finish              // end the stream: it has all tokens that it may have
 	End                 // end the stream with Err
-	Done                // the stream has ended normally, with the delivered tokens
+	Done                // the stream has ended without an error, like its worker's call
 )
 
 // An Action is an instruction to the caller of Step.
@@ -126,7 +126,7 @@ type Machine[W comparable] struct {
 	latest *streamerr.Error // why the last attempt failed
 	since  time.Duration    // when it began
 	later  []string         // refusals since
-	swap   *streamerr.Error // why another worker is asked for while the current attempt goes on; nil if none is
+	swap   *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
 	tried  []W              // failed or refused
 	full   []W              // the workers in tried that were full
 	left   []W              // the workers in tried that were left because their first token was late, or their probes failed
@@ -299,7 +299,7 @@ func (m *Machine[W]) deadline() time.Duration {
 	return m.heard + patience
 }
 
-// stop notes that the stream is to end with cause. A call that runs is told by the caller, and ends with Fail.
+// stop records that the stream must end with cause. The caller stops a running call, which then ends with Fail.
 func (m *Machine[W]) stop(cause error) {
 	m.stopped, m.wake = cause, 0
 	if m.phase == asking || m.phase == waiting {

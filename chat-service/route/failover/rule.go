@@ -9,7 +9,8 @@ import (
 // A Response says how a stream continues after its attempt has failed.
 type Response int
 
-// The responses. Each but Tell goes on with another worker, at most once with each until a token comes.
+// The responses. Except for Tell, each continues with another worker, and tries each worker at most once until a
+// token comes.
 const (
 	// Tell ends the stream with the failure.
 	Tell Response = iota
@@ -70,13 +71,13 @@ func RuleOf(reason streamerr.Reason) Rule {
 
 // Limits bound the cost of failovers.
 type Limits struct {
-	// Moves is how often a stream may go on with another worker after its first token. A move counts once it has delivered a
+	// Moves is the maximum number of moves of a stream after its first token. A move counts once it has delivered a
 	// token.
 	Moves int
 	// Silence is how long a worker may send nothing before Started, and between two tokens; 0 means no limit.
 	Silence time.Duration
-	// FirstToken is how long a worker that has said Started may take for its first token, and as long again for every
-	// TokensPerPatience tokens that it has to read before; 0 is for ever. After it, a worker that has room takes over, once.
+	// FirstToken is the maximum time from Started to the first token, plus as much for every TokensPerPatience tokens
+	// that the worker has to read first; 0 means no limit. Then a worker that has room takes over, once.
 	FirstToken time.Duration
 }
 
@@ -84,8 +85,8 @@ const (
 	// TokensPerPatience is how many unread tokens double the patience before the first token. Slow engines read some 1,000
 	// tokens a second.
 	TokensPerPatience = 8192
-	// Within bounds the search for a worker that goes on with an answer, from the failure on. Only full workers, and the
-	// turn to move, are waited for.
+	// Within bounds the search for a worker that continues an answer, from the failure on. The search waits only for
+	// full workers and for the stream's turn to move.
 	Within = 20 * time.Second
 	// maxDeaths is how many workers a stream may lose (PEER_LOST, PEER_RESET) after they have admitted it and before they send a
 	// token. Then the stream ends: the request may be what kills the workers. A token resets the count.

@@ -20,7 +20,7 @@ func (m *Machine[W]) ask() {
 	m.do(Action[W]{Verb: Ask, Without: m.tried, Move: m.sent > 0, Retry: m.first != nil})
 }
 
-// found goes on with another worker.
+// found continues with another worker.
 func (m *Machine[W]) found(now time.Duration, to Choice[W]) {
 	from, why := m.cur, m.latest
 	if m.swap != nil {
@@ -100,7 +100,7 @@ func (m *Machine[W]) busy(now time.Duration) {
 	m.do(Action[W]{Verb: Wait})
 }
 
-// fail goes on after the end of the current attempt.
+// fail continues after the end of the current attempt.
 func (m *Machine[W]) fail(now time.Duration, cause error) {
 	switch {
 	case m.stopped != nil:
@@ -138,7 +138,7 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	m.goOn(refusal)
 }
 
-// goOn asks for another worker if the stream may go on with one.
+// goOn asks for another worker if the stream may continue on one.
 func (m *Machine[W]) goOn(refusal bool) {
 	switch {
 	case m.whole():
@@ -153,7 +153,7 @@ func (m *Machine[W]) goOn(refusal bool) {
 // whole reports whether the answer has all tokens that it may have: all that is missing is its End.
 func (m *Machine[W]) whole() bool { return m.sent > 0 && m.sent >= m.room && !m.last.Text }
 
-// mayMove reports whether an answer that has begun may go on elsewhere.
+// mayMove reports whether an answer that has begun may move to another worker.
 func (m *Machine[W]) mayMove() bool { return m.moves < m.limits.Moves && m.last.GoesOn }
 
 // wanted reports whether a reason means that the stream was ended on purpose.
@@ -188,7 +188,7 @@ func (m *Machine[W]) blame(why *streamerr.Error, as Blame) {
 	m.do(Action[W]{Verb: Blamed, Worker: m.cur.Worker, Err: why, As: as})
 }
 
-// end ends the stream with the failure that began the search, and tells of the refusals since.
+// end ends the stream with the failure that began the search, and names the later refusals.
 func (m *Machine[W]) end() {
 	e := *m.first
 	if len(m.later) > 0 {
@@ -258,7 +258,7 @@ func (m *Machine[W]) tick(now time.Duration) {
 	}
 }
 
-// change asks for another worker while the current attempt goes on.
+// change asks for another worker while the current attempt continues.
 func (m *Machine[W]) change(why *streamerr.Error, idle bool) {
 	if m.sent > 0 && !m.mayMove() {
 		return

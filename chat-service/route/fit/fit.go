@@ -47,8 +47,8 @@ func Room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 	return room
 }
 
-// Seeded returns sampling with a seed, so that the answer can go on elsewhere exactly. A new seed has no more bits than every
-// engine takes.
+// Seeded returns sampling with a seed, so that another worker can continue the answer exactly. A new seed is short
+// enough for every engine.
 func Seeded(sampling *streamv1.Sampling) *streamv1.Sampling {
 	if sampling != nil && sampling.Seed != nil {
 		return sampling

@@ -83,9 +83,9 @@ func (a *Answer) Count() int { return a.given }
 // Came returns the number of tokens that came, including held back tokens.
 func (a *Answer) Came() int { return a.given + len(a.held) }
 
-// FinishAt returns how an answer of count tokens has finished that the server ended without saying how, having been asked for at most
-// limit tokens: LENGTH if these have come, STOP if the last of them may end the answer, and FINISH_UNSPECIFIED if there are others, so
-// that a part may be missing.
+// FinishAt returns the finish reason of an answer of count tokens whose server gave none, for a request of at most
+// limit tokens: LENGTH if it has all limit tokens, STOP if its last token may end the answer, and otherwise
+// FINISH_UNSPECIFIED, because a part may be missing.
 func (a *Answer) FinishAt(limit, count int) streamv1.Finish {
 	switch {
 	case limit <= 0 || count != limit:

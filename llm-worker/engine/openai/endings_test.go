@@ -194,7 +194,7 @@ func usageOf(completion int) string {
 	return fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":%d}}`, completion)
 }
 
-// TestDoneBehindAllTokensIsLength: a server that forgets the finish chunk has still sent all that it was asked for.
+// TestDoneBehindAllTokensIsLength covers a server that omits the finish chunk after it has sent all requested tokens.
 func TestDoneBehindAllTokensIsLength(t *testing.T) {
 	model := tinyModel(t)
 	eos := int(model.EOS[0])

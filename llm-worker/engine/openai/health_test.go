@@ -131,7 +131,7 @@ func TestServerThatFailsItsTrialsIsTriedLessOften(t *testing.T) {
 				if n := p.probes.Load(); n < 590 {
 					t.Errorf("%d probes in ten minutes", n)
 				}
-				// The server is started anew, and is well.
+				// The server restarts, and is healthy.
 				p.port.shut.Store(true)
 				wait(5 * time.Second)
 				before := p.tokens.Load()
@@ -158,7 +158,7 @@ func TestServerThatFailsItsTrialsIsTriedLessOften(t *testing.T) {
 	}
 }
 
-// TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy: /v1/models goes on answering.
+// TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy keeps /v1/models answering.
 func TestServerThatRefusesTheKeyOrLosesTheModelIsNotHealthy(t *testing.T) {
 	for name, c := range map[string]struct {
 		models   string

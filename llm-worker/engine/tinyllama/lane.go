@@ -86,8 +86,8 @@ func (l *lane) do(jobs []job) {
 	l.flush()
 }
 
-// flush runs the tile. If that panics, flush runs the rows of each job again by themselves, which gives every row the same bits, and
-// only the jobs that panic alone fail.
+// flush runs the tile. If that panics, it runs the rows of each job separately, which gives the same bits, so that
+// only the jobs that panic on their own fail.
 func (l *lane) flush() {
 	if l.run(l.tile) != nil {
 		for rest := l.tile; len(rest) > 0; {

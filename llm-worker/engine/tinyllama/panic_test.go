@@ -83,7 +83,7 @@ func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 				return resp.GetEmbeddings()[0].GetValues()
 			}
 			want := vector()
-			for range 3 { // later rounds find what earlier ones have left
+			for range 3 { // later rounds run on the state that earlier rounds left
 				for i, g := range short {
 					streams.Go(func() { checkAnswer(t, l, g) })
 					streams.Go(func() { checkPanicked(t, l, beginning(uint32(poisonSampler+i%2), g)) })

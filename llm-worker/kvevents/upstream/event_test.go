@@ -139,7 +139,8 @@ func TestBlocksAreNamedByTheirTokens(t *testing.T) {
 	}
 }
 
-// TestBlocksOfLLMDAreNamed: its publishers say that the parent of a first block is 0, and its simulator says no size.
+// TestBlocksOfLLMDAreNamed covers llm-d's publishers, which send 0 as the parent of a first block, and its simulator,
+// which sends no size.
 func TestBlocksOfLLMDAreNamed(t *testing.T) {
 	for name, size := range map[string]int{"size": 2, "no size": 0} {
 		held := &kvevents.Hub{}

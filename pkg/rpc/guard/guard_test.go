@@ -71,7 +71,7 @@ func (echo) Stop(context.Context, *workerv1.StopRequest) (*workerv1.StopResponse
 	panic("unlucky")
 }
 
-// A counter is an Observer that also tells when something has changed.
+// A counter is an Observer that signals changes.
 type counter struct {
 	opened, begun, closed, unbegun atomic.Int64
 

@@ -1,5 +1,5 @@
-// Package inspect lets operators look at a hop over gRPC: whence.stream.v1.Streams lists the streams that run and tells the
-// story of one, and the health service says whether requests can be answered.
+// Package inspect gives operators a view of a hop over gRPC: whence.stream.v1.Streams lists the running streams and
+// returns the story of a stream, and the health service reports whether requests can be answered.
 package inspect
 
 import (
