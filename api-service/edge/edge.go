@@ -8,6 +8,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 
@@ -38,6 +40,7 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -191,4 +194,14 @@ func (e *Edge) routes(h *server.Hertz) {
 		c.Header("Allow", strings.Join(httpd.Methods(taken, string(c.Path())), ", "))
 		e.desk.Refuse(c, exchange.WithStatus(http.StatusMethodNotAllowed, streamerr.New(streamerr.Invalid, "%s does not take %s", c.Path(), c.Method())))
 	})
+}
+
+// LogTo sends what Hertz, the Kitex client behind it, and the Redis client log from now on, in the whole process, to w, a line
+// at a time.
+func LogTo(w io.Writer) {
+	hlog.SetSilentMode(true) // of connections that say nothing sensible, or break: anybody could fill the log
+	hlog.SetLevel(hlog.LevelInfo)
+	hlog.SetOutput(w)
+	kitexrpc.LogTo(w)
+	replay.LogTo(w)
 }

@@ -68,6 +68,11 @@ func (s *stream) reason() streamerr.Reason {
 	return s.cause.Reason
 }
 
+func (s *stream) isDropped() (dropped bool) {
+	s.note(func() { dropped = s.dropped })
+	return dropped
+}
+
 var slow = streamerr.New(streamerr.SlowReader, "asleep")
 
 func TestCancelEndsTheStreamWithTheCauseOfTheLastReader(t *testing.T) {
@@ -180,8 +185,8 @@ func TestEndedStreamIsKeptOnlyWhereThePolicyKeepsIt(t *testing.T) {
 				var s stream
 				w := s.watch(policy)
 				check := func(dropped bool) {
-					if s.reason() != streamerr.Unspecified || s.dropped != dropped {
-						t.Errorf("%v, %s: stopped with %v; dropped %t, want %t", policy, name, s.cause, s.dropped, dropped)
+					if s.reason() != streamerr.Unspecified || s.isDropped() != dropped {
+						t.Errorf("%v, %s: stopped with %v; dropped %t, want %t", policy, name, s.cause, s.isDropped(), dropped)
 					}
 				}
 				read(w, check)
@@ -202,12 +207,12 @@ func TestReadersOfOtherInstancesKeepWhatIsDropped(t *testing.T) {
 			w.Enter()(nil)
 			w.End()
 			time.Sleep(time.Minute)
-			if s.reason(); s.dropped {
+			if s.reason(); s.isDropped() {
 				t.Errorf("%d: it is dropped under a reader elsewhere", kind)
 			}
 			s.note(func() { s.ago = time.Minute })
 			time.Sleep(10 * time.Second)
-			if s.reason(); !s.dropped {
+			if s.reason(); !s.isDropped() {
 				t.Errorf("%d: it is not dropped after its last reader elsewhere", kind)
 			}
 		}
@@ -221,12 +226,12 @@ func TestDrainWaitsForItsFirstReader(t *testing.T) {
 		w := s.watch(leave.Policy{Kind: leave.Drain})
 		defer w.End()
 		time.Sleep(29 * time.Second)
-		if s.reason(); s.dropped {
+		if s.reason(); s.isDropped() {
 			t.Error("it did not wait")
 		}
 		time.Sleep(2 * time.Second)
-		if s.reason() != streamerr.Unspecified || !s.dropped {
-			t.Errorf("after 31 s it is stopped with %v, dropped: %t", s.cause, s.dropped)
+		if s.reason() != streamerr.Unspecified || !s.isDropped() {
+			t.Errorf("after 31 s it is stopped with %v, dropped: %t", s.cause, s.isDropped())
 		}
 	})
 }
@@ -239,8 +244,8 @@ func TestDetachAndDrainRunOn(t *testing.T) {
 			time.Sleep(time.Hour)
 			w.Enter()(slow)
 			time.Sleep(time.Hour)
-			if s.reason() != streamerr.Unspecified || s.dropped != (kind == leave.Drain) {
-				t.Errorf("%d: %v, dropped %t", kind, s.cause, s.dropped)
+			if s.reason() != streamerr.Unspecified || s.isDropped() != (kind == leave.Drain) {
+				t.Errorf("%d: %v, dropped %t", kind, s.cause, s.isDropped())
 			}
 			w.End()
 		}
