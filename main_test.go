@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/story"
-	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/internal/process"
 )
 
 // clearScreen takes a terminal's cursor to its upper left corner and empties the screen.

@@ -8,7 +8,7 @@ import (
 	"net/url"
 
 	"github.com/whence-dev/whence/api-service/story"
-	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/internal/process"
 )
 
 // why is the subcommand `why ID`: it prints what became of a stream, hop by hop.

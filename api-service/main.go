@@ -8,9 +8,9 @@ import (
 	"net"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/internal/observe"
+	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/metrics"
-	"github.com/whence-dev/whence/pkg/observe"
-	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 

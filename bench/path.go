@@ -18,11 +18,11 @@ import (
 	"github.com/whence-dev/whence/chat-service/server"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // An Upstream is an engine that answers any prompt with the same tokens, as many as max_tokens says, one every Gap; with

@@ -10,8 +10,8 @@ import (
 
 	"github.com/whence-dev/whence/bench"
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/worker"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // tokensPerStream is the length of each answer.

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

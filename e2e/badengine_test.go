@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/whencetiny"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 // badEngine starts a server that is asked like vLLM, and answers as such until misbehave takes over: at once for every request

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/whence-dev/whence/pkg/whencetiny"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 // buildCollector builds an OpenTelemetry Collector once, as its module of tools has it. The first build on a machine takes a minute.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/sglang/sglangtest"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // spelling answers with tokens that are text of the small model, one a millisecond, as many as are asked for.

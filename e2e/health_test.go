@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/whencetiny"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 // TestProblemOfAnEngineTravelsUp checks that every hop says why no worker is healthy, in the words of the hop that

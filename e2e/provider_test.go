@@ -15,8 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/tokenizer"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // The variants of providers.

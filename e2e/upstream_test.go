@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/pkg/whencetiny"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 // llamaVersion is that of scripts/goldens-engine, too.

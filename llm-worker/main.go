@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net"
 
+	"github.com/whence-dev/whence/internal/observe"
+	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/metrics"
-	"github.com/whence-dev/whence/pkg/observe"
-	"github.com/whence-dev/whence/pkg/process"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 

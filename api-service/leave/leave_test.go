@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/leave"
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 

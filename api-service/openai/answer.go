@@ -5,7 +5,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/answer"
+	"github.com/whence-dev/whence/internal/answer"
 )
 
 // Done is the data of the last event of a stream that completed.

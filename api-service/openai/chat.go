@@ -6,7 +6,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/answer"
+	"github.com/whence-dev/whence/internal/answer"
 )
 
 // Call returns what the edge needs to know of the body.

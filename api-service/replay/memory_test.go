@@ -11,7 +11,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/replaytest"
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {

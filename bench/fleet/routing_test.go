@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -7,7 +7,7 @@ import (
 	"testing/fstest"
 
 	"github.com/whence-dev/whence/chat-service/chat"
-	"github.com/whence-dev/whence/pkg/whencetiny"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 func TestContextIsThatOfTheText(t *testing.T) {

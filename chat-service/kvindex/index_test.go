@@ -8,8 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/kvblock"
-	"github.com/whence-dev/whence/pkg/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -8,8 +8,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/tokenizer"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 func tiny(t testing.TB) *tokenizer.Tokenizer {

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/capability"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 

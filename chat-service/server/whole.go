@@ -2,7 +2,7 @@ package server
 
 import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/answer"
+	"github.com/whence-dev/whence/internal/answer"
 )
 
 // A whole gathers an answer, or several choices of one. The model's context bounds each.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

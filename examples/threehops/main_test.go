@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

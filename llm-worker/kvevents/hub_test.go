@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
-	"github.com/whence-dev/whence/pkg/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/whence-dev/whence/pkg/otlp"
+	"github.com/whence-dev/whence/internal/otlp"
 )
 
 // A Config says who scrapes the metrics of a process. The zero value is nobody.

@@ -17,8 +17,8 @@ import (
 	colmetricpb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/internal/otlp"
 	"github.com/whence-dev/whence/pkg/metrics"
-	"github.com/whence-dev/whence/pkg/otlp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
-	"github.com/whence-dev/whence/pkg/otlp"
+	"github.com/whence-dev/whence/internal/otlp"
 )
 
 // Values of --trace.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/otlp"
+	"github.com/whence-dev/whence/internal/otlp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )

@@ -62,7 +62,7 @@ func TestChecksumIsOfWhatTokenIDsMean(t *testing.T) {
 }
 
 func TestChecksumSurvivesBeingWrittenAnew(t *testing.T) {
-	data, err := os.ReadFile("../whencetiny/model/tokenizer.json")
+	data, err := os.ReadFile("../../internal/whencetiny/model/tokenizer.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/whencetiny"
+	"github.com/whence-dev/whence/internal/whencetiny"
 )
 
 // golden is what the Rust library answered; scripts/goldens-tokenizer wrote it.

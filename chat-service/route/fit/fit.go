@@ -9,7 +9,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/capability"
+	"github.com/whence-dev/whence/internal/capability"
 )
 
 // Takes reports whether a worker can take a request: its engine ignores no field of the request, and can continue an

@@ -15,10 +15,10 @@ import (
 
 	"github.com/whence-dev/whence/bench"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
 	"github.com/whence-dev/whence/pkg/tokenizer"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // A Row is what came of random requests.

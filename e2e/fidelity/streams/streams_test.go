@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/e2e/fidelity/streams"
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -9,8 +9,8 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // A golden is what llama.cpp answered; scripts/goldens-engine writes them.

@@ -8,10 +8,10 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/tokenizer"
-	"github.com/whence-dev/whence/pkg/whencetiny"
 )
 
 // A sequence whose answer was begun elsewhere goes on with exactly the tokens that it would have had, wherever it was cut.

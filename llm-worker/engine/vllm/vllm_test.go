@@ -8,11 +8,11 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm"
 	"github.com/whence-dev/whence/llm-worker/engine/vllm/vllmtest"
-	"github.com/whence-dev/whence/pkg/leaktest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }

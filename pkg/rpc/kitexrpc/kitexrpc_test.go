@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/internal/process"
 )
 
 func flags() (*flag.FlagSet, *string, *int) {

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/leaktest"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/observe"
+	"github.com/whence-dev/whence/internal/otlp"
 	"github.com/whence-dev/whence/pkg/metrics"
-	"github.com/whence-dev/whence/pkg/observe"
-	"github.com/whence-dev/whence/pkg/otlp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/process"
+	"github.com/whence-dev/whence/internal/process"
 )
 
 func TestNamesThatPathsCannotHaveAreRefused(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/whence-dev/whence/pkg/otlp"
+	"github.com/whence-dev/whence/internal/otlp"
 )
 
 func TestAddresses(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"flag"
 	"log/slog"
 
+	"github.com/whence-dev/whence/internal/otlp"
 	"github.com/whence-dev/whence/pkg/metrics"
-	"github.com/whence-dev/whence/pkg/otlp"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 

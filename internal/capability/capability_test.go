@@ -10,7 +10,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/capability"
+	"github.com/whence-dev/whence/internal/capability"
 )
 
 func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
