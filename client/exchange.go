@@ -126,6 +126,9 @@ func (x *exchange) refusal() error {
 	if seconds, err := strconv.Atoi(x.resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
 		e.RetryAfter = time.Duration(min(seconds, 1<<30)) * time.Second
 	}
+	if status == http.StatusGone { // the stream has ended with e
+		return e
+	}
 	switch e.Reason {
 	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset: // may pass
 		return &broken{e}

@@ -17,7 +17,10 @@ type shape struct{ schema *jsonschema.Schema }
 
 // ours are the fields of our own that objects of OpenAI's have here.
 var ours = map[string]map[string]any{
-	"Error": {"path": map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}}},
+	"Error": {
+		"path":   map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
+		"reason": map[string]any{"type": "string", "minLength": 1},
+	},
 	"Model": {
 		"context_length": map[string]any{"type": "integer", "minimum": 1},
 		"aliases":        map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},

@@ -254,7 +254,7 @@ func (e *Edge) unread(caller access.Caller, id, token string, err error) error {
 	}
 	own := e.hop.Ledger.Get(id)
 	if own != nil && ledger.OwnedBy(own, e.guard.Owners(caller)...) || e.keyring.Known(id, token) {
-		return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept, or no more", id))
+		return exchange.NotKept(e.hop.Name, id, own)
 	}
 	return access.Missing(id)
 }

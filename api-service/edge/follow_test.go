@@ -410,6 +410,36 @@ func TestPlainStreamsHavePoliciesToo(t *testing.T) {
 	}
 }
 
+// TestReaderComesBackToTheEndingOfAStreamThatIsNotKept: under "cancel" a reader that leaves ends the stream and its events are dropped,
+// but a reader that comes back hears how the stream ended.
+func TestReaderComesBackToTheEndingOfAStreamThatIsNotKept(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, "start m say one wait 1m", "X-Leave", "cancel")
+	ctx, leave := context.WithCancel(t.Context())
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next(t, bufio.NewReader(resp.Body))
+	leave()
+	_ = resp.Body.Close()
+	ended(t, url, m.ID)
+	for begun := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the events are dropped after the end
+		resp := ask(t, http.MethodGet, url+m.Events, "")
+		body := whole(t, resp)
+		if resp.StatusCode == http.StatusGone {
+			if e, ok := streamerr.ParseJSON([]byte(body)); !ok || e.Reason != streamerr.ClientGone || e.Path.String() != "client > api-service" {
+				t.Errorf("the second reader is told %s", body)
+			}
+			return
+		}
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal(resp.StatusCode, body)
+		}
+	}
+}
+
 func TestDrainedStreamOfManyReadersIsDropped(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, "start m say one wait 100ms say two end x", "X-Leave", "drain")

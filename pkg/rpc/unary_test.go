@@ -137,8 +137,20 @@ func TestStopOfAUnaryCallCrossesThreeHopsWithItsCause(t *testing.T) {
 		default: // the stop was there before the call
 		}
 		ctl.Release()
-		if n := worker.hop.Live.Len() + chat.hop.Live.Len(); n != 0 {
-			t.Fatalf("%d streams are live", n)
+		awaitNoLive(t, worker.hop, chat.hop)
+	}
+}
+
+// awaitNoLive waits until no stream runs on the hops. A caller that gave its peer up after the grace returns before the peer does.
+func awaitNoLive(t *testing.T, hops ...*rpc.Hop) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for _, h := range hops {
+		for h.Live.Len() > 0 {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d streams of %s are live", h.Live.Len(), h.Name)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

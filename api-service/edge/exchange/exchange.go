@@ -4,6 +4,7 @@ package exchange
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -23,6 +24,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -109,6 +111,21 @@ func Timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error)
 
 // WithStatus gives an error, where nothing has been sent, an HTTP status that its Reason alone does not say.
 func WithStatus(status int, cause error) error { return &refusal{cause, status} }
+
+// NotKept returns the refusal, with status 410, for a stream whose events are not kept. A stream that failed is
+// told with its own reason and path, so that a reader that comes back has the same ending as all others. record is
+// that of the hop, or nil.
+func NotKept(hop, id string, record *streamv1.Record) error {
+	e := streamerr.New(streamerr.NotFound, "the events of the stream %q are not kept, or no longer", id)
+	if reason := streamerr.Reason(record.GetReason()); reason != streamerr.Unspecified && reason != streamerr.Completed {
+		e.Reason, e.Path = reason, streamerr.NewPath(record.GetPath()...)
+		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself as to each refusal
+			e.Path = e.Path[:n-1]
+		}
+		e.Message = fmt.Sprintf("the stream %q has ended, and its events are not kept: %s", id, record.GetMessage())
+	}
+	return WithStatus(http.StatusGone, e)
+}
 
 type refusal struct {
 	cause  error

@@ -94,6 +94,7 @@ export class Exchange {
     this.#signal?.throwIfAborted();
     const ending = errorObject(body) ?? refused(status);
     const refusal = new WhenceError(ending, { status, retryAfter: seconds >= 0 ? seconds * 1000 : undefined });
-    return mayPass(ending) ? new Broken(ending.message, { refusal }) : refusal;
+    const gone = status === 410; // the stream has ended with this ending
+    return mayPass(ending) && !gone ? new Broken(ending.message, { refusal }) : refusal;
   }
 }

@@ -148,6 +148,7 @@ test('what a reader cannot read ends it, and is not asked for again', bound, asy
     [refusal(404, 'not_found'), 'not_found'],
     [refusal(409, 'invalid', { param: 'Last-Event-ID' }), 'invalid'],
     [refusal(410, 'not_found'), 'not_found'],
+    [refusal(410, 'draining'), 'draining'],
     [json(200, '{}'), 'internal'],
     [say('id: e.1\nevent: delta\ndata: {"tex\n\n'), 'internal'],
     [say('id: e.1\nevent: delta\ndata: {}\n\n'), 'internal'],
