@@ -234,10 +234,13 @@ func TestWorkersAreReplacedUnderRunningStreams(t *testing.T) {
 
 func TestStreamsEndTypedWhenNoWorkerIsLeft(t *testing.T) {
 	t.Parallel()
-	w := runFleet(t, 2, flags{worker: []string{"--pace", "40"}})
+	w := runFleet(t, 2, flags{worker: []string{"--pace", "10"}})
 	var all [crowd]*live
 	for i := range all {
-		all[i] = w.open(t, varied(i)).begun(t)
+		a := varied(i)
+		delete(a, "stop") // no stream may end by itself before its worker is killed
+		a["min_tokens"] = 100
+		all[i] = w.open(t, a).begun(t)
 	}
 	for _, p := range w.workers {
 		p.kill(t)
