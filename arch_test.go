@@ -66,6 +66,34 @@ func top(path string) string {
 
 var services = []string{"api-service", "chat-service", "llm-worker"}
 
+// TestProtosPointDownwards: the library's messages know no language model, and chat-service's know no worker.
+func TestProtosPointDownwards(t *testing.T) {
+	may := map[string][]string{
+		"stream":  nil,
+		"llm":     {"stream"},
+		"worker":  {"stream", "llm"},
+		"chat":    {"stream", "llm"},
+		"example": {"stream"},
+	}
+	const prefix = "idl/gen/whence/"
+	for _, p := range packages(t) {
+		from, ours := strings.CutPrefix(local(p.ImportPath), prefix)
+		if !ours {
+			continue
+		}
+		allowed, known := may[strings.TrimSuffix(from, "/v1")]
+		if !known {
+			t.Errorf("idl/whence/%s: say here what it may import", from)
+		}
+		for _, imp := range p.Imports {
+			to, ours := strings.CutPrefix(local(imp), prefix)
+			if ours && !slices.Contains(allowed, strings.TrimSuffix(to, "/v1")) {
+				t.Errorf("idl/whence/%s imports idl/whence/%s: see docs/adr/0033-protos-of-the-library-and-of-language-models.md", from, to)
+			}
+		}
+	}
+}
+
 // TestArrowsPointDownwards: main -> service -> pkg -> idl/gen, and services never import each other. The client is below nobody.
 func TestArrowsPointDownwards(t *testing.T) {
 	allowed := map[string][]string{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -35,7 +36,7 @@ type Upstream struct {
 // Generate is a stream.Engine.
 func (u *Upstream) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
-		started := &streamv1.Started{StreamId: stream.ID(ctx), Model: whencetiny.Name, PromptTokens: uint32(len(req.GetPrompt()))}
+		started := &llmv1.Started{StreamId: stream.ID(ctx), Model: whencetiny.Name, PromptTokens: uint32(len(req.GetPrompt()))}
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: started}}, nil) {
 			return
 		}
@@ -54,9 +55,9 @@ func (u *Upstream) Generate(ctx context.Context, req *workerv1.TokenRequest) ite
 				return
 			}
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_LENGTH,
-			Usage: &streamv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: uint32(n)},
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH,
+			Usage: &llmv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: uint32(n)},
 		}}}, nil)
 	}
 }
@@ -114,8 +115,8 @@ func StartWatched(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Trace
 			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64, Metrics: m, Traces: t}, lns[2], log)
 		})
 	} else {
-		info := func() *workerv1.InfoResponse {
-			return &workerv1.InfoResponse{ContextLength: contextLength, VocabSize: 1 << 16}
+		info := func() *llmv1.WorkerInfo {
+			return &llmv1.WorkerInfo{ContextLength: contextLength, VocabSize: 1 << 16}
 		}
 		s := worker.NewServer(worker.DefaultName, whencetiny.Name, engine, info, log)
 		s.SetHealthy(true)

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/bench"
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -31,8 +31,8 @@ func BenchmarkStage(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sampling := func(n int) *streamv1.Sampling {
-		return &streamv1.Sampling{MaxTokens: proto.Uint32(uint32(n)), Temperature: proto.Float32(0), IgnoreEos: true}
+	sampling := func(n int) *llmv1.Sampling {
+		return &llmv1.Sampling{MaxTokens: proto.Uint32(uint32(n)), Temperature: proto.Float32(0), IgnoreEos: true}
 	}
 	ask := func(n int) *chatv1.ChatRequest {
 		return &chatv1.ChatRequest{Model: whencetiny.Name, Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}, Sampling: sampling(n)}
@@ -77,7 +77,7 @@ func BenchmarkStage(b *testing.B) {
 		measure(b, 1000, rpc.Dial("bench", "chat-service", chatv1.NewChatClient(cc).Generate, methods.Chat), ask)
 	})
 	b.Run("5 chunk", func(b *testing.B) {
-		chunks := openai.NewChunks(&streamv1.Started{StreamId: "str-0123456789", Model: whencetiny.Name}, false)
+		chunks := openai.NewChunks(&llmv1.Started{StreamId: "str-0123456789", Model: whencetiny.Name}, false)
 		delta := &chatv1.Delta{Text: " token"}
 		b.ReportAllocs()
 		for b.Loop() {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 )
 
@@ -41,7 +41,7 @@ func chatRequest(prompt string) *chatv1.ChatRequest {
 	return &chatv1.ChatRequest{
 		Model:    model,
 		Messages: []*chatv1.Message{{Role: "user", Content: prompt}},
-		Sampling: &streamv1.Sampling{Temperature: &greedy},
+		Sampling: &llmv1.Sampling{Temperature: &greedy},
 	}
 }
 
@@ -58,7 +58,7 @@ func TestGRPCClientsGetTheAnswersOfHTTP(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if resp.GetText() != want || resp.GetEnd().GetFinish() != streamv1.Finish_FINISH_STOP {
+				if resp.GetText() != want || resp.GetEnd().GetFinish() != llmv1.Finish_FINISH_STOP {
 					t.Errorf("%s: Complete answers %q (%v)", c.name, resp.GetText(), resp.GetEnd())
 				}
 			}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/chat-service/route/policy"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -32,8 +32,8 @@ func workerInProcess(t *testing.T, name string, weights *tinyllama.Weights, chan
 	}
 	model := tinyllama.New(weights, tinyllama.Options{Threads: 1})
 	loop := batch.New(model, batch.Options{Model: whencetiny.Name})
-	info := func() *workerv1.InfoResponse {
-		return &workerv1.InfoResponse{ContextLength: uint32(model.ContextLength()), VocabSize: uint32(model.VocabSize()), Continues: true, Load: loop.Load()}
+	info := func() *llmv1.WorkerInfo {
+		return &llmv1.WorkerInfo{ContextLength: uint32(model.ContextLength()), VocabSize: uint32(model.VocabSize()), Continues: true, Load: loop.Load()}
 	}
 	s := worker.NewServer(name, whencetiny.Name, change(loop.Generate), info, slog.New(slog.DiscardHandler))
 	s.SetHealthy(true)
@@ -66,13 +66,13 @@ func TestStreamMovedAtAnyTokenIsTheUndisturbedOne(t *testing.T) {
 
 	const tokens = 40
 	prompt := []uint32{1534, 282, 17, 94, 300, 41, 7}
-	for name, sampling := range map[string]*streamv1.Sampling{
+	for name, sampling := range map[string]*llmv1.Sampling{
 		"greedy":    {Temperature: new(float32(0))},
 		"seeded":    {Seed: new(uint64(3)), TopP: new(float32(0.95))},
 		"penalised": {Seed: new(uint64(3)), RepetitionPenalty: new(float32(1.2)), FrequencyPenalty: new(float32(0.6)), PresencePenalty: new(float32(0.2))},
 	} {
 		sampling.MaxTokens, sampling.IgnoreEos, sampling.Logprobs = new(uint32(tokens)), true, new(uint32(1))
-		read := func(at int) (ids []uint32, likely []float32, end *streamv1.End) {
+		read := func(at int) (ids []uint32, likely []float32, end *llmv1.End) {
 			loss.after.Store(int64(at))
 			pool, leave := watched(t, first, second) // a new pool: a shared one would have ejected a worker that loses all streams
 			defer leave()
@@ -143,7 +143,7 @@ func watched(t *testing.T, workers ...string) (pool *route.Pool, leave func()) {
 	t.Helper()
 	pool = route.New(route.Options{
 		Self: chatService, Migrations: 1, MigrateAfter: time.Minute, Log: slog.New(slog.DiscardHandler),
-		Check: func(*workerv1.InfoResponse) error { return nil },
+		Check: func(*llmv1.WorkerInfo) error { return nil },
 		Policy: func(_ policy.Request, candidates []policy.Candidate) int {
 			return max(0, slices.IndexFunc(candidates, func(c policy.Candidate) bool { return c.Name == workerName(0) }))
 		},

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -52,7 +53,7 @@ const (
 // more than one lump, unless the temperature is 0: then it has none.
 func parrot(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
-		started := &streamv1.Started{StreamId: stream.ID(ctx), Model: model, PromptTokens: uint32(len(req.GetPrompt()))}
+		started := &llmv1.Started{StreamId: stream.ID(ctx), Model: model, PromptTokens: uint32(len(req.GetPrompt()))}
 		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: started}}, nil) {
 			return
 		}
@@ -79,9 +80,9 @@ func parrot(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1
 				return
 			}
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_LENGTH,
-			Usage: &streamv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: s.GetMaxTokens()},
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH,
+			Usage: &llmv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: s.GetMaxTokens()},
 		}}}, nil)
 	}
 }
@@ -109,8 +110,8 @@ func startParrot(t *testing.T) *whence {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := func() *workerv1.InfoResponse {
-		return &workerv1.InfoResponse{ContextLength: wideContext, VocabSize: 1 << 16}
+	info := func() *llmv1.WorkerInfo {
+		return &llmv1.WorkerInfo{ContextLength: wideContext, VocabSize: 1 << 16}
 	}
 	s := worker.NewServer(worker.DefaultName, model, parrot, info, slog.New(slog.DiscardHandler))
 	s.SetHealthy(true)

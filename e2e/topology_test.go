@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -162,7 +163,7 @@ func (w *whence) idle(t *testing.T) {
 // busy awaits that the worker runs and queues so many streams.
 func (w *whence) busy(t *testing.T, running, queued uint32) {
 	t.Helper()
-	var load *workerv1.Load
+	var load *llmv1.Load
 	defer func() {
 		if t.Failed() {
 			t.Logf("the worker's load: %v", load)
@@ -174,7 +175,7 @@ func (w *whence) busy(t *testing.T, running, queued uint32) {
 	})
 }
 
-func (w *whence) load(t *testing.T) *workerv1.Load {
+func (w *whence) load(t *testing.T) *llmv1.Load {
 	t.Helper()
 	info, err := w.client.Info(t.Context(), &workerv1.InfoRequest{})
 	if err != nil {

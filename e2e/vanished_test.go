@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -41,7 +41,7 @@ func TestCallersThatVanishAreLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	endless := &workerv1.TokenRequest{StreamId: "worker", Prompt: []uint32{1, 2, 3}, Sampling: &streamv1.Sampling{IgnoreEos: true}}
+	endless := &workerv1.TokenRequest{StreamId: "worker", Prompt: []uint32{1, 2, 3}, Sampling: &llmv1.Sampling{IgnoreEos: true}}
 	if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: endless}}); err != nil {
 		t.Fatal(err)
 	}

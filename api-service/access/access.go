@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -63,7 +63,7 @@ func (g *Guard) Caller(authorization string) (Caller, error) {
 }
 
 // Claim returns the claim of a new stream of the caller in a tier.
-func (c Caller) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
+func (c Caller) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	claim, err := c.Entry.Claim(tier)
 	if err != nil {
 		return nil, err

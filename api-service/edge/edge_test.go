@@ -22,6 +22,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -42,7 +43,7 @@ type scripted struct {
 	hop    rpc.Hop
 	begun  chan struct{} // a stream has come
 	causes chan error    // a stream was stopped
-	claim  atomic.Pointer[streamv1.Claim]
+	claim  atomic.Pointer[llmv1.Claim]
 }
 
 func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -81,7 +82,7 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 					return
 				}
 			case "start":
-				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{StreamId: req.GetStreamId(), Model: arg}}}, nil) {
+				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: arg}}}, nil) {
 					return
 				}
 			case "say":
@@ -113,7 +114,7 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 			case "panic":
 				panic(arg)
 			case "end":
-				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP}}}, nil)
+				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP}}}, nil)
 				return
 			}
 		}

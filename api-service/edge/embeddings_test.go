@@ -9,8 +9,8 @@ import (
 	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -32,8 +32,8 @@ func (s *scripted) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest
 			return nil, &streamerr.Error{Reason: streamerr.ParseReason(arg), Param: "inputs[0]", Message: "inputs[0] is as scripted"}
 		}
 		return &chatv1.EmbeddingsResponse{
-			Model: "m", Embeddings: []*workerv1.Embedding{{Values: []float32{0.5}}},
-			End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Usage: &streamv1.Usage{PromptTokens: 3}},
+			Model: "m", Embeddings: []*llmv1.Embedding{{Values: []float32{0.5}}},
+			End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Usage: &llmv1.Usage{PromptTokens: 3}},
 		}, nil
 	})
 	err = rpc.ServeUnary(ctx, &s.hop, methods.ChatEmbeddings, engine, req, func(out *chatv1.EmbeddingsResponse) { resp = out })

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/edge"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 func TestKeysSayWhoMayAskAndForWhat(t *testing.T) {
@@ -56,17 +56,17 @@ keys:
 	for _, stream := range []struct {
 		key, tier string
 		status    int
-		claim     *streamv1.Claim
+		claim     *llmv1.Claim
 	}{
-		{"one", "", 200, &streamv1.Claim{Tenant: "a", Weight: 3, Tier: streamv1.Tier_TIER_DEFAULT}},
-		{"one", "auto", 200, &streamv1.Claim{Tenant: "a", Weight: 3, Tier: streamv1.Tier_TIER_DEFAULT}},
+		{"one", "", 200, &llmv1.Claim{Tenant: "a", Weight: 3, Tier: llmv1.Tier_TIER_DEFAULT}},
+		{"one", "auto", 200, &llmv1.Claim{Tenant: "a", Weight: 3, Tier: llmv1.Tier_TIER_DEFAULT}},
 		{"one", "priority", 403, nil},
-		{"two", "priority", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_PRIORITY}},
-		{"two", "flex", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
+		{"two", "priority", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_PRIORITY}},
+		{"two", "flex", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_FLEX}},
 		{"two", "first", 400, nil},
-		{"two", "", 200, &streamv1.Claim{Tenant: "b", Weight: 1, Tier: streamv1.Tier_TIER_DEFAULT}},
-		{"three", "", 200, &streamv1.Claim{Tenant: "c", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
-		{"three", "auto", 200, &streamv1.Claim{Tenant: "c", Weight: 1, Tier: streamv1.Tier_TIER_FLEX}},
+		{"two", "", 200, &llmv1.Claim{Tenant: "b", Weight: 1, Tier: llmv1.Tier_TIER_DEFAULT}},
+		{"three", "", 200, &llmv1.Claim{Tenant: "c", Weight: 1, Tier: llmv1.Tier_TIER_FLEX}},
+		{"three", "auto", 200, &llmv1.Claim{Tenant: "c", Weight: 1, Tier: llmv1.Tier_TIER_FLEX}},
 		{"three", "default", 403, nil},
 	} {
 		body := asking("start m say x end x")

@@ -7,7 +7,7 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -23,7 +23,7 @@ func Events(out *chatv1.GenerateResponse, apart bool) []replay.Event {
 		return []replay.Event{{Kind: replay.Delta, Data: piece{Index: m.ChoiceEnd.GetChoice(), Finish: openai.Finish(m.ChoiceEnd.GetFinish())}.kept()}}
 	case *chatv1.GenerateResponse_End:
 		end := ended{Reason: streamerr.Reason(m.End.GetReason()).String(), Path: m.End.GetPath()}
-		if m.End.GetFinish() != streamv1.Finish_FINISH_UNSPECIFIED { // else each choice has said its own
+		if m.End.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // else each choice has said its own
 			end.Finish = openai.Finish(m.End.GetFinish())
 		}
 		return []replay.Event{

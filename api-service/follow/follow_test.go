@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -102,12 +103,12 @@ func TestDigestsDoNotRunTogether(t *testing.T) {
 }
 
 func TestItemsBecomeEvents(t *testing.T) {
-	if got := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, false); got != nil {
+	if got := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, false); got != nil {
 		t.Error(got)
 	}
-	end := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w", "a"}, Finish: streamv1.Finish_FINISH_LENGTH,
-		Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 4},
+	end := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w", "a"}, Finish: llmv1.Finish_FINISH_LENGTH,
+		Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 4},
 	}}}, false)
 	if len(end) != 2 || end[0].Kind != replay.Usage || !strings.Contains(end[0].Data, `"total_tokens":7`) ||
 		end[1] != (replay.Event{Kind: replay.Ending, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) {
@@ -246,8 +247,8 @@ func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
 		said(delta(1, "a\xc3\xbf"))
 		said(delta(0, "b", &chatv1.TokenLogprob{Token: "b", Logprob: -1}))
 		said(delta(1, "c"))
-		said(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_LENGTH}}})
-		said(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w"}}}})
+		said(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_LENGTH}}})
+		said(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w"}}}})
 		var got []string
 		read := func(after uint64) {
 			if _, err := follow.Follow(t.Context(), open(t, l, "s"), after, func(id, kind string, data []byte) error {

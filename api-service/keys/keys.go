@@ -15,7 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/whence-dev/whence/api-service/leave"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -42,7 +42,7 @@ type Entry struct {
 	// without Leave there is no limit.
 	Leaves []leave.Policy `yaml:"leaves"`
 
-	tier streamv1.Tier
+	tier llmv1.Tier
 }
 
 // A File holds entries.
@@ -139,25 +139,25 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 }
 
 // ParseTier reads a service_tier. "" and auto name no tier.
-func ParseTier(word string) (streamv1.Tier, error) {
+func ParseTier(word string) (llmv1.Tier, error) {
 	switch word {
 	case "", "auto":
-		return streamv1.Tier_TIER_UNSPECIFIED, nil
+		return llmv1.Tier_TIER_UNSPECIFIED, nil
 	case "default":
-		return streamv1.Tier_TIER_DEFAULT, nil
+		return llmv1.Tier_TIER_DEFAULT, nil
 	case "flex":
-		return streamv1.Tier_TIER_FLEX, nil
+		return llmv1.Tier_TIER_FLEX, nil
 	case "priority":
-		return streamv1.Tier_TIER_PRIORITY, nil
+		return llmv1.Tier_TIER_PRIORITY, nil
 	default:
 		return 0, fmt.Errorf("there is no tier %.64q", word)
 	}
 }
 
 // orDefault returns the tier of a request that names none.
-func orDefault(tier streamv1.Tier) streamv1.Tier {
-	if tier == streamv1.Tier_TIER_UNSPECIFIED {
-		return streamv1.Tier_TIER_DEFAULT
+func orDefault(tier llmv1.Tier) llmv1.Tier {
+	if tier == llmv1.Tier_TIER_UNSPECIFIED {
+		return llmv1.Tier_TIER_DEFAULT
 	}
 	return tier
 }
@@ -185,17 +185,17 @@ func (r *Ring) Find(header string) (*Entry, error) {
 
 // Claim returns the claim of a stream in a tier. A request that names no tier gets the default tier, or the key's
 // tier if that is less urgent. A nil Entry allows any tier, without a tenant.
-func (e *Entry) Claim(tier streamv1.Tier) (*streamv1.Claim, error) {
+func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	if e == nil {
-		return &streamv1.Claim{Tier: tier}, nil
+		return &llmv1.Claim{Tier: tier}, nil
 	}
-	if tier == streamv1.Tier_TIER_UNSPECIFIED {
+	if tier == llmv1.Tier_TIER_UNSPECIFIED {
 		tier = min(orDefault(tier), e.tier)
 	}
 	if tier > e.tier {
 		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "service_tier", Message: "the API key may not ask for a service_tier over " + tierWord(e.tier)}
 	}
-	return &streamv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
+	return &llmv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
 }
 
 // Policy returns the leaving policy of a request: the policy that it asks for, unless asked is nil, else the key's,
@@ -236,6 +236,6 @@ func (e *Entry) allows(p leave.Policy) bool {
 	return len(limits) == 0 || slices.ContainsFunc(limits, p.Within)
 }
 
-func tierWord(t streamv1.Tier) string {
+func tierWord(t llmv1.Tier) string {
 	return strings.ToLower(strings.TrimPrefix(t.String(), "TIER_"))
 }

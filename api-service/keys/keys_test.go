@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/leave"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -32,21 +32,21 @@ keys:
 	for header, want := range map[string]struct {
 		tenant string
 		weight uint32
-		tier   streamv1.Tier
+		tier   llmv1.Tier
 	}{
-		"Bearer sk-one":    {"one", 1, streamv1.Tier_TIER_DEFAULT},
-		"bearer  sk-two":   {"two", 3, streamv1.Tier_TIER_PRIORITY},
-		"Bearer sk-three ": {"two", 3, streamv1.Tier_TIER_FLEX},
+		"Bearer sk-one":    {"one", 1, llmv1.Tier_TIER_DEFAULT},
+		"bearer  sk-two":   {"two", 3, llmv1.Tier_TIER_PRIORITY},
+		"Bearer sk-three ": {"two", 3, llmv1.Tier_TIER_FLEX},
 	} {
 		e, err := ring.Find(header)
 		if err != nil {
 			t.Errorf("%q: %v", header, err)
 			continue
 		}
-		if claim, err := e.Claim(streamv1.Tier_TIER_UNSPECIFIED); err != nil || claim.GetTier() != min(want.tier, streamv1.Tier_TIER_DEFAULT) {
+		if claim, err := e.Claim(llmv1.Tier_TIER_UNSPECIFIED); err != nil || claim.GetTier() != min(want.tier, llmv1.Tier_TIER_DEFAULT) {
 			t.Errorf("%q, without a tier: %v, %v", header, claim, err)
 		}
-		for tier := streamv1.Tier_TIER_FLEX; tier <= streamv1.Tier_TIER_PRIORITY; tier++ {
+		for tier := llmv1.Tier_TIER_FLEX; tier <= llmv1.Tier_TIER_PRIORITY; tier++ {
 			claim, err := e.Claim(tier)
 			if tier <= want.tier && (err != nil || claim.GetTenant() != want.tenant || claim.GetWeight() != want.weight || claim.GetTier() != tier) {
 				t.Errorf("%q: %v, %v", header, claim, err)
@@ -55,7 +55,7 @@ keys:
 				t.Errorf("%q may claim %v: %v", header, tier, err)
 			}
 		}
-		if want.tier == streamv1.Tier_TIER_PRIORITY && (e.Leave == nil || *e.Leave != leave.Policy{Kind: leave.Linger, For: 5 * time.Second}) {
+		if want.tier == llmv1.Tier_TIER_PRIORITY && (e.Leave == nil || *e.Leave != leave.Policy{Kind: leave.Linger, For: 5 * time.Second}) {
 			t.Errorf("leave is %v", e.Leave)
 		}
 	}
@@ -87,8 +87,8 @@ func TestWithoutARingEverybodyIsNobody(t *testing.T) {
 	if e != nil || err != nil {
 		t.Fatal(e, err)
 	}
-	claim, err := e.Claim(streamv1.Tier_TIER_PRIORITY)
-	if err != nil || claim.GetTenant() != "" || claim.GetTier() != streamv1.Tier_TIER_PRIORITY {
+	claim, err := e.Claim(llmv1.Tier_TIER_PRIORITY)
+	if err != nil || claim.GetTenant() != "" || claim.GetTier() != llmv1.Tier_TIER_PRIORITY {
 		t.Error(claim, err)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/answer"
 )
 
@@ -12,15 +12,15 @@ import (
 const Done = "[DONE]"
 
 // finishes are the finish reasons that SDKs know.
-var finishes = map[streamv1.Finish]string{
-	streamv1.Finish_FINISH_STOP:           "stop",
-	streamv1.Finish_FINISH_LENGTH:         "length",
-	streamv1.Finish_FINISH_TOOL_CALLS:     "tool_calls",
-	streamv1.Finish_FINISH_CONTENT_FILTER: "content_filter",
+var finishes = map[llmv1.Finish]string{
+	llmv1.Finish_FINISH_STOP:           "stop",
+	llmv1.Finish_FINISH_LENGTH:         "length",
+	llmv1.Finish_FINISH_TOOL_CALLS:     "tool_calls",
+	llmv1.Finish_FINISH_CONTENT_FILTER: "content_filter",
 }
 
 // Finish returns the word for why an answer is complete.
-func Finish(finish streamv1.Finish) string {
+func Finish(finish llmv1.Finish) string {
 	if word, ok := finishes[finish]; ok {
 		return word
 	}
@@ -45,7 +45,7 @@ type promptDetails struct {
 	CachedTokens uint32 `json:"cached_tokens"`
 }
 
-func usageOf(u *streamv1.Usage) *usage {
+func usageOf(u *llmv1.Usage) *usage {
 	all := &usage{
 		PromptTokens:     u.GetPromptTokens(),
 		CompletionTokens: u.GetCompletionTokens(),
@@ -59,7 +59,7 @@ func usageOf(u *streamv1.Usage) *usage {
 }
 
 // Usage returns the usage object.
-func Usage(u *streamv1.Usage) []byte { return marshal(usageOf(u)) }
+func Usage(u *llmv1.Usage) []byte { return marshal(usageOf(u)) }
 
 // completionID is the id of an answer, from the stream's.
 func completionID(stream string) string { return "chatcmpl-" + stream }

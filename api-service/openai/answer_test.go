@@ -8,12 +8,12 @@ import (
 
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 var (
-	started = &streamv1.Started{StreamId: "str-1", Model: "m"}
-	ended   = &streamv1.End{Finish: streamv1.Finish_FINISH_LENGTH, Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 4}}
+	started = &llmv1.Started{StreamId: "str-1", Model: "m"}
+	ended   = &llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 4}}
 )
 
 // chunk has the fields that OpenAI's schema requires, and no others: decoding is strict.
@@ -103,7 +103,7 @@ func TestCompletionHasTheRequiredFields(t *testing.T) {
 
 func TestAnswersSayWhatWasThoughtAndCalled(t *testing.T) {
 	reasoned := proto.CloneOf(ended)
-	reasoned.Finish, reasoned.Usage.ReasoningTokens = streamv1.Finish_FINISH_TOOL_CALLS, proto.Uint32(2)
+	reasoned.Finish, reasoned.Usage.ReasoningTokens = llmv1.Finish_FINISH_TOOL_CALLS, proto.Uint32(2)
 	deltas := []*chatv1.Delta{
 		{Reasoning: "h\"m"}, {ToolCalls: []*chatv1.ToolCallDelta{{Id: "call_1", Name: "f", Arguments: "{"}}},
 		{ToolCalls: []*chatv1.ToolCallDelta{{Arguments: "}"}, {Index: 1, Id: "call_2", Name: "g", Arguments: "{}"}}},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/answer"
 )
 
@@ -47,7 +47,7 @@ func (c *Chat) events() call.Writer {
 }
 
 // done sends what comes behind all choices.
-func done(chunks *Chunks, end *streamv1.End, send func([]byte) error) error {
+func done(chunks *Chunks, end *llmv1.End, send func([]byte) error) error {
 	if usage := chunks.Usage(end); usage != nil {
 		if err := send(usage); err != nil {
 			return err
@@ -60,12 +60,12 @@ func done(chunks *Chunks, end *streamv1.End, send func([]byte) error) error {
 type gathered struct {
 	answer.Answer
 	tokens []*chatv1.TokenLogprob
-	finish streamv1.Finish
+	finish llmv1.Finish
 }
 
 // gather puts choices together, and hands them over with the End.
-func gather(req *chatv1.ChatRequest, whole func(*streamv1.Started, []gathered, *streamv1.End) []byte) call.Writer {
-	var started *streamv1.Started
+func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gathered, *llmv1.End) []byte) call.Writer {
+	var started *llmv1.Started
 	var all []gathered
 	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
 		switch m := out.GetMessage().(type) {
@@ -91,7 +91,7 @@ func gather(req *chatv1.ChatRequest, whole func(*streamv1.Started, []gathered, *
 
 // whole writes a chat's answer as one body.
 func (c *Chat) whole() call.Writer {
-	return gather(c.Request, func(started *streamv1.Started, all []gathered, end *streamv1.End) []byte {
+	return gather(c.Request, func(started *llmv1.Started, all []gathered, end *llmv1.End) []byte {
 		body := completion{
 			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
 			Usage: usageOf(end.GetUsage()),

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // Chunks makes the data of a stream's events, in the order that SDKs expect: for each choice Role, then Delta for each piece of
@@ -19,7 +19,7 @@ type Chunks struct {
 }
 
 // NewChunks returns the chunks of one chat. With usage, each chunk says that its usage is null.
-func NewChunks(started *streamv1.Started, usage bool) *Chunks {
+func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 	return newChunks(completionID(started.GetStreamId()), "chat.completion.chunk", started.GetModel(), usage)
 }
 
@@ -50,12 +50,12 @@ func (c *Chunks) Delta(d *chatv1.Delta) []byte {
 }
 
 // Finish is the last chunk of a choice.
-func (c *Chunks) Finish(choice uint32, finish streamv1.Finish) []byte {
+func (c *Chunks) Finish(choice uint32, finish llmv1.Finish) []byte {
 	return c.end(append(c.delta(choice), `{}`...), nil, Finish(finish))
 }
 
 // Usage is the chunk without choices, or nil if nobody asked for it.
-func (c *Chunks) Usage(end *streamv1.End) []byte {
+func (c *Chunks) Usage(end *llmv1.End) []byte {
 	if !c.usage {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -53,7 +53,7 @@ func ParseCompletion(body []byte) (*Chat, error) {
 }
 
 func parseCompletion(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}, Stream: stream, completion: true}
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, completion: true}
 	if err := c.set(fields, completionSetters); err != nil {
 		return nil, err
 	}

@@ -13,8 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -39,7 +38,7 @@ func TestInputsOfAllFormsAreRead(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", input, err)
 		}
-		want := &chatv1.EmbeddingsRequest{Model: "m", Inputs: c.want, Dimensions: proto.Uint32(7), Claim: &streamv1.Claim{Tier: streamv1.Tier_TIER_FLEX}}
+		want := &chatv1.EmbeddingsRequest{Model: "m", Inputs: c.want, Dimensions: proto.Uint32(7), Claim: &llmv1.Claim{Tier: llmv1.Tier_TIER_FLEX}}
 		if !proto.Equal(e.Request, want) || !e.Base64 || e.Timeout != 1500*time.Millisecond || e.Param("inputs[0]") != c.param || e.Param("model") != "model" {
 			t.Errorf("%s: %v, %q", input, e.Request, e.Param("inputs[0]"))
 		}
@@ -95,8 +94,8 @@ func FuzzParseEmbeddings(f *testing.F) {
 func TestVectorsAreNumbersOrTheirBytes(t *testing.T) {
 	values := []float32{0.25, -1e-9, 0.1}
 	resp := &chatv1.EmbeddingsResponse{
-		Model: "m", Embeddings: []*workerv1.Embedding{{Values: []float32{1}}, {Values: values}},
-		End: &streamv1.End{Usage: &streamv1.Usage{PromptTokens: 9}},
+		Model: "m", Embeddings: []*llmv1.Embedding{{Values: []float32{1}}, {Values: values}},
+		End: &llmv1.End{Usage: &llmv1.Usage{PromptTokens: 9}},
 	}
 	for _, coded := range []bool{false, true} {
 		var got struct {

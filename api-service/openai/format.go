@@ -3,7 +3,7 @@ package openai
 import (
 	"encoding/json"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -19,7 +19,7 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	form := &streamv1.GuideForm{Schema: anyObject}
+	form := &llmv1.GuideForm{Schema: anyObject}
 	switch kind {
 	case "text":
 		return only(param, fields, "type")
@@ -38,7 +38,7 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 	if c.guide == "" { // tool_choice may have asked for a call; whether both can be had is not known here
 		c.guide = param
 	}
-	c.Request.Sampling.Guide = &streamv1.Guide{Forms: []*streamv1.GuideForm{form}}
+	c.Request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/api-service/openai/conversation"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -58,15 +58,15 @@ var shared = map[string]setter{
 		return err
 	},
 	"logit_bias":  setLogitBias,
-	"temperature": float(0, 2, func(s *streamv1.Sampling, v float32) { s.Temperature = &v }),
-	"top_p": float(0, 1, func(s *streamv1.Sampling, v float32) {
+	"temperature": float(0, 2, func(s *llmv1.Sampling, v float32) { s.Temperature = &v }),
+	"top_p": float(0, 1, func(s *llmv1.Sampling, v float32) {
 		if v == 0 {
 			v = math.SmallestNonzeroFloat32 // "keep nothing" can only mean the most likely token
 		}
 		s.TopP = &v
 	}),
-	"frequency_penalty": float(-2, 2, func(s *streamv1.Sampling, v float32) { s.FrequencyPenalty = &v }),
-	"presence_penalty":  float(-2, 2, func(s *streamv1.Sampling, v float32) { s.PresencePenalty = &v }),
+	"frequency_penalty": float(-2, 2, func(s *llmv1.Sampling, v float32) { s.FrequencyPenalty = &v }),
+	"presence_penalty":  float(-2, 2, func(s *llmv1.Sampling, v float32) { s.PresencePenalty = &v }),
 	"seed": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, math.MinInt64, math.MaxInt64)
 		seed := uint64(v)
@@ -91,7 +91,7 @@ var shared = map[string]setter{
 		c.Request.SeparateReasoning = &v
 		return err
 	},
-	"min_p": float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
+	"min_p": float(0, 1, func(s *llmv1.Sampling, v float32) { s.MinP = &v }),
 	"repetition_penalty": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := number(param, raw, -math.MaxFloat32, math.MaxFloat32)
 		if err == nil && v <= 0 {
@@ -202,7 +202,7 @@ func ParseStream(body []byte) (*Chat, error) {
 }
 
 func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
-	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{}}, Stream: stream}
+	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream}
 	if err := c.set(fields, setters); err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (c *Chat) Param(inner string) string {
 }
 
 // claim reads service_tier.
-func claim(param string, raw json.RawMessage) (*streamv1.Claim, error) {
+func claim(param string, raw json.RawMessage) (*llmv1.Claim, error) {
 	word, err := text(param, raw)
 	if err != nil {
 		return nil, err
@@ -274,7 +274,7 @@ func claim(param string, raw json.RawMessage) (*streamv1.Claim, error) {
 	if err != nil {
 		return nil, streamerr.InvalidParam(param, "%s is \"%s\"; it must be auto, default, flex or priority", param, printable(word))
 	}
-	return &streamv1.Claim{Tier: tier}, nil
+	return &llmv1.Claim{Tier: tier}, nil
 }
 
 func accept(*Chat, string, json.RawMessage) error { return nil }
@@ -325,7 +325,7 @@ func setModalities(_ *Chat, param string, raw json.RawMessage) error {
 	return nil
 }
 
-func float(low, high float64, set func(*streamv1.Sampling, float32)) setter {
+func float(low, high float64, set func(*llmv1.Sampling, float32)) setter {
 	return func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := number(param, raw, low, high)
 		if err == nil {

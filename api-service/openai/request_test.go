@@ -8,7 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -39,13 +39,13 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 		},
 		Stop:       []string{"x", "y"},
 		ToolChoice: &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_NONE}, ParallelToolCalls: proto.Bool(true),
-		Sampling: &streamv1.Sampling{
+		Sampling: &llmv1.Sampling{
 			Temperature: proto.Float32(0.5), TopP: proto.Float32(0.25), Seed: proto.Uint64(1<<64 - 1), MaxTokens: proto.Uint32(7),
 			FrequencyPenalty: proto.Float32(-2), PresencePenalty: proto.Float32(2), LogitBias: map[uint32]float32{5: -100},
 			TopK: proto.Uint32(0), MinP: proto.Float32(0.125), RepetitionPenalty: proto.Float32(1.5), MinTokens: proto.Uint32(2),
 			IgnoreEos: true, StopTokenIds: []uint32{1, 2},
 		},
-		Claim: &streamv1.Claim{Tier: streamv1.Tier_TIER_FLEX}, Session: "u",
+		Claim: &llmv1.Claim{Tier: llmv1.Tier_TIER_FLEX}, Session: "u",
 	}
 	if !c.Stream || !c.IncludeUsage || !proto.Equal(c.Request, want) {
 		t.Errorf("got  %v\nwant %v", c.Request, want)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // textObject is what text completions are called, whole or in pieces.
@@ -76,7 +76,7 @@ type textChoice struct {
 // wholeText writes a text completion as one body.
 func (c *Chat) wholeText() call.Writer {
 	top := c.Request.GetSampling().GetLogprobs() > 0
-	return gather(c.Request, func(started *streamv1.Started, all []gathered, end *streamv1.End) []byte {
+	return gather(c.Request, func(started *llmv1.Started, all []gathered, end *llmv1.End) []byte {
 		body := textCompletion{
 			ID: textID(started.GetStreamId()), Object: textObject, Created: time.Now().Unix(), Model: started.GetModel(), Usage: usageOf(end.GetUsage()),
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -29,7 +29,7 @@ func TestToolsReachTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &chatv1.ChatRequest{
-		Model: "m", Sampling: &streamv1.Sampling{},
+		Model: "m", Sampling: &llmv1.Sampling{},
 		Messages: []*chatv1.Message{
 			{Role: "user", Content: "Rain?"},
 			{Role: "assistant", Reasoning: "hm", ToolCalls: []*chatv1.ToolCall{{Id: "call_1", Name: "f", Arguments: `{"a": 1}`}, {Id: "call_2", Name: "g", Arguments: "{}"}}},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -18,7 +18,7 @@ func items(messages ...proto.Message) (all []*chatv1.GenerateResponse) {
 	for _, m := range messages {
 		out := &chatv1.GenerateResponse{}
 		switch m := m.(type) {
-		case *streamv1.Started:
+		case *llmv1.Started:
 			out.Message = &chatv1.GenerateResponse_Started{Started: m}
 		case *chatv1.Delta:
 			out.Message = &chatv1.GenerateResponse_Delta{Delta: m}
@@ -26,7 +26,7 @@ func items(messages ...proto.Message) (all []*chatv1.GenerateResponse) {
 			out.Message = &chatv1.GenerateResponse_Restarted{Restarted: m}
 		case *chatv1.ChoiceEnd:
 			out.Message = &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: m}
-		case *streamv1.End:
+		case *llmv1.End:
 			out.Message = &chatv1.GenerateResponse_End{End: m}
 		}
 		all = append(all, out)
@@ -71,8 +71,8 @@ func several() []*chatv1.GenerateResponse {
 		&chatv1.Delta{Choice: 1, Text: "né", Logprobs: []*chatv1.TokenLogprob{token("n", -1, token("n", -1), token("x", -2)), token("\xc3", -0.5)}},
 		&chatv1.Delta{Choice: 0, Text: "a", Logprobs: []*chatv1.TokenLogprob{token("a", -3, token("b", -1))}},
 		&chatv1.Delta{Choice: 1, Text: "!", Logprobs: []*chatv1.TokenLogprob{token("\xa9", -0.25), token("!", 0)}},
-		&chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_LENGTH},
-		&streamv1.End{Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 5}})
+		&chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_LENGTH},
+		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 5}})
 }
 
 func created(t *testing.T, data string) string {
@@ -153,7 +153,7 @@ func TestPromptsInAllForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		expect := &chatv1.ChatRequest{Model: "m", Prompts: want, N: 2, Echo: true, KeepSpecial: true, IncludeStop: true, Session: "u", Sampling: &streamv1.Sampling{MaxTokens: new(uint32(16))}}
+		expect := &chatv1.ChatRequest{Model: "m", Prompts: want, N: 2, Echo: true, KeepSpecial: true, IncludeStop: true, Session: "u", Sampling: &llmv1.Sampling{MaxTokens: new(uint32(16))}}
 		if !proto.Equal(c.Request, expect) {
 			t.Errorf("%s\n got %v\nwant %v", form, c.Request, expect)
 		}
@@ -236,10 +236,10 @@ func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
 	tokens := []*chatv1.TokenLogprob{token("lost", -1)}
 	again := items(started,
 		&chatv1.Delta{Choice: 0, Text: "lost", Reasoning: "lost", ToolCalls: []*chatv1.ToolCallDelta{{Id: "1", Name: "lost"}}, Logprobs: tokens},
-		&chatv1.Delta{Choice: 1, Text: "kept"}, &chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_LENGTH},
+		&chatv1.Delta{Choice: 1, Text: "kept"}, &chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_LENGTH},
 		&chatv1.Restarted{Choice: 0}, &chatv1.Delta{Choice: 0, Text: "new"},
-		&chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_STOP},
-		&streamv1.End{Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 2}})
+		&chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_STOP},
+		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 2}})
 	for body, parse := range map[string]func([]byte) (*openai.Chat, error){
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}`: openai.ParseChat,
 		`{"model":"m","prompt":"x","n":2}`:                               openai.ParseCompletion,

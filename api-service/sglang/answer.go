@@ -8,7 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // done is the data of the last event.
@@ -55,7 +55,7 @@ type answers struct {
 func (g *generate) newAnswers() *answers { return &answers{g: g, begun: time.Now()} }
 
 // start makes the answers of a stream that has started.
-func (a *answers) start(s *streamv1.Started) {
+func (a *answers) start(s *llmv1.Started) {
 	a.all = make([]answer, call.Choices(a.g.request))
 	for i := range a.all {
 		one := &a.all[i]
@@ -114,9 +114,9 @@ func (a *answers) end(end *chatv1.ChoiceEnd) *answer {
 	m.PromptTokens, m.CompletionTokens, m.CachedTokens = end.GetUsage().GetPromptTokens(), end.GetUsage().GetCompletionTokens(), end.GetUsage().GetCachedTokens()
 	m.Latency = time.Since(a.begun).Seconds()
 	switch {
-	case end.GetFinish() == streamv1.Finish_FINISH_LENGTH:
+	case end.GetFinish() == llmv1.Finish_FINISH_LENGTH:
 		m.Finish = &finish{Type: "length", Length: m.CompletionTokens}
-	case end.GetFinish() == streamv1.Finish_FINISH_CONTENT_FILTER:
+	case end.GetFinish() == llmv1.Finish_FINISH_CONTENT_FILTER:
 		m.Finish = &finish{Type: "content_filter"}
 	case end.GetMatchedStop() != "":
 		m.Finish = &finish{Type: "stop", Matched: end.GetMatchedStop()}
@@ -129,7 +129,7 @@ func (a *answers) end(end *chatv1.ChoiceEnd) *answer {
 }
 
 // lone is the end of a stream with one choice.
-func lone(end *streamv1.End) *chatv1.ChoiceEnd {
+func lone(end *llmv1.End) *chatv1.ChoiceEnd {
 	return &chatv1.ChoiceEnd{Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage()}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -93,7 +93,7 @@ func Parse(body []byte) (*call.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generate{request: &chatv1.ChatRequest{Sampling: &streamv1.Sampling{MaxTokens: new(uint32(defaultMaxTokens))}}}
+	g := &generate{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{MaxTokens: new(uint32(defaultMaxTokens))}}}
 	if err := strict.Each(fields, g, setters); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -17,14 +17,14 @@ type samplingSetter = func(r *chatv1.ChatRequest, param string, raw json.RawMess
 
 // sampling are the sampling_params. Those that constrain what is generated, such as regex, are not among them, and so are refused.
 var sampling = map[string]samplingSetter{
-	"sampling_params.max_new_tokens":     count(1, func(s *streamv1.Sampling, n uint32) { s.MaxTokens = &n }),
-	"sampling_params.min_new_tokens":     count(0, func(s *streamv1.Sampling, n uint32) { s.MinTokens = &n }),
-	"sampling_params.temperature":        float(0, math.MaxFloat32, func(s *streamv1.Sampling, v float32) { s.Temperature = &v }),
-	"sampling_params.min_p":              float(0, 1, func(s *streamv1.Sampling, v float32) { s.MinP = &v }),
-	"sampling_params.frequency_penalty":  float(-2, 2, func(s *streamv1.Sampling, v float32) { s.FrequencyPenalty = &v }),
-	"sampling_params.presence_penalty":   float(-2, 2, func(s *streamv1.Sampling, v float32) { s.PresencePenalty = &v }),
-	"sampling_params.top_p":              float(math.SmallestNonzeroFloat32, 1, func(s *streamv1.Sampling, v float32) { s.TopP = &v }),
-	"sampling_params.repetition_penalty": float(math.SmallestNonzeroFloat32, 2, func(s *streamv1.Sampling, v float32) { s.RepetitionPenalty = &v }),
+	"sampling_params.max_new_tokens":     count(1, func(s *llmv1.Sampling, n uint32) { s.MaxTokens = &n }),
+	"sampling_params.min_new_tokens":     count(0, func(s *llmv1.Sampling, n uint32) { s.MinTokens = &n }),
+	"sampling_params.temperature":        float(0, math.MaxFloat32, func(s *llmv1.Sampling, v float32) { s.Temperature = &v }),
+	"sampling_params.min_p":              float(0, 1, func(s *llmv1.Sampling, v float32) { s.MinP = &v }),
+	"sampling_params.frequency_penalty":  float(-2, 2, func(s *llmv1.Sampling, v float32) { s.FrequencyPenalty = &v }),
+	"sampling_params.presence_penalty":   float(-2, 2, func(s *llmv1.Sampling, v float32) { s.PresencePenalty = &v }),
+	"sampling_params.top_p":              float(math.SmallestNonzeroFloat32, 1, func(s *llmv1.Sampling, v float32) { s.TopP = &v }),
+	"sampling_params.repetition_penalty": float(math.SmallestNonzeroFloat32, 2, func(s *llmv1.Sampling, v float32) { s.RepetitionPenalty = &v }),
 	"sampling_params.top_k": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
 		v, err := strict.Integer(param, raw, -1, math.MaxInt32)
 		r.Sampling.TopK = new(uint32(max(v, 0))) // both -1 and 0 keep all
@@ -82,7 +82,7 @@ var outer = map[string]string{
 	"n": "sampling_params.n", "stop": "sampling_params.stop",
 }
 
-func count(low int64, set func(*streamv1.Sampling, uint32)) samplingSetter {
+func count(low int64, set func(*llmv1.Sampling, uint32)) samplingSetter {
 	return func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
 		n, err := strict.Count(param, raw, low)
 		if err == nil {
@@ -92,7 +92,7 @@ func count(low int64, set func(*streamv1.Sampling, uint32)) samplingSetter {
 	}
 }
 
-func float(low, high float64, set func(*streamv1.Sampling, float32)) samplingSetter {
+func float(low, high float64, set func(*llmv1.Sampling, float32)) samplingSetter {
 	return func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
 		v, err := strict.Number(param, raw, low, high)
 		if err == nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/sglang"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -32,7 +32,7 @@ func TestEveryFieldReachesTheRequest(t *testing.T) {
 	}
 	want := &chatv1.ChatRequest{
 		Model: "m", Prompts: []*chatv1.Prompt{text("a")}, N: 2, Stop: []string{"x", "y"}, IncludeStop: true, KeepSpecial: true,
-		Sampling: &streamv1.Sampling{
+		Sampling: &llmv1.Sampling{
 			MaxTokens: new(uint32(7)), MinTokens: new(uint32(2)), Temperature: new(float32(0.5)), TopP: new(float32(0.25)), TopK: new(uint32(0)), MinP: new(float32(0.125)),
 			FrequencyPenalty: new(float32(1)), PresencePenalty: new(float32(-1)), RepetitionPenalty: new(float32(1.5)), StopTokenIds: []uint32{3}, IgnoreEos: true,
 			Seed: new(uint64(5)), LogitBias: map[uint32]float32{4: -5}, Logprobs: new(uint32(2)),
@@ -55,7 +55,7 @@ func TestPromptsInAllForms(t *testing.T) {
 		`"text":"a"`: {text("a")}, `"text":["a","b"]`: {text("a"), text("b")}, `"input_ids":[1,2]`: {ids(1, 2)}, `"input_ids":[[1],[2,3]]`: {ids(1), ids(2, 3)},
 	} {
 		c, err := sglang.Parse([]byte(`{` + form + `}`))
-		if err != nil || !proto.Equal(c.Request, &chatv1.ChatRequest{Prompts: want, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(128))}}) {
+		if err != nil || !proto.Equal(c.Request, &chatv1.ChatRequest{Prompts: want, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(128))}}) {
 			t.Errorf("%s: %v, %v", form, c, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 	}
 }
 
-var started = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{StreamId: "s", PromptTokens: 3}}}
+var started = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: "s", PromptTokens: 3}}}
 
 func delta(choice uint32, text string, likely ...*chatv1.TokenLogprob) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Choice: choice, Text: text, Tokens: 1, Logprobs: likely}}}
@@ -90,7 +90,7 @@ func choiceEnd(e *chatv1.ChoiceEnd) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: e}}
 }
 
-func end(e *streamv1.End) *chatv1.GenerateResponse {
+func end(e *llmv1.End) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: e}}
 }
 
@@ -121,10 +121,10 @@ func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all 
 }
 
 func TestEventsHoldAllTheTextSoFar(t *testing.T) {
-	usage := &streamv1.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: 1}
+	usage := &llmv1.Usage{PromptTokens: 3, CompletionTokens: 3, CachedTokens: 1}
 	got := written(t, `{"text":"a","rid":"s","stream":true,"return_logprob":true,"top_logprobs_num":1}`, started,
 		delta(0, "x", &chatv1.TokenLogprob{Id: 5, Token: "x", Logprob: -1, Top: []*chatv1.TokenLogprob{{Id: 6, Logprob: -0.5}}}), delta(0, "y"),
-		end(&streamv1.End{Finish: streamv1.Finish_FINISH_STOP, MatchedToken: new(uint32(0)), Usage: usage}))
+		end(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedToken: new(uint32(0)), Usage: usage}))
 	const likely = `,"output_token_logprobs":[[-1,5,null]],"output_top_logprobs":[[[-0.5,6,null]]]`
 	want := []string{
 		`{"text":"x","meta_info":{"id":"s","finish_reason":null,"prompt_tokens":3,"completion_tokens":1,"cached_tokens":0` + likely + `}}`,
@@ -139,8 +139,8 @@ func TestEventsHoldAllTheTextSoFar(t *testing.T) {
 
 func TestBatchIsAListInTheOrderOfItsPrompts(t *testing.T) {
 	items := []*chatv1.GenerateResponse{started, delta(1, "b"), delta(0, "a"),
-		choiceEnd(&chatv1.ChoiceEnd{Choice: 1, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: "!", Usage: &streamv1.Usage{PromptTokens: 2, CompletionTokens: 9}}),
-		choiceEnd(&chatv1.ChoiceEnd{Choice: 0, Finish: streamv1.Finish_FINISH_LENGTH, Usage: &streamv1.Usage{PromptTokens: 1, CompletionTokens: 8}}), end(&streamv1.End{})}
+		choiceEnd(&chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_STOP, MatchedStop: "!", Usage: &llmv1.Usage{PromptTokens: 2, CompletionTokens: 9}}),
+		choiceEnd(&chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 1, CompletionTokens: 8}}), end(&llmv1.End{})}
 	got := written(t, `{"text":["x","y"],"rid":["r1","r2"]}`, items...)
 	want := `[{"text":"a","meta_info":{"id":"r1","finish_reason":{"type":"length","length":8},"prompt_tokens":1,"completion_tokens":8,"cached_tokens":0}},` +
 		`{"text":"b","meta_info":{"id":"r2","finish_reason":{"type":"stop","matched":"!"},"prompt_tokens":2,"completion_tokens":9,"cached_tokens":0}}]`
@@ -151,7 +151,7 @@ func TestBatchIsAListInTheOrderOfItsPrompts(t *testing.T) {
 	if len(events) != 5 || !strings.Contains(events[0], `"id":"s.1"`) || !strings.HasSuffix(events[0], `,"index":1}`) || !strings.HasSuffix(events[3], `"index":0}`) {
 		t.Errorf("%q", events)
 	}
-	if got := written(t, `{"text":["x"]}`, started, delta(0, "a"), end(&streamv1.End{Finish: streamv1.Finish_FINISH_LENGTH})); !strings.HasPrefix(got[0], `[{"text":"a"`) {
+	if got := written(t, `{"text":["x"]}`, started, delta(0, "a"), end(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH})); !strings.HasPrefix(got[0], `[{"text":"a"`) {
 		t.Error(got)
 	}
 }
@@ -175,10 +175,10 @@ func FuzzParse(f *testing.F) {
 
 func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
 	again := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}
-	usage := &streamv1.Usage{PromptTokens: 3, CompletionTokens: 1}
+	usage := &llmv1.Usage{PromptTokens: 3, CompletionTokens: 1}
 	got := written(t, `{"text":"a","rid":"s","return_logprob":true}`, started,
 		delta(0, "lost", &chatv1.TokenLogprob{Id: 5, Token: "lost", Logprob: -1}), again,
-		delta(0, "new", &chatv1.TokenLogprob{Id: 6, Token: "new", Logprob: -2}), end(&streamv1.End{Finish: streamv1.Finish_FINISH_LENGTH, Usage: usage}))
+		delta(0, "new", &chatv1.TokenLogprob{Id: 6, Token: "new", Logprob: -2}), end(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH, Usage: usage}))
 	const want = `{"text":"new","meta_info":{"id":"s","finish_reason":{"type":"length","length":1},"prompt_tokens":3,"completion_tokens":1,"cached_tokens":0,"output_token_logprobs":[[-2,6,null]]}}`
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("%s, want %s", got, want)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -72,10 +72,10 @@ func TestWorkersAreTold(t *testing.T) {
 	body := story.Workers([]*chatv1.Worker{
 		{
 			Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_HEALTHY, Streams: 3, Said: at(0),
-			Info: &workerv1.InfoResponse{
+			Info: &llmv1.WorkerInfo{
 				Instance: "llm-worker/0", Model: "m", Engine: "openai", ContextLength: 512, Continues: true,
-				Capabilities: &workerv1.Capabilities{Upstream: "vllm"},
-				Load:         &workerv1.Load{Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KvUsedTokens: 90, KvTotalTokens: 4096, KvCachedTokens: 64},
+				Capabilities: &llmv1.Capabilities{Upstream: "vllm"},
+				Load:         &llmv1.Load{Running: 4, Queued: 1, MaxRunning: 8, MaxQueued: 32, KvUsedTokens: 90, KvTotalTokens: 4096, KvCachedTokens: 64},
 			},
 		},
 		{Target: "h:2", State: chatv1.WorkerState_WORKER_STATE_DOWN, Message: "nobody listens"},

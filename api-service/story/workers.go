@@ -5,7 +5,7 @@ import (
 	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // A Worker is one entry of GET /v1/workers. What it said of itself is as old as Said; it is zero before it has said anything.
@@ -65,10 +65,10 @@ func worker(w *chatv1.Worker) Worker {
 }
 
 // role returns what a worker takes; one that has said nothing of it takes whole streams.
-func role(info *workerv1.InfoResponse) string {
+func role(info *llmv1.WorkerInfo) string {
 	if info == nil {
 		return ""
 	}
-	r := max(info.GetRole(), workerv1.Role_ROLE_BOTH)
+	r := max(info.GetRole(), llmv1.Role_ROLE_BOTH)
 	return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_"))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/route"
 	by "github.com/whence-dev/whence/chat-service/route/policy"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -165,7 +166,7 @@ func (r *result) talk(ctx context.Context, pool *route.Pool, c conversation) {
 		}
 		answer, ok := r.ask(ctx, pool, &workerv1.TokenRequest{
 			Prompt: said, Session: c.id,
-			Sampling: &streamv1.Sampling{MaxTokens: new(uint32(t.answer)), IgnoreEos: true},
+			Sampling: &llmv1.Sampling{MaxTokens: new(uint32(t.answer)), IgnoreEos: true},
 		})
 		if !ok {
 			return
@@ -182,7 +183,7 @@ func (r *result) ask(ctx context.Context, pool *route.Pool, req *workerv1.TokenR
 	begun := time.Now()
 	var first, last time.Duration
 	var gaps []float64
-	var usage *streamv1.Usage
+	var usage *llmv1.Usage
 	var failed error
 	var kept ledger.Ledger
 	record := kept.Open("stream", "chat-service", "")

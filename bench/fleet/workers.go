@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/route"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/worker"
 )
 
@@ -52,7 +52,7 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 		})
 	}
 	opts := route.Options{
-		Self: "chat-service", Migrations: 3, Check: func(*workerv1.InfoResponse) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Self: "chat-service", Migrations: 3, Check: func(*llmv1.WorkerInfo) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	var err error
 	opts.Policy, opts.Prompts, opts.KV, err = route.Policies(p.name, route.KVOptions{Overlap: route.DefaultKVOverlap, TTL: time.Duration(float64(route.DefaultKVTTL) * c.slow)})

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -52,7 +53,7 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			yield(nil, streamerr.New(streamerr.Invalid, "bad"))
 			return
 		}
-		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil) {
 			return
 		}
 		tick := time.NewTicker(time.Second)
@@ -69,7 +70,7 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 				return
 			}
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 	}
 }
 
@@ -105,17 +106,17 @@ func newPlace(room int, opts Options) *place {
 }
 
 // ask asks for a stream, and returns when it runs or waits. Its ending comes on the channel.
-func (p *place) ask(ctx context.Context, claim *streamv1.Claim, prompt, tokens int) <-chan error {
+func (p *place) ask(ctx context.Context, claim *llmv1.Claim, prompt, tokens int) <-chan error {
 	return p.askOf(ctx, "", claim, prompt, tokens)
 }
 
 // askOf is ask with the name of a model.
-func (p *place) askOf(ctx context.Context, model string, claim *streamv1.Claim, prompt, tokens int) <-chan error {
+func (p *place) askOf(ctx context.Context, model string, claim *llmv1.Claim, prompt, tokens int) <-chan error {
 	ended := make(chan error, 1)
 	p.begun++
 	req := &workerv1.TokenRequest{
 		Model: model, StreamId: fmt.Sprintf("%s%d", claim.GetTenant(), p.begun), Prompt: make([]uint32, prompt), Claim: claim,
-		Sampling: &streamv1.Sampling{MaxTokens: new(uint32(tokens))},
+		Sampling: &llmv1.Sampling{MaxTokens: new(uint32(tokens))},
 	}
 	p.all.Go(func() {
 		var last error
@@ -128,19 +129,19 @@ func (p *place) askOf(ctx context.Context, model string, claim *streamv1.Claim, 
 	return ended
 }
 
-func of(tenant string, weight uint32) *streamv1.Claim {
-	return &streamv1.Claim{Tenant: tenant, Weight: weight}
+func of(tenant string, weight uint32) *llmv1.Claim {
+	return &llmv1.Claim{Tenant: tenant, Weight: weight}
 }
 
-func in(tenant string, tier streamv1.Tier) *streamv1.Claim {
-	return &streamv1.Claim{Tenant: tenant, Tier: tier}
+func in(tenant string, tier llmv1.Tier) *llmv1.Claim {
+	return &llmv1.Claim{Tenant: tenant, Tier: tier}
 }
 
 func TestTheContractOfEngines(t *testing.T) {
 	streamtest.Run(t, func(*testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
 		p := newPlace(-1, Options{})
 		ask := func(model string, tokens uint32) *workerv1.TokenRequest {
-			return &workerv1.TokenRequest{Model: model, Prompt: []uint32{1}, Sampling: &streamv1.Sampling{MaxTokens: &tokens}}
+			return &workerv1.TokenRequest{Model: model, Prompt: []uint32{1}, Sampling: &llmv1.Sampling{MaxTokens: &tokens}}
 		}
 		return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
 			Engine: p.engine,
@@ -219,13 +220,13 @@ func TestTheUrgentComeFirstAndNobodyStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})
 		p.ask(t.Context(), of("", 0), 0, 5) // runs
-		p.ask(t.Context(), in("flex", streamv1.Tier_TIER_FLEX), 0, 20)
-		p.ask(t.Context(), in("plain", streamv1.Tier_TIER_UNSPECIFIED), 0, 20)
-		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
-		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
+		p.ask(t.Context(), in("flex", llmv1.Tier_TIER_FLEX), 0, 20)
+		p.ask(t.Context(), in("plain", llmv1.Tier_TIER_UNSPECIFIED), 0, 20)
+		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
+		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
 		// From second 30 on plain is as urgent as urgent, and has had less; flex is from second 60 on.
-		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
-		p.ask(t.Context(), in("urgent", streamv1.Tier_TIER_PRIORITY), 0, 20)
+		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
+		p.ask(t.Context(), in("urgent", llmv1.Tier_TIER_PRIORITY), 0, 20)
 		p.all.Wait()
 		var order []string
 		for _, id := range p.order {
@@ -242,9 +243,9 @@ func TestNoTierOfATenantStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlace(1, Options{})
 		p.ask(t.Context(), nil, 0, 5) // runs
-		for _, tier := range []streamv1.Tier{
-			streamv1.Tier_TIER_FLEX, streamv1.Tier_TIER_UNSPECIFIED, streamv1.Tier_TIER_PRIORITY,
-			streamv1.Tier_TIER_PRIORITY, streamv1.Tier_TIER_PRIORITY, streamv1.Tier_TIER_PRIORITY,
+		for _, tier := range []llmv1.Tier{
+			llmv1.Tier_TIER_FLEX, llmv1.Tier_TIER_UNSPECIFIED, llmv1.Tier_TIER_PRIORITY,
+			llmv1.Tier_TIER_PRIORITY, llmv1.Tier_TIER_PRIORITY, llmv1.Tier_TIER_PRIORITY,
 		} {
 			p.ask(t.Context(), in("", tier), 0, 20)
 			time.Sleep(time.Millisecond) // so that one came first

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -83,11 +83,11 @@ func (t *tenant) remove(waiting *ticket) {
 	t.waiting[waiting.tier] = slices.Delete(line, i, i+1)
 }
 
-func tierOf(c *streamv1.Claim) int {
+func tierOf(c *llmv1.Claim) int {
 	switch c.GetTier() {
-	case streamv1.Tier_TIER_FLEX:
+	case llmv1.Tier_TIER_FLEX:
 		return 0
-	case streamv1.Tier_TIER_PRIORITY:
+	case llmv1.Tier_TIER_PRIORITY:
 		return 2
 	default:
 		return 1
@@ -95,7 +95,7 @@ func tierOf(c *streamv1.Claim) int {
 }
 
 // enter takes a place, or says why there is none.
-func (q *Queue) enter(claim *streamv1.Claim, tokens int) (*ticket, error) {
+func (q *Queue) enter(claim *llmv1.Claim, tokens int) (*ticket, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -300,7 +300,7 @@ func before(a, b *ticket) bool {
 
 // tenant returns the tenant of a claim. The service counter of a returning tenant is raised to the lowest counter
 // among the active tenants: a tenant neither pays for its absence nor saves up for its return.
-func (q *Queue) tenant(claim *streamv1.Claim) *tenant {
+func (q *Queue) tenant(claim *llmv1.Claim) *tenant {
 	t := q.tenants[claim.GetTenant()]
 	if t == nil {
 		t = &tenant{name: claim.GetTenant()}

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -37,7 +37,7 @@ const (
 
 // admitted returns an engine that runs attempt once the stream has a place. served returns the number of tokens in an
 // item.
-func admitted[Out any](ctx context.Context, q *Queue, claim *streamv1.Claim, tokens int, served func(Out) int, attempt func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
+func admitted[Out any](ctx context.Context, q *Queue, claim *llmv1.Claim, tokens int, served func(Out) int, attempt func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		t, err := q.enter(claim, tokens)
 		if err == nil {

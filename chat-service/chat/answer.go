@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/postprocess"
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
@@ -114,14 +115,14 @@ func (p *prepared) postprocess() postprocess.Options {
 func complete(prompt, answered int) TokenEngine {
 	return func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{
+			if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{
 				StreamId: req.GetStreamId(), Model: req.GetModel(), PromptTokens: uint32(prompt),
 			}}}, nil) {
 				return
 			}
-			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_LENGTH,
-				Usage: &streamv1.Usage{PromptTokens: uint32(prompt), CompletionTokens: uint32(answered)},
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+				Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH,
+				Usage: &llmv1.Usage{PromptTokens: uint32(prompt), CompletionTokens: uint32(answered)},
 			}}}, nil)
 		}
 	}

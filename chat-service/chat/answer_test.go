@@ -13,7 +13,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/answer"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -46,12 +46,12 @@ func modelWith(t testing.TB, template string, special bool, tokens ...string) *c
 }
 
 // readWhole ranges over a stream and joins its deltas.
-func readWhole(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (*answer.Answer, *streamv1.End, error) {
+func readWhole(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (*answer.Answer, *llmv1.End, error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
 	var a answer.Answer
-	var end *streamv1.End
+	var end *llmv1.End
 	tokens := uint32(0)
 	for out, err := range e(ctx, req) {
 		if err != nil {
@@ -88,14 +88,14 @@ func TestCallsArePartedFromTextHoweverTokensCome(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
 		p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false), step: func() int { return 1 + r.IntN(5) }}
-		p.finish = streamv1.Finish_FINISH_STOP
+		p.finish = llmv1.Finish_FINISH_STOP
 		a, end, err := readWhole(t, chat.New(m, p.generate), tooled("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		calls := a.Calls()
 		if a.Text() != "Let me see." || len(calls) != 2 || calls[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` || calls[1].GetName() != "get_time" ||
-			calls[0].GetId() == calls[1].GetId() || end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS {
+			calls[0].GetId() == calls[1].GetId() || end.GetFinish() != llmv1.Finish_FINISH_TOOL_CALLS {
 			t.Fatalf("%q %v %v", a.Text(), calls, end)
 		}
 	}
@@ -108,7 +108,7 @@ func TestWithoutToolsCallsAreText(t *testing.T) {
 	for name, req := range map[string]*chatv1.ChatRequest{"no tools": user("x"), "none is to be called": none} {
 		p := &parrot{ids: m.Tokenizer.Encode(twoCalls, false)}
 		a, end, err := readWhole(t, chat.New(m, p.generate), req)
-		if err != nil || a.Text() != twoCalls || len(a.Calls()) != 0 || end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+		if err != nil || a.Text() != twoCalls || len(a.Calls()) != 0 || end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 			t.Errorf("%s: %q %v %v", name, a.Text(), end, err)
 		}
 		if prompt := m.Tokenizer.Decode(p.asked.Load().GetPrompt(), false); strings.Contains(prompt, "get_weather") {
@@ -132,7 +132,7 @@ func TestFirstCallEndsAnAnswerWithoutParallelCalls(t *testing.T) {
 			req.ParallelToolCalls = proto.Bool(false)
 			a, end, err := readWhole(t, chat.New(m, p.generate), req)
 			if err != nil || a.Text() != "Let me see." || len(a.Calls()) != 1 || a.Calls()[0].GetArguments() != `{"city": "Oslo 👩‍👩‍👧"}` ||
-				end.GetFinish() != streamv1.Finish_FINISH_TOOL_CALLS {
+				end.GetFinish() != llmv1.Finish_FINISH_TOOL_CALLS {
 				t.Errorf("%s: %q %v %v %v", name, a.Text(), a.Calls(), end, err)
 			}
 			u, sent := end.GetUsage(), int(p.sent.Load())
@@ -205,7 +205,7 @@ func TestRequiredCallsBecomeAGuide(t *testing.T) {
 	choice := func(name string) *chatv1.ToolChoice {
 		return &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED, Name: name}
 	}
-	schema := &streamv1.Sampling{Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: `{"type":"object"}`}}}}
+	schema := &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"object"}`}}}}
 	for name, c := range map[string]struct {
 		change func(*chatv1.ChatRequest)
 		want   []string // what stands before values
@@ -243,7 +243,7 @@ func TestRequiredCallsBecomeAGuide(t *testing.T) {
 func TestWhatIsGuidedDoesNotThink(t *testing.T) {
 	m := modelWith(t, thinking, false, "<think>", "</think>")
 	req := user("x")
-	req.Sampling = &streamv1.Sampling{Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: "{}"}}}}
+	req.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}
 	p := &parrot{ids: []uint32{1}}
 	if _, _, err := readWhole(t, chat.New(m, p.generate), req); err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestToolsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 	noTools := proto.CloneOf(required)
 	noTools.Tools = nil
 	both := proto.CloneOf(required)
-	both.Sampling = &streamv1.Sampling{Guide: &streamv1.Guide{}}
+	both.Sampling = &llmv1.Sampling{Guide: &llmv1.Guide{}}
 	for name, c := range map[string]struct {
 		model *chat.Model
 		req   *chatv1.ChatRequest

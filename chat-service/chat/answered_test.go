@@ -14,7 +14,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/answer"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -27,7 +27,7 @@ type heard struct {
 	ids    []uint32
 	tokens uint32
 	rest   string // of remainders
-	end    *streamv1.End
+	end    *llmv1.End
 	err    error
 }
 
@@ -117,7 +117,7 @@ func TestAnswerThatGoesOnElsewhereIsTheSame(t *testing.T) {
 		"thoughts":   {thinks, "is it 🙂\n</think>\n\nyes </thin", user("x")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &parrot{ids: c.m.Tokenizer.Encode(c.says, false), finish: streamv1.Finish_FINISH_STOP}
+			p := &parrot{ids: c.m.Tokenizer.Encode(c.says, false), finish: llmv1.Finish_FINISH_STOP}
 			asks := func(answered []uint32) *chatv1.ChatRequest {
 				return with(c.req, func(r *chatv1.ChatRequest) {
 					r.TellIds = true
@@ -172,11 +172,11 @@ func TestAnswerThatHasAllItMayHaveIsOnlyEnded(t *testing.T) {
 	ids := m.Tokenizer.Encode("one two three", false)
 	req := with(user("x"), func(r *chatv1.ChatRequest) {
 		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: ids}
-		r.Sampling = &streamv1.Sampling{MaxTokens: proto.Uint32(uint32(len(ids)))}
+		r.Sampling = &llmv1.Sampling{MaxTokens: proto.Uint32(uint32(len(ids)))}
 	})
 	nobody := &parrot{}
 	h := listen(t, chat.New(m, nobody.generate), req)
-	if h.err != nil || h.Text() != "one two three" || h.tokens != 0 || h.end.GetFinish() != streamv1.Finish_FINISH_LENGTH ||
+	if h.err != nil || h.Text() != "one two three" || h.tokens != 0 || h.end.GetFinish() != llmv1.Finish_FINISH_LENGTH ||
 		int(h.end.GetUsage().GetCompletionTokens()) != len(ids) || h.end.GetUsage().GetPromptTokens() == 0 || nobody.asked.Load() != nil {
 		t.Errorf("%v %q %v", h.err, h.Text(), h.end)
 	}
@@ -188,7 +188,7 @@ func TestLongAnswerIsReplayedInPieces(t *testing.T) {
 	req := with(stopAt("never said"), func(r *chatv1.ChatRequest) {
 		r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: ids}
 	})
-	p := &parrot{ids: ids, finish: streamv1.Finish_FINISH_STOP}
+	p := &parrot{ids: ids, finish: llmv1.Finish_FINISH_STOP}
 	deltas, told := 0, []uint32(nil)
 	for out, err := range chat.New(m, goOn(p))(t.Context(), req) {
 		if err != nil {
@@ -216,7 +216,7 @@ func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
 		{"answered", func(r *chatv1.ChatRequest) { r.Answered.Ids = []uint32{1 << 30} }},
 		{"answered", func(r *chatv1.ChatRequest) { r.TellIds = false }},
 		{"tell_ids", func(r *chatv1.ChatRequest) { r.N = 2 }},
-		{"tell_ids", func(r *chatv1.ChatRequest) { r.Sampling = &streamv1.Sampling{Logprobs: proto.Uint32(1)} }},
+		{"tell_ids", func(r *chatv1.ChatRequest) { r.Sampling = &llmv1.Sampling{Logprobs: proto.Uint32(1)} }},
 	} {
 		p := &parrot{}
 		req := with(user("x"), func(r *chatv1.ChatRequest) { r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: []uint32{1}} })

@@ -20,6 +20,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/prompt"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -45,8 +46,8 @@ type parrot struct {
 	step    func() int    // tokens of the next item; 1 if nil
 	pause   time.Duration // between items
 	forever bool
-	fail    error           // after the last token, instead of an End
-	finish  streamv1.Finish // LENGTH unless set
+	fail    error        // after the last token, instead of an End
+	finish  llmv1.Finish // LENGTH unless set
 
 	live  atomic.Int32
 	asked atomic.Pointer[workerv1.TokenRequest]
@@ -63,7 +64,7 @@ func (p *parrot) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 		p.live.Add(1)
 		defer p.live.Add(-1)
 		stopping := stream.Stopping(ctx)
-		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{PromptTokens: uint32(len(req.GetPrompt()))}}}, nil) {
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{PromptTokens: uint32(len(req.GetPrompt()))}}}, nil) {
 			return
 		}
 		for ids := p.ids; len(ids) > 0 || p.forever; {
@@ -94,9 +95,9 @@ func (p *parrot) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 			yield(nil, p.fail)
 			return
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Finish: cmp.Or(p.finish, streamv1.Finish_FINISH_LENGTH),
-			Usage: &streamv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: uint32(len(p.ids))},
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: cmp.Or(p.finish, llmv1.Finish_FINISH_LENGTH),
+			Usage: &llmv1.Usage{PromptTokens: uint32(len(req.GetPrompt())), CompletionTokens: uint32(len(p.ids))},
 		}}}, nil)
 	}
 }
@@ -106,7 +107,7 @@ func user(content string) *chatv1.ChatRequest {
 }
 
 // read ranges over a stream and joins its text.
-func read(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens uint32, end *streamv1.End, err error) {
+func read(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens uint32, end *llmv1.End, err error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -142,7 +143,7 @@ func TestPipelineKeepsTheContract(t *testing.T) {
 			ask := func(content string, long bool) func() *chatv1.ChatRequest {
 				return func() *chatv1.ChatRequest {
 					req := user(content)
-					req.Stop, req.Sampling = stops, &streamv1.Sampling{IgnoreEos: long}
+					req.Stop, req.Sampling = stops, &llmv1.Sampling{IgnoreEos: long}
 					return req
 				}
 			}
@@ -158,7 +159,7 @@ func TestRequestBecomesThePromptOfTheModel(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: []uint32{1}}
 	req := user("hello")
-	req.StreamId, req.Session, req.Sampling = "id", "s", &streamv1.Sampling{TopK: proto.Uint32(5)}
+	req.StreamId, req.Session, req.Sampling = "id", "s", &llmv1.Sampling{TopK: proto.Uint32(5)}
 	if _, _, _, err := read(t, chat.New(m, p.generate), req); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestChoicesShareOnePromptAndHaveSeedsOfTheirOwn(t *testing.T) {
 		return (&parrot{ids: []uint32{1}}).generate(ctx, req)
 	}
 	req := user("hello")
-	req.StreamId, req.N, req.Sampling = "s", 3, &streamv1.Sampling{Seed: new(uint64(40))}
+	req.StreamId, req.N, req.Sampling = "s", 3, &llmv1.Sampling{Seed: new(uint64(40))}
 	if _, _, _, err := read(t, chat.New(m, worker), req); err != nil || rendered != 1 || len(asked) != 3 {
 		t.Fatal(err, rendered, asked)
 	}
@@ -207,7 +208,7 @@ func TestTextIsWhatTheTokensDecodeToHoweverTheyAreCut(t *testing.T) {
 	for range 200 {
 		p := &parrot{ids: ids, step: func() int { return 1 + rng.IntN(5) }}
 		text, tokens, end, err := read(t, chat.New(m, p.generate), user("x"))
-		if err != nil || text != want || tokens != uint32(len(ids)) || end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+		if err != nil || text != want || tokens != uint32(len(ids)) || end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 			t.Fatalf("%q, %d of %d tokens, %v, %v", text, tokens, len(ids), end, err)
 		}
 	}
@@ -219,7 +220,7 @@ func TestStopStringEndsTheAnswerAndTheWorker(t *testing.T) {
 	req := user("x")
 	req.Stop = []string{"fox ju", "dog"}
 	text, tokens, end, err := read(t, chat.New(m, p.generate), req)
-	if err != nil || text != "The quick brown " || end.GetMatchedStop() != "fox ju" || end.GetFinish() != streamv1.Finish_FINISH_STOP {
+	if err != nil || text != "The quick brown " || end.GetMatchedStop() != "fox ju" || end.GetFinish() != llmv1.Finish_FINISH_STOP {
 		t.Fatalf("%q, %v, %v", text, end, err)
 	}
 	if end.GetUsage().GetCompletionTokens() != uint32(p.sent.Load()) || tokens > uint32(p.sent.Load()) || end.GetUsage().GetPromptTokens() == 0 {
@@ -237,7 +238,7 @@ func TestMinTokensPutsOffStopStrings(t *testing.T) {
 	m := model(t)
 	p := &parrot{ids: m.Tokenizer.Encode("a b c d a b c d a b c d", false)}
 	req := user("x")
-	req.Stop, req.Sampling = []string{"b"}, &streamv1.Sampling{MinTokens: proto.Uint32(3)}
+	req.Stop, req.Sampling = []string{"b"}, &llmv1.Sampling{MinTokens: proto.Uint32(3)}
 	if text, _, _, err := read(t, chat.New(m, p.generate), req); err != nil || text != "a b c d a " {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -265,7 +266,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		"role":                {&chatv1.ChatRequest{Messages: []*chatv1.Message{{Role: "robot"}}}, "messages[0].role", ""},
 		"NUL":                 {user("a\x00b"), "messages[0].content", ""},
 		"too long":            {user(strings.Repeat("word ", 3000)), "messages", "context of 1024 tokens"},
-		"too many tokens":     {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(1024)}}, "sampling.max_tokens", "context of 1024 tokens"},
+		"too many tokens":     {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(1024)}}, "sampling.max_tokens", "context of 1024 tokens"},
 		"empty stop":          {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"a", ""}}, "stop[1]", ""},
 		"too many stops":      {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: make([]string, 17)}, "stop", "17"},
 		"broken stop":         {&chatv1.ChatRequest{Messages: user("x").GetMessages(), Stop: []string{"\xff"}}, "stop[0]", ""},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	answers "github.com/whence-dev/whence/internal/answer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -59,8 +59,8 @@ type talk struct {
 	size  int                 // of req, in bytes; templates may leave out what was said, so the context does not bound it
 	yield func(*chatv1.ConverseResponse, error) bool
 	turn  uint32
-	end   *streamv1.End // of the last answer
-	used  streamv1.Usage
+	end   *llmv1.End // of the last answer
+	used  llmv1.Usage
 }
 
 // answer passes an answer on, and notes it. It reports false when the loop is to be left.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -42,7 +43,7 @@ func conversation(first *chatv1.ChatRequest, over bool, later ...*chatv1.Convers
 }
 
 // hear ranges over a conversation. What it returns are the answers, and the turns' ends.
-func hear(t *testing.T, e stream.Engine[*chat.Conversation, *chatv1.ConverseResponse], c *chat.Conversation) (answers []string, turns []*chatv1.TurnEnd, end *streamv1.End, err error) {
+func hear(t *testing.T, e stream.Engine[*chat.Conversation, *chatv1.ConverseResponse], c *chat.Conversation) (answers []string, turns []*chatv1.TurnEnd, end *llmv1.End, err error) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -79,9 +80,9 @@ func TestConversationAnswersEachTurnAsIfAllHadBeenAskedAtOnce(t *testing.T) {
 	if id := p.asked.Load().GetStreamId(); id != "talk" {
 		t.Errorf("the last turn's stream is %q", id)
 	}
-	var used streamv1.Usage
+	var used llmv1.Usage
 	for i, te := range turns {
-		if te.GetTurn() != uint32(i+1) || te.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+		if te.GetTurn() != uint32(i+1) || te.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 			t.Error(te)
 		}
 		used.PromptTokens += te.GetUsage().GetPromptTokens()

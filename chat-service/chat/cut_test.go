@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/chat-service/chat"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // cut is the rule of package stopstring for a whole text: it ends before the stop string that ends first, the longest of
@@ -56,7 +56,7 @@ func TestAnyTokensInAnyItemsAreTheWholeTextCutAtItsStop(t *testing.T) {
 			t.Fatalf("%v with stops %q\n got %q, %q, %v\nwant %q, %q", ids, req.GetStop(), text, end.GetMatchedStop(), err, want, matched)
 		}
 		switch end.GetFinish() {
-		case streamv1.Finish_FINISH_STOP:
+		case llmv1.Finish_FINISH_STOP:
 			stopped++
 		default:
 			held++

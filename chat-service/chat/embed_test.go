@@ -10,7 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -21,7 +21,7 @@ func TestTextsBecomeTheIdsOfTheModel(t *testing.T) {
 	var asked *workerv1.EmbedRequest
 	e := chat.Embed(m, stream.Unary(func(_ context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 		asked = req
-		return &workerv1.EmbedResponse{Embeddings: []*workerv1.Embedding{{}, {}}, End: &streamv1.End{}}, nil
+		return &workerv1.EmbedResponse{Embeddings: []*llmv1.Embedding{{}, {}}, End: &llmv1.End{}}, nil
 	}))
 	word := func(s string) *chatv1.Prompt {
 		return &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: s}}

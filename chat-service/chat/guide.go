@@ -7,7 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -16,7 +16,7 @@ const anyArguments = `{"type":"object"}`
 
 // guide returns the request's sampling with a guide for the allowed forms of the answer: a tool call if the request
 // requires one, else the requested form, or also a tool call if the request has tools.
-func (m *Model) guide(p *prepared) (*streamv1.Sampling, error) {
+func (m *Model) guide(p *prepared) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
 	if required && asked != nil {
@@ -25,12 +25,12 @@ func (m *Model) guide(p *prepared) (*streamv1.Sampling, error) {
 	if asked == nil && !required {
 		return p.req.GetSampling(), nil
 	}
-	sampling := &streamv1.Sampling{}
+	sampling := &llmv1.Sampling{}
 	if s := p.req.GetSampling(); s != nil {
 		sampling = proto.CloneOf(s)
 	}
 	if sampling.Guide == nil {
-		sampling.Guide = &streamv1.Guide{}
+		sampling.Guide = &llmv1.Guide{}
 	}
 	calls, err := m.calls(p, required)
 	if err != nil {
@@ -46,12 +46,12 @@ func (m *Model) guide(p *prepared) (*streamv1.Sampling, error) {
 }
 
 // calls returns the forms of tool calls: one for each tool, or only that of the tool that tool_choice names.
-func (m *Model) calls(p *prepared, required bool) ([]*streamv1.GuideForm, error) {
+func (m *Model) calls(p *prepared, required bool) ([]*llmv1.GuideForm, error) {
 	name := p.req.GetToolChoice().GetName()
 	if required && name != "" && !slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice names %.80q, which is none of the tools", name)
 	}
-	var forms []*streamv1.GuideForm
+	var forms []*llmv1.GuideForm
 	for _, tool := range p.tools {
 		if required && name != "" && tool.GetName() != name {
 			continue
@@ -67,7 +67,7 @@ func (m *Model) calls(p *prepared, required bool) ([]*streamv1.GuideForm, error)
 		if schema == "" {
 			schema = anyArguments
 		}
-		forms = append(forms, &streamv1.GuideForm{Before: before, Schema: schema, After: after})
+		forms = append(forms, &llmv1.GuideForm{Before: before, Schema: schema, After: after})
 	}
 	return forms, nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -41,7 +41,7 @@ func telling(p *parrot) chat.TokenEngine {
 }
 
 // readLikely is read, with the tokens of the deltas.
-func readLikely(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens []*chatv1.TokenLogprob, end *streamv1.End) {
+func readLikely(t testing.TB, e chat.Engine, req *chatv1.ChatRequest) (text string, tokens []*chatv1.TokenLogprob, end *llmv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
@@ -71,7 +71,7 @@ func TestLogprobsAreThoseOfTheTextThatIsShown(t *testing.T) {
 		}
 		whole := m.Tokenizer.Decode(ids, true)
 		req := user("x")
-		req.Sampling, req.IncludeStop, req.KeepSpecial = &streamv1.Sampling{Logprobs: new(uint32(2))}, r.IntN(3) == 0, r.IntN(4) == 0
+		req.Sampling, req.IncludeStop, req.KeepSpecial = &llmv1.Sampling{Logprobs: new(uint32(2))}, r.IntN(3) == 0, r.IntN(4) == 0
 		for range r.IntN(3) {
 			if stop := part(r, whole); stop != "" {
 				req.Stop = append(req.Stop, stop)
@@ -86,7 +86,7 @@ func TestLogprobsAreThoseOfTheTextThatIsShown(t *testing.T) {
 			}
 			spelled = append(spelled, token.GetBytes()...)
 		}
-		if end.GetFinish() != streamv1.Finish_FINISH_STOP {
+		if end.GetFinish() != llmv1.Finish_FINISH_STOP {
 			want := m.Tokenizer.Decode(ids, !req.GetKeepSpecial())
 			if text != want || len(tokens) != len(ids) || lossy(spelled) != lossy([]byte(want)) {
 				t.Fatalf("%v\n text %q\ntoken %q (%d of %d)\n want %q", ids, text, spelled, len(tokens), len(ids), want)
@@ -129,7 +129,7 @@ func TestSpecialTokensHaveANameAndNoBytes(t *testing.T) {
 	half := m.Tokenizer.Encode("안", false)
 	ids := append(append(m.Tokenizer.Encode("hi", false), end), half[0])
 	req := user("x")
-	req.Sampling = &streamv1.Sampling{Logprobs: new(uint32(0))}
+	req.Sampling = &llmv1.Sampling{Logprobs: new(uint32(0))}
 	text, tokens, _ := readLikely(t, chat.New(m, telling(&parrot{ids: ids})), req)
 	if len(tokens) != len(ids) {
 		t.Fatal(tokens)
@@ -157,7 +157,7 @@ func TestTheLastTokensAreToldWhereverTheAnswerIsParted(t *testing.T) {
 		req   *chatv1.ChatRequest
 		ids   []uint32
 	}{"thoughts": {m, user("x"), thought}, "calls": {model(t), tooled("x"), called}} {
-		c.req.Sampling = &streamv1.Sampling{Logprobs: new(uint32(0))}
+		c.req.Sampling = &llmv1.Sampling{Logprobs: new(uint32(0))}
 		if _, tokens, _ := readLikely(t, chat.New(c.model, telling(&parrot{ids: c.ids})), c.req); len(tokens) != len(c.ids) {
 			t.Errorf("%s: %d tokens are told of %d", name, len(tokens), len(c.ids))
 		}
@@ -223,7 +223,7 @@ func TestBadPromptsAreRefusedByName(t *testing.T) {
 		"too long":          {&chatv1.ChatRequest{Prompts: text(strings.Repeat("word ", 3000))}, "prompt"},
 		"one is too long":   {&chatv1.ChatRequest{StreamId: "s", Prompts: text("a", strings.Repeat("word ", 3000))}, "prompt[1]"},
 		"echo of messages":  {&chatv1.ChatRequest{Echo: true, Messages: user("x").GetMessages()}, "echo"},
-		"echo and logprobs": {&chatv1.ChatRequest{Echo: true, Prompts: text("a"), Sampling: &streamv1.Sampling{Logprobs: new(uint32(0))}}, "echo"},
+		"echo and logprobs": {&chatv1.ChatRequest{Echo: true, Prompts: text("a"), Sampling: &llmv1.Sampling{Logprobs: new(uint32(0))}}, "echo"},
 		"too many choices":  {&chatv1.ChatRequest{N: 17, Prompts: text("a")}, "n"},
 	} {
 		if _, _, _, err := read(t, chat.New(m, (&parrot{ids: []uint32{1}}).generate), c.req); err == nil || streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != c.param {

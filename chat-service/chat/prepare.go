@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/prompt"
 	"github.com/whence-dev/whence/chat-service/reasoning"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -20,7 +20,7 @@ type prepared struct {
 	model    *Model
 	req      *chatv1.ChatRequest
 	ids      []uint32
-	sampling *streamv1.Sampling
+	sampling *llmv1.Sampling
 	room     int            // the most tokens that an answer may have
 	echo     string         // the text with which each answer begins
 	from     string         // the field that the prompt comes from: "prompt" or "messages"
@@ -109,7 +109,7 @@ func (p *prepared) fit() error {
 	ends := len(m.EOS) > 0 && !p.sampling.GetIgnoreEos()
 	if shorter || ends {
 		if p.sampling = proto.CloneOf(p.sampling); p.sampling == nil {
-			p.sampling = &streamv1.Sampling{}
+			p.sampling = &llmv1.Sampling{}
 		}
 	}
 	if shorter {

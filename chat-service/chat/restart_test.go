@@ -9,7 +9,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/answer"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -21,7 +21,7 @@ func breaking(ids []uint32, n int32) chat.TokenEngine {
 	var asked atomic.Int32
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		if asked.Add(1) > n {
-			return (&parrot{ids: ids, finish: streamv1.Finish_FINISH_STOP}).generate(ctx, req)
+			return (&parrot{ids: ids, finish: llmv1.Finish_FINISH_STOP}).generate(ctx, req)
 		}
 		lost := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath("engine", "llm-worker/0"), Message: "gone"}
 		return (&parrot{ids: ids[:len(ids)/2], fail: lost}).generate(ctx, req)
@@ -29,7 +29,7 @@ func breaking(ids []uint32, n int32) chat.TokenEngine {
 }
 
 // gather joins the valid parts of each choice.
-func gather(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) (all [2]answer.Answer, restarted int, end *streamv1.End) {
+func gather(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) (all [2]answer.Answer, restarted int, end *llmv1.End) {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -74,11 +75,11 @@ func (f *fake) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 			out := &chatv1.GenerateResponse{}
 			switch {
 			case word == 0:
-				out.Message = &chatv1.GenerateResponse_Started{Started: &streamv1.Started{StreamId: id, Model: "m", PromptTokens: 7}}
+				out.Message = &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: id, Model: "m", PromptTokens: 7}}
 			case word > f.words && f.words > 0:
-				out.Message = &chatv1.GenerateResponse_End{End: &streamv1.End{
-					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Finish: streamv1.Finish_FINISH_LENGTH,
-					Usage: &streamv1.Usage{PromptTokens: 7, CachedTokens: 2, CompletionTokens: uint32(f.words), ReasoningTokens: f.thought},
+				out.Message = &chatv1.GenerateResponse_End{End: &llmv1.End{
+					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Finish: llmv1.Finish_FINISH_LENGTH,
+					Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 2, CompletionTokens: uint32(f.words), ReasoningTokens: f.thought},
 				}}
 			default:
 				pace := time.Millisecond
@@ -126,7 +127,7 @@ func merged(next engine) engine {
 func newFake(words int) *fake { return &fake{words: words, causes: map[string]error{}} }
 
 func asking(n uint32, prompts ...string) *chatv1.ChatRequest {
-	req := &chatv1.ChatRequest{StreamId: "s", N: n, Sampling: &streamv1.Sampling{Seed: new(uint64(40))}}
+	req := &chatv1.ChatRequest{StreamId: "s", N: n, Sampling: &llmv1.Sampling{Seed: new(uint64(40))}}
 	for _, p := range prompts {
 		req.Prompts = append(req.Prompts, &chatv1.Prompt{Content: &chatv1.Prompt_Text{Text: p}})
 	}
@@ -160,7 +161,7 @@ func TestChoicesKeepTheContract(t *testing.T) {
 }
 
 // read ranges over a stream, and returns the words of each choice in the order in which they came.
-func read(ctx context.Context, e engine, req *chatv1.ChatRequest) (texts map[uint32]string, order []uint32, ends int, end *streamv1.End, err error) {
+func read(ctx context.Context, e engine, req *chatv1.ChatRequest) (texts map[uint32]string, order []uint32, ends int, end *llmv1.End, err error) {
 	texts = map[uint32]string{}
 	ctx, ctl := stream.WithControl(stream.WithID(ctx, req.GetStreamId()), time.Second)
 	defer ctl.Release()
@@ -204,7 +205,7 @@ func TestUsageIsThatOfAllChoices(t *testing.T) {
 	for _, thought := range []*uint32{nil, new(uint32(2))} {
 		f := newFake(3)
 		f.thought = thought
-		want := &streamv1.Usage{PromptTokens: 14, CachedTokens: 4, CompletionTokens: 12}
+		want := &llmv1.Usage{PromptTokens: 14, CachedTokens: 4, CompletionTokens: 12}
 		if thought != nil {
 			want.ReasoningTokens = new(4 * *thought)
 		}

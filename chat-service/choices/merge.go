@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -23,11 +24,11 @@ type merge struct {
 	controls []*stream.Control
 	running  sync.WaitGroup
 
-	started *streamv1.Started // of all that have started so far
-	waiting int               // choices that have not
-	open    int               // choices that have not ended
-	told    bool              // Started was yielded
-	usage   streamv1.Usage
+	started *llmv1.Started // of all that have started so far
+	waiting int            // choices that have not
+	open    int            // choices that have not ended
+	told    bool           // Started was yielded
+	usage   llmv1.Usage
 	path    []string
 	cause   error // why the choices that still run are stopped
 	gone    bool  // the choices have been stopped and have ended
@@ -43,7 +44,7 @@ type item struct {
 
 func newMerge(n, each int) *merge {
 	return &merge{
-		each: each, came: make(chan item), left: make(chan struct{}), waiting: n, open: n, started: &streamv1.Started{},
+		each: each, came: make(chan item), left: make(chan struct{}), waiting: n, open: n, started: &llmv1.Started{},
 		cause: streamerr.New(streamerr.Internal, "the reader panicked"), // unless run says otherwise
 	}
 }
@@ -121,7 +122,7 @@ func (m *merge) run(ctx context.Context, yield func(*chatv1.GenerateResponse, er
 		}
 	}
 	m.leave()
-	yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{
+	yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
 		Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
 	}}}, nil)
 }
@@ -171,7 +172,7 @@ func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateRe
 }
 
 // starts records that a choice has started.
-func (m *merge) starts(ctx context.Context, s *streamv1.Started, first bool) {
+func (m *merge) starts(ctx context.Context, s *llmv1.Started, first bool) {
 	m.started.StreamId, m.started.Model = stream.ID(ctx), s.GetModel()
 	m.started.QueuedBehind = max(m.started.QueuedBehind, s.GetQueuedBehind())
 	if first {

@@ -3,7 +3,7 @@ package fleet
 import (
 	"sync"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // A downSignal tells streams that their worker is no longer healthy. The zero value is not healthy.
@@ -25,7 +25,7 @@ func (w *Worker) Down() <-chan struct{} {
 }
 
 // setInfo stores the worker's info; nil if the worker is not healthy.
-func (w *Worker) setInfo(info *workerv1.InfoResponse) {
+func (w *Worker) setInfo(info *llmv1.WorkerInfo) {
 	w.down.mu.Lock()
 	defer w.down.mu.Unlock()
 	was := w.info.Swap(info)

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -25,7 +25,7 @@ type Options struct {
 	// Self is this hop's name.
 	Self string
 	// Check says why a worker that answers cannot be used.
-	Check func(*workerv1.InfoResponse) error
+	Check func(*llmv1.WorkerInfo) error
 	// Follow is called for each member while Watch runs, in a goroutine of its own, and returns when ctx is done; nil is nobody.
 	Follow func(ctx context.Context, w *Worker)
 	// Cooled is called when a worker is ejected for a cool-down, with the reason. It may be nil.
@@ -58,7 +58,7 @@ func New(opts Options) *Fleet {
 
 // check says why a worker that answers cannot be used: it does not fit, or its name is another one's. Names stand in paths,
 // so two workers of one name could not be told apart; the first that is healthy keeps it until it no longer is.
-func (f *Fleet) check(w *Worker, info *workerv1.InfoResponse) error {
+func (f *Fleet) check(w *Worker, info *llmv1.WorkerInfo) error {
 	if err := f.opts.Check(info); err != nil {
 		return err
 	}

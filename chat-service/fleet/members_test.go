@@ -13,13 +13,14 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // info is what a healthy worker says.
-func info(name string) *workerv1.InfoResponse {
-	return &workerv1.InfoResponse{Instance: name, Model: "m", ContextLength: 64, Continues: true}
+func info(name string) *llmv1.WorkerInfo {
+	return &llmv1.WorkerInfo{Instance: name, Model: "m", ContextLength: 64, Continues: true}
 }
 
 func TestSlotsAreSmallAndFreedWithTheirWorker(t *testing.T) {
@@ -56,7 +57,7 @@ func TestSlotsAreSmallAndFreedWithTheirWorker(t *testing.T) {
 func good(w *Worker) bool { return w.Snapshot(time.Now()).Standing == Good }
 
 // A prober answers a worker's probes as a test says.
-type prober func(context.Context) (*workerv1.InfoResponse, error)
+type prober func(context.Context) (*llmv1.WorkerInfo, error)
 
 type (
 	infoOnly struct {
@@ -66,7 +67,7 @@ type (
 	alwaysServing struct{ healthpb.HealthClient }
 )
 
-func (c infoOnly) Info(ctx context.Context, _ *workerv1.InfoRequest, _ ...grpc.CallOption) (*workerv1.InfoResponse, error) {
+func (c infoOnly) Info(ctx context.Context, _ *workerv1.InfoRequest, _ ...grpc.CallOption) (*llmv1.WorkerInfo, error) {
 	return (*c.answer)(ctx)
 }
 
@@ -76,12 +77,12 @@ func (alwaysServing) Check(context.Context, *healthpb.HealthCheckRequest, ...grp
 
 func TestWorkerMayBeLateForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := New(Options{Check: func(*workerv1.InfoResponse) error { return nil }})
+		f := New(Options{Check: func(*llmv1.WorkerInfo) error { return nil }})
 		w := Pretended("w/0", nil)
 		w.Say(info("w/0"))
 		f.Pretend(w)
 		answers := true
-		answer := prober(func(ctx context.Context) (*workerv1.InfoResponse, error) {
+		answer := prober(func(ctx context.Context) (*llmv1.WorkerInfo, error) {
 			if !answers {
 				<-ctx.Done()
 				return nil, status.FromContextError(ctx.Err()).Err()
@@ -113,7 +114,7 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 		if probe(); w.Info() == nil || !good(w) || changes != 2 {
 			t.Error("it is back")
 		}
-		answer = func(context.Context) (*workerv1.InfoResponse, error) {
+		answer = func(context.Context) (*llmv1.WorkerInfo, error) {
 			return nil, status.Error(codes.Unavailable, "refused")
 		}
 		if probe(); w.Info() != nil {
@@ -123,12 +124,12 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 }
 
 func TestWorkerOfAnotherNameIsNotHeldToWhatTheOneBeforeDid(t *testing.T) {
-	f := New(Options{Check: func(*workerv1.InfoResponse) error { return nil }})
+	f := New(Options{Check: func(*llmv1.WorkerInfo) error { return nil }})
 	w := Pretended("w/0", nil)
 	w.Say(info("w/0"))
 	f.Pretend(w)
 	name := "w/0"
-	answer := prober(func(context.Context) (*workerv1.InfoResponse, error) { return info(name), nil })
+	answer := prober(func(context.Context) (*llmv1.WorkerInfo, error) { return info(name), nil })
 	w.check, w.client, w.health = f.check, infoOnly{answer: &answer}, alwaysServing{}
 	for range ejectAfter {
 		w.breaker.answered()

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // Pretend makes workers the members of the fleet without dialing or probing them, for tests of the packages above.
@@ -31,7 +31,7 @@ func Pretended(name string, engine Engine) *Worker {
 }
 
 // Say sets the result of a worker's probe: its info, or nil if it is not healthy.
-func (w *Worker) Say(info *workerv1.InfoResponse) {
+func (w *Worker) Say(info *llmv1.WorkerInfo) {
 	if info != nil {
 		w.probed.Store(&report{info: info, said: time.Now()})
 		w.breaker.reset()

@@ -10,6 +10,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -114,7 +115,7 @@ type refusal struct {
 }
 
 // ask returns what the worker says of itself, if it takes streams and can be used.
-func (w *Worker) ask(ctx context.Context) (*workerv1.InfoResponse, error) {
+func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 	info, err := w.client.Info(ctx, &workerv1.InfoRequest{})
 	if err != nil {
 		return nil, err

@@ -10,22 +10,22 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 )
 
 // A report is the result of a worker's last probe. The worker's info outlives its health, so that errors can name a
 // worker that is gone.
 type report struct {
-	name    string                 // the worker's name; "" until it has answered once
-	info    *workerv1.InfoResponse // what it said last; nil until it has been fit for use once
-	said    time.Time              // when it said that
-	problem string                 // why it gets no streams; "" if it does
-	public  string                 // the same without addresses, for clients
+	name    string            // the worker's name; "" until it has answered once
+	info    *llmv1.WorkerInfo // what it said last; nil until it has been fit for use once
+	said    time.Time         // when it said that
+	problem string            // why it gets no streams; "" if it does
+	public  string            // the same without addresses, for clients
 }
 
 // report notes what a probe has found. Only the goroutine that probes calls it.
-func (w *Worker) report(info *workerv1.InfoResponse, err error) {
+func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
 	var now report
 	if last := w.probed.Load(); last != nil {
 		now = *last
@@ -84,7 +84,7 @@ func (w *Worker) problem() string {
 		return "a worker: it has not been asked yet"
 	case last.public != "":
 		return cmp.Or(last.name, "a worker") + ": " + last.public
-	case last.info.GetRole() == workerv1.Role_ROLE_PREFILL:
+	case last.info.GetRole() == llmv1.Role_ROLE_PREFILL:
 		return last.name + ": it only reads prompts for others"
 	default:
 		return last.name + ": it is not healthy"

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -57,11 +57,11 @@ func TestFleetSaysWhyNobodyIsHealthy(t *testing.T) {
 	if got := f.Problem(); got != "no worker is listed" {
 		t.Error(got)
 	}
-	probe := func(info *workerv1.InfoResponse, serving bool, err error, check error) *Worker {
-		answer := prober(func(context.Context) (*workerv1.InfoResponse, error) { return info, err })
+	probe := func(info *llmv1.WorkerInfo, serving bool, err error, check error) *Worker {
+		answer := prober(func(context.Context) (*llmv1.WorkerInfo, error) { return info, err })
 		w := &Worker{
 			target: "10.0.0.1:8082", client: infoOnly{answer: &answer}, health: &servingStatus{serving: serving},
-			check: func(*Worker, *workerv1.InfoResponse) error { return check },
+			check: func(*Worker, *llmv1.WorkerInfo) error { return check },
 			log:   slog.New(slog.NewTextHandler(&log, nil)), probeNow: make(chan struct{}, 1),
 		}
 		for range maxLate {

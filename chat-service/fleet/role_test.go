@@ -5,17 +5,17 @@ import (
 	"slices"
 	"testing"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 // roled returns a fleet of workers with these roles, named by them and all healthy.
-func roled(roles map[string]workerv1.Role) *Fleet {
+func roled(roles map[string]llmv1.Role) *Fleet {
 	f := New(Options{})
 	var workers []*Worker
 	for _, name := range slices.Sorted(maps.Keys(roles)) {
 		w := Pretended(name, nil)
-		w.Say(&workerv1.InfoResponse{Instance: name, ContextLength: 100, Role: roles[name], Load: &workerv1.Load{MaxRunning: 4}})
+		w.Say(&llmv1.WorkerInfo{Instance: name, ContextLength: 100, Role: roles[name], Load: &llmv1.Load{MaxRunning: 4}})
 		workers = append(workers, w)
 	}
 	f.Pretend(workers...)
@@ -23,8 +23,8 @@ func roled(roles map[string]workerv1.Role) *Fleet {
 }
 
 func TestWorkersThatReadForOthersAreNoPlacesForStreams(t *testing.T) {
-	const prefill, decode = workerv1.Role_ROLE_PREFILL, workerv1.Role_ROLE_DECODE
-	f := roled(map[string]workerv1.Role{"r": prefill, "w": decode})
+	const prefill, decode = llmv1.Role_ROLE_PREFILL, llmv1.Role_ROLE_DECODE
+	f := roled(map[string]llmv1.Role{"r": prefill, "w": decode})
 	told := []bool{}
 	f.changed = func(healthy bool) { told = append(told, healthy) }
 	f.tell()
@@ -40,7 +40,7 @@ func TestWorkersThatReadForOthersAreNoPlacesForStreams(t *testing.T) {
 }
 
 func TestWorkersAreAskedInTheOrderInWhichTheyHadTheStream(t *testing.T) {
-	f := roled(map[string]workerv1.Role{"a": 0, "b": 0, "c": 0, "r": workerv1.Role_ROLE_PREFILL})
+	f := roled(map[string]llmv1.Role{"a": 0, "b": 0, "c": 0, "r": llmv1.Role_ROLE_PREFILL})
 	names := func(r *streamv1.Record) (names []string) {
 		for _, w := range f.had(r) {
 			names = append(names, w.Name())

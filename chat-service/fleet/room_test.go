@@ -3,7 +3,7 @@ package fleet
 import (
 	"testing"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
@@ -12,7 +12,7 @@ func TestRoomIsWhatHealthyWorkersHave(t *testing.T) {
 	set := func(i int, places uint32, others int64) {
 		w := f.Members()[i]
 		said := info(w.Name())
-		said.Load = &workerv1.Load{MaxRunning: places}
+		said.Load = &llmv1.Load{MaxRunning: places}
 		w.Say(said)
 		w.others.Store(others)
 	}

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -55,7 +55,7 @@ func (w *Worker) Probe() {
 type Snapshot struct {
 	Worker   *Worker
 	Name     string
-	Info     *workerv1.InfoResponse // nil while the worker is not healthy
+	Info     *llmv1.WorkerInfo // nil while the worker is not healthy
 	Standing Standing
 	Streams  int64   // running there: our own as of now, other callers' as of the last probe
 	Failures float64 // streams that failed there recently

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -50,7 +51,7 @@ type Worker struct {
 	client   workerv1.WorkerClient
 	health   healthpb.HealthClient
 	streams  streamv1.StreamsClient
-	check    func(*Worker, *workerv1.InfoResponse) error
+	check    func(*Worker, *llmv1.WorkerInfo) error
 	engine   func(peer string) Engine
 	embed    func(peer string) EmbedEngine
 	log      *slog.Logger
@@ -68,20 +69,20 @@ type Worker struct {
 	late    int // probes in a row that it has not answered in time
 	unheard int // probes without any answer so far
 
-	name    atomic.Pointer[string]                // its name in its last answer; nil before the first answer
-	probed  atomic.Pointer[report]                // the result of the last probe; nil before the first
-	info    atomic.Pointer[workerv1.InfoResponse] // nil while the worker is not healthy
-	ours    atomic.Int64                          // streams that this process has on it
-	others  atomic.Int64                          // streams of other callers on it, as of the last probe
-	unread  atomic.Int64                          // tokens of our streams' prompts that it has still to read, as far as is known
-	tokens  atomic.Int64                          // tokens of its KV cache that our streams take, as far as is known
+	name    atomic.Pointer[string]           // its name in its last answer; nil before the first answer
+	probed  atomic.Pointer[report]           // the result of the last probe; nil before the first
+	info    atomic.Pointer[llmv1.WorkerInfo] // nil while the worker is not healthy
+	ours    atomic.Int64                     // streams that this process has on it
+	others  atomic.Int64                     // streams of other callers on it, as of the last probe
+	unread  atomic.Int64                     // tokens of our streams' prompts that it has still to read, as far as is known
+	tokens  atomic.Int64                     // tokens of its KV cache that our streams take, as far as is known
 	breaker breaker
 	down    downSignal
 }
 
 // dial returns the worker at target, a host:port; it connects in watch. self is this hop's name. check says why a worker
 // that answers cannot be used.
-func dial(self, target string, check func(*Worker, *workerv1.InfoResponse) error, log *slog.Logger) (*Worker, error) {
+func dial(self, target string, check func(*Worker, *llmv1.WorkerInfo) error, log *slog.Logger) (*Worker, error) {
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
@@ -114,15 +115,15 @@ func (w *Worker) Name() string {
 func (w *Worker) Slot() int { return w.slot }
 
 // Info returns what the worker says of itself, nil while it is not healthy. It must not be changed.
-func (w *Worker) Info() *workerv1.InfoResponse { return w.info.Load() }
+func (w *Worker) Info() *llmv1.WorkerInfo { return w.info.Load() }
 
 // Answers reports whether a worker takes whole streams. One that is not healthy does not.
-func Answers(info *workerv1.InfoResponse) bool {
-	return info != nil && info.GetRole() != workerv1.Role_ROLE_PREFILL
+func Answers(info *llmv1.WorkerInfo) bool {
+	return info != nil && info.GetRole() != llmv1.Role_ROLE_PREFILL
 }
 
 // Last returns what it said when it was healthy last, nil if it never was.
-func (w *Worker) Last() *workerv1.InfoResponse {
+func (w *Worker) Last() *llmv1.WorkerInfo {
 	if last := w.probed.Load(); last != nil {
 		return last.info
 	}

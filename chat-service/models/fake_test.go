@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -33,7 +34,7 @@ const patience = 20 * time.Second
 // A worker says the same token again and again, one each millisecond, up to max_tokens.
 type worker struct {
 	workerv1.UnimplementedWorkerServer
-	info workerv1.InfoResponse
+	info llmv1.WorkerInfo
 	hop  rpc.Hop
 	addr string
 	live atomic.Int32
@@ -42,7 +43,7 @@ type worker struct {
 	asked []*workerv1.TokenRequest
 }
 
-func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+func (w *worker) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
 	return &w.info, nil
 }
 
@@ -57,7 +58,7 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		w.live.Add(1)
 		defer w.live.Add(-1)
-		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{Model: w.info.GetModel()}}}, nil) {
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{Model: w.info.GetModel()}}}, nil) {
 			return
 		}
 		for range req.GetSampling().GetMaxTokens() {
@@ -71,7 +72,7 @@ func (w *worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 				return
 			}
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{w.hop.Name}}}}, nil)
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{w.hop.Name}}}}, nil)
 	}
 }
 
@@ -83,7 +84,7 @@ func (w *worker) last() *workerv1.TokenRequest {
 }
 
 // work serves a worker of a model until the test ends. change says what is special about it.
-func work(t *testing.T, name, model string, change func(*workerv1.InfoResponse)) *worker {
+func work(t *testing.T, name, model string, change func(*llmv1.WorkerInfo)) *worker {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +92,7 @@ func work(t *testing.T, name, model string, change func(*workerv1.InfoResponse))
 	}
 	w := &worker{addr: ln.Addr().String()}
 	w.info.Instance, w.info.Model, w.info.VocabSize, w.info.ContextLength, w.info.Continues = name, model, 1<<20, 2048, true
-	w.info.Capabilities = &workerv1.Capabilities{Sampling: []string{"max_tokens", "seed", "stop_token_ids", "temperature"}}
+	w.info.Capabilities = &llmv1.Capabilities{Sampling: []string{"max_tokens", "seed", "stop_token_ids", "temperature"}}
 	if change != nil {
 		change(&w.info)
 	}
@@ -183,7 +184,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func ask(t *testing.T, r *Registry, model string, tokens uint32, at func(int)) (got int, err error) {
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
-	req := &chatv1.ChatRequest{Model: model, StreamId: stream.NewID(), Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}, Sampling: &streamv1.Sampling{MaxTokens: &tokens}}
+	req := &chatv1.ChatRequest{Model: model, StreamId: stream.NewID(), Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}, Sampling: &llmv1.Sampling{MaxTokens: &tokens}}
 	for out, err := range r.Generate(ctx, req) {
 		if err != nil {
 			return got, err

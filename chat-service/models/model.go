@@ -21,7 +21,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -86,7 +86,7 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	pool := route.New(route.Options{
 		Self: self, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, HandoverAbove: c.HandoverAbove,
-		Check: func(info *workerv1.InfoResponse) error { return fits(loaded, info) }, Log: log,
+		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
 	})
 	loaded.WorkerContext = pool.Context
 	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
@@ -197,7 +197,7 @@ func (m *model) tell(aliases []string) *chatv1.Model {
 }
 
 // fits reports why a worker cannot serve the model: token ids must mean the same on both sides.
-func fits(m *chat.Model, info *workerv1.InfoResponse) error {
+func fits(m *chat.Model, info *llmv1.WorkerInfo) error {
 	switch {
 	case info.GetModel() != m.Name:
 		return fmt.Errorf("%s serves the model %q, not %q", info.GetInstance(), info.GetModel(), m.Name)

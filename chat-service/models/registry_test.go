@@ -10,8 +10,7 @@ import (
 	"testing"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -47,12 +46,12 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 }
 
 func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
-	same := work(t, "w/same", "m", func(i *workerv1.InfoResponse) { i.ModelChecksum = tinySum(t) })
+	same := work(t, "w/same", "m", func(i *llmv1.WorkerInfo) { i.ModelChecksum = tinySum(t) })
 	unknown := work(t, "w/unknown", "m", nil)
-	newer := work(t, "w/newer", "m", func(i *workerv1.InfoResponse) { i.ModelChecksum = "2:ff" })
-	other := work(t, "w/other", "m", func(i *workerv1.InfoResponse) { i.ModelChecksum = "1:ff" })
-	silent := work(t, "w/silent", "m", func(i *workerv1.InfoResponse) { i.ContextLength = 0 })
-	small := work(t, "w/small", "m", func(i *workerv1.InfoResponse) { i.VocabSize = 7 })
+	newer := work(t, "w/newer", "m", func(i *llmv1.WorkerInfo) { i.ModelChecksum = "2:ff" })
+	other := work(t, "w/other", "m", func(i *llmv1.WorkerInfo) { i.ModelChecksum = "1:ff" })
+	silent := work(t, "w/silent", "m", func(i *llmv1.WorkerInfo) { i.ContextLength = 0 })
+	small := work(t, "w/small", "m", func(i *llmv1.WorkerInfo) { i.VocabSize = 7 })
 	wrong := work(t, "w/wrong", "n", nil)
 	r, j := open(t)
 	set(t, r, card("m", same, unknown, newer, other, silent, small, wrong))
@@ -202,7 +201,7 @@ func TestCardsChangeWhatWorkersAreAsked(t *testing.T) {
 }
 
 func TestWorkersWithShorterContextsServe(t *testing.T) {
-	w := work(t, "w/a", "m", func(i *workerv1.InfoResponse) { i.ContextLength = 100 })
+	w := work(t, "w/a", "m", func(i *llmv1.WorkerInfo) { i.ContextLength = 100 })
 	r, _ := open(t)
 	set(t, r, card("m", w))
 	healthy(t, r, 1)
@@ -241,7 +240,7 @@ func TestMissingFilesAreNamed(t *testing.T) {
 
 func TestContract(t *testing.T) {
 	streamtest.Run(t, func(t *testing.T) streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
-		w := work(t, "w/a", "m", func(i *workerv1.InfoResponse) { i.ContextLength = 1 << 20 })
+		w := work(t, "w/a", "m", func(i *llmv1.WorkerInfo) { i.ContextLength = 1 << 20 })
 		r, _ := open(t)
 		c := card("m", w)
 		c.Directory = directory(t)
@@ -250,7 +249,7 @@ func TestContract(t *testing.T) {
 		healthy(t, r, 1)
 		ask := func(content string, tokens uint32) func() *chatv1.ChatRequest {
 			return func() *chatv1.ChatRequest {
-				return &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: content}}, Sampling: &streamv1.Sampling{MaxTokens: &tokens}}
+				return &chatv1.ChatRequest{Model: "m", Messages: []*chatv1.Message{{Role: "user", Content: content}}, Sampling: &llmv1.Sampling{MaxTokens: &tokens}}
 			}
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{

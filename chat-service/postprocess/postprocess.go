@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/stopstring"
 	"github.com/whence-dev/whence/chat-service/toolcall"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -78,11 +79,11 @@ type Processor struct {
 	replayed bool                // the tokens in hand were delivered before
 
 	// The answer so far.
-	usage   streamv1.Usage
-	thought uint32        // tokens of reasoning
-	unshown uint32        // tokens since the last text left the decoder
-	finish  *streamv1.End // how the answer ends, once a stage has ended it
-	closed  bool          // the only call is complete: the rest of the text is dropped
+	usage   llmv1.Usage
+	thought uint32     // tokens of reasoning
+	unshown uint32     // tokens since the last text left the decoder
+	finish  *llmv1.End // how the answer ends, once a stage has ended it
+	closed  bool       // the only call is complete: the rest of the text is dropped
 	delta   delta
 }
 
@@ -135,7 +136,7 @@ func (p *Processor) Tokens(t *workerv1.Tokens) (out, end *chatv1.GenerateRespons
 }
 
 // End takes the worker's ending. It returns the text that was held back, if any, and the ending of the answer.
-func (p *Processor) End(end *streamv1.End) (out, last *chatv1.GenerateResponse) {
+func (p *Processor) End(end *llmv1.End) (out, last *chatv1.GenerateResponse) {
 	if text := p.decoder.Flush(); text != "" {
 		if p.show(text); p.finish != nil {
 			return p.over()
@@ -192,7 +193,7 @@ func (p *Processor) show(text string) {
 	if p.usage.CompletionTokens >= p.opts.MinTokens {
 		certain, matched, done := p.stop.Next(text)
 		if text = certain; done {
-			p.finish = &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, MatchedStop: matched}
+			p.finish = &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP, MatchedStop: matched}
 			if p.opts.IncludeStop {
 				text += matched
 			}
@@ -265,7 +266,7 @@ func (p *Processor) event(e toolcall.Event) {
 		p.delta.arguments(uint32(p.called-1), e.Text)
 	case toolcall.Complete:
 		if p.opts.Calls.Single {
-			p.closed, p.finish = true, &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_TOOL_CALLS}
+			p.closed, p.finish = true, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_TOOL_CALLS}
 		}
 	}
 }
@@ -299,9 +300,9 @@ func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 func (p *Processor) parses() bool { return p.reason != nil || p.calls != nil }
 
 // adjust completes an ending with the findings of the stages.
-func (p *Processor) adjust(end *streamv1.End) {
-	if p.called > 0 && end.GetFinish() == streamv1.Finish_FINISH_STOP {
-		end.Finish = streamv1.Finish_FINISH_TOOL_CALLS
+func (p *Processor) adjust(end *llmv1.End) {
+	if p.called > 0 && end.GetFinish() == llmv1.Finish_FINISH_STOP {
+		end.Finish = llmv1.Finish_FINISH_TOOL_CALLS
 	}
 	if end.GetUsage() == nil {
 		return
@@ -325,7 +326,7 @@ func Delta(text string) *chatv1.GenerateResponse {
 	return d.message()
 }
 
-func endMessage(end *streamv1.End) *chatv1.GenerateResponse {
+func endMessage(end *llmv1.End) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: end}}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/postprocess"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/tokenizer"
@@ -41,7 +41,7 @@ func TestTokensBehindTheStopStringAreNotCounted(t *testing.T) {
 	p.Started(7)
 	before := tok.Encode("one two", false)
 	out, end := p.Tokens(&workerv1.Tokens{Ids: append(before, tok.Encode(" three four", false)...), CachedTokens: new(uint32(3))})
-	want := &streamv1.Usage{PromptTokens: 7, CompletionTokens: uint32(len(before)), CachedTokens: 3}
+	want := &llmv1.Usage{PromptTokens: 7, CompletionTokens: uint32(len(before)), CachedTokens: 3}
 	got := end.GetEnd().GetUsage()
 	if out.GetDelta().GetText() != "one " || got.String() != want.String() || end.GetEnd().GetMatchedStop() != "two" {
 		t.Errorf("%v %v, want %v", out, end, want)

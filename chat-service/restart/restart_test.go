@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/restart"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -67,7 +68,7 @@ func (t try) worker(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1
 			yield(nil, t.fails)
 			return
 		}
-		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
+		if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil) {
 			return
 		}
 		for id := range t.words + t.held {
@@ -79,7 +80,7 @@ func (t try) worker(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1
 			yield(nil, t.fails)
 			return
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 	}
 }
 
@@ -93,7 +94,7 @@ type outcome struct {
 	text      string // that counts
 	began     int    // Started
 	restarted int
-	end       *streamv1.End
+	end       *llmv1.End
 	err       error
 	record    *streamv1.Record
 }
@@ -249,7 +250,7 @@ func TestRestartKeepsTheContract(t *testing.T) {
 				case req.GetModel() == "bad":
 					yield(nil, streamerr.InvalidParam("model", "bad"))
 					return
-				case !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil):
+				case !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil):
 					return
 				}
 				for i := 0; i < 3 || req.GetModel() == "long"; i++ {
@@ -263,7 +264,7 @@ func TestRestartKeepsTheContract(t *testing.T) {
 						return
 					}
 				}
-				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+				yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 			}
 		}
 		model := func(name string) func() *chatv1.ChatRequest {

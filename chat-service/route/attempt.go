@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -18,13 +18,13 @@ import (
 type attempt struct {
 	// Static.
 	worker   *fleet.Worker
-	peer     string                 // the worker's name at the time of the choice
-	info     *workerv1.InfoResponse // at the time of the choice
-	standing fleet.Standing         // at the time of the choice
-	unread   int                    // tokens that the worker had to read at the time of the choice, including the stream's prompt
-	items    chan item              // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
-	left     chan struct{}          // closed by leave: items are no longer read
-	ended    chan struct{}          // closed when the call is over
+	peer     string            // the worker's name at the time of the choice
+	info     *llmv1.WorkerInfo // at the time of the choice
+	standing fleet.Standing    // at the time of the choice
+	unread   int               // tokens that the worker had to read at the time of the choice, including the stream's prompt
+	items    chan item         // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
+	left     chan struct{}     // closed by leave: items are no longer read
+	ended    chan struct{}     // closed when the call is over
 
 	expected int          // tokens of the prompt that are expected in the cache of the worker that reads it; -1 if unknown
 	found    *uint32      // tokens that another worker that has read the prompt had in its cache; nil if the prompt was not handed over
@@ -118,7 +118,7 @@ func (a *attempt) put(it item) bool {
 
 // complete corrects the worker's usage. Tokens that came from another worker were in no cache before, though the
 // engine finds them in its cache.
-func (a *attempt) complete(u *streamv1.Usage) {
+func (a *attempt) complete(u *llmv1.Usage) {
 	if u == nil {
 		return
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
-	"github.com/whence-dev/whence/pkg/metrics"
 )
 
 const (
@@ -29,7 +29,7 @@ type wish struct {
 	req     *workerv1.TokenRequest
 	by      policy.Policy
 	without []*fleet.Worker
-	may     func(*workerv1.InfoResponse) bool
+	may     func(*llmv1.WorkerInfo) bool
 	idle    bool  // in good standing, and with a free place
 	turn    *turn // of a stream that moves; nil for others
 }
@@ -77,7 +77,7 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 		expected = candidates[at].Cached
 		look.sent(chosen.Worker, chosen.Info, now)
 	}
-	p.opts.Metrics.Chose(roleOf(chosen.Info))
+	p.opts.Metrics.Chose(fit.RoleOf(chosen.Info))
 	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)
 	if wish.turn != nil {
 		p.moving[a.worker]++
@@ -131,15 +131,4 @@ func session(req *workerv1.TokenRequest) uint64 {
 	}
 	prompt := req.GetPrompt()
 	return kvblock.Next(0, prompt[:min(len(prompt), sessionTokens)])
-}
-
-func roleOf(info *workerv1.InfoResponse) string {
-	switch info.GetRole() {
-	case workerv1.Role_ROLE_PREFILL:
-		return metrics.RolePrefill
-	case workerv1.Role_ROLE_DECODE:
-		return metrics.RoleDecode
-	default:
-		return metrics.RoleBoth
-	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -92,7 +92,7 @@ func TestGuidedStreamMovesOnlyWhereItGoesOnExactly(t *testing.T) {
 			p := poolOf(t, Options{Policy: inOrder, Migrations: 3}, a, b)
 			makeOf(p, kind+" guide", kind+" guide")
 			req := ask(9)
-			req.Sampling = &streamv1.Sampling{MaxTokens: proto.Uint32(9), Guide: &streamv1.Guide{}}
+			req.Sampling = &llmv1.Sampling{MaxTokens: proto.Uint32(9), Guide: &llmv1.Guide{}}
 			got := read(t.Context(), p, req, nil)
 			if moves != (got.err == nil) || moves != (len(b.asked) == 1) {
 				t.Error(kind, got.err, len(b.asked))

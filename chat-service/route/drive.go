@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -30,7 +30,7 @@ type drive struct {
 	pool     *Pool
 	machine  *failover.Machine[*fleet.Worker]
 	req      *workerv1.TokenRequest // as it was asked
-	sampling *streamv1.Sampling     // as it was asked, with a seed
+	sampling *llmv1.Sampling        // as it was asked, with a seed
 	began    time.Time
 	yield    yielder
 
@@ -182,7 +182,7 @@ func (d *drive) find(a action) event {
 	d.next = found
 	return event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{
 		Worker: found.worker, Name: found.peer, Room: fit.Room(d.req, found.info), Exact: found.info.GetContinues(), GoesOn: fit.GoesOn(d.req.GetSampling(), found.info),
-		Text:   found.info.GetCapabilities().GetAnswer() == workerv1.Form_FORM_TEXT,
+		Text:   found.info.GetCapabilities().GetAnswer() == llmv1.Form_FORM_TEXT,
 		Reader: d.isReadFor(found, req), Unread: found.unread,
 	}}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -25,14 +26,14 @@ import (
 
 // ask returns a request for so many tokens.
 func ask(limit uint32) *workerv1.TokenRequest {
-	return &workerv1.TokenRequest{StreamId: "id", Model: "m", Prompt: []uint32{7, 8, 9}, Sampling: &streamv1.Sampling{MaxTokens: &limit, Seed: new(uint64(5))}}
+	return &workerv1.TokenRequest{StreamId: "id", Model: "m", Prompt: []uint32{7, 8, 9}, Sampling: &llmv1.Sampling{MaxTokens: &limit, Seed: new(uint64(5))}}
 }
 
 // A result is all that came of a stream.
 type result struct {
 	started int
 	tokens  []uint32
-	end     *streamv1.End
+	end     *llmv1.End
 	err     error
 	took    time.Duration
 }
@@ -154,7 +155,7 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 			return nil
 		}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, a, b)
-		for _, sampling := range []*streamv1.Sampling{nil, {MaxTokens: new(uint32(9))}} {
+		for _, sampling := range []*llmv1.Sampling{nil, {MaxTokens: new(uint32(9))}} {
 			req := &workerv1.TokenRequest{StreamId: "id", Model: "m", Prompt: []uint32{1}, Sampling: sampling}
 			got := read(t.Context(), p, req, nil)
 			p.Members()[0].Say(p.Members()[0].Info()) // as a probe does
@@ -169,7 +170,7 @@ func TestRequestWithoutSeedGetsOneThatItKeeps(t *testing.T) {
 		if a.asked[0].GetSampling().GetSeed() == a.asked[1].GetSampling().GetSeed() {
 			t.Error("two requests got the same seed")
 		}
-		p.Members()[0].Say(&workerv1.InfoResponse{Instance: "w/0", ContextLength: contextLength}) // honours no seed, perhaps
+		p.Members()[0].Say(&llmv1.WorkerInfo{Instance: "w/0", ContextLength: contextLength}) // honours no seed, perhaps
 		read(t.Context(), p, &workerv1.TokenRequest{Prompt: []uint32{1}}, nil)
 		if s := a.asked[2].GetSampling(); s.Seed != nil || s.GetMaxTokens() != contextLength-1 {
 			t.Error(a.asked[2])
@@ -478,7 +479,7 @@ func TestStreamIsNotMovedToWorkersThatCannotGoOnExactly(t *testing.T) {
 				return nil
 			}
 			p := poolOf(t, Options{Policy: inOrder, Migrations: 3}, a, b)
-			p.Members()[which].Say(&workerv1.InfoResponse{Instance: fmt.Sprint("w/", which), ContextLength: contextLength})
+			p.Members()[which].Say(&llmv1.WorkerInfo{Instance: fmt.Sprint("w/", which), ContextLength: contextLength})
 			read(t.Context(), p, ask(9), nil).failed(t, streamerr.PeerLost, "w/0")
 			if len(b.asked) != 0 {
 				t.Error(b.asked)

@@ -7,7 +7,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -76,9 +76,9 @@ func (a *attempt) embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *
 func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, without []*fleet.Worker) *attempt {
 	total, longest := fit.Sizes(req)
 	stands := &workerv1.TokenRequest{
-		StreamId: req.GetStreamId(), Model: req.GetModel(), Session: req.GetStreamId(), Claim: req.GetClaim(), Sampling: &streamv1.Sampling{MaxTokens: new(uint32(1))},
+		StreamId: req.GetStreamId(), Model: req.GetModel(), Session: req.GetStreamId(), Claim: req.GetClaim(), Sampling: &llmv1.Sampling{MaxTokens: new(uint32(1))},
 	}
-	a, _ := p.choose(wish{req: stands, by: p.policy, without: without, may: func(info *workerv1.InfoResponse) bool {
+	a, _ := p.choose(wish{req: stands, by: p.policy, without: without, may: func(info *llmv1.WorkerInfo) bool {
 		return info.GetEmbeds() && int(info.GetContextLength()) >= longest
 	}})
 	if a != nil {

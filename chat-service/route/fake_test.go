@@ -12,6 +12,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -28,7 +29,7 @@ type fake struct {
 	// fault is asked before the token that follows so many of the whole answer, and before Started with -1. hang says nothing
 	// until the stream is stopped, and deaf not even then, for a second.
 	fault func(tokens int) error
-	role  workerv1.Role
+	role  llmv1.Role
 	// over is what it hands prompts over with, one that reads them; each takes it ten milliseconds.
 	over string
 
@@ -96,7 +97,7 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 	}
 	begun := int(req.GetGenerated())
 	asked := len(req.GetPrompt()) - begun
-	if !may(-1) || !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{PromptTokens: uint32(asked)}}}, nil) {
+	if !may(-1) || !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{PromptTokens: uint32(asked)}}}, nil) {
 		return
 	}
 	if req.GetKvTransfer().GetAsk() {
@@ -110,8 +111,8 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 		if !may(0) || f.over != "" && !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: []byte(f.over)}}}, nil) {
 			return
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Usage: &streamv1.Usage{PromptTokens: uint32(asked), CachedTokens: 1},
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Usage: &llmv1.Usage{PromptTokens: uint32(asked), CachedTokens: 1},
 		}}}, nil)
 		return
 	}
@@ -119,10 +120,10 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		limit = min(limit, int(*s.MaxTokens))
 	}
-	end := func(finish streamv1.Finish, tokens int) {
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+	end := func(finish llmv1.Finish, tokens int) {
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
 			Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine", f.name}, Finish: finish,
-			Usage: &streamv1.Usage{PromptTokens: uint32(asked), CompletionTokens: uint32(tokens)},
+			Usage: &llmv1.Usage{PromptTokens: uint32(asked), CompletionTokens: uint32(tokens)},
 		}}}, nil)
 	}
 	ids := req.GetPrompt()
@@ -131,7 +132,7 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 			return
 		}
 		if n >= limit {
-			end(streamv1.Finish_FINISH_LENGTH, n)
+			end(llmv1.Finish_FINISH_LENGTH, n)
 			return
 		}
 		select {
@@ -142,7 +143,7 @@ func (f *fake) answer(ctx context.Context, req *workerv1.TokenRequest, yield fun
 			return
 		}
 		if n+1 == f.stop {
-			end(streamv1.Finish_FINISH_STOP, n+1)
+			end(llmv1.Finish_FINISH_STOP, n+1)
 			return
 		}
 		token := draw(ids, req.GetSampling().GetSeed())
@@ -181,8 +182,8 @@ func draw(ids []uint32, seed uint64) uint32 {
 }
 
 // info is what a healthy worker says.
-func info(name string) *workerv1.InfoResponse {
-	return &workerv1.InfoResponse{Instance: name, Model: "m", ContextLength: contextLength, Continues: true}
+func info(name string) *llmv1.WorkerInfo {
+	return &llmv1.WorkerInfo{Instance: name, Model: "m", ContextLength: contextLength, Continues: true}
 }
 
 // poolOf returns a pool of workers that are all healthy.

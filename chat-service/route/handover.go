@@ -6,7 +6,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -29,7 +29,7 @@ type reading struct {
 // isReadFor reports whether another worker is to read the prompt of req for one.
 func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
 	unread := len(req.GetPrompt()) - max(0, a.expected)
-	return a.info.GetRole() == workerv1.Role_ROLE_DECODE && unread > d.pool.opts.HandoverAbove
+	return a.info.GetRole() == llmv1.Role_ROLE_DECODE && unread > d.pool.opts.HandoverAbove
 }
 
 // read has another worker read the prompt for the current one, and returns that worker, or that there is none.
@@ -37,7 +37,7 @@ func (d *drive) read() event {
 	req := d.request(nil)
 	ask := &workerv1.TokenRequest{
 		StreamId: req.GetStreamId(), Model: req.GetModel(), Prompt: req.GetPrompt(), Session: req.GetSession(), Claim: req.GetClaim(),
-		Sampling:   &streamv1.Sampling{MaxTokens: new(uint32(1)), Temperature: new(float32(0))},
+		Sampling:   &llmv1.Sampling{MaxTokens: new(uint32(1)), Temperature: new(float32(0))},
 		KvTransfer: &workerv1.KVTransfer{What: &workerv1.KVTransfer_Ask{Ask: true}},
 	}
 	from := d.pool.takeReader(ask, d.deaf())

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -17,10 +18,10 @@ import (
 )
 
 func reader(name string) *fake {
-	return &fake{name: name, role: workerv1.Role_ROLE_PREFILL, over: `{"do_remote_prefill":true, "remote_engine_id":"` + name + `"}`}
+	return &fake{name: name, role: llmv1.Role_ROLE_PREFILL, over: `{"do_remote_prefill":true, "remote_engine_id":"` + name + `"}`}
 }
 
-func answerer(name string) *fake { return &fake{name: name, role: workerv1.Role_ROLE_DECODE} }
+func answerer(name string) *fake { return &fake{name: name, role: llmv1.Role_ROLE_DECODE} }
 
 // noted runs a stream, and returns the handovers that its record tells of, too.
 func noted(ctx context.Context, p *Pool, req *workerv1.TokenRequest, each func(tokens int)) (result, *streamv1.Record) {
@@ -174,7 +175,7 @@ func TestReaderThatHangsIsLeftWhenItIsUnhealthy(t *testing.T) {
 func TestSlowReaderIsLeftWithoutBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, answers := hangsAt("r/0", 0), answerer("w/0")
-		reads.role = workerv1.Role_ROLE_PREFILL
+		reads.role = llmv1.Role_ROLE_PREFILL
 		p := poolOf(t, Options{MigrateAfter: time.Second, FirstTokenMove: 5 * time.Second}, reads, answers)
 		got, record := noted(t.Context(), p, ask(3), nil)
 		tells(t, record, handover("r/0", "w/0", streamv1.Reason_REASON_DEADLINE))
@@ -264,7 +265,7 @@ func TestShortPromptsAreNotHandedOver(t *testing.T) {
 
 func TestCachedTokensAreThoseThatNobodyHasReadForTheStream(t *testing.T) {
 	for _, c := range []struct{ found, engine, want uint32 }{{0, 15, 0}, {8, 15, 8}, {8, 0, 0}} {
-		u := &streamv1.Usage{CachedTokens: c.engine}
+		u := &llmv1.Usage{CachedTokens: c.engine}
 		(&attempt{found: &c.found, expected: -1}).complete(u)
 		if u.GetCachedTokens() != c.want || u.ExpectedCachedTokens != nil {
 			t.Errorf("%+v: %v", c, u)

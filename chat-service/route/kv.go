@@ -10,6 +10,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvindex"
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
@@ -137,7 +138,7 @@ func (l *lookup) in(size int) *sized {
 
 // cached returns how many tokens of the request a worker is expected to find in its cache. The last is always read. A nil
 // lookup expects none.
-func (l *lookup) cached(w *fleet.Worker, info *workerv1.InfoResponse) int {
+func (l *lookup) cached(w *fleet.Worker, info *llmv1.WorkerInfo) int {
 	if l == nil {
 		return 0
 	}
@@ -150,7 +151,7 @@ func (l *lookup) cached(w *fleet.Worker, info *workerv1.InfoResponse) int {
 }
 
 // sent notes that a worker gets the request.
-func (l *lookup) sent(w *fleet.Worker, info *workerv1.InfoResponse, now time.Time) {
+func (l *lookup) sent(w *fleet.Worker, info *llmv1.WorkerInfo, now time.Time) {
 	at, known := l.kv.place(w)
 	s := l.in(int(info.GetKvBlockSize()))
 	if s == nil || !known {

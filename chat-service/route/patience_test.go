@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -108,7 +108,7 @@ func TestSlowFirstTokenStaysWhereNobodyHasRoom(t *testing.T) {
 		}
 		p := poolOf(t, Options{Policy: inOrder, FirstTokenMove: 10 * time.Second}, slow, full)
 		said := info("w/1")
-		said.Load = &workerv1.Load{MaxRunning: 1, Running: 1}
+		said.Load = &llmv1.Load{MaxRunning: 1, Running: 1}
 		p.Members()[1].Say(said)
 		busy := p.Members()[1].Charge(1, 0)
 		defer busy.End()

@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	"github.com/whence-dev/whence/chat-service/route/policy"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -49,7 +50,7 @@ type Options struct {
 	// means no limit.
 	FirstTokenMove time.Duration
 	// Check says why a worker that answers cannot be used.
-	Check func(*workerv1.InfoResponse) error
+	Check func(*llmv1.WorkerInfo) error
 	// Log gets a line for each move, and for each change of a worker's health.
 	Log *slog.Logger
 }
@@ -115,7 +116,7 @@ func (p *Pool) Close() {
 // take chooses a worker for a stream.
 func (p *Pool) take(wish wish, positions int) (*attempt, outcome) {
 	wish.by = p.policy
-	wish.may = func(info *workerv1.InfoResponse) bool {
+	wish.may = func(info *llmv1.WorkerInfo) bool {
 		return fleet.Answers(info) && int(info.GetContextLength()) >= positions && fit.Takes(info, wish.req)
 	}
 	return p.choose(wish)
@@ -123,8 +124,8 @@ func (p *Pool) take(wish wish, positions int) (*attempt, outcome) {
 
 // takeReader chooses a worker that reads a prompt for another worker; nil if there is none.
 func (p *Pool) takeReader(req *workerv1.TokenRequest, without []*fleet.Worker) *attempt {
-	a, _ := p.choose(wish{req: req, by: p.prompts, without: without, may: func(info *workerv1.InfoResponse) bool {
-		return info.GetRole() == workerv1.Role_ROLE_PREFILL && int(info.GetContextLength()) > len(req.GetPrompt())
+	a, _ := p.choose(wish{req: req, by: p.prompts, without: without, may: func(info *llmv1.WorkerInfo) bool {
+		return info.GetRole() == llmv1.Role_ROLE_PREFILL && int(info.GetContextLength()) > len(req.GetPrompt())
 	}})
 	return a
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -32,9 +33,9 @@ const patience = 10 * time.Second
 type service struct {
 	workerv1.UnimplementedWorkerServer
 	fake *fake
-	info *workerv1.InfoResponse
+	info *llmv1.WorkerInfo
 	// other is what it says of itself from then on.
-	other  atomic.Pointer[workerv1.InfoResponse]
+	other  atomic.Pointer[llmv1.WorkerInfo]
 	probes atomic.Int64
 	hop    rpc.Hop
 	grpc   *grpc.Server
@@ -47,7 +48,7 @@ func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest,
 	return rpc.Serve(&s.hop, st, methods.Worker, s.fake.generate)
 }
 
-func (s *service) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+func (s *service) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
 	s.probes.Add(1)
 	if other := s.other.Load(); other != nil {
 		return other, nil
@@ -107,7 +108,7 @@ func dialAll(t *testing.T, opts Options, log *journal, services ...*service) (p 
 	}
 	opts.Self, opts.Log = "chat", slog.New(slog.NewTextHandler(log, nil))
 	if opts.Check == nil {
-		opts.Check = func(*workerv1.InfoResponse) error { return nil }
+		opts.Check = func(*llmv1.WorkerInfo) error { return nil }
 	}
 	p = New(opts)
 	if err := p.Set(targets...); err != nil {
@@ -212,7 +213,7 @@ func TestNewStreamsGoToWorkersThatTakeThem(t *testing.T) {
 
 func TestLoadIsOursAndWhatOthersHave(t *testing.T) {
 	a := serve(t, &fake{name: "w/0"}, "")
-	a.info.Load = &workerv1.Load{Running: 4, Queued: 3}
+	a.info.Load = &llmv1.Load{Running: 4, Queued: 3}
 	var log journal
 	p, _ := dialAll(t, Options{}, &log, a)
 	eventually(t, "7 streams are others'", func() bool { return p.Members()[0].Load() == 7 })
@@ -244,7 +245,7 @@ func TestWorkersOfOneNameAreToldApart(t *testing.T) {
 func TestWorkerThatDoesNotFitIsRefusedOnce(t *testing.T) {
 	a, b := serve(t, &fake{name: "w/0"}, ""), serve(t, &fake{name: "w/1"}, "")
 	var log journal
-	p, _ := dialAll(t, Options{Check: func(info *workerv1.InfoResponse) error {
+	p, _ := dialAll(t, Options{Check: func(info *llmv1.WorkerInfo) error {
 		if info.GetInstance() == "w/1" {
 			return errors.New("another model")
 		}

@@ -6,12 +6,13 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
 func TestWorkersTellHowTheyAre(t *testing.T) {
 	one, two := serve(t, &fake{name: "worker/1"}, ""), serve(t, &fake{name: "worker/2"}, "")
-	one.info.Load = &workerv1.Load{Running: 2, MaxRunning: 8}
+	one.info.Load = &llmv1.Load{Running: 2, MaxRunning: 8}
 	p, _ := dialAll(t, Options{}, new(journal), one, two)
 	told := func(at int) *chatv1.Worker { return p.Workers()[at] }
 	eventually(t, "both are healthy", func() bool {

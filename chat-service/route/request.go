@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/fit"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -29,7 +30,7 @@ func (p *Pool) unavailable(model string) error {
 // request returns the request for a worker: to continue the answer so far for the rest of the stream's tokens, in a
 // way that lets other workers continue it exactly, where possible. A nil info gives the request as it looks to any
 // worker.
-func (d *drive) request(info *workerv1.InfoResponse) *workerv1.TokenRequest {
+func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: d.req.GetStreamId(), Model: d.req.GetModel(), Sampling: d.req.GetSampling(), Prompt: d.req.GetPrompt(), Generated: d.req.GetGenerated(),
 		Session: d.req.GetSession(), Claim: d.req.GetClaim(),
@@ -62,7 +63,7 @@ func exact(s fleet.Snapshot) bool { return s.Info.GetContinues() }
 // refused says why no worker takes a request: none is healthy, or it asks for something that none of them honours. A worker that is
 // known to honour all and is not healthy may come back, so then the request is not at fault.
 func (p *Pool) refused(req *workerv1.TokenRequest) error {
-	var nearest *workerv1.InfoResponse // the healthy worker that lacks the least
+	var nearest *llmv1.WorkerInfo // the healthy worker that lacks the least
 	var missing []string
 	for _, w := range p.Members() {
 		if last := w.Last(); last != nil && len(capability.Missing(req.GetSampling(), last.GetCapabilities())) == 0 {

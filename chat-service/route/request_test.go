@@ -10,8 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -22,24 +21,24 @@ func makeOf(p *Pool, is ...string) {
 		now := proto.CloneOf(w.Info())
 		kind, fields, _ := strings.Cut(is[i], " ")
 		now.Continues, now.Resumes = kind == "exact", kind == "gpu"
-		now.Capabilities = &workerv1.Capabilities{Sampling: append(strings.Fields(fields), "max_tokens", "temperature"), Upstream: kind}
+		now.Capabilities = &llmv1.Capabilities{Sampling: append(strings.Fields(fields), "max_tokens", "temperature"), Upstream: kind}
 		w.Say(now)
 	}
 }
 
 func TestRequestGoesWhereItIsHonoured(t *testing.T) {
 	for name, test := range map[string]struct {
-		sampling *streamv1.Sampling
+		sampling *llmv1.Sampling
 		asked    []int // how often each worker is, in the end
 		says     string
 	}{
-		"anybody does":       {&streamv1.Sampling{Temperature: proto.Float32(0)}, []int{1, 0, 0}, ""},
-		"one does":           {&streamv1.Sampling{TopK: proto.Uint32(3)}, []int{0, 1, 0}, ""},
-		"one does both":      {&streamv1.Sampling{MinP: proto.Float32(0.1), Seed: proto.Uint64(1)}, []int{0, 0, 1}, ""},
-		"it asks nothing":    {&streamv1.Sampling{TopK: proto.Uint32(0)}, []int{1, 0, 0}, ""},
-		"nobody does":        {&streamv1.Sampling{IgnoreEos: true}, []int{0, 0, 0}, "ignore_eos"},
-		"nobody does both":   {&streamv1.Sampling{TopK: proto.Uint32(3), Seed: proto.Uint64(1)}, []int{0, 0, 0}, "seed"},
-		"each lacks another": {&streamv1.Sampling{TopK: proto.Uint32(3), LogitBias: map[uint32]float32{1: 1}, MinP: proto.Float32(0.1)}, []int{0, 0, 0}, "logit_bias"},
+		"anybody does":       {&llmv1.Sampling{Temperature: proto.Float32(0)}, []int{1, 0, 0}, ""},
+		"one does":           {&llmv1.Sampling{TopK: proto.Uint32(3)}, []int{0, 1, 0}, ""},
+		"one does both":      {&llmv1.Sampling{MinP: proto.Float32(0.1), Seed: proto.Uint64(1)}, []int{0, 0, 1}, ""},
+		"it asks nothing":    {&llmv1.Sampling{TopK: proto.Uint32(0)}, []int{1, 0, 0}, ""},
+		"nobody does":        {&llmv1.Sampling{IgnoreEos: true}, []int{0, 0, 0}, "ignore_eos"},
+		"nobody does both":   {&llmv1.Sampling{TopK: proto.Uint32(3), Seed: proto.Uint64(1)}, []int{0, 0, 0}, "seed"},
+		"each lacks another": {&llmv1.Sampling{TopK: proto.Uint32(3), LogitBias: map[uint32]float32{1: 1}, MinP: proto.Float32(0.1)}, []int{0, 0, 0}, "logit_bias"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,12 +71,12 @@ func TestRequestIsNotAtFaultWhileWhoHonoursItIsAway(t *testing.T) {
 	makeOf(p, "text", "gpu top_k")
 	p.Members()[1].Say(nil)
 	req := ask(3)
-	req.Sampling = &streamv1.Sampling{TopK: proto.Uint32(3)}
+	req.Sampling = &llmv1.Sampling{TopK: proto.Uint32(3)}
 	if e := streamerr.As(read(t.Context(), p, req, nil).err); e.Reason != streamerr.Unavailable || e.RetryAfter == 0 {
 		t.Error(e)
 	}
 	p.Members()[0].Say(nil)
-	req.Sampling = &streamv1.Sampling{IgnoreEos: true}
+	req.Sampling = &llmv1.Sampling{IgnoreEos: true}
 	if e := streamerr.As(read(t.Context(), p, req, nil).err); e.Reason != streamerr.Unavailable {
 		t.Error("nobody is healthy, and it is", e)
 	}
@@ -100,11 +99,11 @@ func TestOnlyWorkersThatGoOnExactlyGetASeed(t *testing.T) {
 
 // TestStreamsMoveToWhereTheyMayGoOn has the first worker lost after three tokens.
 func TestStreamsMoveToWhereTheyMayGoOn(t *testing.T) {
-	plain, seeded, counted := &streamv1.Sampling{}, &streamv1.Sampling{Seed: proto.Uint64(5)}, &streamv1.Sampling{PresencePenalty: proto.Float32(1)}
+	plain, seeded, counted := &llmv1.Sampling{}, &llmv1.Sampling{Seed: proto.Uint64(5)}, &llmv1.Sampling{PresencePenalty: proto.Float32(1)}
 	const all = " seed presence_penalty"
 	for name, test := range map[string]struct {
 		workers  []string
-		sampling *streamv1.Sampling
+		sampling *llmv1.Sampling
 		to       int // who goes on; 0 is nobody
 		exact    bool
 	}{

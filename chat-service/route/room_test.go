@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -37,7 +38,7 @@ func TestRoomIsTheFirstWorkersAndIsSent(t *testing.T) {
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1}, a, b)
 		contexts(p, 3+40, contextLength)
 		got := read(t.Context(), p, unlimited(), nil)
-		if got.err != nil || len(got.tokens) != 40 || got.end.GetFinish() != streamv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 40 {
+		if got.err != nil || len(got.tokens) != 40 || got.end.GetFinish() != llmv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 40 {
 			t.Error(len(got.tokens), got.err, got.end)
 		}
 		for _, asked := range []*workerv1.TokenRequest{a.asked[0], b.asked[0]} {
@@ -73,15 +74,15 @@ func TestAnswersWithoutALimitGoWhereThereIsRoom(t *testing.T) {
 func babbling(ids, n int) fleet.Engine {
 	return func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{PromptTokens: 3}}}, nil)
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{PromptTokens: 3}}}, nil)
 			for sent := 0; sent < ids; sent += n {
 				out := &workerv1.Tokens{Ids: make([]uint32, n), Logprobs: make([]float32, n), TopIds: make([]uint32, 2*n), TopLogprobs: make([]float32, 2*n)}
 				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: out}}, nil) {
 					return
 				}
 			}
-			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-				Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_LENGTH, Usage: &streamv1.Usage{PromptTokens: 3, CompletionTokens: 5},
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+				Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 5},
 			}}}, nil)
 		}
 	}
@@ -94,7 +95,7 @@ func TestAnswerOfAWorkerThatSendsTooMuchIsCut(t *testing.T) {
 	w.Say(info("w/0"))
 	p.Pretend(w)
 	got := read(t.Context(), p, ask(5), nil)
-	if got.err != nil || len(got.tokens) != 5 || got.end.GetFinish() != streamv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 5 {
+	if got.err != nil || len(got.tokens) != 5 || got.end.GetFinish() != llmv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 5 {
 		t.Error(len(got.tokens), got.err, got.end)
 	}
 	if p.calls.Wait(); w.Load() != 0 || !strings.Contains(log.String(), "more tokens than it was asked for") {
@@ -107,17 +108,17 @@ func TestTextThatIsSpelledInMoreIDsIsTheAnswer(t *testing.T) {
 	p := poolOf(t, Options{}, &fake{name: "w/0"})
 	w := fleet.Pretended("w/0", babbling(7, 7))
 	said := info("w/0")
-	said.Continues, said.Capabilities = false, &workerv1.Capabilities{Answer: workerv1.Form_FORM_TEXT, Sampling: []string{"max_tokens", "seed"}}
+	said.Continues, said.Capabilities = false, &llmv1.Capabilities{Answer: llmv1.Form_FORM_TEXT, Sampling: []string{"max_tokens", "seed"}}
 	w.Say(said)
 	p.Pretend(w)
 	got := read(t.Context(), p, ask(5), nil)
-	if got.err != nil || len(got.tokens) != 7 || got.end.GetFinish() != streamv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 5 {
+	if got.err != nil || len(got.tokens) != 7 || got.end.GetFinish() != llmv1.Finish_FINISH_LENGTH || got.end.GetUsage().GetCompletionTokens() != 5 {
 		t.Error(len(got.tokens), got.err, got.end)
 	}
 	endless := fleet.Pretended("w/0", babbling(1<<20, 7)) // that ignores max_tokens
 	endless.Say(said)
 	p.Pretend(endless)
-	if got = read(t.Context(), p, ask(5), nil); got.err != nil || len(got.tokens) != 5*8 || got.end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+	if got = read(t.Context(), p, ask(5), nil); got.err != nil || len(got.tokens) != 5*8 || got.end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 		t.Error(len(got.tokens), got.err, got.end)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/route/failover"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -143,8 +144,8 @@ func cut(t *workerv1.Tokens, n int) {
 // finish returns the End of a stream that left its worker after its last allowed token.
 func (d *drive) finish() *workerv1.GenerateResponse {
 	before := d.req.GetGenerated()
-	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED, Path: streamerr.NewPath(d.attempt.peer), Finish: streamv1.Finish_FINISH_LENGTH,
-		Usage: &streamv1.Usage{PromptTokens: uint32(len(d.req.GetPrompt())) - before, CompletionTokens: before + uint32(len(d.answer))},
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: streamerr.NewPath(d.attempt.peer), Finish: llmv1.Finish_FINISH_LENGTH,
+		Usage: &llmv1.Usage{PromptTokens: uint32(len(d.req.GetPrompt())) - before, CompletionTokens: before + uint32(len(d.answer))},
 	}}}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Requests of several messages: what comes unread is bounded by the bytes of one message that would say it all, and by so
@@ -35,11 +36,11 @@ var converse = &rpc.Method[*chat.Conversation, chatv1.ConverseRequest, chatv1.Co
 	Inbox:   func(c *chat.Conversation) *stream.Inbox[*chatv1.ConverseRequest] { return c.Later },
 	ID:      func(c *chat.Conversation) *string { return &c.First.StreamId },
 	Owner:   func(c *chat.Conversation) string { return c.First.GetClaim().GetOwner() },
-	Started: (*chatv1.ConverseResponse).GetStarted,
+	Started: func(out *chatv1.ConverseResponse) bool { return out.GetStarted() != nil },
 	Tokens: func(out *chatv1.ConverseResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetTurnEnd().GetTokens() + out.GetEnd().GetTokens())
 	},
-	End: (*chatv1.ConverseResponse).GetEnd,
+	End: func(out *chatv1.ConverseResponse) *streamerr.Ending { return methods.Ending(out.GetEnd()) },
 }
 
 // compose is whence.chat.v1.Chat/Compose.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // A seen is a client's view of its stream.
 type seen struct {
 	tokens int // counted by the messages that were written to it
-	usage  *streamv1.Usage
+	usage  *llmv1.Usage
 	reason streamerr.Reason
 }
 

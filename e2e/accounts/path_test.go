@@ -19,6 +19,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -91,9 +92,9 @@ func newPath(t *testing.T, m *metrics.Metrics) *path {
 	for i := range 4 {
 		name := "llm-worker/" + string(rune('0'+i))
 		w := &worker{hop: hop(name, metrics.TextCompletion)}
-		info := &workerv1.InfoResponse{
-			Instance: name, Model: model.Name, ContextLength: contextLength, VocabSize: uint32(model.Tokenizer.VocabSize()), Load: &workerv1.Load{MaxRunning: 1000},
-			Capabilities: &workerv1.Capabilities{Sampling: []string{"max_tokens", "seed", "stop_token_ids"}},
+		info := &llmv1.WorkerInfo{
+			Instance: name, Model: model.Name, ContextLength: contextLength, VocabSize: uint32(model.Tokenizer.VocabSize()), Load: &llmv1.Load{MaxRunning: 1000},
+			Capabilities: &llmv1.Capabilities{Sampling: []string{"max_tokens", "seed", "stop_token_ids"}},
 		}
 		if i%2 == 0 {
 			info.Continues = true
@@ -199,13 +200,13 @@ func (m *fakeModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, erro
 		}
 		token, _, _, finish := s.script.next(s.tokens)
 		s.tokens++
-		out = append(out, batch.Output{ID: id, Token: token, Hidden: finish == streamv1.Finish_FINISH_STOP, Finish: finish, Cached: s.script.cached})
+		out = append(out, batch.Output{ID: id, Token: token, Hidden: finish == llmv1.Finish_FINISH_STOP, Finish: finish, Cached: s.script.cached})
 	}
 	return out, nil
 }
 
 // besideEngine returns an engine whose server plays a script.
-func (s *scripts) besideEngine(ctx context.Context, running *sync.WaitGroup, info *workerv1.InfoResponse) func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+func (s *scripts) besideEngine(ctx context.Context, running *sync.WaitGroup, info *llmv1.WorkerInfo) func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	up := &beside.Upstream{Name: info.GetModel(), Context: contextLength, Vocab: int(info.GetVocabSize()), EOS: []uint32{eos}, Capabilities: info.GetCapabilities(), Resumes: true}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		one := s.of(req.GetStreamId())
@@ -240,7 +241,7 @@ func (c *besideCall) Stop() bool {
 	return true
 }
 
-func (c *besideCall) Next() ([]uint32, *streamv1.End, error) {
+func (c *besideCall) Next() ([]uint32, *llmv1.End, error) {
 	select {
 	case <-c.stopped:
 		if c.tokens%2 == 0 {
@@ -270,7 +271,7 @@ func (c *besideCall) Next() ([]uint32, *streamv1.End, error) {
 	return ids, nil, err
 }
 
-func (c *besideCall) last(ids []uint32, finish streamv1.Finish) ([]uint32, *streamv1.End, error) {
+func (c *besideCall) last(ids []uint32, finish llmv1.Finish) ([]uint32, *llmv1.End, error) {
 	ids, err := c.Take(ids)
 	if err != nil {
 		return nil, nil, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/choices"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // eos is the token that ends an answer of the fake engines.
@@ -80,20 +80,20 @@ func (s *script) begin(prompt, generated int) (refused bool) {
 }
 
 // next returns the token behind n of the answer. last says that the answer ends with it, or ended before it where ok is false.
-func (s *script) next(n int) (id uint32, ok, last bool, finish streamv1.Finish) {
+func (s *script) next(n int) (id uint32, ok, last bool, finish llmv1.Finish) {
 	if s.limit > 0 && n >= s.limit {
-		return 0, false, true, streamv1.Finish_FINISH_LENGTH
+		return 0, false, true, llmv1.Finish_FINISH_LENGTH
 	}
 	s.mu.Lock()
 	s.generated++
 	s.mu.Unlock()
 	if n >= len(s.ids) {
-		return eos, true, true, streamv1.Finish_FINISH_STOP
+		return eos, true, true, llmv1.Finish_FINISH_STOP
 	}
 	if n+1 == s.limit {
-		return s.ids[n], true, true, streamv1.Finish_FINISH_LENGTH
+		return s.ids[n], true, true, llmv1.Finish_FINISH_LENGTH
 	}
-	return s.ids[n], true, false, streamv1.Finish_FINISH_UNSPECIFIED
+	return s.ids[n], true, false, llmv1.Finish_FINISH_UNSPECIFIED
 }
 
 // scripts holds the scripts of all streams, by the streams' ids on the workers.
@@ -145,7 +145,7 @@ func (p *path) plan(r *rand.Rand, i int) *plan {
 	c := &plan{whole: true, cached: r.Uint32N(4), reads: time.Duration(r.IntN(3)) * 20 * time.Millisecond}
 	c.req = &chatv1.ChatRequest{
 		StreamId: fmt.Sprintf("stream-%d", i), Model: p.model.Name, Messages: []*chatv1.Message{{Role: "user", Content: say(5)}},
-		Sampling: &streamv1.Sampling{},
+		Sampling: &llmv1.Sampling{},
 	}
 	text, limit := say(1+r.IntN(40)), 0
 	switch kind := r.IntN(8); kind {

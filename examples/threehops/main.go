@@ -37,9 +37,8 @@ var method = &rpc.Method[*examplev1.Goal, examplev1.CountRequest, examplev1.Coun
 	Opened:  func(in *examplev1.CountRequest) (*examplev1.Goal, bool) { return in.GetGoal(), in.GetGoal() != nil },
 	Stopped: func(in *examplev1.CountRequest) (*streamv1.Stop, bool) { return in.GetStop(), in.GetStop() != nil },
 	ID:      func(goal *examplev1.Goal) *string { return &goal.StreamId },
-	Started: func(*examplev1.CountResponse) *streamv1.Started { return nil },
 	Tokens:  func(out *examplev1.CountResponse) int { return min(int(out.GetNumber()), 1) },
-	End:     (*examplev1.CountResponse).GetEnd,
+	End:     func(out *examplev1.CountResponse) *streamerr.Ending { return streamerr.EndingOf(out.GetEnd()) },
 }
 
 // An engine answers goals with numbers.

@@ -1,5 +1,5 @@
 // Package capability says what a request asks of an engine, in the words in which workers say what theirs honours: the names of
-// the fields of whence.stream.v1.Sampling, as Capabilities.sampling has them. A field that is added to Sampling is asked for
+// the fields of whence.llm.v1.Sampling, as Capabilities.sampling has them. A field that is added to Sampling is asked for
 // wherever it is set, and so refused by every engine that does not list it, until somebody says otherwise.
 package capability
 
@@ -8,8 +8,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // nothing are the values that ask for nothing, by field: an engine that has no such field does the same.
@@ -23,7 +22,7 @@ var nothing = map[protoreflect.Name]func(protoreflect.Value) bool{
 }
 
 // Asked returns the names of the fields that ask for something, in the proto's order.
-func Asked(s *streamv1.Sampling) []string {
+func Asked(s *llmv1.Sampling) []string {
 	if s == nil {
 		return nil
 	}
@@ -44,7 +43,7 @@ func Asked(s *streamv1.Sampling) []string {
 
 // Missing returns what s asks for that can does not list, in the proto's order. An engine that says nothing of itself, with a
 // nil can, is taken to honour everything: it refuses for itself.
-func Missing(s *streamv1.Sampling, can *workerv1.Capabilities) []string {
+func Missing(s *llmv1.Sampling, can *llmv1.Capabilities) []string {
 	if can == nil {
 		return nil
 	}

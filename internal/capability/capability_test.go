@@ -8,13 +8,12 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/capability"
 )
 
 func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
-	for want, s := range map[string]*streamv1.Sampling{
+	for want, s := range map[string]*llmv1.Sampling{
 		"": nil,
 		" ": {TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1), FrequencyPenalty: proto.Float32(0),
 			PresencePenalty: proto.Float32(0), MinTokens: proto.Uint32(0)},
@@ -32,10 +31,10 @@ func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
 
 // TestEveryFieldCanBeAsked is for fields that are added: they must not go unseen.
 func TestEveryFieldCanBeAsked(t *testing.T) {
-	fields := (*streamv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
+	fields := (*llmv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		s := new(streamv1.Sampling)
+		s := new(llmv1.Sampling)
 		m := s.ProtoReflect()
 		switch {
 		case field.IsMap():
@@ -75,11 +74,11 @@ func some(t *testing.T, kind protoreflect.Kind) protoreflect.Value {
 }
 
 func TestMissingIsWhatIsNotListed(t *testing.T) {
-	s := &streamv1.Sampling{Temperature: proto.Float32(1), Seed: proto.Uint64(3), IgnoreEos: true}
+	s := &llmv1.Sampling{Temperature: proto.Float32(1), Seed: proto.Uint64(3), IgnoreEos: true}
 	for list, want := range map[string]string{
 		"temperature seed ignore_eos top_k": "", "temperature": "seed ignore_eos", "": "temperature seed ignore_eos",
 	} {
-		if got := strings.Join(capability.Missing(s, &workerv1.Capabilities{Sampling: strings.Fields(list)}), " "); got != want {
+		if got := strings.Join(capability.Missing(s, &llmv1.Capabilities{Sampling: strings.Fields(list)}), " "); got != want {
 			t.Errorf("%q lacks %q, not %q", list, got, want)
 		}
 	}

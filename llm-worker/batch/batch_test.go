@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -80,7 +80,7 @@ func (m *counting) Step(ids []uint64, out []batch.Output) ([]batch.Output, error
 		m.at[id]++
 		o := batch.Output{ID: id, Token: m.at[id]}
 		if m.at[id] > m.goal[id] {
-			o.Hidden, o.Finish = true, streamv1.Finish_FINISH_STOP
+			o.Hidden, o.Finish = true, llmv1.Finish_FINISH_STOP
 		}
 		out = append(out, o)
 	}
@@ -127,7 +127,7 @@ func TestLoopKeepsTheContract(t *testing.T) {
 }
 
 // read ranges over a stream and returns its tokens, the items they came in, and how it ended.
-func read(ctx context.Context, l *batch.Loop, req *workerv1.TokenRequest, each func(n int)) (tokens []uint32, items int, end *streamv1.End, err error) {
+func read(ctx context.Context, l *batch.Loop, req *workerv1.TokenRequest, each func(n int)) (tokens []uint32, items int, end *llmv1.End, err error) {
 	for out, e := range l.Generate(ctx, req) {
 		if e != nil {
 			return tokens, items, nil, e
@@ -421,7 +421,7 @@ func (m free) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		m.at[id]++
 		o := batch.Output{ID: id, Token: m.at[id]}
 		if m.at[id] > m.goal[id] {
-			o.Hidden, o.Finish = true, streamv1.Finish_FINISH_STOP
+			o.Hidden, o.Finish = true, llmv1.Finish_FINISH_STOP
 		}
 		out = append(out, o)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -44,14 +45,14 @@ func (l *Loop) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 }
 
 // checkEmbed refuses texts of which no vector could be made. All are checked before the first is read.
-func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*streamv1.Usage, error) {
+func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*llmv1.Usage, error) {
 	if req.Dimensions != nil {
 		return nil, streamerr.InvalidParam("dimensions", "the vectors of this model have one size; leave dimensions out")
 	}
 	if len(req.GetInputs()) == 0 {
 		return nil, streamerr.InvalidParam("inputs", "there are no inputs")
 	}
-	used := new(streamv1.Usage)
+	used := new(llmv1.Usage)
 	for i, text := range req.GetInputs() {
 		if err := l.embedder.CheckEmbed(text.GetIds()); err != nil {
 			param := fmt.Sprintf("inputs[%d]", i)
@@ -64,13 +65,13 @@ func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*streamv1.Usage, error) {
 
 // embedded takes the vector of a sequence's text. The next text goes to the end of the queue, whose bound does not matter to it: the
 // place in the batch that it leaves is its own.
-func (l *Loop) embedded(s *sequence, vector *workerv1.Embedding) {
+func (l *Loop) embedded(s *sequence, vector *llmv1.Embedding) {
 	s.vectors = append(s.vectors, vector)
 	if len(s.vectors) < len(s.texts) && l.again(s) {
 		return
 	}
 	if len(s.vectors) == len(s.texts) {
-		s.box.close(&streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{engineHop}, Finish: streamv1.Finish_FINISH_STOP}, nil)
+		s.box.close(&llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{engineHop}, Finish: llmv1.Finish_FINISH_STOP}, nil)
 	}
 	l.drop(s)
 	l.publish()

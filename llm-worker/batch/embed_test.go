@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -59,7 +60,7 @@ func (m *reading) Step(ids []uint64, out []batch.Output) ([]batch.Output, error)
 			for _, id := range text {
 				sum += float32(id)
 			}
-			out = append(out, batch.Output{ID: o.ID, Vector: &workerv1.Embedding{Values: []float32{sum}}})
+			out = append(out, batch.Output{ID: o.ID, Vector: &llmv1.Embedding{Values: []float32{sum}}})
 		}
 	}
 	return out, err

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -79,7 +79,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 }
 
 func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.GenerateResponse {
-	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{
 		StreamId:     stream.ID(ctx),
 		Model:        l.opts.Model,
 		PromptTokens: s.promptTokens(),

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
@@ -28,7 +28,7 @@ func TestLogprobsStayWithTheirTokensHoweverSlowTheReader(t *testing.T) {
 		loop, _ := run(t, telling{newCounting()}, batch.Options{})
 		var sizes []int
 		next := uint32(1)
-		var end *streamv1.End
+		var end *llmv1.End
 		for out, err := range loop.Generate(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{goal}}) {
 			if err != nil {
 				t.Fatal(err)

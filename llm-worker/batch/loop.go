@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -110,7 +111,7 @@ type sequence struct {
 	generated uint32    // here
 	due       time.Time // of the next token, under a pace
 
-	vectors []*workerv1.Embedding // of texts; owned by Run until box is closed, and by the reader from then on
+	vectors []*llmv1.Embedding // of texts; owned by Run until box is closed, and by the reader from then on
 }
 
 // New returns a loop over model, which nobody else may use.
@@ -125,10 +126,10 @@ func New(model Model, opts Options) *Loop {
 }
 
 // Load is how busy the loop is.
-func (l *Loop) Load() *workerv1.Load {
+func (l *Loop) Load() *llmv1.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &workerv1.Load{
+	return &llmv1.Load{
 		Running: uint32(l.running), Queued: uint32(len(l.waiting)),
 		MaxRunning: uint32(l.opts.MaxRunning), MaxQueued: uint32(l.opts.MaxQueued),
 		KvUsedTokens: l.kvUsed, KvTotalTokens: l.kvTotal,

@@ -3,7 +3,7 @@ package batch
 import (
 	"sync"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -19,7 +19,7 @@ type mailbox struct {
 	begun  bool    // a token was put
 	cached *uint32 // tokens of the prompt; to be told with the next ones
 	over   string  // what is handed over, in the place of tokens
-	end    *streamv1.End
+	end    *llmv1.End
 	err    error
 }
 
@@ -53,7 +53,7 @@ func (b *mailbox) hand(over string) {
 }
 
 // close says how the stream ended. What is unread is still delivered first. The first close counts.
-func (b *mailbox) close(end *streamv1.End, err error) {
+func (b *mailbox) close(end *llmv1.End, err error) {
 	b.mu.Lock()
 	if b.end == nil && b.err == nil {
 		b.end, b.err = end, err
@@ -70,7 +70,7 @@ func (b *mailbox) poke() {
 }
 
 // take empties the mailbox: tokens, or what is handed over. end and err are nil while the stream goes on.
-func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *streamv1.End, err error) {
+func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *llmv1.End, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {

@@ -3,7 +3,7 @@ package batch
 import (
 	"errors"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -50,7 +50,7 @@ type Output struct {
 	// Hidden marks a token that ends the answer and is not part of it, such as end-of-sequence.
 	Hidden bool
 	// Finish is FINISH_UNSPECIFIED while the sequence goes on.
-	Finish streamv1.Finish
+	Finish llmv1.Finish
 	// Cached is how many tokens of the prompt were in the KV cache when the sequence joined; read with Finish.
 	Cached uint32
 	// Handover is what the request asked for that is to be handed over, and ends it: there is no token, and no other output. Empty for
@@ -59,7 +59,7 @@ type Output struct {
 	// Err ends this sequence alone, without a token.
 	Err error
 	// Vector is what a text has become, which is the last of it. There is no token then.
-	Vector *workerv1.Embedding
+	Vector *llmv1.Embedding
 	// Logprobs are what the request asks to be told of the token, or nil. They are good until the next Step.
 	Logprobs *Logprobs
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -113,14 +114,14 @@ func (l *Loop) deliver(out Output, now time.Time) {
 		l.publish()
 		return
 	}
-	if out.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+	if out.Finish == llmv1.Finish_FINISH_UNSPECIFIED {
 		return
 	}
-	end := &streamv1.End{
+	end := &llmv1.End{
 		Reason: streamv1.Reason_REASON_COMPLETED,
 		Path:   []string{engineHop},
 		Finish: out.Finish,
-		Usage: &streamv1.Usage{
+		Usage: &llmv1.Usage{
 			PromptTokens: s.promptTokens(), CompletionTokens: s.req.GetGenerated() + s.generated,
 			CachedTokens: out.Cached,
 		},

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -150,8 +150,8 @@ func TestCharactersWithoutATokenAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := &streamv1.Guide{Forms: []*streamv1.GuideForm{{Before: text}}}
-		for _, g := range []*streamv1.Guide{before, forms(`{"enum":[` + string(value) + `]}`)} {
+		before := &llmv1.Guide{Forms: []*llmv1.GuideForm{{Before: text}}}
+		for _, g := range []*llmv1.Guide{before, forms(`{"enum":[` + string(value) + `]}`)} {
 			_, err := New(v, g)
 			escaped := g != before && text < " " // which takes no other characters
 			if e := streamerr.As(err); (err == nil) != (good || escaped) || err != nil && (e.Reason != streamerr.Invalid || e.Param != param) {

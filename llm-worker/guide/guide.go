@@ -1,6 +1,6 @@
 // Package guide keeps an answer to a form: JSON that is valid under a schema, with fixed text around it.
 //
-// A Guide is compiled from whence.stream.v1.Guide. A Matcher follows one answer token by token, and returns the
+// A Guide is compiled from whence.llm.v1.Guide. A Matcher follows one answer token by token, and returns the
 // allowed next tokens: those with which the answer can still become one of the forms. When few tokens are left, it
 // allows only tokens with which the answer can still be finished, so that an answer is complete unless its limit was
 // too small from the start.
@@ -22,7 +22,7 @@ package guide
 import (
 	"fmt"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -42,7 +42,7 @@ const (
 const param = "sampling.guide"
 
 // New compiles a guide for answers of the vocabulary. Its errors are *streamerr.Error.
-func New(v *Vocabulary, g *streamv1.Guide) (*Guide, error) {
+func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	if v == nil {
 		return nil, streamerr.InvalidParam(param, "this model has no vocabulary of bytes, so its answers cannot be guided")
 	}

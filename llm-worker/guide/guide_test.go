@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -36,10 +36,10 @@ func vocabulary(t testing.TB) (*Vocabulary, *tokenizer.Tokenizer) {
 	return v, tok
 }
 
-func forms(schemas ...string) *streamv1.Guide {
-	g := &streamv1.Guide{}
+func forms(schemas ...string) *llmv1.Guide {
+	g := &llmv1.Guide{}
 	for _, s := range schemas {
-		g.Forms = append(g.Forms, &streamv1.GuideForm{Schema: s})
+		g.Forms = append(g.Forms, &llmv1.GuideForm{Schema: s})
 	}
 	return g
 }
@@ -47,7 +47,7 @@ func forms(schemas ...string) *streamv1.Guide {
 const eos = 1535
 
 // wander draws tokens that a guide allows, all alike, until the answer is over or there is no room.
-func wander(t testing.TB, v *Vocabulary, tok *tokenizer.Tokenizer, g *streamv1.Guide, room int, r *rand.Rand) (text string, whole bool) {
+func wander(t testing.TB, v *Vocabulary, tok *tokenizer.Tokenizer, g *llmv1.Guide, room int, r *rand.Rand) (text string, whole bool) {
 	t.Helper()
 	guide, err := New(v, g)
 	if err != nil {
@@ -138,7 +138,7 @@ func TestAnswersEndInTheRoomThereIs(t *testing.T) {
 func TestTextAroundValuesIsKept(t *testing.T) {
 	v, tok := vocabulary(t)
 	r := rand.New(rand.NewPCG(5, 6))
-	g := &streamv1.Guide{Forms: []*streamv1.GuideForm{
+	g := &llmv1.Guide{Forms: []*llmv1.GuideForm{
 		{Before: "<tool_call>\n{\"name\": \"a\", \"arguments\": ", Schema: `{"type":"object","additionalProperties":false}`, After: "}\n</tool_call>"},
 		{Before: "한 ", Schema: `{"type":"boolean"}`}, {Before: "yes"},
 	}}
@@ -199,9 +199,9 @@ func TestWhatCannotBeKeptToIsRefusedByName(t *testing.T) {
 			t.Errorf("%.100s: %v, want %q", schema, err, says)
 		}
 	}
-	for name, g := range map[string]*streamv1.Guide{
+	for name, g := range map[string]*llmv1.Guide{
 		"no form": {}, "many forms": forms(make([]string, maxForms+1)...), "a long schema": forms(strings.Repeat(" ", maxSchema) + "{}"),
-		"a long text": {Forms: []*streamv1.GuideForm{{Before: strings.Repeat("x", maxText+1)}}},
+		"a long text": {Forms: []*llmv1.GuideForm{{Before: strings.Repeat("x", maxText+1)}}},
 	} {
 		if _, err := New(v, g); streamerr.As(err).Param != param {
 			t.Errorf("%s: %v", name, err)

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
 // distribution is the textbook version of temperature, min_p, top_k and top_p: float64, everything sorted.
-func distribution(p *streamv1.Sampling, logits []float32) []float64 {
+func distribution(p *llmv1.Sampling, logits []float32) []float64 {
 	temperature, topP := 1.0, 1.0
 	if p.Temperature != nil {
 		temperature = float64(*p.Temperature)
@@ -62,7 +62,7 @@ func TestDrawFollowsTheDistribution(t *testing.T) {
 		bell[i] = float32(random.NormFloat64() * 2)
 	}
 	logits := bell
-	for name, p := range map[string]*streamv1.Sampling{
+	for name, p := range map[string]*llmv1.Sampling{
 		"defaults":         {},
 		"cool":             {Temperature: new(float32(0.5))},
 		"hot":              {Temperature: new(float32(3))},
@@ -106,7 +106,7 @@ func TestFirstDrawsSpreadOverSmallSeeds(t *testing.T) {
 	const seeds, tokens = 20000, 50
 	counts := make([]float64, tokens)
 	for seed := range uint64(seeds) {
-		s := sample.New(&streamv1.Sampling{Seed: &seed}, sample.Sequence{Vocab: tokens, Room: 1})
+		s := sample.New(&llmv1.Sampling{Seed: &seed}, sample.Sequence{Vocab: tokens, Room: 1})
 		counts[next(t, s, make([]float32, tokens)...).Token]++
 	}
 	chi := 0.0
@@ -119,7 +119,7 @@ func TestFirstDrawsSpreadOverSmallSeeds(t *testing.T) {
 }
 
 func TestFiltersNeverDropTheMostLikelyToken(t *testing.T) {
-	for _, p := range []*streamv1.Sampling{
+	for _, p := range []*llmv1.Sampling{
 		{TopK: new(uint32(1))}, {TopP: new(float32(math.SmallestNonzeroFloat32))}, {MinP: new(float32(1))},
 		{Temperature: new(float32(math.SmallestNonzeroFloat32))}, {Temperature: new(float32(math.SmallestNonzeroFloat32)), TopP: new(float32(0.5))},
 	} {
@@ -140,7 +140,7 @@ func FuzzSample(f *testing.F) {
 		if len(raw) == 0 || len(raw) > 200 {
 			return
 		}
-		p := &streamv1.Sampling{
+		p := &llmv1.Sampling{
 			Temperature: &temperature, TopP: &topP, TopK: &topK, MinP: &minP, RepetitionPenalty: &repetition, FrequencyPenalty: &frequency,
 			PresencePenalty: &presence, LogitBias: map[uint32]float32{stop: bias}, Seed: &seed, MinTokens: &minTokens, StopTokenIds: []uint32{stop},
 		}
@@ -158,7 +158,7 @@ func FuzzSample(f *testing.F) {
 			if err == nil && int(c.Token) >= len(raw) {
 				t.Fatalf("token %d of %d", c.Token, len(raw))
 			}
-			if err != nil || c.Finish != streamv1.Finish_FINISH_UNSPECIFIED {
+			if err != nil || c.Finish != llmv1.Finish_FINISH_UNSPECIFIED {
 				return
 			}
 		}
@@ -174,13 +174,13 @@ func BenchmarkNext(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name string
-		p    *streamv1.Sampling
+		p    *llmv1.Sampling
 	}{
 		{"greedy", greedy()},
-		{"temperature", &streamv1.Sampling{}},
-		{"top_p", &streamv1.Sampling{TopP: new(float32(0.9))}},
-		{"top_k", &streamv1.Sampling{TopK: new(uint32(40))}},
-		{"top_k+top_p+penalty", &streamv1.Sampling{TopK: new(uint32(40)), TopP: new(float32(0.9)), RepetitionPenalty: new(float32(1.1))}},
+		{"temperature", &llmv1.Sampling{}},
+		{"top_p", &llmv1.Sampling{TopP: new(float32(0.9))}},
+		{"top_k", &llmv1.Sampling{TopK: new(uint32(40))}},
+		{"top_k+top_p+penalty", &llmv1.Sampling{TopK: new(uint32(40)), TopP: new(float32(0.9)), RepetitionPenalty: new(float32(1.1))}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

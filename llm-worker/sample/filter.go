@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // A filter drops unlikely tokens and draws one of the rest.
@@ -31,7 +31,7 @@ func likelier(a, b candidate) int {
 	return cmp.Compare(a.id, b.id)
 }
 
-func newFilter(p *streamv1.Sampling) filter {
+func newFilter(p *llmv1.Sampling) filter {
 	f := filter{minP: p.GetMinP(), topK: saturated(p.GetTopK()), topP: 1}
 	if p != nil && p.TopP != nil {
 		f.topP = float64(*p.TopP)

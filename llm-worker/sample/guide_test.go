@@ -8,14 +8,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/guide"
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
 // guided draws an answer of noise that a schema guides.
-func guided(t *testing.T, schema string, p *streamv1.Sampling, seed uint64) (text string, last Choice, tokens int) {
+func guided(t *testing.T, schema string, p *llmv1.Sampling, seed uint64) (text string, last Choice, tokens int) {
 	t.Helper()
 	b, err := fs.ReadFile(whencetiny.FS(), "tokenizer.json")
 	if err != nil {
@@ -29,7 +29,7 @@ func guided(t *testing.T, schema string, p *streamv1.Sampling, seed uint64) (tex
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := guide.New(v, &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: schema}}})
+	g, err := guide.New(v, &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: schema}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func guided(t *testing.T, schema string, p *streamv1.Sampling, seed uint64) (tex
 	s := New(p, Sequence{EOS: []uint32{eos}, Vocab: tok.VocabSize(), Room: 60, Guide: g.Matcher()})
 	r := rand.New(rand.NewPCG(seed, 2))
 	var ids []uint32
-	for last.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+	for last.Finish == llmv1.Finish_FINISH_UNSPECIFIED {
 		logits := make([]float32, tok.VocabSize())
 		for i := range logits {
 			logits[i] = r.Float32() * 9
@@ -56,7 +56,7 @@ func guided(t *testing.T, schema string, p *streamv1.Sampling, seed uint64) (tex
 func TestGuidedAnswerIsValidAndEndsWhenItIsWhole(t *testing.T) {
 	const schema = `{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"boolean"}},"required":["a","b"]}`
 	for seed := range uint64(20) {
-		for name, p := range map[string]*streamv1.Sampling{
+		for name, p := range map[string]*llmv1.Sampling{
 			"drawn": {Seed: &seed}, "greedy": {Temperature: proto.Float32(0)},
 			"asked to go on": {Seed: &seed, MinTokens: proto.Uint32(60), IgnoreEos: true},
 			"biased":         {Seed: &seed, LogitBias: map[uint32]float32{1535: 100}},
@@ -66,7 +66,7 @@ func TestGuidedAnswerIsValidAndEndsWhenItIsWhole(t *testing.T) {
 				A *string
 				B *bool
 			}
-			if err := json.Unmarshal([]byte(text), &v); err != nil || v.A == nil || v.B == nil || last.Finish != streamv1.Finish_FINISH_STOP || tokens > 60 {
+			if err := json.Unmarshal([]byte(text), &v); err != nil || v.A == nil || v.B == nil || last.Finish != llmv1.Finish_FINISH_STOP || tokens > 60 {
 				t.Fatalf("%s: %q, %+v after %d tokens: %v", name, text, last, tokens, err)
 			}
 		}
@@ -74,7 +74,7 @@ func TestGuidedAnswerIsValidAndEndsWhenItIsWhole(t *testing.T) {
 }
 
 func TestGuidedAnswerThatMayGoOnEndsByItsStopToken(t *testing.T) {
-	text, last, _ := guided(t, `{"type":"integer"}`, &streamv1.Sampling{LogitBias: map[uint32]float32{1535: 50}, Temperature: proto.Float32(0)}, 1)
+	text, last, _ := guided(t, `{"type":"integer"}`, &llmv1.Sampling{LogitBias: map[uint32]float32{1535: 50}, Temperature: proto.Float32(0)}, 1)
 	if len(text) == 0 || len(text) > 2 || !last.Hidden || !json.Valid([]byte(text)) {
 		t.Errorf("%q, %+v", text, last)
 	}

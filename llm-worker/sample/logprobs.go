@@ -6,7 +6,7 @@ import (
 
 	"github.com/viterin/vek/vek32"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // MaxLogprobs is how many of the likeliest tokens a request may ask for in each place.
@@ -31,7 +31,7 @@ type likely struct {
 }
 
 // newLikely returns nil if p asks for nothing, so that the usual request pays nothing.
-func newLikely(p *streamv1.Sampling, vocab int) *likely {
+func newLikely(p *llmv1.Sampling, vocab int) *likely {
 	if p == nil || p.Logprobs == nil {
 		return nil
 	}

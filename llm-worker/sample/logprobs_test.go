@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
@@ -16,7 +16,7 @@ func TestLogprobsAreTheModelsOwn(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, vocab := range []int{1, 3, 700, 5000} {
 		for _, top := range []uint32{0, 1, 5, 20} {
-			p := &streamv1.Sampling{
+			p := &llmv1.Sampling{
 				Logprobs: new(top), Temperature: new(float32(0.7)), TopP: new(float32(0.9)), Seed: new(uint64(1)), IgnoreEos: true,
 				RepetitionPenalty: new(float32(3)), LogitBias: map[uint32]float32{0: 50}, PresencePenalty: new(float32(2)),
 			}
@@ -53,8 +53,8 @@ func TestLogprobsAreTheModelsOwn(t *testing.T) {
 
 func TestLogprobsChangeNoToken(t *testing.T) {
 	logits := []float32{1, 2, 3, 2, 1}
-	a := sample.New(&streamv1.Sampling{Seed: new(uint64(3))}, sample.Sequence{Vocab: 5, Room: 100})
-	b := sample.New(&streamv1.Sampling{Seed: new(uint64(3)), Logprobs: new(uint32(2))}, sample.Sequence{Vocab: 5, Room: 100})
+	a := sample.New(&llmv1.Sampling{Seed: new(uint64(3))}, sample.Sequence{Vocab: 5, Room: 100})
+	b := sample.New(&llmv1.Sampling{Seed: new(uint64(3)), Logprobs: new(uint32(2))}, sample.Sequence{Vocab: 5, Room: 100})
 	for range 50 {
 		if x, y := next(t, a, logits...), next(t, b, logits...); x.Token != y.Token {
 			t.Fatalf("%d without, %d with logprobs", x.Token, y.Token)
@@ -64,7 +64,7 @@ func TestLogprobsChangeNoToken(t *testing.T) {
 
 func TestWhatCanNeverBeHasANumber(t *testing.T) {
 	never := float32(math.Inf(-1))
-	s := sample.New(&streamv1.Sampling{Logprobs: new(uint32(3))}, sample.Sequence{Vocab: 3, Room: 2})
+	s := sample.New(&llmv1.Sampling{Logprobs: new(uint32(3))}, sample.Sequence{Vocab: 3, Room: 2})
 	if c := next(t, s, never, 0, never).Logprobs; c.Token != 0 || !slices.Equal(c.IDs, []uint32{1, 0, 2}) || !slices.Equal(c.Top, []float32{0, -9999, -9999}) {
 		t.Error(c)
 	}
@@ -72,7 +72,7 @@ func TestWhatCanNeverBeHasANumber(t *testing.T) {
 		t.Error(c)
 	}
 	for _, v := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
-		if _, err := sample.New(&streamv1.Sampling{Logprobs: new(uint32(1))}, sample.Sequence{Vocab: 1, Room: 1}).Next([]float32{v}); err == nil {
+		if _, err := sample.New(&llmv1.Sampling{Logprobs: new(uint32(1))}, sample.Sequence{Vocab: 1, Room: 1}).Next([]float32{v}); err == nil {
 			t.Errorf("%v is a logit", v)
 		}
 	}
@@ -85,7 +85,7 @@ func BenchmarkLogprobs(b *testing.B) {
 		logits[i] = r.Float32() * 20
 	}
 	scratch := make([]float32, len(logits))
-	for name, p := range map[string]*streamv1.Sampling{"none": {}, "top 20": {Logprobs: new(uint32(20))}} {
+	for name, p := range map[string]*llmv1.Sampling{"none": {}, "top 20": {Logprobs: new(uint32(20))}} {
 		b.Run(name, func(b *testing.B) {
 			s := sample.New(p, sample.Sequence{Vocab: len(logits), Room: math.MaxInt})
 			b.ReportAllocs()

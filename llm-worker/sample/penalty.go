@@ -3,7 +3,7 @@ package sample
 import (
 	"math"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 // A penalty makes tokens that were seen less likely.
@@ -17,7 +17,7 @@ type penalty struct {
 }
 
 // newPenalty returns nil if p asks for none, so that the usual request pays nothing.
-func newPenalty(p *streamv1.Sampling, prompt []uint32, vocab int) *penalty {
+func newPenalty(p *llmv1.Sampling, prompt []uint32, vocab int) *penalty {
 	pen := &penalty{repetition: 1, frequency: p.GetFrequencyPenalty(), presence: p.GetPresencePenalty()}
 	if p != nil && p.RepetitionPenalty != nil {
 		pen.repetition = *p.RepetitionPenalty

@@ -1,4 +1,4 @@
-// Package sample chooses the next token of a sequence from the model's logits, the way whence.stream.v1.Sampling asks.
+// Package sample chooses the next token of a sequence from the model's logits, the way whence.llm.v1.Sampling asks.
 //
 // One Sampler serves one sequence and is told its logits token after token. The order of operations is that of vLLM:
 // repetition, frequency and presence penalties, logit_bias, the mask of min_tokens, that of a guide, which wins over it, temperature, min_p, top_k, top_p, and
@@ -20,7 +20,7 @@ import (
 
 	"github.com/viterin/vek/vek32"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/guide"
 )
 
@@ -44,7 +44,7 @@ type Choice struct {
 	// Hidden marks a token that ended the answer and is not part of it.
 	Hidden bool
 	// Finish is FINISH_UNSPECIFIED while the answer goes on.
-	Finish streamv1.Finish
+	Finish llmv1.Finish
 	// Logprobs are what the request asks for, or nil. They are good until the next call of Next.
 	Logprobs *Logprobs
 }
@@ -73,7 +73,7 @@ type bias struct {
 }
 
 // New returns a Sampler for one sequence. p may be nil; it is not kept, and Validate must have accepted it.
-func New(p *streamv1.Sampling, seq Sequence) *Sampler {
+func New(p *llmv1.Sampling, seq Sequence) *Sampler {
 	s := &Sampler{
 		temperature: 1,
 		filter:      newFilter(p),
@@ -120,7 +120,7 @@ func New(p *streamv1.Sampling, seq Sequence) *Sampler {
 func saturated(n uint32) int { return int(min(n, math.MaxInt32)) }
 
 // newRandom returns the generator of a request. Without a seed no two are alike.
-func newRandom(p *streamv1.Sampling) *rand.PCG {
+func newRandom(p *llmv1.Sampling) *rand.PCG {
 	const stream = 0x9e3779b97f4a7c15 // any constant will do: PCG has 2^64 sequences for each seed
 	if p != nil && p.Seed != nil {
 		return rand.NewPCG(*p.Seed, stream)
@@ -189,7 +189,7 @@ func (s *Sampler) finish(token uint32) (Choice, error) {
 	}
 	c := Choice{Token: token}
 	if _, stop := slices.BinarySearch(s.stops, token); stop && (!early || s.guide != nil) {
-		c.Hidden, c.Finish = true, streamv1.Finish_FINISH_STOP
+		c.Hidden, c.Finish = true, llmv1.Finish_FINISH_STOP
 		return c, nil
 	}
 	if s.guide != nil {
@@ -197,12 +197,12 @@ func (s *Sampler) finish(token uint32) (Choice, error) {
 			return c, err
 		}
 		if s.guide.Over() { // even if min_tokens asked for more
-			c.Finish = streamv1.Finish_FINISH_STOP
+			c.Finish = llmv1.Finish_FINISH_STOP
 			return c, nil
 		}
 	}
 	if s.tokens >= s.maxTokens {
-		c.Finish = streamv1.Finish_FINISH_LENGTH
+		c.Finish = llmv1.Finish_FINISH_LENGTH
 	}
 	return c, nil
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
@@ -16,7 +16,7 @@ var (
 	nan = float32(math.NaN())
 )
 
-func greedy() *streamv1.Sampling { return &streamv1.Sampling{Temperature: new(float32(0))} }
+func greedy() *llmv1.Sampling { return &llmv1.Sampling{Temperature: new(float32(0))} }
 
 // next gives s a copy of logits, and fails the test on an error.
 func next(t *testing.T, s *sample.Sampler, logits ...float32) sample.Choice {
@@ -49,7 +49,7 @@ func TestGreedyIsJustAnArgmax(t *testing.T) {
 }
 
 func TestDrawDoesNotAllocateOnceWarm(t *testing.T) {
-	p := &streamv1.Sampling{TopP: new(float32(0.9)), TopK: new(uint32(20)), RepetitionPenalty: new(float32(1.1)), Seed: new(uint64(1))}
+	p := &llmv1.Sampling{TopP: new(float32(0.9)), TopK: new(uint32(20)), RepetitionPenalty: new(float32(1.1)), Seed: new(uint64(1))}
 	s := sample.New(p, sample.Sequence{Vocab: 64, Room: math.MaxInt})
 	logits := make([]float32, 64)
 	step := func() {
@@ -69,7 +69,7 @@ func TestDrawDoesNotAllocateOnceWarm(t *testing.T) {
 }
 
 func TestBrokenLogitsAreAnError(t *testing.T) {
-	for _, p := range []*streamv1.Sampling{nil, greedy(), {TopK: new(uint32(2)), TopP: new(float32(0.5))}} {
+	for _, p := range []*llmv1.Sampling{nil, greedy(), {TopK: new(uint32(2)), TopP: new(float32(0.5))}} {
 		for _, logits := range [][]float32{{}, {nan, 1, 2}, {1, 2, nan}, {0, inf, 0}} {
 			if c, err := sample.New(p, sample.Sequence{Vocab: 3, Room: 9}).Next(slices.Clone(logits)); !errors.Is(err, sample.ErrLogits) {
 				t.Errorf("%v with %v: %v, %v", logits, p, c, err)
@@ -81,27 +81,27 @@ func TestBrokenLogitsAreAnError(t *testing.T) {
 // The logits that a single token needs to win tell what was done to the others.
 func TestPenalties(t *testing.T) {
 	for name, c := range map[string]struct {
-		p              *streamv1.Sampling
+		p              *llmv1.Sampling
 		prompt, answer []uint32
 		logits, want   []float32
 	}{
 		"repetition divides positive and multiplies negative logits, in prompt and answer": {
-			p:      &streamv1.Sampling{RepetitionPenalty: new(float32(2))},
+			p:      &llmv1.Sampling{RepetitionPenalty: new(float32(2))},
 			prompt: []uint32{0, 1, 1}, answer: []uint32{2, 2},
 			logits: []float32{4, -4, 3, 5}, want: []float32{2, -8, 1.5, 5},
 		},
 		"frequency counts the answer only": {
-			p:      &streamv1.Sampling{FrequencyPenalty: new(float32(0.5))},
+			p:      &llmv1.Sampling{FrequencyPenalty: new(float32(0.5))},
 			prompt: []uint32{0, 1}, answer: []uint32{1, 2, 2, 2},
 			logits: []float32{4, 4, 4, 4}, want: []float32{4, 3.5, 2.5, 4},
 		},
 		"presence is the same however often": {
-			p:      &streamv1.Sampling{PresencePenalty: new(float32(-1.5))},
+			p:      &llmv1.Sampling{PresencePenalty: new(float32(-1.5))},
 			prompt: []uint32{0}, answer: []uint32{1, 2, 2},
 			logits: []float32{4, 4, 4, 4}, want: []float32{4, 5.5, 5.5, 4},
 		},
 		"repetition comes first, bias last": {
-			p: &streamv1.Sampling{
+			p: &llmv1.Sampling{
 				RepetitionPenalty: new(float32(4)), FrequencyPenalty: new(float32(1)), PresencePenalty: new(float32(0.25)),
 				LogitBias: map[uint32]float32{1: 10, 3: -2},
 			},
@@ -109,7 +109,7 @@ func TestPenalties(t *testing.T) {
 			logits: []float32{8, 8, 8, 8}, want: []float32{2, 9.75, 8, 6},
 		},
 		"a penalty that overflows is not an error": {
-			p:      &streamv1.Sampling{RepetitionPenalty: new(float32(1e-45))},
+			p:      &llmv1.Sampling{RepetitionPenalty: new(float32(1e-45))},
 			prompt: []uint32{0}, logits: []float32{5, 6, -1, 0}, want: []float32{math.MaxFloat32, 6, -1, 0},
 		},
 	} {
@@ -145,24 +145,24 @@ func force(t *testing.T, s *sample.Sampler, id uint32, vocab int) sample.Choice 
 func TestStopConditions(t *testing.T) {
 	const eos, extra = 3, 2
 	goes := sample.Choice{}
-	stop := sample.Choice{Hidden: true, Finish: streamv1.Finish_FINISH_STOP}
-	length := sample.Choice{Finish: streamv1.Finish_FINISH_LENGTH}
+	stop := sample.Choice{Hidden: true, Finish: llmv1.Finish_FINISH_STOP}
+	length := sample.Choice{Finish: llmv1.Finish_FINISH_LENGTH}
 	for name, c := range map[string]struct {
-		p    *streamv1.Sampling
+		p    *llmv1.Sampling
 		room int
 		ids  []uint32
 		want sample.Choice // of the last id; those before it go on
 	}{
-		"end of sequence":               {&streamv1.Sampling{}, 9, []uint32{0, eos}, stop},
-		"ignore_eos":                    {&streamv1.Sampling{IgnoreEos: true}, 9, []uint32{eos, eos}, goes},
-		"stop token":                    {&streamv1.Sampling{StopTokenIds: []uint32{extra}}, 9, []uint32{1, extra}, stop},
-		"stop token despite ignore_eos": {&streamv1.Sampling{StopTokenIds: []uint32{extra}, IgnoreEos: true}, 9, []uint32{eos, extra}, stop},
-		"eos named as a stop token":     {&streamv1.Sampling{StopTokenIds: []uint32{eos}, IgnoreEos: true}, 9, []uint32{1, eos}, stop},
-		"max_tokens":                    {&streamv1.Sampling{MaxTokens: new(uint32(3))}, 9, []uint32{1, 1, 1}, length},
-		"context":                       {&streamv1.Sampling{MaxTokens: new(uint32(30))}, 2, []uint32{1, 1}, length},
+		"end of sequence":               {&llmv1.Sampling{}, 9, []uint32{0, eos}, stop},
+		"ignore_eos":                    {&llmv1.Sampling{IgnoreEos: true}, 9, []uint32{eos, eos}, goes},
+		"stop token":                    {&llmv1.Sampling{StopTokenIds: []uint32{extra}}, 9, []uint32{1, extra}, stop},
+		"stop token despite ignore_eos": {&llmv1.Sampling{StopTokenIds: []uint32{extra}, IgnoreEos: true}, 9, []uint32{eos, extra}, stop},
+		"eos named as a stop token":     {&llmv1.Sampling{StopTokenIds: []uint32{eos}, IgnoreEos: true}, 9, []uint32{1, eos}, stop},
+		"max_tokens":                    {&llmv1.Sampling{MaxTokens: new(uint32(3))}, 9, []uint32{1, 1, 1}, length},
+		"context":                       {&llmv1.Sampling{MaxTokens: new(uint32(30))}, 2, []uint32{1, 1}, length},
 		"context, nothing asked":        {nil, 2, []uint32{1, 1}, length},
-		"stop at the limit is a stop":   {&streamv1.Sampling{MaxTokens: new(uint32(2))}, 9, []uint32{1, eos}, stop},
-		"min_tokens reached":            {&streamv1.Sampling{MinTokens: new(uint32(2))}, 9, []uint32{1, 1, eos}, stop},
+		"stop at the limit is a stop":   {&llmv1.Sampling{MaxTokens: new(uint32(2))}, 9, []uint32{1, eos}, stop},
+		"min_tokens reached":            {&llmv1.Sampling{MinTokens: new(uint32(2))}, 9, []uint32{1, 1, eos}, stop},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sample.New(c.p, sample.Sequence{EOS: []uint32{eos}, Vocab: 4, Room: c.room})
@@ -180,7 +180,7 @@ func TestStopConditions(t *testing.T) {
 }
 
 func TestMinTokensMasksStopConditions(t *testing.T) {
-	p := &streamv1.Sampling{Temperature: new(float32(0)), MinTokens: new(uint32(2)), StopTokenIds: []uint32{2}, LogitBias: map[uint32]float32{3: 100}}
+	p := &llmv1.Sampling{Temperature: new(float32(0)), MinTokens: new(uint32(2)), StopTokenIds: []uint32{2}, LogitBias: map[uint32]float32{3: 100}}
 	s := sample.New(p, sample.Sequence{EOS: []uint32{3}, Vocab: 4, Room: 9})
 	var got []uint32
 	for range 3 {
@@ -192,10 +192,10 @@ func TestMinTokensMasksStopConditions(t *testing.T) {
 }
 
 func TestAllTokensMaskedStillAnswers(t *testing.T) {
-	for _, p := range []*streamv1.Sampling{{Temperature: new(float32(0))}, {}, {TopP: new(float32(0.5))}} {
+	for _, p := range []*llmv1.Sampling{{Temperature: new(float32(0))}, {}, {TopP: new(float32(0.5))}} {
 		p.MinTokens, p.StopTokenIds = new(uint32(1)), []uint32{0, 1}
 		s := sample.New(p, sample.Sequence{Vocab: 2, Room: 9})
-		if c := next(t, s, 1, 2); c.Finish != streamv1.Finish_FINISH_UNSPECIFIED {
+		if c := next(t, s, 1, 2); c.Finish != llmv1.Finish_FINISH_UNSPECIFIED {
 			t.Errorf("%v: %+v before min_tokens", p, c)
 		}
 	}
@@ -203,7 +203,7 @@ func TestAllTokensMaskedStillAnswers(t *testing.T) {
 
 func TestSeedDecides(t *testing.T) {
 	run := func(seed *uint64) (ids []uint32) {
-		s := sample.New(&streamv1.Sampling{Seed: seed}, sample.Sequence{Vocab: 8, Room: 999})
+		s := sample.New(&llmv1.Sampling{Seed: seed}, sample.Sequence{Vocab: 8, Room: 999})
 		for range 64 {
 			ids = append(ids, next(t, s, make([]float32, 8)...).Token)
 		}
@@ -242,7 +242,7 @@ func TestAnswerGoesOnAsIfItHadNeverMoved(t *testing.T) {
 		}
 	}
 	seed := new(uint64(9))
-	for name, p := range map[string]*streamv1.Sampling{
+	for name, p := range map[string]*llmv1.Sampling{
 		"greedy":     greedy(),
 		"seeded":     {Seed: seed},
 		"top_k of 1": {Seed: seed, TopK: new(uint32(1))},
@@ -259,7 +259,7 @@ func TestAnswerGoesOnAsIfItHadNeverMoved(t *testing.T) {
 				s := sample.New(p, sample.Sequence{Prompt: []uint32{3, 4, 5}, Answer: answer, EOS: []uint32{0}, Vocab: 20, Room: tokens})
 				for i := len(answer); ; i++ {
 					c := next(t, s, steps[i]...)
-					if choices = append(choices, c); c.Finish != streamv1.Finish_FINISH_UNSPECIFIED {
+					if choices = append(choices, c); c.Finish != llmv1.Finish_FINISH_UNSPECIFIED {
 						return choices
 					}
 				}

@@ -3,7 +3,7 @@ package sample
 import (
 	"math"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -18,7 +18,7 @@ type bound struct {
 
 // Validate reports whether a model with vocab token ids can honour p; nil can always be honoured. An error is a
 // *streamerr.Error with reason Invalid that names the field by its path in the request, such as "sampling.top_p".
-func Validate(p *streamv1.Sampling, vocab int) error {
+func Validate(p *llmv1.Sampling, vocab int) error {
 	if p == nil {
 		return nil
 	}
@@ -83,7 +83,7 @@ func invalid(field, format string, args ...any) error {
 
 // Fields returns the names of all fields of Sampling: a Sampler honours every one.
 func Fields() []string {
-	fields := (*streamv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
+	fields := (*llmv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
 	names := make([]string, fields.Len())
 	for i := range names {
 		names[i] = string(fields.Get(i).Name())

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/sample"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -14,31 +14,31 @@ const vocab = 100
 func TestValidateRefusesByName(t *testing.T) {
 	for _, c := range []struct {
 		param string
-		p     *streamv1.Sampling
+		p     *llmv1.Sampling
 	}{
-		{"sampling.temperature", &streamv1.Sampling{Temperature: new(float32(-0.1))}},
-		{"sampling.temperature", &streamv1.Sampling{Temperature: new(nan)}},
-		{"sampling.temperature", &streamv1.Sampling{Temperature: new(inf)}},
-		{"sampling.top_p", &streamv1.Sampling{TopP: new(float32(0))}},
-		{"sampling.top_p", &streamv1.Sampling{TopP: new(float32(1.01))}},
-		{"sampling.top_p", &streamv1.Sampling{TopP: new(nan)}},
-		{"sampling.min_p", &streamv1.Sampling{MinP: new(float32(-0.01))}},
-		{"sampling.min_p", &streamv1.Sampling{MinP: new(float32(1.01))}},
-		{"sampling.min_p", &streamv1.Sampling{MinP: new(nan)}},
-		{"sampling.repetition_penalty", &streamv1.Sampling{RepetitionPenalty: new(float32(0))}},
-		{"sampling.repetition_penalty", &streamv1.Sampling{RepetitionPenalty: new(float32(-1))}},
-		{"sampling.repetition_penalty", &streamv1.Sampling{RepetitionPenalty: new(inf)}},
-		{"sampling.repetition_penalty", &streamv1.Sampling{RepetitionPenalty: new(nan)}},
-		{"sampling.frequency_penalty", &streamv1.Sampling{FrequencyPenalty: new(float32(2.1))}},
-		{"sampling.frequency_penalty", &streamv1.Sampling{FrequencyPenalty: new(nan)}},
-		{"sampling.presence_penalty", &streamv1.Sampling{PresencePenalty: new(float32(-2.1))}},
-		{"sampling.presence_penalty", &streamv1.Sampling{PresencePenalty: new(-inf)}},
-		{"sampling.logit_bias", &streamv1.Sampling{LogitBias: map[uint32]float32{vocab: 1}}},
-		{"sampling.logit_bias", &streamv1.Sampling{LogitBias: map[uint32]float32{1: 100.5}}},
-		{"sampling.logit_bias", &streamv1.Sampling{LogitBias: map[uint32]float32{1: nan}}},
-		{"sampling.stop_token_ids", &streamv1.Sampling{StopTokenIds: []uint32{1, vocab}}},
-		{"sampling.max_tokens", &streamv1.Sampling{MaxTokens: new(uint32(0))}},
-		{"sampling.min_tokens", &streamv1.Sampling{MinTokens: new(uint32(3)), MaxTokens: new(uint32(2))}},
+		{"sampling.temperature", &llmv1.Sampling{Temperature: new(float32(-0.1))}},
+		{"sampling.temperature", &llmv1.Sampling{Temperature: new(nan)}},
+		{"sampling.temperature", &llmv1.Sampling{Temperature: new(inf)}},
+		{"sampling.top_p", &llmv1.Sampling{TopP: new(float32(0))}},
+		{"sampling.top_p", &llmv1.Sampling{TopP: new(float32(1.01))}},
+		{"sampling.top_p", &llmv1.Sampling{TopP: new(nan)}},
+		{"sampling.min_p", &llmv1.Sampling{MinP: new(float32(-0.01))}},
+		{"sampling.min_p", &llmv1.Sampling{MinP: new(float32(1.01))}},
+		{"sampling.min_p", &llmv1.Sampling{MinP: new(nan)}},
+		{"sampling.repetition_penalty", &llmv1.Sampling{RepetitionPenalty: new(float32(0))}},
+		{"sampling.repetition_penalty", &llmv1.Sampling{RepetitionPenalty: new(float32(-1))}},
+		{"sampling.repetition_penalty", &llmv1.Sampling{RepetitionPenalty: new(inf)}},
+		{"sampling.repetition_penalty", &llmv1.Sampling{RepetitionPenalty: new(nan)}},
+		{"sampling.frequency_penalty", &llmv1.Sampling{FrequencyPenalty: new(float32(2.1))}},
+		{"sampling.frequency_penalty", &llmv1.Sampling{FrequencyPenalty: new(nan)}},
+		{"sampling.presence_penalty", &llmv1.Sampling{PresencePenalty: new(float32(-2.1))}},
+		{"sampling.presence_penalty", &llmv1.Sampling{PresencePenalty: new(-inf)}},
+		{"sampling.logit_bias", &llmv1.Sampling{LogitBias: map[uint32]float32{vocab: 1}}},
+		{"sampling.logit_bias", &llmv1.Sampling{LogitBias: map[uint32]float32{1: 100.5}}},
+		{"sampling.logit_bias", &llmv1.Sampling{LogitBias: map[uint32]float32{1: nan}}},
+		{"sampling.stop_token_ids", &llmv1.Sampling{StopTokenIds: []uint32{1, vocab}}},
+		{"sampling.max_tokens", &llmv1.Sampling{MaxTokens: new(uint32(0))}},
+		{"sampling.min_tokens", &llmv1.Sampling{MinTokens: new(uint32(3)), MaxTokens: new(uint32(2))}},
 	} {
 		err := sample.Validate(c.p, vocab)
 		e, ok := errors.AsType[*streamerr.Error](err)
@@ -49,7 +49,7 @@ func TestValidateRefusesByName(t *testing.T) {
 }
 
 func TestValidateAcceptsTheEdgesOfTheRanges(t *testing.T) {
-	for _, p := range []*streamv1.Sampling{
+	for _, p := range []*llmv1.Sampling{
 		nil,
 		{},
 		{
@@ -70,7 +70,7 @@ func TestValidateAcceptsTheEdgesOfTheRanges(t *testing.T) {
 }
 
 func TestValidateNamesTheLowestBiasAtFault(t *testing.T) {
-	p := &streamv1.Sampling{LogitBias: map[uint32]float32{}}
+	p := &llmv1.Sampling{LogitBias: map[uint32]float32{}}
 	for id := range uint32(50) {
 		p.LogitBias[id+vocab/2] = 1000
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/worker"
@@ -61,7 +62,7 @@ func TestStoppedVectorsEndWithTheCause(t *testing.T) {
 	req := texts(2048, 1000)
 	req.StreamId = "many"
 	go func() {
-		for info := (*workerv1.InfoResponse)(nil); info.GetLoad().GetRunning() == 0 && t.Context().Err() == nil; {
+		for info := (*llmv1.WorkerInfo)(nil); info.GetLoad().GetRunning() == 0 && t.Context().Err() == nil; {
 			info, _ = client.Info(t.Context(), &workerv1.InfoRequest{})
 		}
 		ctl.Stop(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client"), Message: "left"})
@@ -120,16 +121,16 @@ func TestVectorsThatCannotBeMadeAreRefusedByName(t *testing.T) {
 }
 
 func TestAnswerThatNoMessageHoldsIsRefused(t *testing.T) {
-	s := worker.NewServer("w", "m", nil, func() *workerv1.InfoResponse { return &workerv1.InfoResponse{Embeds: true} }, slog.New(slog.DiscardHandler))
+	s := worker.NewServer("w", "m", nil, func() *llmv1.WorkerInfo { return &llmv1.WorkerInfo{Embeds: true} }, slog.New(slog.DiscardHandler))
 	s.Embeds(stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 		return &workerv1.EmbedResponse{
-			Embeddings: []*workerv1.Embedding{{Values: make([]float32, 4<<20)}}, End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED},
+			Embeddings: []*llmv1.Embedding{{Values: make([]float32, 4<<20)}}, End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED},
 		}, nil
 	}))
 	if _, err := s.Embed(t.Context(), texts(1, 1)); streamerr.FromGRPC("w", err).Param != "inputs" {
 		t.Error(err)
 	}
-	plain := worker.NewServer("w", "m", nil, func() *workerv1.InfoResponse { return &workerv1.InfoResponse{} }, slog.New(slog.DiscardHandler))
+	plain := worker.NewServer("w", "m", nil, func() *llmv1.WorkerInfo { return &llmv1.WorkerInfo{} }, slog.New(slog.DiscardHandler))
 	if _, err := plain.Embed(t.Context(), texts(1, 1)); streamerr.FromGRPC("w", err).Param != "model" {
 		t.Error(err)
 	}

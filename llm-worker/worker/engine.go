@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -30,7 +30,7 @@ type engine struct {
 	generate Engine
 	embed    EmbedEngine // works while info says so; nil where it never does
 	// info describes the engine as it is now.
-	info func() *workerv1.InfoResponse
+	info func() *llmv1.WorkerInfo
 	// ready says that the engine can answer from the start; run does what it needs until ctx is done, and says when that
 	// changes.
 	ready bool
@@ -74,7 +74,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	}
 	info := e.info
 	e.model = name
-	e.info = func() *workerv1.InfoResponse {
+	e.info = func() *llmv1.WorkerInfo {
 		i := info()
 		i.OwnedBy, i.ModelChecksum, i.KvEvents, i.Role = owner, sum, e.held != nil, roles[c.Role]
 		return i
@@ -116,8 +116,8 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	return &engine{
 		generate: loop.Generate,
 		embed:    stream.Unary(loop.Embed),
-		info: func() *workerv1.InfoResponse {
-			return &workerv1.InfoResponse{
+		info: func() *llmv1.WorkerInfo {
+			return &llmv1.WorkerInfo{
 				Engine:        Embedded,
 				ContextLength: uint32(model.ContextLength()),
 				VocabSize:     uint32(model.VocabSize()),
@@ -125,8 +125,8 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 				Continues:     true,
 				Embeds:        loop.Embeds(),
 				Load:          loop.Load(),
-				Capabilities: &workerv1.Capabilities{
-					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: fields,
+				Capabilities: &llmv1.Capabilities{
+					Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: fields,
 				},
 			}
 		},
@@ -184,10 +184,10 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 	}
 	return &engine{
 		generate: loop.Generate,
-		info: func() *workerv1.InfoResponse {
+		info: func() *llmv1.WorkerInfo {
 			load := loop.Load()
 			load.KvCachedTokens, load.PrefillTokens = model.Cached(), model.Prefill()
-			return &workerv1.InfoResponse{
+			return &llmv1.WorkerInfo{
 				Engine:        Sim,
 				ContextLength: uint32(model.ContextLength()),
 				VocabSize:     uint32(described.VocabSize),
@@ -195,8 +195,8 @@ func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Lo
 				Continues:     true,
 				KvBlockSize:   uint32(model.Block()),
 				Load:          load,
-				Capabilities: &workerv1.Capabilities{
-					Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: fields,
+				Capabilities: &llmv1.Capabilities{
+					Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: fields,
 				},
 			}
 		},

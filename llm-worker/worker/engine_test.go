@@ -13,6 +13,7 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
@@ -131,7 +132,7 @@ func TestWorkerIsHealthyWhileTheServerBesideItIs(t *testing.T) {
 	upstream := completions(t, addr, 5)
 	awaitHealth(t, health, healthpb.HealthCheckResponse_SERVING)
 	info, err := client.Info(t.Context(), &workerv1.InfoRequest{})
-	if can := info.GetCapabilities(); err != nil || can.GetPrompt() != workerv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "vllm" || len(can.GetSampling()) != len(sample.Fields()) {
+	if can := info.GetCapabilities(); err != nil || can.GetPrompt() != llmv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "vllm" || len(can.GetSampling()) != len(sample.Fields()) {
 
 		t.Error(info, err)
 	}
@@ -189,7 +190,7 @@ func TestEmbeddedEngineHonoursEverything(t *testing.T) {
 	cc, _ := start(t, nil)
 	info, err := workerv1.NewWorkerClient(cc).Info(t.Context(), &workerv1.InfoRequest{})
 	can := info.GetCapabilities()
-	if err != nil || can.GetPrompt() != workerv1.Form_FORM_TOKEN_IDS || can.GetAnswer() != workerv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "" ||
+	if err != nil || can.GetPrompt() != llmv1.Form_FORM_TOKEN_IDS || can.GetAnswer() != llmv1.Form_FORM_TOKEN_IDS || can.GetUpstream() != "" ||
 		len(can.GetSampling()) != 15 || !slices.Contains(can.GetSampling(), "stop_token_ids") || !slices.Contains(can.GetSampling(), "guide") {
 		t.Error(can, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/kvblock"
@@ -33,10 +33,10 @@ func TestSimulatorTellsItsBlocksUntilItDrains(t *testing.T) {
 		t.Fatal(first, err)
 	}
 	prompt := slices.Repeat([]uint32{5, 6, 7}, 10)
-	ask := func() *streamv1.Usage {
-		var end *streamv1.End
+	ask := func() *llmv1.Usage {
+		var end *llmv1.End
 		for out, err := range rpc.Dial("caller", "llm-worker/0", client.Generate, methods.Worker)(t.Context(),
-			&workerv1.TokenRequest{Prompt: prompt, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(2))}}) {
+			&workerv1.TokenRequest{Prompt: prompt, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(2))}}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package worker
 import (
 	"fmt"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -17,8 +18,8 @@ const (
 // maxTransfer bounds what one worker tells another through us, in bytes.
 const maxTransfer = 1 << 20
 
-var roles = map[string]workerv1.Role{
-	"": workerv1.Role_ROLE_BOTH, Both: workerv1.Role_ROLE_BOTH, Prefill: workerv1.Role_ROLE_PREFILL, Decode: workerv1.Role_ROLE_DECODE,
+var roles = map[string]llmv1.Role{
+	"": llmv1.Role_ROLE_BOTH, Both: llmv1.Role_ROLE_BOTH, Prefill: llmv1.Role_ROLE_PREFILL, Decode: llmv1.Role_ROLE_DECODE,
 }
 
 // validateRole reports a role that there is not, or that the engine cannot have: one that ignored what it is told would read every
@@ -28,20 +29,20 @@ func (c *Config) validateRole() error {
 	switch {
 	case !known:
 		return fmt.Errorf("--role is %.64q; it must be %s, %s or %s", c.Role, Both, Prefill, Decode)
-	case role != workerv1.Role_ROLE_BOTH && c.Engine != Sim && c.Engine != OpenAI:
+	case role != llmv1.Role_ROLE_BOTH && c.Engine != Sim && c.Engine != OpenAI:
 		return fmt.Errorf("--role %s is of use only with --engine %s, for vLLM, and %s", c.Role, OpenAI, Sim)
 	}
 	return nil
 }
 
 // checkRole refuses what a worker of this role does not do.
-func checkRole(role workerv1.Role, req *workerv1.TokenRequest) error {
+func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 	const param = "kv_transfer"
 	switch t := req.GetKvTransfer(); what := t.GetWhat().(type) {
 	case *workerv1.KVTransfer_Ask:
 		s := req.GetSampling()
 		switch {
-		case role != workerv1.Role_ROLE_PREFILL:
+		case role != llmv1.Role_ROLE_PREFILL:
 			return streamerr.InvalidParam(param, "this worker hands over no prompts; one of role prefill does")
 		case !what.Ask || req.GetGenerated() > 0:
 			return streamerr.InvalidParam(param+".ask", "ask must be true, and nothing generated yet")
@@ -50,7 +51,7 @@ func checkRole(role workerv1.Role, req *workerv1.TokenRequest) error {
 		}
 	case *workerv1.KVTransfer_Parameters:
 		switch n := len(what.Parameters); {
-		case role != workerv1.Role_ROLE_DECODE:
+		case role != llmv1.Role_ROLE_DECODE:
 			return streamerr.InvalidParam(param, "this worker takes over no prompts; one of role decode does")
 		case n == 0 || n > maxTransfer:
 			return streamerr.InvalidParam(param+".parameters", "parameters are %d bytes long; they must be 1 to %d", n, maxTransfer)
@@ -59,7 +60,7 @@ func checkRole(role workerv1.Role, req *workerv1.TokenRequest) error {
 		switch {
 		case t != nil:
 			return streamerr.InvalidParam(param, "%s says neither what is asked for nor what was handed over", param)
-		case role == workerv1.Role_ROLE_PREFILL:
+		case role == llmv1.Role_ROLE_PREFILL:
 			return streamerr.InvalidParam(param, "this worker reads prompts for others, and nothing else")
 		}
 	}

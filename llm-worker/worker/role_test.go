@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -27,14 +28,14 @@ func givenTo(parameters string) *workerv1.TokenRequest {
 
 func TestWorkerDoesWhatItsRoleIsAndRefusesTheRest(t *testing.T) {
 	for role, want := range map[string]struct {
-		told                        workerv1.Role
+		told                        llmv1.Role
 		whole, ask, given           string // the parameter that is refused, "" for none
 		emptyAsk, longAsk, nothing  string
 		noParameters, tooManyOfThem string
 	}{
-		worker.Both:    {workerv1.Role_ROLE_BOTH, "", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer"},
-		worker.Prefill: {workerv1.Role_ROLE_PREFILL, "kv_transfer", "", "kv_transfer", "kv_transfer.ask", "sampling.max_tokens", "kv_transfer", "kv_transfer", "kv_transfer"},
-		worker.Decode:  {workerv1.Role_ROLE_DECODE, "", "kv_transfer", "", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer.parameters", "kv_transfer.parameters"},
+		worker.Both:    {llmv1.Role_ROLE_BOTH, "", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer"},
+		worker.Prefill: {llmv1.Role_ROLE_PREFILL, "kv_transfer", "", "kv_transfer", "kv_transfer.ask", "sampling.max_tokens", "kv_transfer", "kv_transfer", "kv_transfer"},
+		worker.Decode:  {llmv1.Role_ROLE_DECODE, "", "kv_transfer", "", "kv_transfer", "kv_transfer", "kv_transfer", "kv_transfer.parameters", "kv_transfer.parameters"},
 	} {
 		cc, _ := start(t, func(c *worker.Config) { c.Engine, c.Role, c.Sim.Speed = worker.Sim, role, 100 })
 		client := workerv1.NewWorkerClient(cc)

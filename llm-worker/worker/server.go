@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/pkg/drain"
@@ -40,7 +41,7 @@ type Server struct {
 	model  string
 	engine Engine
 	embed  EmbedEngine // works while info says so; nil where it never does
-	info   func() *workerv1.InfoResponse
+	info   func() *llmv1.WorkerInfo
 	health *health.Server
 	held   *kvevents.Hub // nil where nothing is told
 	gone   chan struct{} // closed when the streams have drained
@@ -49,7 +50,7 @@ type Server struct {
 
 // NewServer returns a server of model, which engine runs, or of the one that info names if it is ""; name is the hop's. info describes them as they are now, in
 // a message of its own each time. The server is not healthy until SetHealthy says so.
-func NewServer(name, model string, engine Engine, info func() *workerv1.InfoResponse, log *slog.Logger) *Server {
+func NewServer(name, model string, engine Engine, info func() *llmv1.WorkerInfo, log *slog.Logger) *Server {
 	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer(), gone: make(chan struct{})}
 	s.SetHealthy(false)
 	return s
@@ -93,7 +94,7 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 }
 
 // serves says that a model is not the one that is here.
-func serves(info *workerv1.InfoResponse, model string) error {
+func serves(info *llmv1.WorkerInfo, model string) error {
 	if model == "" || info.GetModel() == "" || model == info.GetModel() {
 		return nil
 	}
@@ -103,12 +104,12 @@ func serves(info *workerv1.InfoResponse, model string) error {
 }
 
 // Info implements workerv1.WorkerServer.
-func (s *Server) Info(context.Context, *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+func (s *Server) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
 	return s.describe(), nil
 }
 
 // describe returns what is served, as of now.
-func (s *Server) describe() *workerv1.InfoResponse {
+func (s *Server) describe() *llmv1.WorkerInfo {
 	info := s.info()
 	info.Instance = s.hop.Name
 	if s.model != "" {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"sync"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
@@ -88,7 +89,7 @@ func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.L
 	}
 	opts := c.Upstream
 	opts.Name, opts.MaxRunning, opts.Log = name, c.MaxRunning, log
-	opts.HandsOver = roles[c.Role] != workerv1.Role_ROLE_BOTH
+	opts.HandsOver = roles[c.Role] != llmv1.Role_ROLE_BOTH
 	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, hop, log), nil
 }
 
@@ -124,7 +125,7 @@ type upstreamEngine interface {
 	Watch(ctx context.Context, changed func(healthy bool))
 	Upstream() *beside.Upstream
 	Problem() string
-	Load() *workerv1.Load
+	Load() *llmv1.Load
 }
 
 // guessedBlock is the size of the blocks of a server that does not tell of them: vLLM's. It matters only for guesses.
@@ -151,8 +152,8 @@ func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metric
 	return &engine{
 		generate: e.Generate,
 		embed:    stream.Unary(e.Embed),
-		info: func() *workerv1.InfoResponse {
-			info := &workerv1.InfoResponse{
+		info: func() *llmv1.WorkerInfo {
+			info := &llmv1.WorkerInfo{
 				Engine: c.Engine, Load: e.Load(), Problem: e.Problem(), KvBlockSize: uint32(block()),
 				ContextLength: uint32(config.Context), VocabSize: uint32(config.Vocab), EosTokenIds: config.EOS,
 			}

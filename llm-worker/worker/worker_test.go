@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -63,7 +64,7 @@ func start(t *testing.T, change func(*worker.Config)) (*grpc.ClientConn, context
 func request(limit uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{
 		Prompt:   []uint32{1534, 10, 11, 12},
-		Sampling: &streamv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(limit), IgnoreEos: true},
+		Sampling: &llmv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(limit), IgnoreEos: true},
 	}
 }
 
@@ -132,7 +133,7 @@ func TestEngineThatCannotGoOnIsNotAskedTo(t *testing.T) {
 	engine := func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return stream.Fail[*workerv1.GenerateResponse](errors.New("the engine was asked"))
 	}
-	info := func() *workerv1.InfoResponse { return &workerv1.InfoResponse{} }
+	info := func() *llmv1.WorkerInfo { return &llmv1.WorkerInfo{} }
 	s := worker.NewServer("w", "m", engine, info, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -5,7 +5,9 @@ import (
 	"sync"
 	"testing"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -13,7 +15,7 @@ import (
 func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	var l ledger.Ledger
 	r := l.Open("a", "chat", "peer:1")
-	r.Started(&streamv1.Started{Model: "m", PromptTokens: 7})
+	r.Started(&llmv1.Started{Model: "m", PromptTokens: 7})
 	r.Leaves("linger:30s")
 	r.In(5)
 	r.Out(4)
@@ -29,7 +31,7 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 		t.Error("cached tokens are told of an answer that is not complete:", p)
 	}
 	r.Used(nil)
-	r.Used(&streamv1.Usage{CachedTokens: 3})
+	r.Used(&llmv1.Usage{CachedTokens: 3})
 	r.Confirmed()
 	r.Close(streamerr.ClientGone, streamerr.NewPath("client", "edge", "chat"), "gone")
 	r.Close(streamerr.Completed, nil, "again")
@@ -133,6 +135,7 @@ func TestReusedIDIsTheNewStreams(t *testing.T) {
 func TestNilRecordTakesEverything(t *testing.T) {
 	r := ledger.Of(t.Context())
 	r.Started(nil)
+	r.Read(&workerv1.EmbedResponse{Model: "m"})
 	r.Leaves("")
 	r.In(1)
 	r.Out(1)
@@ -140,4 +143,27 @@ func TestNilRecordTakesEverything(t *testing.T) {
 	r.Stopping(&streamerr.Error{})
 	r.Confirmed()
 	r.Close(streamerr.Completed, nil, "")
+}
+
+// TestRecordReadsMessagesAboutLanguageModels: an admission, an ending and a unary answer say it all; other messages nothing.
+func TestRecordReadsMessagesAboutLanguageModels(t *testing.T) {
+	usage := &llmv1.Usage{PromptTokens: 9, CachedTokens: 4}
+	for name, messages := range map[string][]any{
+		"stream": {
+			&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{Model: "m", PromptTokens: 7}}},
+			&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{}},
+			&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Usage: usage}}},
+		},
+		"unary": {&workerv1.EmbedResponse{Model: "m", End: &llmv1.End{Usage: usage}}},
+	} {
+		var l ledger.Ledger
+		r := l.Open("a", "hop", "")
+		for _, msg := range append(messages, &streamv1.End{}, nil) {
+			r.Read(msg)
+		}
+		if p := l.Get("a"); p.GetModel() != "m" || p.GetPromptTokens() != 9 || p.GetCachedTokens() != 4 {
+			t.Error(name, p)
+		}
+		r.Close(streamerr.Completed, nil, "")
+	}
 }

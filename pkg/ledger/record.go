@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -93,8 +94,25 @@ func (r *Record) Events() *streamtrace.Trace {
 	return r.trace
 }
 
+// Read records what a message that admits a request or ends a stream says about language models: the model, the
+// prompt's tokens and the usage. A message that says nothing about them is ignored.
+func (r *Record) Read(msg any) {
+	if admission, ok := msg.(interface{ GetStarted() *llmv1.Started }); ok && admission.GetStarted() != nil {
+		r.Started(admission.GetStarted())
+	}
+	ending, ok := msg.(interface{ GetEnd() *llmv1.End })
+	if !ok {
+		return
+	}
+	usage := ending.GetEnd().GetUsage()
+	if answer, ok := msg.(interface{ GetModel() string }); ok { // a unary answer names its model itself
+		r.Started(&llmv1.Started{Model: answer.GetModel(), PromptTokens: usage.GetPromptTokens()})
+	}
+	r.Used(usage)
+}
+
 // Started notes what was admitted.
-func (r *Record) Started(s *streamv1.Started) {
+func (r *Record) Started(s *llmv1.Started) {
 	if r == nil {
 		return
 	}
@@ -106,7 +124,7 @@ func (r *Record) Started(s *streamv1.Started) {
 
 // Used records the usage of a completed answer. The usage includes the prompts of all choices and turns, some of
 // which may have started later.
-func (r *Record) Used(u *streamv1.Usage) {
+func (r *Record) Used(u *llmv1.Usage) {
 	if r == nil || u == nil {
 		return
 	}

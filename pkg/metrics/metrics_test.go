@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
@@ -155,7 +155,7 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 		r := l.Open("id", "chat-service", "")
 		r.Measure(hop.Begin())
 		r.Confirmed() // nobody asked yet
-		r.Started(&streamv1.Started{Model: "m", PromptTokens: 7})
+		r.Started(&llmv1.Started{Model: "m", PromptTokens: 7})
 		r.In(3)
 		r.Out(2)
 		r.Unreceived(1)
@@ -350,7 +350,7 @@ func TestTokensThatWereTakenBackAreWasted(t *testing.T) {
 	var l ledger.Ledger
 	r := l.Open("id", "h", "")
 	r.Measure(m.Hop("h", metrics.Chat).Begin())
-	r.Started(&streamv1.Started{Model: "m"})
+	r.Started(&llmv1.Started{Model: "m"})
 	r.In(3)
 	r.Out(3)
 	r.TakenBack(3)

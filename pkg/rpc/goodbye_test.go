@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -21,7 +22,7 @@ func (rude) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, worke
 	if _, err := st.Recv(); err != nil {
 		return err
 	}
-	end := &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP}
+	end := &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP}
 	if err := st.Send(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}}); err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func TestEndIsTheEnding(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					completed = out.GetEnd().GetFinish() == streamv1.Finish_FINISH_STOP
+					completed = out.GetEnd().GetFinish() == llmv1.Finish_FINISH_STOP
 				}
 				if !completed {
 					t.Error("there was no End")

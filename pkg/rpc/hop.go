@@ -215,18 +215,22 @@ func (h *Hop) draining() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Draining, Message: h.Name + " is shutting down", RetryAfter: retryAfterDrain}
 }
 
-// An Outcome is how a stream ended on this hop: with an End, or with an error that has crossed this hop.
+// An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed this hop.
 type Outcome struct {
-	End *streamv1.End
+	End *streamerr.Ending
 	Err *streamerr.Error
 }
 
 // Reason returns why the stream ended.
 func (o Outcome) Reason() streamerr.Reason {
-	if o.Err != nil {
+	switch {
+	case o.Err != nil:
 		return o.Err.Reason
+	case o.End != nil:
+		return o.End.Reason
+	default:
+		return streamerr.Unspecified
 	}
-	return streamerr.Reason(o.End.GetReason())
 }
 
 // status is what the handler returns. A caller that left because it had what it needed has completed.
@@ -242,7 +246,7 @@ func (o Outcome) Path() streamerr.Path {
 	if o.Err != nil {
 		return o.Err.Path
 	}
-	return streamerr.NewPath(o.End.GetPath()...)
+	return o.End.Hops()
 }
 
 // Told notes that the caller has been told the outcome. code is the status as it reads it.
@@ -273,10 +277,8 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 		if o.Err.Cause != nil && o.Err.Message != "" {
 			attrs = append(attrs, slog.String("cause", o.Err.Cause.Error()))
 		}
-	} else {
-		attrs = append(attrs,
-			slog.Uint64("prompt_tokens", uint64(o.End.GetUsage().GetPromptTokens())),
-			slog.Uint64("completion_tokens", uint64(o.End.GetUsage().GetCompletionTokens())))
+	} else if o.End != nil {
+		attrs = append(attrs, o.End.Attrs...)
 	}
 	h.log().LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
 }

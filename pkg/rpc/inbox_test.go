@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -51,7 +52,7 @@ func echo(ctx context.Context, s *sequence) iter.Seq2[*workerv1.GenerateResponse
 			in, err := s.later.Next(ctx)
 			switch {
 			case errors.Is(err, io.EOF):
-				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
 					Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"},
 				}}}, nil)
 				return

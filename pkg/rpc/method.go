@@ -46,14 +46,14 @@ type Method[Req, In, Out any] struct {
 	ID func(Req) *string
 	// Owner returns the owner that the request names; nil where requests name none.
 	Owner func(Req) string
-	// Started returns the admission that a message carries, or nil. If nil, no message carries one.
-	Started func(*Out) *streamv1.Started
+	// Started reports whether a message says that the request was admitted. If nil, no message does.
+	Started func(*Out) bool
 	// Tokens returns how many tokens a message counts, an End included: each token of a stream is counted by exactly one message.
 	// If nil, each message carries one, except an admission or an ending.
 	Tokens func(*Out) int
 	// End returns the ending that a message carries, or nil. If nil, no message carries one: a stream whose engine has no more
 	// items is complete.
-	End func(*Out) *streamv1.End
+	End func(*Out) *streamerr.Ending
 }
 
 // owner returns the owner that a request names; an empty owner is none.
@@ -116,25 +116,22 @@ func (m *Method[Req, In, Out]) id(req Req) *string {
 	return new(string)
 }
 
-func (m *Method[Req, In, Out]) started(out *Out) *streamv1.Started {
-	if m == nil || m.Started == nil {
-		return nil
-	}
-	return m.Started(out)
+func (m *Method[Req, In, Out]) started(out *Out) bool {
+	return m != nil && m.Started != nil && m.Started(out)
 }
 
 func (m *Method[Req, In, Out]) tokens(out *Out) int {
 	switch {
 	case m != nil && m.Tokens != nil:
 		return m.Tokens(out)
-	case m.started(out) != nil || m.end(out) != nil:
+	case m.started(out) || m.end(out) != nil:
 		return 0
 	default:
 		return 1
 	}
 }
 
-func (m *Method[Req, In, Out]) end(out *Out) *streamv1.End {
+func (m *Method[Req, In, Out]) end(out *Out) *streamerr.Ending {
 	if m == nil || m.End == nil {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -49,7 +50,7 @@ func TestStopFromOutsideNamesOwners(t *testing.T) {
 	ctx, ctl := stream.WithControl(t.Context(), rpc.DefaultGrace)
 	defer ctl.Release()
 	req := ask(1 << 30)()
-	req.StreamId, req.Claim = "owned", &streamv1.Claim{Owner: "me"}
+	req.StreamId, req.Claim = "owned", &llmv1.Claim{Owner: "me"}
 	stop := func(id string, owners ...string) error {
 		_, err := svc.hop.Stop(ctx, &streamv1.StopStreamRequest{StreamId: id, Owners: owners})
 		return err

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -71,8 +72,8 @@ func (c *counter) generate(ctx context.Context, req *workerv1.TokenRequest) iter
 				return
 			}
 		}
-		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{
-			Reason: streamv1.Reason_REASON_COMPLETED, Finish: streamv1.Finish_FINISH_STOP, Path: []string{"engine"},
+		yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP, Path: []string{"engine"},
 		}}}, nil)
 	}
 }
@@ -246,7 +247,7 @@ func TestFailureCrossesThreeHopsWithItsPath(t *testing.T) {
 func TestCompletedStreamNamesItsPath(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
 	for _, tr := range transports {
-		var end *streamv1.End
+		var end *llmv1.End
 		for out, err := range engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), ask(2)()) {
 			if err != nil {
 				t.Fatal(err)
@@ -326,7 +327,7 @@ func TestUnknownMethodsAreUnimplemented(t *testing.T) {
 	for _, tr := range transports[:2] {
 		cc := tr.dial(t, tr.serve(t, svc))
 		for _, method := range []string{"/whence.worker.v1.Worker/Nope", "/whence.worker.v1.Nope/Generate", "/other.Worker/Generate"} {
-			err := cc.Invoke(t.Context(), method, &workerv1.InfoRequest{}, &workerv1.InfoResponse{})
+			err := cc.Invoke(t.Context(), method, &workerv1.InfoRequest{}, &llmv1.WorkerInfo{})
 			if status.Code(err) != codes.Unimplemented {
 				t.Errorf("%s %s: %v", tr.name, method, err)
 			}
@@ -428,7 +429,7 @@ func TestEachTimerEndsWithItsNameAndItsHop(t *testing.T) {
 						return
 					}
 				}
-				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 			}
 		}
 	}
@@ -470,7 +471,7 @@ func BenchmarkStream(b *testing.B) {
 					return
 				}
 			}
-			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
 		}
 	}
 	for _, tr := range transports {

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -242,13 +241,12 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		}
 		tokens := m.tokens(out)
 		timers.item(tokens)
-		if s := m.started(out); s != nil {
-			record.Started(s)
-		}
 		end := m.end(out)
 		if end != nil {
-			end.Path = streamerr.NewPath(end.GetPath()...).Append(h.Name)
-			record.Used(end.GetUsage())
+			end.Cross(h.Name)
+		}
+		if end != nil || m.started(out) {
+			record.Read(out)
 		}
 		timers.passing.Store(true)
 		err := send(out)
@@ -268,7 +266,7 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		return Outcome{Err: streamerr.Via(h.Name, stopped)}
 	}
 	if m.endless() {
-		return Outcome{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{h.Name}}}
+		return Outcome{End: &streamerr.Ending{Reason: streamerr.Completed, Path: &[]string{h.Name}}}
 	}
 	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 }

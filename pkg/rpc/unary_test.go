@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -70,8 +71,8 @@ func (c *counter) vectors(ctx context.Context, req *workerv1.EmbedRequest) (*wor
 		return nil, stream.Cause(ctx)
 	}
 	return &workerv1.EmbedResponse{
-		Embeddings: []*workerv1.Embedding{{Values: []float32{1}}},
-		End:        &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Usage: &streamv1.Usage{PromptTokens: 1}},
+		Embeddings: []*llmv1.Embedding{{Values: []float32{1}}},
+		End:        &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}, Usage: &llmv1.Usage{PromptTokens: 1}},
 	}, nil
 }
 
@@ -98,7 +99,7 @@ func TestUnaryEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
 
 func TestUnaryAnswersMayBeLarge(t *testing.T) {
 	svc := newEmbedder("worker", stream.Unary(func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
-		return &workerv1.EmbedResponse{Embeddings: []*workerv1.Embedding{{Values: make([]float32, 4<<20)}}, End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
+		return &workerv1.EmbedResponse{Embeddings: []*llmv1.Embedding{{Values: make([]float32, 4<<20)}}, End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}, nil
 	}))
 	for _, tr := range transports {
 		for out, err := range embedAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker")(t.Context(), text(1)()) {
@@ -179,7 +180,7 @@ func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
 	cc := dialGRPC(t, serveGRPC(t, svc))
 	ask := func(owner string) *workerv1.EmbedRequest {
 		req := text(1 << 20)()
-		req.StreamId, req.Claim = "taken", &streamv1.Claim{Owner: owner}
+		req.StreamId, req.Claim = "taken", &llmv1.Claim{Owner: owner}
 		return req
 	}
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)

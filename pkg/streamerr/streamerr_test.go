@@ -241,3 +241,20 @@ func BenchmarkGRPCStatus(b *testing.B) {
 		_ = e.GRPCStatus()
 	}
 }
+
+// TestEndingChangesItsMessage: a hop that an ending crosses stands in the message, and an ending without a path gets one.
+func TestEndingChangesItsMessage(t *testing.T) {
+	end := &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}
+	e := streamerr.EndingOf(end)
+	e.Cross("llm-worker/0")
+	e.Cross("chat-service")
+	const path = "engine > llm-worker/0 > chat-service"
+	if got := streamerr.NewPath(end.GetPath()...).String(); e.Reason != streamerr.Completed || got != path || e.Hops().String() != path {
+		t.Error(e.Reason, got, e.Hops())
+	}
+	bare := new(streamerr.Ending)
+	bare.Cross("hop")
+	if bare.Hops().String() != "hop" || streamerr.EndingOf(nil) != nil || streamerr.EndingOf(nil).Hops() != nil {
+		t.Error(bare.Hops())
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -95,7 +96,7 @@ func TestStreamGoesOnWhereItWas(t *testing.T) {
 }
 
 func TestStreamEndsAsItsChatServiceDidWhereNobodyGoesOn(t *testing.T) {
-	likely := &chatv1.ChatRequest{Sampling: &streamv1.Sampling{Logprobs: proto.Uint32(0)}}
+	likely := &chatv1.ChatRequest{Sampling: &llmv1.Sampling{Logprobs: proto.Uint32(0)}}
 	for name, c := range map[string]struct {
 		asked   *chatv1.ChatRequest
 		refusal *streamerr.Error
@@ -173,7 +174,7 @@ func TestRemainderOfWhatIsToldAgainIsNotDeliveredTwice(t *testing.T) {
 			said += out.GetDelta().GetText()
 			return true
 		})
-		started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}
+		started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}
 		gone := streamerr.New(streamerr.Draining, "it goes")
 		first, second := f.all()[0], f.all()[1]
 		c.deliver(t.Context(), first, started)
@@ -193,7 +194,7 @@ func TestRemainderOfWhatIsToldAgainIsNotDeliveredTwice(t *testing.T) {
 func TestGatheredAnswerThatCannotBeResumedIsStartedAnew(t *testing.T) {
 	for name, req := range map[string]*chatv1.ChatRequest{
 		"of several answers": {N: 2, Gathered: true},
-		"with logprobs":      {Sampling: &streamv1.Sampling{Logprobs: proto.Uint32(0)}, Gathered: true},
+		"with logprobs":      {Sampling: &llmv1.Sampling{Logprobs: proto.Uint32(0)}, Gathered: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
@@ -228,7 +229,7 @@ func TestAnswerThatChatServiceStartsAnewIsResumedFromThere(t *testing.T) {
 		said += out.GetDelta().GetText()
 		return true
 	})
-	started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}
+	started := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}
 	restarted := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}
 	first, second := f.all()[0], f.all()[1]
 	c.deliver(t.Context(), first, started)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -52,7 +53,7 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 			yield(nil, streamerr.InvalidParam("model", "there is none"))
 			return
 		}
-		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &streamv1.Started{}}}, nil) {
+		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil) {
 			return
 		}
 		n := uint32(len(req.GetAnswered().GetIds()))
@@ -85,7 +86,7 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 }
 
 func ended() *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}}}
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"engine"}}}}
 }
 
 func delta(d *chatv1.Delta) *chatv1.GenerateResponse {

@@ -7,14 +7,15 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/capability"
+	"github.com/whence-dev/whence/pkg/metrics"
 )
 
 // Takes reports whether a worker can take a request: its engine ignores no field of the request, and can continue an
 // answer that was begun elsewhere.
-func Takes(info *workerv1.InfoResponse, req *workerv1.TokenRequest) bool {
+func Takes(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) bool {
 	return len(capability.Missing(req.GetSampling(), info.GetCapabilities())) == 0 &&
 		(req.GetGenerated() == 0 || GoesOn(req.GetSampling(), info))
 }
@@ -23,7 +24,7 @@ func Takes(info *workerv1.InfoResponse, req *workerv1.TokenRequest) bool {
 // part of the prompt, so the rest is not exactly the same, but still the model's answer, and better than none. That
 // does not suffice for a request with a seed, which asks for the exact answer, with penalties, which count the tokens
 // before the move, or with a guide, whose grammar would start again.
-func GoesOn(s *streamv1.Sampling, info *workerv1.InfoResponse) bool {
+func GoesOn(s *llmv1.Sampling, info *llmv1.WorkerInfo) bool {
 	exact := s != nil && s.Seed != nil || s.GetFrequencyPenalty() != 0 || s.GetPresencePenalty() != 0 || s.GetGuide() != nil
 	return info.GetContinues() || info.GetResumes() && !exact
 }
@@ -39,7 +40,7 @@ func Positions(req *workerv1.TokenRequest) int {
 }
 
 // Room returns the number of tokens that an answer may have at a worker: max_tokens, or the rest of the context.
-func Room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
+func Room(req *workerv1.TokenRequest, info *llmv1.WorkerInfo) int {
 	room := int(info.GetContextLength()) - len(req.GetPrompt())
 	if s := req.GetSampling(); s != nil && s.MaxTokens != nil {
 		room = min(room, int(min(*s.MaxTokens, math.MaxInt32))-int(req.GetGenerated()))
@@ -49,12 +50,12 @@ func Room(req *workerv1.TokenRequest, info *workerv1.InfoResponse) int {
 
 // Seeded returns sampling with a seed, so that another worker can continue the answer exactly. A new seed is short
 // enough for every engine.
-func Seeded(sampling *streamv1.Sampling) *streamv1.Sampling {
+func Seeded(sampling *llmv1.Sampling) *llmv1.Sampling {
 	if sampling != nil && sampling.Seed != nil {
 		return sampling
 	}
 	if sampling = proto.CloneOf(sampling); sampling == nil {
-		sampling = &streamv1.Sampling{}
+		sampling = &llmv1.Sampling{}
 	}
 	sampling.Seed = new(uint64(rand.Int32()))
 	return sampling
@@ -62,12 +63,12 @@ func Seeded(sampling *streamv1.Sampling) *streamv1.Sampling {
 
 // Limited returns sampling with this max_tokens. Without one a worker uses all of its context, which may be longer than that of the
 // worker where the answer began. For a worker that does not honour max_tokens it returns sampling as it is.
-func Limited(s *streamv1.Sampling, most uint32, info *workerv1.InfoResponse) *streamv1.Sampling {
-	if s != nil && s.MaxTokens != nil && *s.MaxTokens == most || len(capability.Missing(&streamv1.Sampling{MaxTokens: &most}, info.GetCapabilities())) > 0 {
+func Limited(s *llmv1.Sampling, most uint32, info *llmv1.WorkerInfo) *llmv1.Sampling {
+	if s != nil && s.MaxTokens != nil && *s.MaxTokens == most || len(capability.Missing(&llmv1.Sampling{MaxTokens: &most}, info.GetCapabilities())) > 0 {
 		return s
 	}
 	if s = proto.CloneOf(s); s == nil {
-		s = &streamv1.Sampling{}
+		s = &llmv1.Sampling{}
 	}
 	s.MaxTokens = &most
 	return s
@@ -79,4 +80,16 @@ func Sizes(req *workerv1.EmbedRequest) (total, longest int) {
 		total, longest = total+len(text.GetIds()), max(longest, len(text.GetIds()))
 	}
 	return total, longest
+}
+
+// RoleOf returns the name of a worker's role in metrics.
+func RoleOf(info *llmv1.WorkerInfo) string {
+	switch info.GetRole() {
+	case llmv1.Role_ROLE_PREFILL:
+		return metrics.RolePrefill
+	case llmv1.Role_ROLE_DECODE:
+		return metrics.RoleDecode
+	default:
+		return metrics.RoleBoth
+	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -72,7 +72,7 @@ func (b *bystander) engine(ctx context.Context, q *question, choice int) (want h
 		}
 		ids, likely = append(ids, out.GetTokens().GetIds()...), append(likely, out.GetTokens().GetLogprobs()...)
 		if end := out.GetEnd(); end != nil {
-			want.finish = map[streamv1.Finish]string{streamv1.Finish_FINISH_STOP: "stop", streamv1.Finish_FINISH_LENGTH: "length"}[end.GetFinish()]
+			want.finish = map[llmv1.Finish]string{llmv1.Finish_FINISH_STOP: "stop", llmv1.Finish_FINISH_LENGTH: "length"}[end.GetFinish()]
 			completion = int(end.GetUsage().GetCompletionTokens())
 		}
 	}

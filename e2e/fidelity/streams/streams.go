@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/bench"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama"
@@ -103,13 +103,13 @@ type question struct {
 	stops    []string
 	include  bool // the stop string is part of the answer
 	special  bool // special tokens are
-	sampling *streamv1.Sampling
+	sampling *llmv1.Sampling
 }
 
 func newQuestion(r *rand.Rand) *question {
 	texts := []string{"The fox", "Once upon a time", "What is 2 + 3?", "Tell me a story.", "안녕 🌙", "def main():\n", "A", "<|im_start|>user\nhi<|im_end|>\n"}
 	stops := []string{" the", ".", "\n", "🌙", "a", "e ", "ing", " fox", "\"", "는", " 😊", "!?"}
-	q := &question{chat: r.IntN(2) == 0, n: 1 + r.IntN(3), include: r.IntN(3) == 0, special: r.IntN(4) == 0, sampling: &streamv1.Sampling{
+	q := &question{chat: r.IntN(2) == 0, n: 1 + r.IntN(3), include: r.IntN(3) == 0, special: r.IntN(4) == 0, sampling: &llmv1.Sampling{
 		Temperature: new([]float32{0, 0.7, 1.5}[r.IntN(3)]), Seed: new(r.Uint64N(1 << 40)), MaxTokens: new(uint32(1 + r.IntN(40))), IgnoreEos: r.IntN(3) == 0,
 	}}
 	for range 1 + r.IntN(3) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -86,27 +87,27 @@ func (a *Answer) Came() int { return a.given + len(a.held) }
 // FinishAt returns the finish reason of an answer of count tokens whose server gave none, for a request of at most
 // limit tokens: LENGTH if it has all limit tokens, STOP if its last token may end the answer, and otherwise
 // FINISH_UNSPECIFIED, because a part may be missing.
-func (a *Answer) FinishAt(limit, count int) streamv1.Finish {
+func (a *Answer) FinishAt(limit, count int) llmv1.Finish {
 	switch {
 	case limit <= 0 || count != limit:
-		return streamv1.Finish_FINISH_UNSPECIFIED
+		return llmv1.Finish_FINISH_UNSPECIFIED
 	case len(a.held) > 0:
-		return streamv1.Finish_FINISH_STOP
+		return llmv1.Finish_FINISH_STOP
 	default:
-		return streamv1.Finish_FINISH_LENGTH
+		return llmv1.Finish_FINISH_LENGTH
 	}
 }
 
 // End returns the last tokens, and the ending. The server's usage counts; where it has not said any, the token that ends an
 // answer is counted, as its own would be.
-func (a *Answer) End(finish streamv1.Finish, said Usage) ([]uint32, *streamv1.End) {
+func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	var last []uint32
-	if finish != streamv1.Finish_FINISH_STOP { // what is held did not end it
+	if finish != llmv1.Finish_FINISH_STOP { // what is held did not end it
 		last, a.held = a.held, nil
 		a.given += len(last)
 	}
-	u := &streamv1.Usage{PromptTokens: uint32(a.prompt), CompletionTokens: uint32(a.begun + a.given), CachedTokens: said.Cached}
-	if finish == streamv1.Finish_FINISH_STOP {
+	u := &llmv1.Usage{PromptTokens: uint32(a.prompt), CompletionTokens: uint32(a.begun + a.given), CachedTokens: said.Cached}
+	if finish == llmv1.Finish_FINISH_STOP {
 		u.CompletionTokens++
 	}
 	if said.Completion > 0 {
@@ -115,21 +116,21 @@ func (a *Answer) End(finish streamv1.Finish, said Usage) ([]uint32, *streamv1.En
 	if begun := uint32(a.begun); said.Prompt > begun {
 		u.PromptTokens = said.Prompt - begun
 	}
-	return last, &streamv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
+	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 
 // finishes maps the finish reasons of complete answers, as all servers spell them. An aborted answer is not complete.
 // A filtered answer is, because another server would have to break the same rule.
-var finishes = map[string]streamv1.Finish{
-	"stop":           streamv1.Finish_FINISH_STOP,
-	"length":         streamv1.Finish_FINISH_LENGTH,
-	"content_filter": streamv1.Finish_FINISH_CONTENT_FILTER,
+var finishes = map[string]llmv1.Finish{
+	"stop":           llmv1.Finish_FINISH_STOP,
+	"length":         llmv1.Finish_FINISH_LENGTH,
+	"content_filter": llmv1.Finish_FINISH_CONTENT_FILTER,
 }
 
 // Finish reads the server's word for how an answer has ended. Every other word is a failure.
-func Finish(said string) (streamv1.Finish, error) {
+func Finish(said string) (llmv1.Finish, error) {
 	finish := finishes[said]
-	if finish == streamv1.Finish_FINISH_UNSPECIFIED {
+	if finish == llmv1.Finish_FINISH_UNSPECIFIED {
 		return finish, Fail(streamerr.EngineFailed, nil, "the server that generates ended the answer with finish reason %q", Clip(said, 64))
 	}
 	return finish, nil

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -38,8 +38,8 @@ type Upstream struct {
 	Context      int    // tokens of prompt and answer together
 	Vocab        int    // token ids are below this
 	EOS          []uint32
-	Capabilities *workerv1.Capabilities
-	// Resumes says that the server goes on with answers that were begun elsewhere; see worker.v1's InfoResponse.
+	Capabilities *llmv1.Capabilities
+	// Resumes says that the server goes on with answers that were begun elsewhere; see whence.llm.v1.WorkerInfo.
 	Resumes bool
 	// Ask checks a request, and returns the call that will ask for it; nothing is sent yet.
 	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
@@ -52,7 +52,7 @@ type Call interface {
 	// Open sends the request, and returns when the server has taken it. Of ctx it takes the values alone: Stop ends it.
 	Open(ctx context.Context) error
 	// Next awaits what comes next, which may be nothing. The last has the ending.
-	Next() (ids []uint32, end *streamv1.End, err error)
+	Next() (ids []uint32, end *llmv1.End, err error)
 	// Stop ends the call: one that has not ended by itself is aborted at the server, and Open and Next return soon. confirmed
 	// says that the server generates no more, as far as it can be known. It may be called by another goroutine than the
 	// others, and again.
@@ -107,8 +107,8 @@ func (e *Engine) unavailable() error {
 }
 
 // Load is how busy the engine is. The server knows which of its streams wait; it is not asked.
-func (e *Engine) Load() *workerv1.Load {
-	return &workerv1.Load{Running: uint32(e.running.Load()), MaxRunning: uint32(e.opts.MaxRunning)}
+func (e *Engine) Load() *llmv1.Load {
+	return &llmv1.Load{Running: uint32(e.running.Load()), MaxRunning: uint32(e.opts.MaxRunning)}
 }
 
 // Generate is a stream.Engine. Started comes when the server has taken the request or says nothing for takenAfter; Tokens as
@@ -186,7 +186,7 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 }
 
 func (e *Engine) started(ctx context.Context, up *Upstream, req *workerv1.TokenRequest) *workerv1.GenerateResponse {
-	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &streamv1.Started{
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{
 		StreamId: stream.ID(ctx), Model: cmp.Or(e.opts.Name, up.Name), PromptTokens: uint32(len(req.GetPrompt())) - req.GetGenerated(),
 	}}}
 }

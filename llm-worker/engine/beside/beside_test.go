@@ -17,7 +17,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -49,7 +49,7 @@ type call struct {
 
 func (s *server) upstream() *beside.Upstream {
 	up := &beside.Upstream{Name: "served", Context: 4096, Vocab: 10_000, EOS: []uint32{2}, Resumes: true,
-		Capabilities: &workerv1.Capabilities{Sampling: sample.Fields(), Upstream: "a test's"}}
+		Capabilities: &llmv1.Capabilities{Sampling: sample.Fields(), Upstream: "a test's"}}
 	up.Ask = func(_ context.Context, req *workerv1.TokenRequest) (beside.Call, error) {
 		if err := up.Check(req); err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (c *call) Open(context.Context) error {
 	return c.server.refuses
 }
 
-func (c *call) Next() ([]uint32, *streamv1.End, error) {
+func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	if err := c.wait(time.Millisecond); err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +91,7 @@ func (c *call) Next() ([]uint32, *streamv1.End, error) {
 	case c.server.dies > 0 && n == c.server.dies:
 		return nil, nil, beside.Lost(nil, "died")
 	case n == c.left:
-		ids, end := c.answer.End(streamv1.Finish_FINISH_LENGTH, beside.Usage{})
+		ids, end := c.answer.End(llmv1.Finish_FINISH_LENGTH, beside.Usage{})
 		return ids, end, nil
 	}
 	ids, err := c.answer.Take([]uint32{uint32(100 + n)})
@@ -123,7 +123,7 @@ func engineOf(t *testing.T, s *server) *beside.Engine {
 }
 
 func request(limit uint32) *workerv1.TokenRequest {
-	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(limit)}}
+	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(limit)}}
 }
 
 func TestEngineKeepsTheContract(t *testing.T) {
@@ -143,7 +143,7 @@ func TestEngineKeepsTheContract(t *testing.T) {
 type told struct {
 	started, ended time.Duration
 	tokens         []uint32
-	end            *streamv1.End
+	end            *llmv1.End
 	err            error
 }
 

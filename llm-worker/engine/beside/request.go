@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/llm-worker/sample"
@@ -47,10 +47,10 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 
 // Rest returns how the tokens are to be chosen that req asks for, of the checked kind, for a server that takes the answer so
 // far for a part of the prompt. It has max_tokens, because some servers have a default of their own.
-func (u *Upstream) Rest(req *workerv1.TokenRequest) *streamv1.Sampling {
+func (u *Upstream) Rest(req *workerv1.TokenRequest) *llmv1.Sampling {
 	s, begun := proto.CloneOf(req.GetSampling()), req.GetGenerated()
 	if s == nil {
-		s = new(streamv1.Sampling)
+		s = new(llmv1.Sampling)
 	}
 	room := uint32(u.Context - len(req.GetPrompt()))
 	if s.MaxTokens != nil {

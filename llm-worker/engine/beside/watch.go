@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -105,7 +105,7 @@ func problemOf(err error) string {
 	return "the server that generates cannot be used: " + err.Error()
 }
 
-func word(form workerv1.Form) string {
+func word(form llmv1.Form) string {
 	return strings.ToLower(strings.TrimPrefix(form.String(), "FORM_"))
 }
 

@@ -3,7 +3,7 @@ package openai
 import (
 	"errors"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
@@ -17,12 +17,12 @@ type answer struct {
 	limit int // tokens that the server was asked for
 	ids   beside.Answer
 
-	form    workerv1.Form      // of what comes; FORM_UNSPECIFIED until something has
+	form    llmv1.Form         // of what comes; FORM_UNSPECIFIED until something has
 	speller *tokenizer.Speller // of text
 	chars   characters         // of text
 	likely  *likely.Queue      // nil if nobody asks for logprobs
 
-	finish streamv1.Finish
+	finish llmv1.Finish
 	usage  *usage // nil until the server has said it
 }
 
@@ -36,12 +36,12 @@ func newAnswer(m *Model, req *workerv1.TokenRequest, limit int) (*answer, error)
 }
 
 // next returns the tokens and the ending of one event; [DONE] carries the ending.
-func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
+func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	if string(data) == overhttp.Done {
-		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		if a.finish == llmv1.Finish_FINISH_UNSPECIFIED {
 			a.finish = a.ids.FinishAt(a.limit, a.count())
 		}
-		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		if a.finish == llmv1.Finish_FINISH_UNSPECIFIED {
 			return nil, nil, beside.Lost(nil, "ended the stream without a finish_reason")
 		}
 		return a.end()
@@ -56,7 +56,7 @@ func (a *answer) count() int {
 	switch {
 	case a.usage != nil && a.usage.Completion > 0:
 		return int(a.usage.Completion)
-	case a.form == workerv1.Form_FORM_TEXT:
+	case a.form == llmv1.Form_FORM_TEXT:
 		return 0
 	default:
 		return a.ids.Came()
@@ -65,8 +65,8 @@ func (a *answer) count() int {
 
 // closed returns the ending of an answer after its events could not be read further because of err. An answer with a
 // finish_reason is complete, with or without [DONE].
-func (a *answer) closed(err error) ([]uint32, *streamv1.End, error) {
-	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
+func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
+	if a.finish == llmv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
 		return nil, nil, err
 	}
 	return a.end()
@@ -85,15 +85,15 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 		return nil, nil
 	}
 	choice := &c.Choices[0]
-	if a.finish != streamv1.Finish_FINISH_UNSPECIFIED && (len(choice.Text) > 0 || len(choice.TokenIDs) > 0) {
+	if a.finish != llmv1.Finish_FINISH_UNSPECIFIED && (len(choice.Text) > 0 || len(choice.TokenIDs) > 0) {
 		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
 	}
 	switch { // what comes first decides: text beside ids says the same again
-	case a.form != workerv1.Form_FORM_UNSPECIFIED:
+	case a.form != llmv1.Form_FORM_UNSPECIFIED:
 	case len(choice.TokenIDs) > 0:
-		a.form = workerv1.Form_FORM_TOKEN_IDS
+		a.form = llmv1.Form_FORM_TOKEN_IDS
 	case len(choice.Text) > 0:
-		a.form = workerv1.Form_FORM_TEXT
+		a.form = llmv1.Form_FORM_TEXT
 	}
 	if choice.Finish != nil {
 		if a.finish, err = beside.Finish(*choice.Finish); err != nil {
@@ -101,11 +101,11 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 		}
 	}
 	switch {
-	case a.likely != nil && (a.form == workerv1.Form_FORM_TEXT || len(choice.TokenIDs) > 0):
-		if err := a.likely.Add(choice.Logprobs, choice.TokenIDs); err != nil || a.form == workerv1.Form_FORM_TEXT {
+	case a.likely != nil && (a.form == llmv1.Form_FORM_TEXT || len(choice.TokenIDs) > 0):
+		if err := a.likely.Add(choice.Logprobs, choice.TokenIDs); err != nil || a.form == llmv1.Form_FORM_TEXT {
 			return nil, beside.Fail(streamerr.EngineFailed, err, "the server that generates does not say how likely its tokens were")
 		}
-	case a.form == workerv1.Form_FORM_TEXT:
+	case a.form == llmv1.Form_FORM_TEXT:
 		return a.spell(a.chars.next(choice.Text))
 	}
 	return a.ids.Take(choice.TokenIDs)
@@ -121,9 +121,9 @@ func (a *answer) spell(text string) ([]uint32, error) {
 }
 
 // end returns the tokens that were held back and the ending of a whole answer.
-func (a *answer) end() ([]uint32, *streamv1.End, error) {
+func (a *answer) end() ([]uint32, *llmv1.End, error) {
 	var rest []uint32
-	if a.form == workerv1.Form_FORM_TEXT {
+	if a.form == llmv1.Form_FORM_TEXT {
 		var err error
 		if rest, err = a.spell(a.chars.flush()); err != nil {
 			return nil, nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -62,7 +63,7 @@ func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall,
 				return nil, streamerr.InvalidParam(param, "%s: token id %d is not below %d, the size of the vocabulary", param, id, up.Vocab)
 			}
 		}
-		if up.embeds != workerv1.Form_FORM_TEXT {
+		if up.embeds != llmv1.Form_FORM_TEXT {
 			ids = append(ids, in.GetIds())
 			continue
 		}
@@ -72,7 +73,7 @@ func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall,
 		}
 		texts = append(texts, text)
 	}
-	if b.Input = ids; up.embeds == workerv1.Form_FORM_TEXT {
+	if b.Input = ids; up.embeds == llmv1.Form_FORM_TEXT {
 		b.Input = texts
 	}
 	body, err := json.Marshal(b)
@@ -88,9 +89,9 @@ func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
 	if err := c.exchange.Do(ctx, &v); err != nil {
 		return nil, err
 	}
-	out := &workerv1.EmbedResponse{Embeddings: make([]*workerv1.Embedding, len(c.texts)), End: &streamv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: streamv1.Finish_FINISH_STOP,
-		Usage: &streamv1.Usage{PromptTokens: v.Usage.Prompt},
+	out := &workerv1.EmbedResponse{Embeddings: make([]*llmv1.Embedding, len(c.texts)), End: &llmv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: llmv1.Finish_FINISH_STOP,
+		Usage: &llmv1.Usage{PromptTokens: v.Usage.Prompt},
 	}}
 	if len(v.Data) != len(c.texts) {
 		return nil, beside.Broken(fmt.Errorf("%d vectors for %d inputs", len(v.Data), len(c.texts)))
@@ -106,7 +107,7 @@ func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
 		if err != nil {
 			return nil, beside.Broken(err)
 		}
-		out.Embeddings[d.Index] = &workerv1.Embedding{Values: values}
+		out.Embeddings[d.Index] = &llmv1.Embedding{Values: values}
 	}
 	if v.Usage.Prompt == 0 { // not all servers count
 		for _, text := range c.texts {
@@ -143,7 +144,7 @@ func (e *Engine) tryEmbed(ctx context.Context, up *upstream) {
 	ctx, cancel := context.WithTimeout(ctx, tryEmbedTimeout)
 	defer cancel()
 	req := &workerv1.EmbedRequest{Inputs: []*workerv1.TokenIds{{Ids: e.model.Tokenizer.Encode(trial, true)}}}
-	for _, form := range slices.Compact([]workerv1.Form{up.prompt, workerv1.Form_FORM_TEXT}) {
+	for _, form := range slices.Compact([]llmv1.Form{up.prompt, llmv1.Form_FORM_TEXT}) {
 		up.embeds = form
 		c, err := e.askEmbed(up, req)
 		if err == nil {
@@ -156,5 +157,5 @@ func (e *Engine) tryEmbed(ctx context.Context, up *upstream) {
 			break // it is not about how it was asked
 		}
 	}
-	up.embeds = workerv1.Form_FORM_UNSPECIFIED
+	up.embeds = llmv1.Form_FORM_UNSPECIFIED
 }

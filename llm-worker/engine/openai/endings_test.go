@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -166,18 +166,18 @@ func TestServerThatResetsTheConnectionIsLost(t *testing.T) {
 func TestCompleteAnswersHaveTheirFinish(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer script
-		finish streamv1.Finish
+		finish llmv1.Finish
 	}{
-		"stop":                                {events(ids(100), finish("stop"), "[DONE]"), streamv1.Finish_FINISH_STOP},
-		"length":                              {events(ids(100), finish("length"), "[DONE]"), streamv1.Finish_FINISH_LENGTH},
-		"with CRLF and comments":              {raw(": hello\r\n\r\ndata: " + ids(100) + "\r\n\r\n: ping\r\nevent: x\r\nid: 1\r\ndata:" + finish("stop") + "\r\n\r\ndata: [DONE]\r\n\r\n"), streamv1.Finish_FINISH_STOP},
-		"an event over several data":          {raw("data: " + ids(100) + "\n\ndata: {\"choices\":\ndata: [{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"), streamv1.Finish_FINISH_STOP},
-		"[DONE] with one line end":            {raw("data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n"), streamv1.Finish_FINISH_STOP},
-		"an event of 100 kB":                  {events(ids(100), `{"choices":[{"text":"`+strings.Repeat(" ", 100_000)+`","finish_reason":"stop"}]}`, "[DONE]"), streamv1.Finish_FINISH_STOP},
-		"closed without [DONE]":               {events(ids(100), finish("stop")), streamv1.Finish_FINISH_STOP},
-		"closed behind usage, without [DONE]": {events(ids(100), finish("length"), usageOf(1)), streamv1.Finish_FINISH_LENGTH},
-		"cut behind its finish_reason":        {thenCut(nil, ids(100), finish("stop")), streamv1.Finish_FINISH_STOP},
-		"cut within [DONE]":                   {status(200, "data: "+ids(100)+"\n\ndata: "+finish("stop")+"\n\ndata: [DO", "Content-Type", "text/event-stream", "Content-Length", "500"), streamv1.Finish_FINISH_STOP},
+		"stop":                                {events(ids(100), finish("stop"), "[DONE]"), llmv1.Finish_FINISH_STOP},
+		"length":                              {events(ids(100), finish("length"), "[DONE]"), llmv1.Finish_FINISH_LENGTH},
+		"with CRLF and comments":              {raw(": hello\r\n\r\ndata: " + ids(100) + "\r\n\r\n: ping\r\nevent: x\r\nid: 1\r\ndata:" + finish("stop") + "\r\n\r\ndata: [DONE]\r\n\r\n"), llmv1.Finish_FINISH_STOP},
+		"an event over several data":          {raw("data: " + ids(100) + "\n\ndata: {\"choices\":\ndata: [{\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"), llmv1.Finish_FINISH_STOP},
+		"[DONE] with one line end":            {raw("data: " + ids(100) + "\n\ndata: " + finish("stop") + "\n\ndata: [DONE]\n"), llmv1.Finish_FINISH_STOP},
+		"an event of 100 kB":                  {events(ids(100), `{"choices":[{"text":"`+strings.Repeat(" ", 100_000)+`","finish_reason":"stop"}]}`, "[DONE]"), llmv1.Finish_FINISH_STOP},
+		"closed without [DONE]":               {events(ids(100), finish("stop")), llmv1.Finish_FINISH_STOP},
+		"closed behind usage, without [DONE]": {events(ids(100), finish("length"), usageOf(1)), llmv1.Finish_FINISH_LENGTH},
+		"cut behind its finish_reason":        {thenCut(nil, ids(100), finish("stop")), llmv1.Finish_FINISH_STOP},
+		"cut within [DONE]":                   {status(200, "data: "+ids(100)+"\n\ndata: "+finish("stop")+"\n\ndata: [DO", "Content-Type", "text/event-stream", "Content-Length", "500"), llmv1.Finish_FINISH_STOP},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,13 +200,13 @@ func TestDoneBehindAllTokensIsLength(t *testing.T) {
 	eos := int(model.EOS[0])
 	for name, test := range map[string]struct {
 		answer script
-		finish streamv1.Finish
+		finish llmv1.Finish
 		tokens int
 	}{
-		"all tokens":                         {events(ids(100), ids(101, 102), "[DONE]"), streamv1.Finish_FINISH_LENGTH, 3},
-		"all tokens, and their number":       {events(ids(100), ids(101, 102), usageOf(3), "[DONE]"), streamv1.Finish_FINISH_LENGTH, 3},
-		"the last one ends the answer":       {events(ids(100, 101), ids(eos), "[DONE]"), streamv1.Finish_FINISH_STOP, 2},
-		"text, and its number of tokens":     {events(text("a b c"), usageOf(3), "[DONE]"), streamv1.Finish_FINISH_LENGTH, -1},
+		"all tokens":                         {events(ids(100), ids(101, 102), "[DONE]"), llmv1.Finish_FINISH_LENGTH, 3},
+		"all tokens, and their number":       {events(ids(100), ids(101, 102), usageOf(3), "[DONE]"), llmv1.Finish_FINISH_LENGTH, 3},
+		"the last one ends the answer":       {events(ids(100, 101), ids(eos), "[DONE]"), llmv1.Finish_FINISH_STOP, 2},
+		"text, and its number of tokens":     {events(text("a b c"), usageOf(3), "[DONE]"), llmv1.Finish_FINISH_LENGTH, -1},
 		"text that nobody has counted":       {events(text("a b c"), "[DONE]"), 0, -1},
 		"fewer tokens":                       {events(ids(100, 101), "[DONE]"), 0, 2},
 		"all tokens, and the server says no": {events(ids(100, 101, 102), usageOf(2), "[DONE]"), 0, 3},

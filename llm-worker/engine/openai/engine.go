@@ -26,7 +26,7 @@ import (
 	"fmt"
 	"strings"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
@@ -104,7 +104,7 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
 // Next implements beside.Call: the tokens of one event; the end of the response has the ending.
-func (c *call) Next() ([]uint32, *streamv1.End, error) {
+func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		return c.answer.closed(err)

@@ -13,7 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -72,7 +72,7 @@ func TestAnswerIsTheServersTokensAndUsage(t *testing.T) {
 	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	ctx := streamtrace.WithParent(stream.WithID(t.Context(), "one"), streamtrace.ParseParent(traceparent, ""))
 	r := read(ctx, engineOn(t, f.URL), request(4), nil)
-	if r.err != nil || !slices.Equal(r.tokens, []uint32{100, 101, 102, 103}) || r.end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+	if r.err != nil || !slices.Equal(r.tokens, []uint32{100, 101, 102, 103}) || r.end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 		t.Fatal(r)
 	}
 	if r.started.GetModel() != "tiny" || r.started.GetPromptTokens() != 3 || r.started.GetStreamId() != "one" {
@@ -94,17 +94,17 @@ func TestTokenThatEndsTheAnswerIsCountedAndNotSent(t *testing.T) {
 	eos := int(model.EOS[0])
 	for name, test := range map[string]struct {
 		events   []string
-		sampling *streamv1.Sampling
+		sampling *llmv1.Sampling
 		want     []uint32
 		count    uint32
 	}{
 		"end of sequence":                 {[]string{ids(100, eos), finish("stop")}, nil, []uint32{100}, 2},
 		"in one event with finish_reason": {[]string{ids(100), `{"choices":[{"text":"","token_ids":[` + fmt.Sprint(eos) + `],"finish_reason":"stop"}]}`}, nil, []uint32{100}, 2},
 		"which the server does not send":  {[]string{ids(100), finish("stop")}, nil, []uint32{100}, 2},
-		"stop token":                      {[]string{ids(100, 200), finish("stop")}, &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100}, 2},
-		"followed by others":              {[]string{ids(100, 200), ids(101), finish("length")}, &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200, 101}, 3},
-		"last, and only by chance":        {[]string{ids(100, 200), finish("length")}, &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200}, 2},
-		"ignored":                         {[]string{ids(100, eos), ids(101), finish("length")}, &streamv1.Sampling{IgnoreEos: true}, []uint32{100, uint32(eos), 101}, 3},
+		"stop token":                      {[]string{ids(100, 200), finish("stop")}, &llmv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100}, 2},
+		"followed by others":              {[]string{ids(100, 200), ids(101), finish("length")}, &llmv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200, 101}, 3},
+		"last, and only by chance":        {[]string{ids(100, 200), finish("length")}, &llmv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200}, 2},
+		"ignored":                         {[]string{ids(100, eos), ids(101), finish("length")}, &llmv1.Sampling{IgnoreEos: true}, []uint32{100, uint32(eos), 101}, 3},
 		"nothing but":                     {[]string{ids(eos), finish("stop")}, nil, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +320,7 @@ func BenchmarkTokens(b *testing.B) {
 			e := engineOn(b, f.URL)
 			b.ReportAllocs()
 			b.ResetTimer()
-			if r := read(b.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &streamv1.Sampling{Temperature: proto.Float32(0)}}, nil); r.err != nil || len(r.tokens) != b.N {
+			if r := read(b.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &llmv1.Sampling{Temperature: proto.Float32(0)}}, nil); r.err != nil || len(r.tokens) != b.N {
 				b.Fatal(len(r.tokens), r.err)
 			}
 		})

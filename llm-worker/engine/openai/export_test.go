@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
@@ -22,7 +22,7 @@ func DialWith(e *Engine, dial func(ctx context.Context, network, addr string) (n
 }
 
 // Answer reads the body of a response.
-func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *streamv1.End, err error) {
+func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32, end *llmv1.End, err error) {
 	a, err := newAnswer(m, req, int(req.GetSampling().GetMaxTokens()))
 	if err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func Answer(m *Model, req *workerv1.TokenRequest, body io.Reader) (ids []uint32,
 }
 
 // Info returns how long contexts may be and, if the upstream answers, what it can do.
-func (e *Engine) Info() (contextLength int, can *workerv1.Capabilities) {
+func (e *Engine) Info() (contextLength int, can *llmv1.Capabilities) {
 	up := e.Upstream()
 	if up == nil {
 		return e.model.ContextLength, nil

@@ -19,6 +19,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -232,14 +233,14 @@ func (l *logged) String() string {
 }
 
 func request(limit uint32) *workerv1.TokenRequest {
-	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(limit)}}
+	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(limit)}}
 }
 
 // result is what a stream came to.
 type result struct {
-	started *streamv1.Started
+	started *llmv1.Started
 	tokens  []uint32
-	end     *streamv1.End
+	end     *llmv1.End
 	err     error
 	record  *streamv1.Record
 }

@@ -3,7 +3,7 @@ package openai_test
 import (
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
 func TestAnswerThatAFilterHasEndedIsComplete(t *testing.T) {
@@ -13,7 +13,7 @@ func TestAnswerThatAFilterHasEndedIsComplete(t *testing.T) {
 	} {
 		f := newFake(t, answer)
 		r := read(t.Context(), engineOn(t, f.URL), request(100), nil)
-		if r.err != nil || r.end.GetFinish() != streamv1.Finish_FINISH_CONTENT_FILTER || len(r.tokens) == 0 || int(r.end.GetUsage().GetCompletionTokens()) != len(r.tokens) {
+		if r.err != nil || r.end.GetFinish() != llmv1.Finish_FINISH_CONTENT_FILTER || len(r.tokens) == 0 || int(r.end.GetUsage().GetCompletionTokens()) != len(r.tokens) {
 			t.Errorf("%s: %v, %v, %v", name, r.tokens, r.end, r.err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type kind struct {
 	name     string
 	owner    string   // in /v1/models
-	fields   []string // of whence.stream.v1.Sampling that it honours, beside those that all do
+	fields   []string // of whence.llm.v1.Sampling that it honours, beside those that all do
 	tokenIDs bool     // whether return_token_ids is worth asking for
 }
 
@@ -47,7 +47,7 @@ func (k *kind) honours() []string {
 
 func (k *kind) has(field string) bool { return slices.Contains(k.fields, field) }
 
-// Sampling returns the fields of whence.stream.v1.Sampling that a make of server honours: "vllm", "sglang", "llama.cpp", "ollama", or
+// Sampling returns the fields of whence.llm.v1.Sampling that a make of server honours: "vllm", "sglang", "llama.cpp", "ollama", or
 // any other name for a server of no known make.
 func Sampling(make string) []string {
 	for _, k := range kinds {

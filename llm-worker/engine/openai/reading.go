@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -35,16 +36,16 @@ type reading struct {
 func (r *reading) Open(ctx context.Context) error { return r.object.Read(ctx, maxRead, &r.answer) }
 
 // Next implements beside.Call. The token that was generated beside, because vLLM generates one at least, is nobody's.
-func (r *reading) Next() ([]uint32, *streamv1.End, error) {
+func (r *reading) Next() ([]uint32, *llmv1.End, error) {
 	if !isObject(r.answer.Parameters) {
 		return nil, nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates has read the prompt, and does not say where it is: is it started with --kv-transfer-config?")
 	}
-	u := &streamv1.Usage{PromptTokens: uint32(r.prompt)}
+	u := &llmv1.Usage{PromptTokens: uint32(r.prompt)}
 	if said := r.answer.Usage; said != nil {
 		u.CachedTokens = said.Details.Cached
 	}
-	return nil, &streamv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: streamv1.Finish_FINISH_LENGTH, Usage: u,
+	return nil, &llmv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{beside.Hop}, Finish: llmv1.Finish_FINISH_LENGTH, Usage: u,
 	}, nil
 }
 

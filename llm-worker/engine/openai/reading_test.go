@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -40,7 +40,7 @@ func toRead() *workerv1.TokenRequest {
 func takesPart(o *openai.Options) { o.HandsOver = true }
 
 // overheard is what a reading comes to.
-func overheard(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest) (parameters []byte, end *streamv1.End, err error) {
+func overheard(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest) (parameters []byte, end *llmv1.End, err error) {
 	for out, e := range e.Generate(ctx, req) {
 		if err = e; e != nil {
 			break
@@ -65,7 +65,7 @@ func TestParametersGoFromServerToServerAsTheyAre(t *testing.T) {
 	if err != nil || string(parameters) != handedParams {
 		t.Fatalf("%s, %v", parameters, err)
 	}
-	if u := end.GetUsage(); u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 0 || u.GetCachedTokens() != 2 || end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+	if u := end.GetUsage(); u.GetPromptTokens() != 3 || u.GetCompletionTokens() != 0 || u.GetCachedTokens() != 2 || end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 		t.Error(end)
 	}
 	asked := *reads.asked.Load()

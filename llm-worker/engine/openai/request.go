@@ -3,7 +3,7 @@ package openai
 import (
 	"encoding/json"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai/guided"
@@ -55,7 +55,7 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 		ReturnTokenIDs: up.askIDs,
 		MaxTokens:      int(s.GetMaxTokens()),
 	}
-	if up.prompt == workerv1.Form_FORM_TEXT {
+	if up.prompt == llmv1.Form_FORM_TEXT {
 		text, err := e.model.spell(req.GetPrompt())
 		if err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 }
 
 // sample copies what is asked for. What is not is left to the server's defaults.
-func (c *completion) sample(k *kind, s *streamv1.Sampling) {
+func (c *completion) sample(k *kind, s *llmv1.Sampling) {
 	c.Temperature, c.TopP, c.FrequencyPenalty, c.PresencePenalty = s.Temperature, s.TopP, s.FrequencyPenalty, s.PresencePenalty
 	if s.Seed != nil {
 		c.Seed = new(beside.Seed(*s.Seed))

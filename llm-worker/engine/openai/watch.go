@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -19,9 +19,9 @@ type upstream struct {
 	model  string // what it calls the model
 	listed bool   // /v1/models has the model
 	others string // which models it has instead; "" if listed
-	prompt workerv1.Form
-	askIDs bool          // with return_token_ids
-	embeds workerv1.Form // what it makes vectors of; FORM_UNSPECIFIED if it makes none
+	prompt llmv1.Form
+	askIDs bool       // with return_token_ids
+	embeds llmv1.Form // what it makes vectors of; FORM_UNSPECIFIED if it makes none
 }
 
 // sameList reports whether /v1/models said the same of both.
@@ -80,7 +80,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		}
 		return l.engine.ask(up, req)
 	}
-	if up.embeds != workerv1.Form_FORM_UNSPECIFIED {
+	if up.embeds != llmv1.Form_FORM_UNSPECIFIED {
 		up.AskEmbed = func(req *workerv1.EmbedRequest) (beside.EmbedCall, error) { return l.engine.askEmbed(up, req) }
 	}
 	l.last = up
@@ -138,7 +138,7 @@ const trial = "Hi"
 
 // try has the upstream answer with one token, in the ways that it might understand, the best first.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
-	forms := []workerv1.Form{workerv1.Form_FORM_TOKEN_IDS, workerv1.Form_FORM_TEXT}
+	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
 	switch e.opts.Prompt {
 	case PromptIDs:
 		forms = forms[:1]
@@ -153,7 +153,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			}
 			as := *up
 			as.prompt, as.askIDs = form, askIDs
-			as.Capabilities = &workerv1.Capabilities{Prompt: form, Sampling: up.kind.honours(), Upstream: up.kind.name}
+			as.Capabilities = &llmv1.Capabilities{Prompt: form, Sampling: up.kind.honours(), Upstream: up.kind.name}
 			err := e.tryAs(ctx, &as)
 			if err == nil {
 				e.tryEmbed(ctx, &as)
@@ -177,7 +177,7 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	one, cold := uint32(1), float32(0)
 	req := &workerv1.TokenRequest{
 		Prompt:   e.model.Tokenizer.Encode(trial, true),
-		Sampling: &streamv1.Sampling{MaxTokens: &one, Temperature: &cold},
+		Sampling: &llmv1.Sampling{MaxTokens: &one, Temperature: &cold},
 	}
 	c, err := e.ask(up, req)
 	if err != nil {
@@ -191,12 +191,12 @@ func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 			u.Prompt, len(req.GetPrompt()))
 	}
 	can := up.Capabilities
-	if can.Answer = c.answer.form; can.Answer == workerv1.Form_FORM_UNSPECIFIED { // an empty answer shows nothing
-		can.Answer = workerv1.Form_FORM_TEXT
+	if can.Answer = c.answer.form; can.Answer == llmv1.Form_FORM_UNSPECIFIED { // an empty answer shows nothing
+		can.Answer = llmv1.Form_FORM_TEXT
 	}
-	if can.Answer == workerv1.Form_FORM_TEXT { // the token ids are unknown, and so are their probabilities
+	if can.Answer == llmv1.Form_FORM_TEXT { // the token ids are unknown, and so are their probabilities
 		can.Sampling = slices.DeleteFunc(can.Sampling, func(field string) bool { return field == "logprobs" })
 	}
-	up.Resumes = can.Prompt == workerv1.Form_FORM_TOKEN_IDS && can.Answer == workerv1.Form_FORM_TOKEN_IDS
+	up.Resumes = can.Prompt == llmv1.Form_FORM_TOKEN_IDS && can.Answer == llmv1.Form_FORM_TOKEN_IDS
 	return nil
 }

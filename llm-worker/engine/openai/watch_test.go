@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/openai"
@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	asIDs  = workerv1.Form_FORM_TOKEN_IDS
-	inText = workerv1.Form_FORM_TEXT
+	asIDs  = llmv1.Form_FORM_TOKEN_IDS
+	inText = llmv1.Form_FORM_TEXT
 )
 
 func TestInfoSaysWhatTheServerCanDo(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(*fake)
 		option  string
-		prompt  workerv1.Form
-		answer  workerv1.Form
+		prompt  llmv1.Form
+		answer  llmv1.Form
 		kind    string
 		refuses []string // fields
 	}{
@@ -75,8 +75,8 @@ func TestModelMayGoByANameThatIsNotListed(t *testing.T) {
 }
 
 // everything asks for something in every field.
-func everything() *streamv1.Sampling {
-	return &streamv1.Sampling{
+func everything() *llmv1.Sampling {
+	return &llmv1.Sampling{
 		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),
 		RepetitionPenalty: proto.Float32(1.1), FrequencyPenalty: proto.Float32(0.2), PresencePenalty: proto.Float32(0.3),
 		LogitBias: map[uint32]float32{7: -1.5}, Seed: proto.Uint64(1<<40 + 5), MinTokens: proto.Uint32(2), MaxTokens: proto.Uint32(9),
@@ -84,8 +84,8 @@ func everything() *streamv1.Sampling {
 	}
 }
 
-func guided(schema string) *streamv1.Guide {
-	return &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: schema}}}
+func guided(schema string) *llmv1.Guide {
+	return &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: schema}}}
 }
 
 func TestServerIsAskedInItsWords(t *testing.T) {
@@ -103,18 +103,18 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 		return more
 	}
 	for owner, test := range map[string]struct {
-		drop func(*streamv1.Sampling)
+		drop func(*llmv1.Sampling)
 		want map[string]any
 	}{
-		"vllm": {func(*streamv1.Sampling) {}, with("response_format", map[string]any{
+		"vllm": {func(*llmv1.Sampling) {}, with("response_format", map[string]any{
 			"type": "json_schema", "json_schema": map[string]any{"name": "answer", "schema": map[string]any{"type": "object"}},
 		})},
-		"sglang": {func(*streamv1.Sampling) {}, with("json_schema", `{"type":"object"}`)},
-		"llamacpp": {func(s *streamv1.Sampling) { s.MinTokens, s.StopTokenIds = proto.Uint32(0), nil },
+		"sglang": {func(*llmv1.Sampling) {}, with("json_schema", `{"type":"object"}`)},
+		"llamacpp": {func(s *llmv1.Sampling) { s.MinTokens, s.StopTokenIds = proto.Uint32(0), nil },
 			map[string]any{"top_k": 40.0, "min_p": 0.05, "repeat_penalty": 1.1, "repeat_last_n": -1.0, "logit_bias": map[string]any{"7": -1.5}, "ignore_eos": true,
 				"json_schema": map[string]any{"type": "object"}}},
-		"library": {func(s *streamv1.Sampling) {
-			*s = streamv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,
+		"library": {func(s *llmv1.Sampling) {
+			*s = llmv1.Sampling{Temperature: s.Temperature, TopP: s.TopP, FrequencyPenalty: s.FrequencyPenalty, PresencePenalty: s.PresencePenalty, Seed: s.Seed,
 				MaxTokens: s.MaxTokens, TopK: proto.Uint32(0), MinP: proto.Float32(0), RepetitionPenalty: proto.Float32(1)} // those ask for nothing
 		}, map[string]any{}},
 	} {
@@ -138,7 +138,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 func TestWhatTheServerWouldIgnoreIsRefused(t *testing.T) {
 	f := newFake(t, counting, func(f *fake) { f.owner = "library" })
 	e := engineOn(t, f.URL)
-	for field, s := range map[string]*streamv1.Sampling{
+	for field, s := range map[string]*llmv1.Sampling{
 		"top_k": {TopK: proto.Uint32(1)}, "min_p": {MinP: proto.Float32(0.1)}, "repetition_penalty": {RepetitionPenalty: proto.Float32(1.2)},
 		"logit_bias": {LogitBias: map[uint32]float32{1: 1}}, "min_tokens": {MinTokens: proto.Uint32(1)}, "ignore_eos": {IgnoreEos: true},
 		"stop_token_ids": {StopTokenIds: []uint32{1}}, "guide": {Guide: guided("{}")},
@@ -326,8 +326,8 @@ func TestGuideThatTheServerHasNoWordsForIsRefused(t *testing.T) {
 	two.Forms = append(two.Forms, two.Forms[0])
 	around := guided("{}")
 	around.Forms[0].Before = "<tool_call>"
-	for name, g := range map[string]*streamv1.Guide{"two forms": two, "text before": around, "no form": {}, "no schema": guided(""), "no JSON": guided("{")} {
-		r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &streamv1.Sampling{Guide: g}}, nil)
+	for name, g := range map[string]*llmv1.Guide{"two forms": two, "text before": around, "no form": {}, "no schema": guided(""), "no JSON": guided("{")} {
+		r := read(t.Context(), e, &workerv1.TokenRequest{Prompt: []uint32{10}, Sampling: &llmv1.Sampling{Guide: g}}, nil)
 		if err := streamerr.As(r.err); r.err == nil || err.Reason != streamerr.Invalid || err.Param != "sampling.guide" {
 			t.Errorf("%s: %v", name, r.err)
 		}

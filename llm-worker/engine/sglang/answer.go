@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -31,7 +31,7 @@ type answer struct {
 	limit  int // tokens that the server was asked for
 	ids    beside.Answer
 	seen   int // tokens that have come
-	finish streamv1.Finish
+	finish llmv1.Finish
 	usage  beside.Usage
 }
 
@@ -52,12 +52,12 @@ type event struct {
 }
 
 // next returns the tokens and the ending of one event; [DONE] carries the ending.
-func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
+func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	if string(data) == overhttp.Done {
-		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		if a.finish == llmv1.Finish_FINISH_UNSPECIFIED {
 			a.finish = a.ids.FinishAt(a.limit, a.seen)
 		}
-		if a.finish == streamv1.Finish_FINISH_UNSPECIFIED {
+		if a.finish == llmv1.Finish_FINISH_UNSPECIFIED {
 			return nil, nil, beside.Lost(nil, "ended the stream without a finish_reason")
 		}
 		ids, end := a.ids.End(a.finish, a.usage)
@@ -69,8 +69,8 @@ func (a *answer) next(data []byte) ([]uint32, *streamv1.End, error) {
 
 // closed returns the ending of an answer after its events could not be read further because of err. An answer with a
 // finish_reason is complete, with or without [DONE].
-func (a *answer) closed(err error) ([]uint32, *streamv1.End, error) {
-	if a.finish == streamv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
+func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
+	if a.finish == llmv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
 		return nil, nil, err
 	}
 	ids, end := a.ids.End(a.finish, a.usage)
@@ -88,7 +88,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 		return nil, a.failed(overhttp.ReadComplaint(data))
 	case e.Meta == nil:
 		return nil, beside.Broken(errors.New("an event has no meta_info"))
-	case a.finish != streamv1.Finish_FINISH_UNSPECIFIED:
+	case a.finish != llmv1.Finish_FINISH_UNSPECIFIED:
 		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
 	}
 	a.ids.Found(e.Meta.Cached)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
@@ -144,7 +144,7 @@ func (c *call) Open(ctx context.Context) error {
 }
 
 // Next implements beside.Call: the tokens of one event; the end of the response has the ending.
-func (c *call) Next() ([]uint32, *streamv1.End, error) {
+func (c *call) Next() ([]uint32, *llmv1.End, error) {
 	data, err := c.stream.Next()
 	if err != nil {
 		c.ended.Store(true)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	sglangscheduler "github.com/whence-dev/whence/idl/gen/sglang/scheduler"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
@@ -114,7 +114,7 @@ func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 }
 
 // sampling says how tokens are to be chosen, in full: what is left out would be 0.
-func sampling(s *streamv1.Sampling) *sglangscheduler.SamplingParams {
+func sampling(s *llmv1.Sampling) *sglangscheduler.SamplingParams {
 	p := &sglangscheduler.SamplingParams{
 		Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
 		FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),
@@ -125,7 +125,7 @@ func sampling(s *streamv1.Sampling) *sglangscheduler.SamplingParams {
 }
 
 // biases have token ids for keys that are text.
-func biases(s *streamv1.Sampling) map[string]float32 {
+func biases(s *llmv1.Sampling) map[string]float32 {
 	if len(s.GetLogitBias()) == 0 {
 		return nil
 	}

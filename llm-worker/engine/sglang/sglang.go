@@ -12,14 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
-// Sampling are the fields of whence.stream.v1.Sampling that SGLang honours; seeded says that it does seeds.
+// Sampling are the fields of whence.llm.v1.Sampling that SGLang honours; seeded says that it does seeds.
 func Sampling(seeded bool) []string {
 	fields := []string{
 		"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias",
@@ -75,14 +74,14 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 }
 
 // capabilities are what an SGLang can do.
-func capabilities(seeded bool) *workerv1.Capabilities {
-	return &workerv1.Capabilities{
-		Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(seeded), Upstream: "sglang",
+func capabilities(seeded bool) *llmv1.Capabilities {
+	return &llmv1.Capabilities{
+		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(seeded), Upstream: "sglang",
 	}
 }
 
 // topK is SGLang's: -1 keeps all.
-func topK(s *streamv1.Sampling) int32 {
+func topK(s *llmv1.Sampling) int32 {
 	if s.GetTopK() == 0 {
 		return -1
 	}

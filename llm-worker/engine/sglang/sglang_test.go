@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 }
 
 // asked is what a server is asked with everything, in the words of both.
-func asked() (*streamv1.Sampling, map[string]any) {
+func asked() (*llmv1.Sampling, map[string]any) {
 	return besidetest.Everything(sglang.Sampling(false)), map[string]any{
 		"temperature": float32(0.5), "top_p": float32(0.9), "top_k": uint64(40), "min_p": float32(0.05), "repetition_penalty": float32(1.1),
 		"frequency_penalty": float32(0.2), "presence_penalty": float32(0.3), "logit_bias": map[uint64]float32{7: -1.5},
@@ -62,12 +62,12 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 	e, server := s.Start(t, besidetest.Count)
 	everything, want := asked()
 	for name, test := range map[string]struct {
-		asked *streamv1.Sampling
+		asked *llmv1.Sampling
 		want  map[string]any
 	}{
 		"everything": {everything, want},
 		// What is not asked for is said: a 0 would be a 0.
-		"nothing": {&streamv1.Sampling{MaxTokens: proto.Uint32(3)}, map[string]any{
+		"nothing": {&llmv1.Sampling{MaxTokens: proto.Uint32(3)}, map[string]any{
 			"temperature": float32(1), "top_p": float32(1), "top_k": uint64(1<<64 - 1), "repetition_penalty": float32(1), "max_tokens": uint64(3), "n": uint64(1),
 		}},
 	} {
@@ -181,15 +181,15 @@ func TestAnswerIsWholeWithoutItsLastEvent(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		script besidetest.Script
-		finish streamv1.Finish
+		finish llmv1.Finish
 	}{
-		"closed behind finish_reason": {func(a *besidetest.Answer) error { send(a, `{"type":"stop"}`, "[5]", 1); return nil }, streamv1.Finish_FINISH_STOP},
-		"cut behind finish_reason":    {func(a *besidetest.Answer) error { send(a, `{"type":"length"}`, "[5]", 1); a.Server.Cut(); return nil }, streamv1.Finish_FINISH_LENGTH},
+		"closed behind finish_reason": {func(a *besidetest.Answer) error { send(a, `{"type":"stop"}`, "[5]", 1); return nil }, llmv1.Finish_FINISH_STOP},
+		"cut behind finish_reason":    {func(a *besidetest.Answer) error { send(a, `{"type":"length"}`, "[5]", 1); a.Server.Cut(); return nil }, llmv1.Finish_FINISH_LENGTH},
 		"[DONE] behind all tokens": {func(a *besidetest.Answer) error {
 			send(a, "null", "[5,6,7,8]", 4)
 			a.Send(besidetest.Message("data: [DONE]\n\n"))
 			return nil
-		}, streamv1.Finish_FINISH_LENGTH},
+		}, llmv1.Finish_FINISH_LENGTH},
 		"[DONE] behind fewer": {func(a *besidetest.Answer) error {
 			send(a, "null", "[5,6,7]", 3)
 			a.Send(besidetest.Message("data: [DONE]\n\n"))

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/pkg/kvblock"
@@ -44,14 +44,14 @@ func (a *answer) choose(id uint64) batch.Output {
 	draw := mix(a.key + position*golden)
 	may := position >= a.least // stop
 	if may && a.ends > 0 && fraction(mix(draw)) < a.ends {
-		return batch.Output{ID: id, Token: a.vocabulary.EOS[0], Hidden: true, Finish: streamv1.Finish_FINISH_STOP}
+		return batch.Output{ID: id, Token: a.vocabulary.EOS[0], Hidden: true, Finish: llmv1.Finish_FINISH_STOP}
 	}
 	out := batch.Output{ID: id, Token: a.vocabulary.words[draw%uint64(len(a.vocabulary.words))]}
 	switch {
 	case may && slices.Contains(a.stops, out.Token):
-		out.Hidden, out.Finish = true, streamv1.Finish_FINISH_STOP
+		out.Hidden, out.Finish = true, llmv1.Finish_FINISH_STOP
 	case a.next >= a.room:
-		out.Finish = streamv1.Finish_FINISH_LENGTH
+		out.Finish = llmv1.Finish_FINISH_LENGTH
 	}
 	return out
 }

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
@@ -198,7 +198,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 			s.advance(m.cache, m.options.Block, 1)
 		}
 		if s.handsOver {
-			out = append(out, batch.Output{ID: id, Handover: newTicket(s.prompt), Hidden: true, Finish: streamv1.Finish_FINISH_LENGTH, Cached: s.cached})
+			out = append(out, batch.Output{ID: id, Handover: newTicket(s.prompt), Hidden: true, Finish: llmv1.Finish_FINISH_LENGTH, Cached: s.cached})
 			continue
 		}
 		o := s.answer.choose(id)

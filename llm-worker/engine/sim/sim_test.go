@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -70,11 +70,11 @@ func prompt(seed, n int) []uint32 {
 }
 
 func ask(ids []uint32, tokens int) *workerv1.TokenRequest {
-	return &workerv1.TokenRequest{Prompt: ids, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(tokens)), IgnoreEos: true, Seed: new(uint64(7))}}
+	return &workerv1.TokenRequest{Prompt: ids, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(tokens)), IgnoreEos: true, Seed: new(uint64(7))}}
 }
 
 // read returns a stream's tokens, its end, and how long its first token took.
-func (e engine) read(ctx context.Context, req *workerv1.TokenRequest) (ids []uint32, end *streamv1.End, first time.Duration, err error) {
+func (e engine) read(ctx context.Context, req *workerv1.TokenRequest) (ids []uint32, end *llmv1.End, first time.Duration, err error) {
 	begun := time.Now()
 	for out, e := range e.Generate(ctx, req) {
 		if e != nil {
@@ -131,21 +131,21 @@ func TestAnswerGoesOnElsewhereAsItWouldHave(t *testing.T) {
 func TestAnswersEndAsTheyAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := run(t, sim.Options{Answer: 4})
-		free, end, _, err := e.read(t.Context(), &workerv1.TokenRequest{Prompt: prompt(3, 10), Sampling: &streamv1.Sampling{Seed: new(uint64(1))}})
-		if err != nil || len(free) > 60 || end.GetFinish() != streamv1.Finish_FINISH_STOP || end.GetUsage().GetCompletionTokens() != uint32(len(free))+1 {
+		free, end, _, err := e.read(t.Context(), &workerv1.TokenRequest{Prompt: prompt(3, 10), Sampling: &llmv1.Sampling{Seed: new(uint64(1))}})
+		if err != nil || len(free) > 60 || end.GetFinish() != llmv1.Finish_FINISH_STOP || end.GetUsage().GetCompletionTokens() != uint32(len(free))+1 {
 			t.Error(len(free), end, err)
 		}
-		least, end, _, err := e.read(t.Context(), &workerv1.TokenRequest{Prompt: prompt(3, 10), Sampling: &streamv1.Sampling{Seed: new(uint64(1)), MinTokens: new(uint32(100))}})
-		if err != nil || len(least) < 100 || !slices.Equal(least[:len(free)], free) || end.GetFinish() != streamv1.Finish_FINISH_STOP {
+		least, end, _, err := e.read(t.Context(), &workerv1.TokenRequest{Prompt: prompt(3, 10), Sampling: &llmv1.Sampling{Seed: new(uint64(1)), MinTokens: new(uint32(100))}})
+		if err != nil || len(least) < 100 || !slices.Equal(least[:len(free)], free) || end.GetFinish() != llmv1.Finish_FINISH_STOP {
 			t.Error(len(least), end, err)
 		}
 		all, end, _, err := e.read(t.Context(), ask(prompt(3, 10), 50))
-		if err != nil || len(all) != 50 || end.GetFinish() != streamv1.Finish_FINISH_LENGTH || slices.Contains(all, eos) {
+		if err != nil || len(all) != 50 || end.GetFinish() != llmv1.Finish_FINISH_LENGTH || slices.Contains(all, eos) {
 			t.Error(all, end, err)
 		}
 		stopped := ask(prompt(3, 10), 50)
 		stopped.Sampling.StopTokenIds = all[20:21]
-		if ids, end, _, err := e.read(t.Context(), stopped); err != nil || !slices.Equal(ids, all[:slices.Index(all, all[20])]) || end.GetFinish() != streamv1.Finish_FINISH_STOP {
+		if ids, end, _, err := e.read(t.Context(), stopped); err != nil || !slices.Equal(ids, all[:slices.Index(all, all[20])]) || end.GetFinish() != llmv1.Finish_FINISH_STOP {
 			t.Error(ids, end, err)
 		}
 		greedy := func(seed uint64) []uint32 {

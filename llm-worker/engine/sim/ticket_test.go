@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/sim"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -16,7 +16,7 @@ import (
 )
 
 // handOver has a prompt read for somebody else.
-func (e engine) handOver(t *testing.T, ids []uint32) (parameters []byte, end *streamv1.End, took time.Duration) {
+func (e engine) handOver(t *testing.T, ids []uint32) (parameters []byte, end *llmv1.End, took time.Duration) {
 	t.Helper()
 	req := ask(ids, 1)
 	req.KvTransfer = &workerv1.KVTransfer{What: &workerv1.KVTransfer_Ask{Ask: true}}
@@ -48,7 +48,7 @@ func TestPromptThatIsHandedOverIsFetchedAndNotRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		parameters, end, took := reads.handOver(t, prompt(1, 960))
-		if u := end.GetUsage(); len(parameters) == 0 || took != cold || u.GetPromptTokens() != 960 || u.GetCompletionTokens() != 0 || end.GetFinish() != streamv1.Finish_FINISH_LENGTH {
+		if u := end.GetUsage(); len(parameters) == 0 || took != cold || u.GetPromptTokens() != 960 || u.GetCompletionTokens() != 0 || end.GetFinish() != llmv1.Finish_FINISH_LENGTH {
 			t.Errorf("%q after %v, and to read it takes %v: %v", parameters, took, cold, end)
 		}
 		got, end, first, err := answers.read(t.Context(), given(prompt(1, 960), 20, parameters))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
@@ -38,7 +38,7 @@ func TestConcurrentStreamsGetTheirOwnAnswers(t *testing.T) {
 		random.Shuffle(len(live), func(i, j int) { live[i], live[j] = live[j], live[i] })
 		for _, o := range mustStep(t, m, live, nil) {
 			answers[o.ID] = append(answers[o.ID], o)
-			if o.Finish != streamv1.Finish_FINISH_UNSPECIFIED {
+			if o.Finish != llmv1.Finish_FINISH_UNSPECIFIED {
 				m.Leave(o.ID)
 				live = slices.DeleteFunc(live, func(id uint64) bool { return id == o.ID })
 			}
@@ -89,7 +89,7 @@ func traceOf(t *testing.T, m *Model, company int) (result trace) {
 	random := rand.New(rand.NewPCG(6, uint64(company)))
 	request := func(seed uint64, prompt int, answer uint32) *workerv1.TokenRequest {
 		source := rand.New(rand.NewPCG(seed, 0))
-		req := &workerv1.TokenRequest{Sampling: &streamv1.Sampling{Seed: &seed, MaxTokens: &answer, IgnoreEos: true}}
+		req := &workerv1.TokenRequest{Sampling: &llmv1.Sampling{Seed: &seed, MaxTokens: &answer, IgnoreEos: true}}
 		for range prompt {
 			req.Prompt = append(req.Prompt, source.Uint32N(uint32(m.VocabSize())))
 		}
@@ -112,7 +112,7 @@ func traceOf(t *testing.T, m *Model, company int) (result trace) {
 			if o.ID == subject {
 				result.tokens = append(result.tokens, o.Token)
 			}
-			if o.Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+			if o.Finish == llmv1.Finish_FINISH_UNSPECIFIED {
 				continue
 			}
 			if o.ID == subject {

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
 // endless asks for n greedy tokens after a prompt of so many.
 func endless(prompt, n int) *workerv1.TokenRequest {
-	req := &workerv1.TokenRequest{Sampling: &streamv1.Sampling{
+	req := &workerv1.TokenRequest{Sampling: &llmv1.Sampling{
 		Temperature: new(float32(0)), MaxTokens: new(uint32(n)), IgnoreEos: true,
 	}}
 	for i := range prompt {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -66,7 +66,7 @@ func (s *sequence) vector(id uint64) batch.Output {
 	for i, v := range s.sum {
 		values[i] = float32(v / length)
 	}
-	return batch.Output{ID: id, Vector: &workerv1.Embedding{Values: values}}
+	return batch.Output{ID: id, Vector: &llmv1.Embedding{Values: values}}
 }
 
 // embeds reports whether a sequence is a text to be embedded.

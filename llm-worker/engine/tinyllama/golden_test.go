@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
@@ -37,7 +37,7 @@ func goldens(t testing.TB) (all []golden) {
 func (g golden) request() *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{
 		Prompt:   g.Prompt,
-		Sampling: &streamv1.Sampling{Temperature: new(float32(0)), MaxTokens: g.MaxTokens},
+		Sampling: &llmv1.Sampling{Temperature: new(float32(0)), MaxTokens: g.MaxTokens},
 	}
 }
 
@@ -55,9 +55,9 @@ func (g golden) check(t *testing.T, got []batch.Output) {
 	for i, o := range got {
 		want := batch.Output{ID: o.ID, Token: o.Token, Cached: o.Cached}
 		if i == len(got)-1 {
-			want.Hidden, want.Finish = g.Finish == "stop", streamv1.Finish_FINISH_LENGTH
+			want.Hidden, want.Finish = g.Finish == "stop", llmv1.Finish_FINISH_LENGTH
 			if want.Hidden {
-				want.Finish = streamv1.Finish_FINISH_STOP
+				want.Finish = llmv1.Finish_FINISH_STOP
 			}
 		}
 		if o != want {
@@ -108,7 +108,7 @@ func generate(t testing.TB, m *Model, id uint64, req *workerv1.TokenRequest) (go
 		t.Fatal(err)
 	}
 	defer m.Leave(id)
-	for len(got) == 0 || got[len(got)-1].Finish == streamv1.Finish_FINISH_UNSPECIFIED {
+	for len(got) == 0 || got[len(got)-1].Finish == llmv1.Finish_FINISH_UNSPECIFIED {
 		var err error
 		if got, err = m.Step([]uint64{id}, got); err != nil {
 			t.Fatal(err)

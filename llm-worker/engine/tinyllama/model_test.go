@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
@@ -17,7 +17,7 @@ import (
 
 func TestCheckRefusesByName(t *testing.T) {
 	m := New(tinyWeights(t), Options{KVTokens: 500})
-	ask := func(p *streamv1.Sampling, prompt ...uint32) *workerv1.TokenRequest {
+	ask := func(p *llmv1.Sampling, prompt ...uint32) *workerv1.TokenRequest {
 		return &workerv1.TokenRequest{Prompt: prompt, Sampling: p}
 	}
 	long := func(n int) []uint32 { return make([]uint32, n) }
@@ -30,13 +30,13 @@ func TestCheckRefusesByName(t *testing.T) {
 		{"prompt[2]", ask(nil, 0, 1535, 1536)},
 		{"prompt[0]", ask(nil, math.MaxUint32)},
 		{"prompt", ask(nil, long(1024)...)},
-		{"prompt", ask(&streamv1.Sampling{MaxTokens: new(uint32(1))}, long(1023)...)},
-		{"prompt", ask(&streamv1.Sampling{MaxTokens: new(uint32(1))}, long(512)...)},
+		{"prompt", ask(&llmv1.Sampling{MaxTokens: new(uint32(1))}, long(1023)...)},
+		{"prompt", ask(&llmv1.Sampling{MaxTokens: new(uint32(1))}, long(512)...)},
 		{"sampling.max_tokens", ask(nil, 1)}, // what the context leaves is more than there is
-		{"sampling.max_tokens", ask(&streamv1.Sampling{MaxTokens: new(uint32(512))}, 1)},
-		{"sampling.max_tokens", ask(&streamv1.Sampling{MaxTokens: new(uint32(0))}, 1)},
-		{"sampling.temperature", ask(&streamv1.Sampling{Temperature: new(float32(-1))}, 1)},
-		{"sampling.logit_bias", ask(&streamv1.Sampling{LogitBias: map[uint32]float32{1536: 0}}, 1)},
+		{"sampling.max_tokens", ask(&llmv1.Sampling{MaxTokens: new(uint32(512))}, 1)},
+		{"sampling.max_tokens", ask(&llmv1.Sampling{MaxTokens: new(uint32(0))}, 1)},
+		{"sampling.temperature", ask(&llmv1.Sampling{Temperature: new(float32(-1))}, 1)},
+		{"sampling.logit_bias", ask(&llmv1.Sampling{LogitBias: map[uint32]float32{1536: 0}}, 1)},
 	} {
 		for _, err := range []error{m.Check(c.req), m.Join(1, c.req)} {
 			e, ok := errors.AsType[*streamerr.Error](err)
@@ -45,7 +45,7 @@ func TestCheckRefusesByName(t *testing.T) {
 			}
 		}
 	}
-	if err := m.Check(ask(&streamv1.Sampling{MaxTokens: new(uint32(412))}, long(100)...)); err != nil {
+	if err := m.Check(ask(&llmv1.Sampling{MaxTokens: new(uint32(412))}, long(100)...)); err != nil {
 		t.Errorf("500 tokens are 8 blocks, 512 tokens: %v", err)
 	}
 	if used, total := m.KV(); used != 0 || total != 512 {
@@ -105,7 +105,7 @@ func TestContextLengthEndsTheAnswer(t *testing.T) {
 		req := endless(60, 0)
 		req.Sampling.MaxTokens = asked
 		got := generate(t, m, 1, req)
-		if len(got) != 10 || got[9].Finish != streamv1.Finish_FINISH_LENGTH || got[9].Hidden {
+		if len(got) != 10 || got[9].Finish != llmv1.Finish_FINISH_LENGTH || got[9].Hidden {
 			t.Errorf("max_tokens %v: %d tokens, the last is %+v", asked, len(got), got[len(got)-1])
 		}
 	}

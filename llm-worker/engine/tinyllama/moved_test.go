@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/guide"
@@ -18,7 +18,7 @@ import (
 func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 	greedy := goldens(t)[0]
 	seed := new(uint64(4))
-	for name, p := range map[string]*streamv1.Sampling{
+	for name, p := range map[string]*llmv1.Sampling{
 		"greedy":    {Temperature: new(float32(0)), MaxTokens: new(uint32(70))},
 		"seeded":    {Seed: seed, MaxTokens: new(uint32(70))},
 		"filtered":  {Seed: seed, Temperature: new(float32(1.2)), TopP: new(float32(0.9)), TopK: new(uint32(30)), MaxTokens: new(uint32(50))},
@@ -27,7 +27,7 @@ func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 			Temperature: new(float32(0)), RepetitionPenalty: new(float32(1.1)), FrequencyPenalty: new(float32(0.2)), MaxTokens: new(uint32(50)),
 		},
 		"min_tokens": {Seed: seed, MinTokens: new(uint32(30)), MaxTokens: new(uint32(60))},
-		"guided":     {Seed: seed, MaxTokens: new(uint32(60)), Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: `{"type":"array","minItems":3}`}}}},
+		"guided":     {Seed: seed, MaxTokens: new(uint32(60)), Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: `{"type":"array","minItems":3}`}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,7 +52,7 @@ func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 func TestMovedSequenceReservesWhatItWouldHaveReserved(t *testing.T) {
 	m := New(tinyWeights(t), Options{})
 	used := func(prompt, generated int, limit *uint32) uint64 {
-		req := &workerv1.TokenRequest{Prompt: make([]uint32, prompt), Generated: uint32(generated), Sampling: &streamv1.Sampling{MaxTokens: limit}}
+		req := &workerv1.TokenRequest{Prompt: make([]uint32, prompt), Generated: uint32(generated), Sampling: &llmv1.Sampling{MaxTokens: limit}}
 		if err := m.Join(1, req); err != nil {
 			t.Fatal(err)
 		}
@@ -72,15 +72,15 @@ func TestCheckRefusesAnAnswerThatIsNoneOrComplete(t *testing.T) {
 	for _, req := range []*workerv1.TokenRequest{
 		{Prompt: make([]uint32, 5), Generated: 5},
 		{Prompt: make([]uint32, 5), Generated: 1 << 31},
-		{Prompt: make([]uint32, 5), Generated: 3, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(3))}},
-		{Prompt: make([]uint32, 5), Generated: 4, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(3))}},
-		{Prompt: make([]uint32, 5), Generated: 1, Sampling: &streamv1.Sampling{Guide: &streamv1.Guide{Forms: []*streamv1.GuideForm{{Schema: "{}"}}}}},
+		{Prompt: make([]uint32, 5), Generated: 3, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(3))}},
+		{Prompt: make([]uint32, 5), Generated: 4, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(3))}},
+		{Prompt: make([]uint32, 5), Generated: 1, Sampling: &llmv1.Sampling{Guide: &llmv1.Guide{Forms: []*llmv1.GuideForm{{Schema: "{}"}}}}},
 	} {
 		if e := streamerr.As(m.Check(req)); e.Reason != streamerr.Invalid || e.Param != "generated" {
 			t.Errorf("%v: %v, want a refusal of generated", req, e)
 		}
 	}
-	if err := m.Check(&workerv1.TokenRequest{Prompt: make([]uint32, 5), Generated: 4, Sampling: &streamv1.Sampling{MaxTokens: new(uint32(5))}}); err != nil {
+	if err := m.Check(&workerv1.TokenRequest{Prompt: make([]uint32, 5), Generated: 4, Sampling: &llmv1.Sampling{MaxTokens: new(uint32(5))}}); err != nil {
 		t.Error(err)
 	}
 }

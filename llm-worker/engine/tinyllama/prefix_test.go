@@ -6,14 +6,14 @@ import (
 	"slices"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
 // turns are the requests of a conversation of which each has the prompt and the answer of the one before, and more.
-func turns(r *rand.Rand, m *Model, n int, sampling *streamv1.Sampling) []*workerv1.TokenRequest {
+func turns(r *rand.Rand, m *Model, n int, sampling *llmv1.Sampling) []*workerv1.TokenRequest {
 	var prompt []uint32
 	var all []*workerv1.TokenRequest
 	for i := range n {
@@ -32,7 +32,7 @@ func turns(r *rand.Rand, m *Model, n int, sampling *streamv1.Sampling) []*worker
 // prompts part, and however little room there is.
 func TestKeptPrefixesChangeNoToken(t *testing.T) {
 	weights := newRandomModel(5, map[string]any{"max_position_embeddings": 600}).load(t)
-	for name, sampling := range map[string]*streamv1.Sampling{
+	for name, sampling := range map[string]*llmv1.Sampling{
 		"greedy": {Temperature: new(float32(0)), MaxTokens: new(uint32(40)), IgnoreEos: true},
 		"seeded": {Seed: new(uint64(4)), MaxTokens: new(uint32(40)), IgnoreEos: true, RepetitionPenalty: new(float32(1.1))},
 	} {
@@ -81,7 +81,7 @@ func together(t *testing.T, m, alone *Model, requests []*workerv1.TokenRequest) 
 		for _, o := range mustStep(t, m, live, nil) {
 			o.Cached = 0 // which is counted above
 			got[o.ID] = append(got[o.ID], o)
-			if o.Finish != streamv1.Finish_FINISH_UNSPECIFIED || o.ID%5 == 3 && len(got[o.ID]) == 7 {
+			if o.Finish != llmv1.Finish_FINISH_UNSPECIFIED || o.ID%5 == 3 && len(got[o.ID]) == 7 {
 				m.Leave(o.ID)
 				live = slices.DeleteFunc(live, func(id uint64) bool { return id == o.ID })
 			}

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -163,7 +163,7 @@ func TestLogitsAreThoseOfTheReference(t *testing.T) {
 			for i := range ids {
 				ids[i] = source.Uint32N(uint32(m.VocabSize()))
 			}
-			req := &workerv1.TokenRequest{Prompt: ids, Sampling: &streamv1.Sampling{
+			req := &workerv1.TokenRequest{Prompt: ids, Sampling: &llmv1.Sampling{
 				Temperature: new(float32(0)), MaxTokens: new(uint32(3)), IgnoreEos: true,
 			}}
 			if err := m.Join(1, req); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 	"github.com/whence-dev/whence/llm-worker/sample"
@@ -92,7 +92,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 			continue
 		}
 		if j.chosen {
-			s.answer, s.finished = append(s.answer, j.choice.Token), j.choice.Finish != streamv1.Finish_FINISH_UNSPECIFIED
+			s.answer, s.finished = append(s.answer, j.choice.Token), j.choice.Finish != llmv1.Finish_FINISH_UNSPECIFIED
 			out = append(out, batch.Output{
 				ID: j.id, Token: j.choice.Token, Hidden: j.choice.Hidden, Finish: j.choice.Finish,
 				Cached: uint32(m.Cached(j.id)), Logprobs: (*batch.Logprobs)(j.choice.Logprobs),

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	vllmengine "github.com/whence-dev/whence/idl/gen/vllm/engine"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overgrpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Sampling are the fields of whence.stream.v1.Sampling that vLLM honours.
+// Sampling are the fields of whence.llm.v1.Sampling that vLLM honours.
 func Sampling() []string {
 	return []string{
 		"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
@@ -88,8 +88,8 @@ func (e *Engine) look(ctx context.Context, was *beside.Upstream, _ bool) (*besid
 		return nil, err
 	}
 	up.Resumes = true
-	up.Capabilities = &workerv1.Capabilities{
-		Prompt: workerv1.Form_FORM_TOKEN_IDS, Answer: workerv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(), Upstream: "vllm",
+	up.Capabilities = &llmv1.Capabilities{
+		Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: Sampling(), Upstream: "vllm",
 	}
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return e.ask(ctx, up, req) }
 	e.last = info
@@ -120,7 +120,7 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 
 // sampling says how tokens are to be chosen. What is not said vLLM has its defaults for. Stop strings are deliberately absent:
 // chat-service looks for them.
-func sampling(s *streamv1.Sampling) *vllmengine.SamplingParams {
+func sampling(s *llmv1.Sampling) *vllmengine.SamplingParams {
 	p := &vllmengine.SamplingParams{
 		Temperature: s.Temperature, TopP: s.GetTopP(), TopK: s.GetTopK(), MinP: s.GetMinP(),
 		FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: s.GetRepetitionPenalty(),

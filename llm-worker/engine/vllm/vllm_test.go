@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -30,7 +30,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 	s := subject(nil)
 	e, server := s.Start(t, besidetest.Count)
 	for name, test := range map[string]struct {
-		asked *streamv1.Sampling
+		asked *llmv1.Sampling
 		want  map[string]any
 	}{
 		"everything": {besidetest.Everything(vllm.Sampling()), map[string]any{
@@ -38,7 +38,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 			"frequency_penalty": float32(0.2), "presence_penalty": float32(0.3), "logit_bias": map[uint64]float32{7: -1.5}, "seed": uint64((1<<40 + 5) % (1<<31 - 1)),
 			"min_tokens": uint64(2), "max_tokens": uint64(9), "ignore_eos": true, "stop_token_ids": []uint32{8},
 		}},
-		"greedy":  {&streamv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(3)}, map[string]any{"temperature": float32(0), "max_tokens": uint64(3)}},
+		"greedy":  {&llmv1.Sampling{Temperature: proto.Float32(0), MaxTokens: proto.Uint32(3)}, map[string]any{"temperature": float32(0), "max_tokens": uint64(3)}},
 		"nothing": {nil, map[string]any{"max_tokens": uint64(besidetest.Context - 1)}},
 	} {
 		t.Run(name, func(t *testing.T) {

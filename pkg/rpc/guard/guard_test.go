@@ -26,6 +26,7 @@ import (
 	rpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
@@ -59,12 +60,12 @@ func (echo) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, worke
 	}
 }
 
-func (echo) Info(ctx context.Context, _ *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+func (echo) Info(ctx context.Context, _ *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if err := grpc.SetTrailer(ctx, metadata.Pairs("x-tail", "t")); err != nil {
 		return nil, err
 	}
-	return &workerv1.InfoResponse{Model: strings.Join(md.Get("x-in"), ",")}, nil
+	return &llmv1.WorkerInfo{Model: strings.Join(md.Get("x-in"), ",")}, nil
 }
 
 func (echo) Stop(context.Context, *workerv1.StopRequest) (*workerv1.StopResponse, error) {

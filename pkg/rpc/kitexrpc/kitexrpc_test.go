@@ -24,6 +24,7 @@ import (
 	rpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
@@ -39,7 +40,7 @@ type echo struct {
 	workerv1.UnimplementedWorkerServer
 }
 
-func (echo) Info(ctx context.Context, _ *workerv1.InfoRequest) (*workerv1.InfoResponse, error) {
+func (echo) Info(ctx context.Context, _ *workerv1.InfoRequest) (*llmv1.WorkerInfo, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	if err := grpc.SetHeader(ctx, metadata.Pairs("x-head", "h1", "x-head", "h2")); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (echo) Info(ctx context.Context, _ *workerv1.InfoRequest) (*workerv1.InfoRe
 	if len(values) == 0 {
 		values = []string{""}
 	}
-	return &workerv1.InfoResponse{Model: values[0]}, nil
+	return &llmv1.WorkerInfo{Model: values[0]}, nil
 }
 
 func (echo) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {

@@ -2,11 +2,15 @@
 package methods
 
 import (
+	"log/slog"
+
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Chat is whence.chat.v1.Chat/Generate.
@@ -25,11 +29,11 @@ var Chat = &rpc.Method[*chatv1.ChatRequest, chatv1.GenerateRequest, chatv1.Gener
 	},
 	ID:      func(req *chatv1.ChatRequest) *string { return &req.StreamId },
 	Owner:   func(req *chatv1.ChatRequest) string { return req.GetClaim().GetOwner() },
-	Started: (*chatv1.GenerateResponse).GetStarted,
+	Started: func(out *chatv1.GenerateResponse) bool { return out.GetStarted() != nil },
 	Tokens: func(out *chatv1.GenerateResponse) int {
 		return int(out.GetDelta().GetTokens() + out.GetChoiceEnd().GetTokens() + out.GetEnd().GetTokens())
 	},
-	End: (*chatv1.GenerateResponse).GetEnd,
+	End: func(out *chatv1.GenerateResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
 }
 
 // Worker is whence.worker.v1.Worker/Generate.
@@ -48,11 +52,11 @@ var Worker = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, worke
 	},
 	ID:      func(req *workerv1.TokenRequest) *string { return &req.StreamId },
 	Owner:   func(req *workerv1.TokenRequest) string { return req.GetClaim().GetOwner() },
-	Started: (*workerv1.GenerateResponse).GetStarted,
+	Started: func(out *workerv1.GenerateResponse) bool { return out.GetStarted() != nil },
 	Tokens: func(out *workerv1.GenerateResponse) int {
 		return len(out.GetTokens().GetIds()) + int(out.GetEnd().GetTokens())
 	},
-	End: (*workerv1.GenerateResponse).GetEnd,
+	End: func(out *workerv1.GenerateResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
 }
 
 // ChatEmbeddings is whence.chat.v1.Chat/Embeddings.
@@ -60,9 +64,9 @@ var ChatEmbeddings = &rpc.Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsReq
 	Operation: metrics.Embeddings,
 	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
 	Owner:     func(req *chatv1.EmbeddingsRequest) string { return req.GetClaim().GetOwner() },
-	Started:   func(out *chatv1.EmbeddingsResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
+	Started:   func(*chatv1.EmbeddingsResponse) bool { return true },
 	Tokens:    func(*chatv1.EmbeddingsResponse) int { return 0 },
-	End:       (*chatv1.EmbeddingsResponse).GetEnd,
+	End:       func(out *chatv1.EmbeddingsResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
 }
 
 // WorkerEmbed is whence.worker.v1.Worker/Embed.
@@ -70,12 +74,18 @@ var WorkerEmbed = &rpc.Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, wor
 	Operation: metrics.Embeddings,
 	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
 	Owner:     func(req *workerv1.EmbedRequest) string { return req.GetClaim().GetOwner() },
-	Started:   func(out *workerv1.EmbedResponse) *streamv1.Started { return admitted(out.GetModel(), out.GetEnd()) },
+	Started:   func(*workerv1.EmbedResponse) bool { return true },
 	Tokens:    func(*workerv1.EmbedResponse) int { return 0 },
-	End:       (*workerv1.EmbedResponse).GetEnd,
+	End:       func(out *workerv1.EmbedResponse) *streamerr.Ending { return Ending(out.GetEnd()) },
 }
 
-// admitted returns the Started message of a unary answer.
-func admitted(model string, end *streamv1.End) *streamv1.Started {
-	return &streamv1.Started{Model: model, PromptTokens: end.GetUsage().GetPromptTokens()}
+// Ending returns what pkg/rpc needs of an answer's end, or nil if end is nil.
+func Ending(end *llmv1.End) *streamerr.Ending {
+	if end == nil {
+		return nil
+	}
+	return &streamerr.Ending{Reason: streamerr.Reason(end.GetReason()), Path: &end.Path, Attrs: []slog.Attr{
+		slog.Uint64("prompt_tokens", uint64(end.GetUsage().GetPromptTokens())),
+		slog.Uint64("completion_tokens", uint64(end.GetUsage().GetCompletionTokens())),
+	}}
 }

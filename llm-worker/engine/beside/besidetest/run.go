@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
@@ -31,7 +32,7 @@ type Engine interface {
 	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
 	Watch(ctx context.Context, changed func(healthy bool))
 	Upstream() *beside.Upstream
-	Load() *workerv1.Load
+	Load() *llmv1.Load
 }
 
 // A Subject is an engine, and the service that it asks.
@@ -88,15 +89,15 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 
 // Ask returns a request for so many tokens.
 func Ask(limit uint32) *workerv1.TokenRequest {
-	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &streamv1.Sampling{MaxTokens: proto.Uint32(limit)}}
+	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(limit)}}
 }
 
 // A Result is what a stream came to.
 type Result struct {
 	Cached  []int // how many tokens there were when it was told, and what
-	Started *streamv1.Started
+	Started *llmv1.Started
 	Tokens  []uint32
-	End     *streamv1.End
+	End     *llmv1.End
 	Err     error
 	Record  *streamv1.Record
 }
@@ -182,7 +183,7 @@ func (s *Subject) answer(t *testing.T) {
 	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	ctx := streamtrace.WithParent(stream.WithID(t.Context(), "one"), streamtrace.ParseParent(traceparent, ""))
 	r := Read(ctx, e, Ask(4), nil)
-	if r.Err != nil || !slices.Equal(r.Tokens, Tokens(Ask(1).GetPrompt(), 4)) || r.End.GetFinish() != streamv1.Finish_FINISH_LENGTH || r.End.GetPath()[0] != "engine" {
+	if r.Err != nil || !slices.Equal(r.Tokens, Tokens(Ask(1).GetPrompt(), 4)) || r.End.GetFinish() != llmv1.Finish_FINISH_LENGTH || r.End.GetPath()[0] != "engine" {
 		t.Fatal(r)
 	}
 	if r.Started.GetModel() != "tiny" || r.Started.GetPromptTokens() != 3 || r.Started.GetStreamId() != "one" {
@@ -222,17 +223,17 @@ func (s *Subject) ends(t *testing.T) {
 	for name, test := range map[string]struct {
 		chunks   [][]uint32
 		finish   string
-		sampling *streamv1.Sampling
+		sampling *llmv1.Sampling
 		want     []uint32
 		count    uint32
 	}{
 		"end of sequence":           {[][]uint32{{100}, {EOS}}, "stop", nil, []uint32{100}, 2},
 		"in one chunk":              {[][]uint32{{100, EOS}}, "stop", nil, []uint32{100}, 2},
 		"an empty chunk":            {[][]uint32{{}, {100}, {}, {EOS}}, "stop", nil, []uint32{100}, 2},
-		"stop token":                {[][]uint32{{100, 200}}, "stop", &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100}, 2},
-		"followed by others":        {[][]uint32{{100, 200}, {101}}, "length", &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200, 101}, 3},
-		"last, and only by chance":  {[][]uint32{{100, 200}}, "length", &streamv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200}, 2},
-		"ignored":                   {[][]uint32{{100, EOS}, {101}}, "length", &streamv1.Sampling{IgnoreEos: true}, []uint32{100, EOS, 101}, 3},
+		"stop token":                {[][]uint32{{100, 200}}, "stop", &llmv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100}, 2},
+		"followed by others":        {[][]uint32{{100, 200}, {101}}, "length", &llmv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200, 101}, 3},
+		"last, and only by chance":  {[][]uint32{{100, 200}}, "length", &llmv1.Sampling{StopTokenIds: []uint32{200}}, []uint32{100, 200}, 2},
+		"ignored":                   {[][]uint32{{100, EOS}, {101}}, "length", &llmv1.Sampling{IgnoreEos: true}, []uint32{100, EOS, 101}, 3},
 		"nothing but":               {[][]uint32{{EOS}}, "stop", nil, nil, 1},
 		"nothing but an ending":     {nil, "length", nil, nil, 0},
 		"several tokens in a chunk": {[][]uint32{{1, 3, 4}, {5, 6}}, "length", nil, []uint32{1, 3, 4, 5, 6}, 5},
@@ -325,8 +326,8 @@ func (s *Subject) health(t *testing.T) {
 }
 
 // Everything asks for something in every field, of those in fields.
-func Everything(fields []string) *streamv1.Sampling {
-	s := &streamv1.Sampling{
+func Everything(fields []string) *llmv1.Sampling {
+	s := &llmv1.Sampling{
 		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),
 		RepetitionPenalty: proto.Float32(1.1), FrequencyPenalty: proto.Float32(0.2), PresencePenalty: proto.Float32(0.3),
 		LogitBias: map[uint32]float32{7: -1.5}, Seed: proto.Uint64(1<<40 + 5), MinTokens: proto.Uint32(2), MaxTokens: proto.Uint32(9),

@@ -27,7 +27,7 @@ import (
 type Request struct {
 	ID       string
 	Prompt   []uint32
-	Sampling map[string]any // by the names of whence.stream.v1.Sampling; a field that is not there was not set
+	Sampling map[string]any // by the names of whence.llm.v1.Sampling; a field that is not there was not set
 	Stream   bool
 	Metadata metadata.MD
 }

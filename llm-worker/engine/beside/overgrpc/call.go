@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
@@ -93,7 +93,7 @@ func (c *Call[Resp]) Open(ctx context.Context) error {
 }
 
 // Next implements beside.Call.
-func (c *Call[Resp]) Next() ([]uint32, *streamv1.End, error) {
+func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 	m := c.first
 	if c.first = nil; m == nil {
 		var err error

@@ -4,7 +4,7 @@ package guided
 import (
 	"encoding/json"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -16,7 +16,7 @@ type Fields struct {
 
 // By returns the fields for a server of the kind vllm, sglang or llama.cpp. None of them knows several forms, or text around a
 // value.
-func By(kind string, g *streamv1.Guide) (Fields, error) {
+func By(kind string, g *llmv1.Guide) (Fields, error) {
 	if g == nil {
 		return Fields{}, nil
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
@@ -28,7 +28,7 @@ type Queue struct {
 }
 
 // NewQueue returns the queue of a request; nil if it asks for no log-probabilities.
-func NewQueue(s *streamv1.Sampling) *Queue {
+func NewQueue(s *llmv1.Sampling) *Queue {
 	if s == nil || s.Logprobs == nil {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/engine/openai/likely"
 )
@@ -26,7 +26,7 @@ func complete(q *likely.Queue, ids ...uint32) *workerv1.Tokens {
 }
 
 func TestTokensAreTakenWithTheirLogprobs(t *testing.T) {
-	q := likely.NewQueue(&streamv1.Sampling{Logprobs: new(uint32(2))})
+	q := likely.NewQueue(&llmv1.Sampling{Logprobs: new(uint32(2))})
 	for _, c := range []struct {
 		text string
 		ids  []uint32
@@ -49,7 +49,7 @@ func TestTokensAreTakenWithTheirLogprobs(t *testing.T) {
 }
 
 func TestNobodyWhoDoesNotAskIsTold(t *testing.T) {
-	for _, s := range []*streamv1.Sampling{nil, {}} {
+	for _, s := range []*llmv1.Sampling{nil, {}} {
 		if q := likely.NewQueue(s); q != nil || len(complete(q, 5).GetIds()) != 1 {
 			t.Error(q)
 		}
@@ -63,7 +63,7 @@ func TestLogprobsThatDoNotFitAreRefused(t *testing.T) {
 		`{"tokens":["token_id:5"],"token_logprobs":[-1],"top_logprobs":[{"x":-1}]}`, `{"tokens":["token_id:5"],"token_logprobs":[-1]}`,
 		`{"tokens":["token_id:99999999999"],"token_logprobs":[-1],"top_logprobs":[{"token_id:5":-1}]}`,
 	} {
-		if err := likely.NewQueue(&streamv1.Sampling{Logprobs: new(uint32(1))}).Add(read(t, text), []uint32{5}); err == nil {
+		if err := likely.NewQueue(&llmv1.Sampling{Logprobs: new(uint32(1))}).Add(read(t, text), []uint32{5}); err == nil {
 			t.Errorf("%s is accepted", text)
 		}
 	}

@@ -9,8 +9,8 @@
 package chatv1
 
 import (
-	v1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	v11 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	v1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	v11 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -587,9 +587,9 @@ type ChatRequest struct {
 	// Whether deltas say which tokens they are, so that the answer can go on elsewhere. For one choice only, and not with
 	// sampling.logprobs.
 	TellIds bool `protobuf:"varint,24,opt,name=tell_ids,json=tellIds,proto3" json:"tell_ids,omitempty"`
-	// The answer so far, as deltas have told it: it was begun elsewhere, and goes on here, as with
-	// whence.worker.v1.TokenRequest.generated. It is told again from its beginning, in deltas that count none of its tokens, and
-	// then what follows. Only with tell_ids.
+	// The ids of the answer so far, as the deltas of another chat-service have told them. The answer is
+	// sent again from its beginning, in deltas that count none of these tokens, and then continues as if
+	// it had never moved. Only with tell_ids.
 	Answered *TokenIDs `protobuf:"bytes,25,opt,name=answered,proto3" json:"answered,omitempty"`
 	// Whether the caller keeps the answer to itself until its End. A choice whose worker is lost, and that no other worker can resume,
 	// is then started anew, and a Restarted takes back what was told of it. Converse ignores this; Complete and Compose always set it.
@@ -826,7 +826,7 @@ func (x *GenerateRequest) GetChat() *ChatRequest {
 	return nil
 }
 
-func (x *GenerateRequest) GetStop() *v1.Stop {
+func (x *GenerateRequest) GetStop() *v11.Stop {
 	if x != nil {
 		if x, ok := x.Message.(*GenerateRequest_Stop); ok {
 			return x.Stop
@@ -846,7 +846,7 @@ type GenerateRequest_Chat struct {
 
 type GenerateRequest_Stop struct {
 	// Asks the stream to end.
-	Stop *v1.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
+	Stop *v11.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
 }
 
 func (*GenerateRequest_Chat) isGenerateRequest_Message() {}
@@ -1051,14 +1051,14 @@ type ChoiceEnd struct {
 	// Which.
 	Choice uint32 `protobuf:"varint,1,opt,name=choice,proto3" json:"choice,omitempty"`
 	// Why it is complete.
-	Finish v1.Finish `protobuf:"varint,2,opt,name=finish,proto3,enum=whence.stream.v1.Finish" json:"finish,omitempty"`
+	Finish v1.Finish `protobuf:"varint,2,opt,name=finish,proto3,enum=whence.llm.v1.Finish" json:"finish,omitempty"`
 	// The stop string that matched, if one did.
 	MatchedStop string `protobuf:"bytes,3,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
 	// The token that ended it, if one did.
 	MatchedToken *uint32 `protobuf:"varint,4,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
 	// What it used, its prompt included.
 	Usage *v1.Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
-	// Tokens of the choice that no delta has counted, as in whence.stream.v1.End.
+	// Tokens of the choice that no delta has counted, as in whence.llm.v1.End.
 	Tokens        uint32 `protobuf:"varint,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1937,7 +1937,7 @@ func (x *ComposeRequest) GetChat() *ChatRequest {
 	return nil
 }
 
-func (x *ComposeRequest) GetStop() *v1.Stop {
+func (x *ComposeRequest) GetStop() *v11.Stop {
 	if x != nil {
 		if x, ok := x.Message.(*ComposeRequest_Stop); ok {
 			return x.Stop
@@ -1984,7 +1984,7 @@ type ComposeRequest_Chat struct {
 
 type ComposeRequest_Stop struct {
 	// Asks the stream to end.
-	Stop *v1.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
+	Stop *v11.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
 }
 
 type ComposeRequest_Piece struct {
@@ -2154,7 +2154,7 @@ func (x *ConverseRequest) GetChat() *ChatRequest {
 	return nil
 }
 
-func (x *ConverseRequest) GetStop() *v1.Stop {
+func (x *ConverseRequest) GetStop() *v11.Stop {
 	if x != nil {
 		if x, ok := x.Message.(*ConverseRequest_Stop); ok {
 			return x.Stop
@@ -2183,7 +2183,7 @@ type ConverseRequest_Chat struct {
 
 type ConverseRequest_Stop struct {
 	// Asks the stream to end.
-	Stop *v1.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
+	Stop *v11.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
 }
 
 type ConverseRequest_Turn struct {
@@ -2368,12 +2368,12 @@ type TurnEnd struct {
 	// Which turn, from 1 on.
 	Turn uint32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
 	// Why the answer is complete.
-	Finish v1.Finish `protobuf:"varint,2,opt,name=finish,proto3,enum=whence.stream.v1.Finish" json:"finish,omitempty"`
+	Finish v1.Finish `protobuf:"varint,2,opt,name=finish,proto3,enum=whence.llm.v1.Finish" json:"finish,omitempty"`
 	// The stop string that matched, if one did.
 	MatchedStop string `protobuf:"bytes,3,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
 	// What this turn used.
 	Usage *v1.Usage `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`
-	// Tokens of the answer that no delta has counted, as in whence.stream.v1.End.
+	// Tokens of the answer that no delta has counted, as in whence.llm.v1.End.
 	Tokens        uint32 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2530,7 +2530,7 @@ func (x *EmbeddingsRequest) GetClaim() *v1.Claim {
 type EmbeddingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the inputs.
-	Embeddings []*v11.Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
+	Embeddings []*v1.Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
 	// The model that made them.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// How it ended, and what was used.
@@ -2569,7 +2569,7 @@ func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
 	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *EmbeddingsResponse) GetEmbeddings() []*v11.Embedding {
+func (x *EmbeddingsResponse) GetEmbeddings() []*v1.Embedding {
 	if x != nil {
 		return x.Embeddings
 	}
@@ -2644,9 +2644,9 @@ type Model struct {
 	HealthyWorkers uint32 `protobuf:"varint,6,opt,name=healthy_workers,json=healthyWorkers,proto3" json:"healthy_workers,omitempty"`
 	// Workers that are known.
 	KnownWorkers uint32 `protobuf:"varint,7,opt,name=known_workers,json=knownWorkers,proto3" json:"known_workers,omitempty"`
-	// The fields of whence.stream.v1.Sampling that a healthy worker at least honours, by their names.
+	// The fields of whence.llm.v1.Sampling that a healthy worker at least honours, by their names.
 	Sampling []string `protobuf:"bytes,8,rep,name=sampling,proto3" json:"sampling,omitempty"`
-	// Of its tokenizer, as in whence.worker.v1.InfoResponse.
+	// The checksum of its tokenizer, as in whence.llm.v1.WorkerInfo.
 	ModelChecksum string `protobuf:"bytes,9,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
 	// Whether Embeddings works: a healthy worker makes vectors.
 	Embeds bool `protobuf:"varint,10,opt,name=embeds,proto3" json:"embeds,omitempty"`
@@ -2813,7 +2813,7 @@ func (x *ModelsResponse) GetModels() []*Model {
 type StopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which stream, and why.
-	Stream        *v1.StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream        *v11.StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2848,7 +2848,7 @@ func (*StopRequest) Descriptor() ([]byte, []int) {
 	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *StopRequest) GetStream() *v1.StopStreamRequest {
+func (x *StopRequest) GetStream() *v11.StopStreamRequest {
 	if x != nil {
 		return x.Stream
 	}
@@ -2859,7 +2859,7 @@ func (x *StopRequest) GetStream() *v1.StopStreamRequest {
 type StopResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What became of it.
-	Stream        *v1.StopStreamResponse `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream        *v11.StopStreamResponse `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2894,7 +2894,7 @@ func (*StopResponse) Descriptor() ([]byte, []int) {
 	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *StopResponse) GetStream() *v1.StopStreamResponse {
+func (x *StopResponse) GetStream() *v11.StopStreamResponse {
 	if x != nil {
 		return x.Stream
 	}
@@ -2949,9 +2949,9 @@ type Worker struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// Streams of this chat-service that it has now.
 	Streams uint32 `protobuf:"varint,4,opt,name=streams,proto3" json:"streams,omitempty"`
-	// What it said of itself last; not set until it has been fit for use once.
-	Info *v11.InfoResponse `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
-	// When it said that.
+	// What the worker last reported of itself; not set until it has been healthy once.
+	Info *v1.WorkerInfo `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
+	// When the worker reported info.
 	Said *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=said,proto3" json:"said,omitempty"`
 	// The model that it is listed for, by its id.
 	Model string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
@@ -3021,7 +3021,7 @@ func (x *Worker) GetStreams() uint32 {
 	return 0
 }
 
-func (x *Worker) GetInfo() *v11.InfoResponse {
+func (x *Worker) GetInfo() *v1.WorkerInfo {
 	if x != nil {
 		return x.Info
 	}
@@ -3106,7 +3106,7 @@ var File_whence_chat_v1_chat_proto protoreflect.FileDescriptor
 
 const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
-	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dwhence/stream/v1/stream.proto\x1a\x1dwhence/worker/v1/worker.proto\"\xc4\x01\n" +
+	"\x19whence/chat/v1/chat.proto\x12\x0ewhence.chat.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xc4\x01\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\tR\acontent\x12\x12\n" +
@@ -3135,12 +3135,12 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xc1\x06\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xdf\x06\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
-	"\bmessages\x18\x03 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x126\n" +
-	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x12\n" +
+	"\bmessages\x18\x03 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x123\n" +
+	"\bsampling\x18\x04 \x01(\v2\x17.whence.llm.v1.SamplingR\bsampling\x12\x12\n" +
 	"\x04stop\x18\x05 \x03(\tR\x04stop\x12\f\n" +
 	"\x01n\x18\x06 \x01(\rR\x01n\x120\n" +
 	"\aprompts\x18\a \x03(\v2\x16.whence.chat.v1.PromptR\aprompts\x12!\n" +
@@ -3153,18 +3153,18 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"toolChoice\x123\n" +
 	"\x13parallel_tool_calls\x18\x0f \x01(\bH\x00R\x11parallelToolCalls\x88\x01\x01\x12-\n" +
 	"\x12template_variables\x18\x11 \x01(\tR\x11templateVariables\x122\n" +
-	"\x12separate_reasoning\x18\x12 \x01(\bH\x01R\x11separateReasoning\x88\x01\x01\x12-\n" +
-	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x18\n" +
+	"\x12separate_reasoning\x18\x12 \x01(\bH\x01R\x11separateReasoning\x88\x01\x01\x12*\n" +
+	"\x05claim\x18\x15 \x01(\v2\x14.whence.llm.v1.ClaimR\x05claim\x12\x18\n" +
 	"\asession\x18\x17 \x01(\tR\asession\x12\x19\n" +
 	"\btell_ids\x18\x18 \x01(\bR\atellIds\x124\n" +
 	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\banswered\x12\x1a\n" +
 	"\bgathered\x18\x1a \x01(\bR\bgatheredB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
-	"\x13_separate_reasoning\"}\n" +
+	"\x13_separate_reasoningJ\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x10\x10\x11J\x04\b\x13\x10\x14J\x04\b\x14\x10\x15J\x04\b\x16\x10\x17\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
-	"\amessage\"\x91\x02\n" +
+	"\amessage\"\x97\x02\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x16\n" +
@@ -3175,30 +3175,31 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\v \x03(\v2\x1d.whence.chat.v1.ToolCallDeltaR\ttoolCalls\x12\x10\n" +
 	"\x03ids\x18\f \x03(\rR\x03ids\x12\x1c\n" +
-	"\tremainder\x18\r \x01(\bR\tremainder\"\x94\x01\n" +
+	"\tremainder\x18\r \x01(\bR\tremainderJ\x04\b\x05\x10\n" +
+	"\"\x94\x01\n" +
 	"\fTokenLogprob\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\fR\x05bytes\x12\x18\n" +
 	"\alogprob\x18\x04 \x01(\x02R\alogprob\x12.\n" +
-	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\"\xfb\x01\n" +
+	"\x03top\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\x03top\"\xf5\x01\n" +
 	"\tChoiceEnd\x12\x16\n" +
-	"\x06choice\x18\x01 \x01(\rR\x06choice\x120\n" +
-	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
+	"\x06choice\x18\x01 \x01(\rR\x06choice\x12-\n" +
+	"\x06finish\x18\x02 \x01(\x0e2\x15.whence.llm.v1.FinishR\x06finish\x12!\n" +
 	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12(\n" +
-	"\rmatched_token\x18\x04 \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12-\n" +
-	"\x05usage\x18\x05 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12\x16\n" +
+	"\rmatched_token\x18\x04 \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12*\n" +
+	"\x05usage\x18\x05 \x01(\v2\x14.whence.llm.v1.UsageR\x05usage\x12\x16\n" +
 	"\x06tokens\x18\x06 \x01(\rR\x06tokensB\x10\n" +
 	"\x0e_matched_token\"g\n" +
 	"\rToolCallDelta\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1c\n" +
-	"\targuments\x18\x04 \x01(\tR\targuments\"\xa5\x02\n" +
-	"\x10GenerateResponse\x125\n" +
-	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x12-\n" +
-	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x12)\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03end\x12:\n" +
+	"\targuments\x18\x04 \x01(\tR\targuments\"\x9f\x02\n" +
+	"\x10GenerateResponse\x122\n" +
+	"\astarted\x18\x01 \x01(\v2\x16.whence.llm.v1.StartedH\x00R\astarted\x12-\n" +
+	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x12&\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndH\x00R\x03end\x12:\n" +
 	"\n" +
 	"choice_end\x18\x04 \x01(\v2\x19.whence.chat.v1.ChoiceEndH\x00R\tchoiceEnd\x129\n" +
 	"\trestarted\x18\x05 \x01(\v2\x19.whence.chat.v1.RestartedH\x00R\trestartedB\t\n" +
@@ -3207,16 +3208,17 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x06choice\x18\x01 \x01(\rR\x06choice\"B\n" +
 	"\x0fCompleteRequest\x12/\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestR\x04chat\"\xc7\x02\n" +
-	"\x10CompleteResponse\x123\n" +
-	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedR\astarted\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\x120\n" +
+	"\x10CompleteResponse\x120\n" +
+	"\astarted\x18\x01 \x01(\v2\x16.whence.llm.v1.StartedR\astarted\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12$\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\x120\n" +
 	"\achoices\x18\x04 \x03(\v2\x16.whence.chat.v1.ChoiceR\achoices\x128\n" +
 	"\blogprobs\x18\x05 \x03(\v2\x1c.whence.chat.v1.TokenLogprobR\blogprobs\x12\x1c\n" +
 	"\treasoning\x18\n" +
 	" \x01(\tR\treasoning\x127\n" +
 	"\n" +
-	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCalls\"\xda\x01\n" +
+	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCallsJ\x04\b\x06\x10\n" +
+	"\"\xe0\x01\n" +
 	"\x06Choice\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12+\n" +
 	"\x03end\x18\x02 \x01(\v2\x19.whence.chat.v1.ChoiceEndR\x03end\x128\n" +
@@ -3224,7 +3226,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\treasoning\x18\n" +
 	" \x01(\tR\treasoning\x127\n" +
 	"\n" +
-	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCalls\"\xdf\x01\n" +
+	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCallsJ\x04\b\x04\x10\n" +
+	"\"\xdf\x01\n" +
 	"\x0fTokenizeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1f\n" +
@@ -3258,34 +3261,34 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x04turn\x18\x03 \x01(\v2\x14.whence.chat.v1.TurnH\x00R\x04turnB\t\n" +
 	"\amessage\";\n" +
 	"\x04Turn\x123\n" +
-	"\bmessages\x18\x01 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\"\xe4\x01\n" +
-	"\x10ConverseResponse\x125\n" +
-	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x12-\n" +
+	"\bmessages\x18\x01 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\"\xde\x01\n" +
+	"\x10ConverseResponse\x122\n" +
+	"\astarted\x18\x01 \x01(\v2\x16.whence.llm.v1.StartedH\x00R\astarted\x12-\n" +
 	"\x05delta\x18\x02 \x01(\v2\x15.whence.chat.v1.DeltaH\x00R\x05delta\x124\n" +
-	"\bturn_end\x18\x03 \x01(\v2\x17.whence.chat.v1.TurnEndH\x00R\aturnEnd\x12)\n" +
-	"\x03end\x18\x04 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03endB\t\n" +
-	"\amessage\"\xb9\x01\n" +
+	"\bturn_end\x18\x03 \x01(\v2\x17.whence.chat.v1.TurnEndH\x00R\aturnEnd\x12&\n" +
+	"\x03end\x18\x04 \x01(\v2\x12.whence.llm.v1.EndH\x00R\x03endB\t\n" +
+	"\amessage\"\xb3\x01\n" +
 	"\aTurnEnd\x12\x12\n" +
-	"\x04turn\x18\x01 \x01(\rR\x04turn\x120\n" +
-	"\x06finish\x18\x02 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
-	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12-\n" +
-	"\x05usage\x18\x04 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12\x16\n" +
-	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"\xd9\x01\n" +
+	"\x04turn\x18\x01 \x01(\rR\x04turn\x12-\n" +
+	"\x06finish\x18\x02 \x01(\x0e2\x15.whence.llm.v1.FinishR\x06finish\x12!\n" +
+	"\fmatched_stop\x18\x03 \x01(\tR\vmatchedStop\x12*\n" +
+	"\x05usage\x18\x04 \x01(\v2\x14.whence.llm.v1.UsageR\x05usage\x12\x16\n" +
+	"\x06tokens\x18\x05 \x01(\rR\x06tokens\"\xdc\x01\n" +
 	"\x11EmbeddingsRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12.\n" +
 	"\x06inputs\x18\x03 \x03(\v2\x16.whence.chat.v1.PromptR\x06inputs\x12#\n" +
 	"\n" +
 	"dimensions\x18\x04 \x01(\rH\x00R\n" +
-	"dimensions\x88\x01\x01\x12-\n" +
-	"\x05claim\x18\x15 \x01(\v2\x17.whence.stream.v1.ClaimR\x05claimB\r\n" +
-	"\v_dimensions\"\x90\x01\n" +
-	"\x12EmbeddingsResponse\x12;\n" +
+	"dimensions\x88\x01\x01\x12*\n" +
+	"\x05claim\x18\x15 \x01(\v2\x14.whence.llm.v1.ClaimR\x05claimB\r\n" +
+	"\v_dimensionsJ\x04\b\x05\x10\x15\"\x8a\x01\n" +
+	"\x12EmbeddingsResponse\x128\n" +
 	"\n" +
-	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
+	"embeddings\x18\x01 \x03(\v2\x18.whence.llm.v1.EmbeddingR\n" +
 	"embeddings\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\x0f\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\x0f\n" +
 	"\rModelsRequest\"\xd0\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -3306,13 +3309,13 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
 	"\fStopResponse\x12<\n" +
 	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream\"\x10\n" +
-	"\x0eWorkersRequest\"\xaf\x02\n" +
+	"\x0eWorkersRequest\"\xaa\x02\n" +
 	"\x06Worker\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x121\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1b.whence.chat.v1.WorkerStateR\x05state\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x18\n" +
-	"\astreams\x18\x04 \x01(\rR\astreams\x122\n" +
-	"\x04info\x18\x05 \x01(\v2\x1e.whence.worker.v1.InfoResponseR\x04info\x12.\n" +
+	"\astreams\x18\x04 \x01(\rR\astreams\x12-\n" +
+	"\x04info\x18\x05 \x01(\v2\x19.whence.llm.v1.WorkerInfoR\x04info\x12.\n" +
 	"\x04said\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x04said\x12\x14\n" +
 	"\x05model\x18\a \x01(\tR\x05model\x12\x18\n" +
 	"\aleaving\x18\b \x01(\bR\aleaving\x12\x12\n" +
@@ -3358,85 +3361,85 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
-	(ToolMode)(0),                 // 0: whence.chat.v1.ToolMode
-	(WorkerState)(0),              // 1: whence.chat.v1.WorkerState
-	(*Message)(nil),               // 2: whence.chat.v1.Message
-	(*ToolCall)(nil),              // 3: whence.chat.v1.ToolCall
-	(*Tool)(nil),                  // 4: whence.chat.v1.Tool
-	(*ToolChoice)(nil),            // 5: whence.chat.v1.ToolChoice
-	(*Prompt)(nil),                // 6: whence.chat.v1.Prompt
-	(*TokenIDs)(nil),              // 7: whence.chat.v1.TokenIDs
-	(*ChatRequest)(nil),           // 8: whence.chat.v1.ChatRequest
-	(*GenerateRequest)(nil),       // 9: whence.chat.v1.GenerateRequest
-	(*Delta)(nil),                 // 10: whence.chat.v1.Delta
-	(*TokenLogprob)(nil),          // 11: whence.chat.v1.TokenLogprob
-	(*ChoiceEnd)(nil),             // 12: whence.chat.v1.ChoiceEnd
-	(*ToolCallDelta)(nil),         // 13: whence.chat.v1.ToolCallDelta
-	(*GenerateResponse)(nil),      // 14: whence.chat.v1.GenerateResponse
-	(*Restarted)(nil),             // 15: whence.chat.v1.Restarted
-	(*CompleteRequest)(nil),       // 16: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),      // 17: whence.chat.v1.CompleteResponse
-	(*Choice)(nil),                // 18: whence.chat.v1.Choice
-	(*TokenizeRequest)(nil),       // 19: whence.chat.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),      // 20: whence.chat.v1.TokenizeResponse
-	(*DetokenizeRequest)(nil),     // 21: whence.chat.v1.DetokenizeRequest
-	(*DetokenizeResponse)(nil),    // 22: whence.chat.v1.DetokenizeResponse
-	(*ComposeRequest)(nil),        // 23: whence.chat.v1.ComposeRequest
-	(*Go)(nil),                    // 24: whence.chat.v1.Go
-	(*ComposeResponse)(nil),       // 25: whence.chat.v1.ComposeResponse
-	(*ConverseRequest)(nil),       // 26: whence.chat.v1.ConverseRequest
-	(*Turn)(nil),                  // 27: whence.chat.v1.Turn
-	(*ConverseResponse)(nil),      // 28: whence.chat.v1.ConverseResponse
-	(*TurnEnd)(nil),               // 29: whence.chat.v1.TurnEnd
-	(*EmbeddingsRequest)(nil),     // 30: whence.chat.v1.EmbeddingsRequest
-	(*EmbeddingsResponse)(nil),    // 31: whence.chat.v1.EmbeddingsResponse
-	(*ModelsRequest)(nil),         // 32: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                 // 33: whence.chat.v1.Model
-	(*ModelsResponse)(nil),        // 34: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),           // 35: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),          // 36: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),        // 37: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                // 38: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),       // 39: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),           // 40: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 41: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 42: whence.stream.v1.Stop
-	(v1.Finish)(0),                // 43: whence.stream.v1.Finish
-	(*v1.Usage)(nil),              // 44: whence.stream.v1.Usage
-	(*v1.Started)(nil),            // 45: whence.stream.v1.Started
-	(*v1.End)(nil),                // 46: whence.stream.v1.End
-	(*v11.Embedding)(nil),         // 47: whence.worker.v1.Embedding
-	(*v1.StopStreamRequest)(nil),  // 48: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 49: whence.stream.v1.StopStreamResponse
-	(*v11.InfoResponse)(nil),      // 50: whence.worker.v1.InfoResponse
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(ToolMode)(0),                  // 0: whence.chat.v1.ToolMode
+	(WorkerState)(0),               // 1: whence.chat.v1.WorkerState
+	(*Message)(nil),                // 2: whence.chat.v1.Message
+	(*ToolCall)(nil),               // 3: whence.chat.v1.ToolCall
+	(*Tool)(nil),                   // 4: whence.chat.v1.Tool
+	(*ToolChoice)(nil),             // 5: whence.chat.v1.ToolChoice
+	(*Prompt)(nil),                 // 6: whence.chat.v1.Prompt
+	(*TokenIDs)(nil),               // 7: whence.chat.v1.TokenIDs
+	(*ChatRequest)(nil),            // 8: whence.chat.v1.ChatRequest
+	(*GenerateRequest)(nil),        // 9: whence.chat.v1.GenerateRequest
+	(*Delta)(nil),                  // 10: whence.chat.v1.Delta
+	(*TokenLogprob)(nil),           // 11: whence.chat.v1.TokenLogprob
+	(*ChoiceEnd)(nil),              // 12: whence.chat.v1.ChoiceEnd
+	(*ToolCallDelta)(nil),          // 13: whence.chat.v1.ToolCallDelta
+	(*GenerateResponse)(nil),       // 14: whence.chat.v1.GenerateResponse
+	(*Restarted)(nil),              // 15: whence.chat.v1.Restarted
+	(*CompleteRequest)(nil),        // 16: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),       // 17: whence.chat.v1.CompleteResponse
+	(*Choice)(nil),                 // 18: whence.chat.v1.Choice
+	(*TokenizeRequest)(nil),        // 19: whence.chat.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),       // 20: whence.chat.v1.TokenizeResponse
+	(*DetokenizeRequest)(nil),      // 21: whence.chat.v1.DetokenizeRequest
+	(*DetokenizeResponse)(nil),     // 22: whence.chat.v1.DetokenizeResponse
+	(*ComposeRequest)(nil),         // 23: whence.chat.v1.ComposeRequest
+	(*Go)(nil),                     // 24: whence.chat.v1.Go
+	(*ComposeResponse)(nil),        // 25: whence.chat.v1.ComposeResponse
+	(*ConverseRequest)(nil),        // 26: whence.chat.v1.ConverseRequest
+	(*Turn)(nil),                   // 27: whence.chat.v1.Turn
+	(*ConverseResponse)(nil),       // 28: whence.chat.v1.ConverseResponse
+	(*TurnEnd)(nil),                // 29: whence.chat.v1.TurnEnd
+	(*EmbeddingsRequest)(nil),      // 30: whence.chat.v1.EmbeddingsRequest
+	(*EmbeddingsResponse)(nil),     // 31: whence.chat.v1.EmbeddingsResponse
+	(*ModelsRequest)(nil),          // 32: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                  // 33: whence.chat.v1.Model
+	(*ModelsResponse)(nil),         // 34: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),            // 35: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),           // 36: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),         // 37: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                 // 38: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),        // 39: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),            // 40: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 41: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 42: whence.stream.v1.Stop
+	(v1.Finish)(0),                 // 43: whence.llm.v1.Finish
+	(*v1.Usage)(nil),               // 44: whence.llm.v1.Usage
+	(*v1.Started)(nil),             // 45: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 46: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 47: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 48: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 49: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 50: whence.llm.v1.WorkerInfo
+	(*timestamppb.Timestamp)(nil),  // 51: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
 	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	40, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.stream.v1.Sampling
+	40, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
 	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	41, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.stream.v1.Claim
+	41, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
 	7,  // 9: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
 	8,  // 10: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
 	42, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
 	11, // 12: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	13, // 13: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
 	11, // 14: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	43, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.stream.v1.Finish
-	44, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.stream.v1.Usage
-	45, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
+	43, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
+	44, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
+	45, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
 	10, // 18: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	46, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
+	46, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
 	12, // 20: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
 	15, // 21: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
 	8,  // 22: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	45, // 23: whence.chat.v1.CompleteResponse.started:type_name -> whence.stream.v1.Started
-	46, // 24: whence.chat.v1.CompleteResponse.end:type_name -> whence.stream.v1.End
+	45, // 23: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
+	46, // 24: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
 	18, // 25: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
 	11, // 26: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	3,  // 27: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
@@ -3453,21 +3456,21 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	42, // 38: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
 	27, // 39: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
 	2,  // 40: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	45, // 41: whence.chat.v1.ConverseResponse.started:type_name -> whence.stream.v1.Started
+	45, // 41: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
 	10, // 42: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
 	29, // 43: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	46, // 44: whence.chat.v1.ConverseResponse.end:type_name -> whence.stream.v1.End
-	43, // 45: whence.chat.v1.TurnEnd.finish:type_name -> whence.stream.v1.Finish
-	44, // 46: whence.chat.v1.TurnEnd.usage:type_name -> whence.stream.v1.Usage
+	46, // 44: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	43, // 45: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	44, // 46: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
 	6,  // 47: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	41, // 48: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.stream.v1.Claim
-	47, // 49: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.worker.v1.Embedding
-	46, // 50: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.stream.v1.End
+	41, // 48: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	47, // 49: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	46, // 50: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
 	33, // 51: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
 	48, // 52: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
 	49, // 53: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
 	1,  // 54: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	50, // 55: whence.chat.v1.Worker.info:type_name -> whence.worker.v1.InfoResponse
+	50, // 55: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
 	51, // 56: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
 	38, // 57: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
 	9,  // 58: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest

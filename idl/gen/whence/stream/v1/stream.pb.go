@@ -396,124 +396,6 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
-// Finish is why an answer is complete.
-type Finish int32
-
-const (
-	// Not complete.
-	Finish_FINISH_UNSPECIFIED Finish = 0
-	// The model ended its answer, or a stop condition of the request matched.
-	Finish_FINISH_STOP Finish = 1
-	// max_tokens or the context length was reached.
-	Finish_FINISH_LENGTH Finish = 2
-	// The model calls a tool.
-	Finish_FINISH_TOOL_CALLS Finish = 3
-	// The server that generates withheld the rest of the answer by a rule about its content.
-	Finish_FINISH_CONTENT_FILTER Finish = 4
-)
-
-// Enum value maps for Finish.
-var (
-	Finish_name = map[int32]string{
-		0: "FINISH_UNSPECIFIED",
-		1: "FINISH_STOP",
-		2: "FINISH_LENGTH",
-		3: "FINISH_TOOL_CALLS",
-		4: "FINISH_CONTENT_FILTER",
-	}
-	Finish_value = map[string]int32{
-		"FINISH_UNSPECIFIED":    0,
-		"FINISH_STOP":           1,
-		"FINISH_LENGTH":         2,
-		"FINISH_TOOL_CALLS":     3,
-		"FINISH_CONTENT_FILTER": 4,
-	}
-)
-
-func (x Finish) Enum() *Finish {
-	p := new(Finish)
-	*p = x
-	return p
-}
-
-func (x Finish) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Finish) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[5].Descriptor()
-}
-
-func (Finish) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[5]
-}
-
-func (x Finish) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Finish.Descriptor instead.
-func (Finish) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
-}
-
-// Tier is how urgent a stream is among those that wait.
-type Tier int32
-
-const (
-	// As TIER_DEFAULT.
-	Tier_TIER_UNSPECIFIED Tier = 0
-	// When there is room that nobody else wants.
-	Tier_TIER_FLEX Tier = 1
-	// As most are.
-	Tier_TIER_DEFAULT Tier = 2
-	// Before all others.
-	Tier_TIER_PRIORITY Tier = 3
-)
-
-// Enum value maps for Tier.
-var (
-	Tier_name = map[int32]string{
-		0: "TIER_UNSPECIFIED",
-		1: "TIER_FLEX",
-		2: "TIER_DEFAULT",
-		3: "TIER_PRIORITY",
-	}
-	Tier_value = map[string]int32{
-		"TIER_UNSPECIFIED": 0,
-		"TIER_FLEX":        1,
-		"TIER_DEFAULT":     2,
-		"TIER_PRIORITY":    3,
-	}
-)
-
-func (x Tier) Enum() *Tier {
-	p := new(Tier)
-	*p = x
-	return p
-}
-
-func (x Tier) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Tier) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[6].Descriptor()
-}
-
-func (Tier) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[6]
-}
-
-func (x Tier) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Tier.Descriptor instead.
-func (Tier) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{6}
-}
-
 // Record is what one hop knows of one stream.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1410,162 +1292,6 @@ func (x *WhyResponse) GetHops() []*Record {
 	return nil
 }
 
-// Usage counts tokens.
-type Usage struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tokens of the prompt, the chat template's included.
-	PromptTokens uint32 `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	// Tokens that the engine generated, the one that ended the answer included.
-	CompletionTokens uint32 `protobuf:"varint,2,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
-	// Tokens of the prompt that the engine found in its KV cache.
-	CachedTokens uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	// Of these, how many whoever chose the worker had expected; not set where nobody did.
-	ExpectedCachedTokens *uint32 `protobuf:"varint,4,opt,name=expected_cached_tokens,json=expectedCachedTokens,proto3,oneof" json:"expected_cached_tokens,omitempty"`
-	// Those of completion_tokens that were reasoning; not set where they are not counted.
-	ReasoningTokens *uint32 `protobuf:"varint,10,opt,name=reasoning_tokens,json=reasoningTokens,proto3,oneof" json:"reasoning_tokens,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
-}
-
-func (x *Usage) Reset() {
-	*x = Usage{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Usage) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Usage) ProtoMessage() {}
-
-func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Usage.ProtoReflect.Descriptor instead.
-func (*Usage) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *Usage) GetPromptTokens() uint32 {
-	if x != nil {
-		return x.PromptTokens
-	}
-	return 0
-}
-
-func (x *Usage) GetCompletionTokens() uint32 {
-	if x != nil {
-		return x.CompletionTokens
-	}
-	return 0
-}
-
-func (x *Usage) GetCachedTokens() uint32 {
-	if x != nil {
-		return x.CachedTokens
-	}
-	return 0
-}
-
-func (x *Usage) GetExpectedCachedTokens() uint32 {
-	if x != nil && x.ExpectedCachedTokens != nil {
-		return *x.ExpectedCachedTokens
-	}
-	return 0
-}
-
-func (x *Usage) GetReasoningTokens() uint32 {
-	if x != nil && x.ReasoningTokens != nil {
-		return *x.ReasoningTokens
-	}
-	return 0
-}
-
-// Started says that the request is valid and has been admitted: from here on the stream ends with an End or an error
-// status, and no longer with a refusal.
-type Started struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The stream's id, the same on all hops.
-	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The model that answers.
-	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Tokens of the prompt.
-	PromptTokens uint32 `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	// Streams that were waiting ahead of this one when it was admitted.
-	QueuedBehind  uint32 `protobuf:"varint,4,opt,name=queued_behind,json=queuedBehind,proto3" json:"queued_behind,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Started) Reset() {
-	*x = Started{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Started) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Started) ProtoMessage() {}
-
-func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Started.ProtoReflect.Descriptor instead.
-func (*Started) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *Started) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *Started) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *Started) GetPromptTokens() uint32 {
-	if x != nil {
-		return x.PromptTokens
-	}
-	return 0
-}
-
-func (x *Started) GetQueuedBehind() uint32 {
-	if x != nil {
-		return x.QueuedBehind
-	}
-	return 0
-}
-
 // Stop asks the receiver to end the stream. It goes down the path; each hop appends itself.
 type Stop struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1581,7 +1307,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1319,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1332,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Stop) GetReason() Reason {
@@ -1630,33 +1356,24 @@ func (x *Stop) GetMessage() string {
 	return ""
 }
 
-// End is the last message of a stream that completed. A stream that failed ends with a status instead, which says the
-// same things in google.rpc.ErrorInfo and in the trailers whence-end-reason and whence-end-path.
+// End is the last message of a stream that completed. A failed stream ends with a status instead, which
+// says the same in google.rpc.ErrorInfo and in the trailers whence-end-reason and whence-end-path. A
+// service may have an End of its own with further fields, if fields 1 to 3 are these.
 type End struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// REASON_COMPLETED.
 	Reason Reason `protobuf:"varint,1,opt,name=reason,proto3,enum=whence.stream.v1.Reason" json:"reason,omitempty"`
 	// The hops that this ending has crossed, origin first.
 	Path []string `protobuf:"bytes,2,rep,name=path,proto3" json:"path,omitempty"`
-	// For people.
-	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Why the answer is complete. Not set where the stream had several choices, each of which has said so by itself.
-	Finish Finish `protobuf:"varint,4,opt,name=finish,proto3,enum=whence.stream.v1.Finish" json:"finish,omitempty"`
-	// The stop string that matched, if one did.
-	MatchedStop string `protobuf:"bytes,5,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
-	// What was used; with several choices by all of them, but each prompt counts once.
-	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The token that ended the answer, if one did: end-of-sequence, or one of stop_token_ids.
-	MatchedToken *uint32 `protobuf:"varint,7,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
-	// Tokens of the answer that no message before this one has counted: the token that ended the answer, or tokens without text.
-	Tokens        uint32 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// A text for people.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1385,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1398,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *End) GetReason() Reason {
@@ -1705,402 +1422,6 @@ func (x *End) GetMessage() string {
 	return ""
 }
 
-func (x *End) GetFinish() Finish {
-	if x != nil {
-		return x.Finish
-	}
-	return Finish_FINISH_UNSPECIFIED
-}
-
-func (x *End) GetMatchedStop() string {
-	if x != nil {
-		return x.MatchedStop
-	}
-	return ""
-}
-
-func (x *End) GetUsage() *Usage {
-	if x != nil {
-		return x.Usage
-	}
-	return nil
-}
-
-func (x *End) GetMatchedToken() uint32 {
-	if x != nil && x.MatchedToken != nil {
-		return *x.MatchedToken
-	}
-	return 0
-}
-
-func (x *End) GetTokens() uint32 {
-	if x != nil {
-		return x.Tokens
-	}
-	return 0
-}
-
-// Sampling says how the next token is chosen. A field that is not set has the engine's default, which for the embedded
-// engine is the value given in brackets.
-type Sampling struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 is greedy. [1]
-	Temperature *float32 `protobuf:"fixed32,1,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`
-	// Keep the most likely tokens up to this probability mass, (0, 1]. [1]
-	TopP *float32 `protobuf:"fixed32,2,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
-	// Keep this many of the most likely tokens; 0 keeps all. [0]
-	TopK *uint32 `protobuf:"varint,3,opt,name=top_k,json=topK,proto3,oneof" json:"top_k,omitempty"`
-	// Drop tokens less likely than this fraction of the most likely one, [0, 1]. [0]
-	MinP *float32 `protobuf:"fixed32,4,opt,name=min_p,json=minP,proto3,oneof" json:"min_p,omitempty"`
-	// Divide (multiply, when negative) the logits of tokens seen in prompt or answer; over 0. [1]
-	RepetitionPenalty *float32 `protobuf:"fixed32,5,opt,name=repetition_penalty,json=repetitionPenalty,proto3,oneof" json:"repetition_penalty,omitempty"`
-	// Subtract this times the token's count in the answer, [-2, 2]. [0]
-	FrequencyPenalty *float32 `protobuf:"fixed32,6,opt,name=frequency_penalty,json=frequencyPenalty,proto3,oneof" json:"frequency_penalty,omitempty"`
-	// Subtract this from the logits of tokens in the answer, [-2, 2]. [0]
-	PresencePenalty *float32 `protobuf:"fixed32,7,opt,name=presence_penalty,json=presencePenalty,proto3,oneof" json:"presence_penalty,omitempty"`
-	// Added to the logits of a token id, [-100, 100].
-	LogitBias map[uint32]float32 `protobuf:"bytes,8,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
-	// The same seed, request and weights give the same answer.
-	Seed *uint64 `protobuf:"varint,9,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	// Tokens to generate before a stop condition may end the answer. [0]
-	MinTokens *uint32 `protobuf:"varint,10,opt,name=min_tokens,json=minTokens,proto3,oneof" json:"min_tokens,omitempty"`
-	// Tokens to generate at most. [what the context leaves]
-	MaxTokens *uint32 `protobuf:"varint,11,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
-	// Do not stop at the model's end-of-sequence tokens.
-	IgnoreEos bool `protobuf:"varint,12,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
-	// Further token ids that end the answer.
-	StopTokenIds []uint32 `protobuf:"varint,13,rep,packed,name=stop_token_ids,json=stopTokenIds,proto3" json:"stop_token_ids,omitempty"`
-	// Tell for each token of the answer how likely it was, and which so many were the likeliest, [0, 20]. Logarithms are
-	// natural, and of what the model itself says: before temperature, penalties and all else that is asked for here.
-	// Not set: tell nothing.
-	Logprobs *uint32 `protobuf:"varint,14,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
-	// What the answer may be; any text if not set.
-	Guide         *Guide `protobuf:"bytes,15,opt,name=guide,proto3" json:"guide,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Sampling) Reset() {
-	*x = Sampling{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Sampling) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Sampling) ProtoMessage() {}
-
-func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
-func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *Sampling) GetTemperature() float32 {
-	if x != nil && x.Temperature != nil {
-		return *x.Temperature
-	}
-	return 0
-}
-
-func (x *Sampling) GetTopP() float32 {
-	if x != nil && x.TopP != nil {
-		return *x.TopP
-	}
-	return 0
-}
-
-func (x *Sampling) GetTopK() uint32 {
-	if x != nil && x.TopK != nil {
-		return *x.TopK
-	}
-	return 0
-}
-
-func (x *Sampling) GetMinP() float32 {
-	if x != nil && x.MinP != nil {
-		return *x.MinP
-	}
-	return 0
-}
-
-func (x *Sampling) GetRepetitionPenalty() float32 {
-	if x != nil && x.RepetitionPenalty != nil {
-		return *x.RepetitionPenalty
-	}
-	return 0
-}
-
-func (x *Sampling) GetFrequencyPenalty() float32 {
-	if x != nil && x.FrequencyPenalty != nil {
-		return *x.FrequencyPenalty
-	}
-	return 0
-}
-
-func (x *Sampling) GetPresencePenalty() float32 {
-	if x != nil && x.PresencePenalty != nil {
-		return *x.PresencePenalty
-	}
-	return 0
-}
-
-func (x *Sampling) GetLogitBias() map[uint32]float32 {
-	if x != nil {
-		return x.LogitBias
-	}
-	return nil
-}
-
-func (x *Sampling) GetSeed() uint64 {
-	if x != nil && x.Seed != nil {
-		return *x.Seed
-	}
-	return 0
-}
-
-func (x *Sampling) GetMinTokens() uint32 {
-	if x != nil && x.MinTokens != nil {
-		return *x.MinTokens
-	}
-	return 0
-}
-
-func (x *Sampling) GetMaxTokens() uint32 {
-	if x != nil && x.MaxTokens != nil {
-		return *x.MaxTokens
-	}
-	return 0
-}
-
-func (x *Sampling) GetIgnoreEos() bool {
-	if x != nil {
-		return x.IgnoreEos
-	}
-	return false
-}
-
-func (x *Sampling) GetStopTokenIds() []uint32 {
-	if x != nil {
-		return x.StopTokenIds
-	}
-	return nil
-}
-
-func (x *Sampling) GetLogprobs() uint32 {
-	if x != nil && x.Logprobs != nil {
-		return *x.Logprobs
-	}
-	return 0
-}
-
-func (x *Sampling) GetGuide() *Guide {
-	if x != nil {
-		return x.Guide
-	}
-	return nil
-}
-
-// Claim is what a stream may ask for where there is not room for all.
-type Claim struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose stream it is; empty for nobody in particular. Tenants share what there is by their weights.
-	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The tenant's share among tenants; 0 is read as 1.
-	Weight uint32 `protobuf:"varint,2,opt,name=weight,proto3" json:"weight,omitempty"`
-	// How urgent it is.
-	Tier Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.stream.v1.Tier" json:"tier,omitempty"`
-	// The owner: a digest of the tenant, or of the credentials that made the stream; empty for none. Hops compare owners, and read
-	// nothing else from them.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Claim) Reset() {
-	*x = Claim{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Claim) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Claim) ProtoMessage() {}
-
-func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
-func (*Claim) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *Claim) GetTenant() string {
-	if x != nil {
-		return x.Tenant
-	}
-	return ""
-}
-
-func (x *Claim) GetWeight() uint32 {
-	if x != nil {
-		return x.Weight
-	}
-	return 0
-}
-
-func (x *Claim) GetTier() Tier {
-	if x != nil {
-		return x.Tier
-	}
-	return Tier_TIER_UNSPECIFIED
-}
-
-func (x *Claim) GetOwner() string {
-	if x != nil {
-		return x.Owner
-	}
-	return ""
-}
-
-// Guide says what an answer may be: exactly one of its forms. The engine then chooses among those tokens alone with which the
-// answer can still become one, and ends the answer where it is.
-type Guide struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// At least one.
-	Forms         []*GuideForm `protobuf:"bytes,1,rep,name=forms,proto3" json:"forms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Guide) Reset() {
-	*x = Guide{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Guide) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Guide) ProtoMessage() {}
-
-func (x *Guide) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[16]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Guide.ProtoReflect.Descriptor instead.
-func (*Guide) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{16}
-}
-
-func (x *Guide) GetForms() []*GuideForm {
-	if x != nil {
-		return x.Forms
-	}
-	return nil
-}
-
-// GuideForm is a JSON value with fixed text around it.
-type GuideForm struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Text in front of the value.
-	Before string `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
-	// The JSON Schema of the value, as JSON; a guide that cannot be kept to is refused with the keyword that is why. Empty for no
-	// value at all.
-	Schema string `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
-	// Text behind the value.
-	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GuideForm) Reset() {
-	*x = GuideForm{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GuideForm) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GuideForm) ProtoMessage() {}
-
-func (x *GuideForm) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[17]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GuideForm.ProtoReflect.Descriptor instead.
-func (*GuideForm) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{17}
-}
-
-func (x *GuideForm) GetBefore() string {
-	if x != nil {
-		return x.Before
-	}
-	return ""
-}
-
-func (x *GuideForm) GetSchema() string {
-	if x != nil {
-		return x.Schema
-	}
-	return ""
-}
-
-func (x *GuideForm) GetAfter() string {
-	if x != nil {
-		return x.After
-	}
-	return ""
-}
-
 // StopStreamRequest names a stream from outside of it: for operators, and for hops that do not hold the stream.
 type StopStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2117,7 +1438,7 @@ type StopStreamRequest struct {
 
 func (x *StopStreamRequest) Reset() {
 	*x = StopStreamRequest{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +1450,7 @@ func (x *StopStreamRequest) String() string {
 func (*StopStreamRequest) ProtoMessage() {}
 
 func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[18]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +1463,7 @@ func (x *StopStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamRequest.ProtoReflect.Descriptor instead.
 func (*StopStreamRequest) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{18}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopStreamRequest) GetStreamId() string {
@@ -2177,7 +1498,7 @@ type StopStreamResponse struct {
 
 func (x *StopStreamResponse) Reset() {
 	*x = StopStreamResponse{}
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[19]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +1510,7 @@ func (x *StopStreamResponse) String() string {
 func (*StopStreamResponse) ProtoMessage() {}
 
 func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_stream_v1_stream_proto_msgTypes[19]
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +1523,7 @@ func (x *StopStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopStreamResponse.ProtoReflect.Descriptor instead.
 func (*StopStreamResponse) Descriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{19}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StopStreamResponse) GetAge() *durationpb.Duration {
@@ -2216,7 +1537,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\a\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\a\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -2247,7 +1568,7 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\thandovers\x18\x1a \x03(\v2\x1a.whence.stream.v1.HandoverR\thandovers\x12\x19\n" +
 	"\x05owner\x18\x1b \x01(\tH\x01R\x05owner\x88\x01\x01B\x10\n" +
 	"\x0e_cached_tokensB\b\n" +
-	"\x06_owner\"\xbb\x01\n" +
+	"\x06_ownerJ\x04\b\x12\x10\x13J\x04\b\x13\x10\x14\"\xbb\x01\n" +
 	"\bHandover\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x120\n" +
@@ -2291,82 +1612,15 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"WhyRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\";\n" +
 	"\vWhyResponse\x12,\n" +
-	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"\x99\x02\n" +
-	"\x05Usage\x12#\n" +
-	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
-	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12#\n" +
-	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\x129\n" +
-	"\x16expected_cached_tokens\x18\x04 \x01(\rH\x00R\x14expectedCachedTokens\x88\x01\x01\x12.\n" +
-	"\x10reasoning_tokens\x18\n" +
-	" \x01(\rH\x01R\x0freasoningTokens\x88\x01\x01B\x19\n" +
-	"\x17_expected_cached_tokensB\x13\n" +
-	"\x11_reasoning_tokens\"\x86\x01\n" +
-	"\aStarted\x12\x1b\n" +
-	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
-	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
-	"\rqueued_behind\x18\x04 \x01(\rR\fqueuedBehind\"f\n" +
+	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"f\n" +
 	"\x04Stop\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xbd\x02\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"k\n" +
 	"\x03End\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
-	"\x06finish\x18\x04 \x01(\x0e2\x18.whence.stream.v1.FinishR\x06finish\x12!\n" +
-	"\fmatched_stop\x18\x05 \x01(\tR\vmatchedStop\x12-\n" +
-	"\x05usage\x18\x06 \x01(\v2\x17.whence.stream.v1.UsageR\x05usage\x12(\n" +
-	"\rmatched_token\x18\a \x01(\rH\x00R\fmatchedToken\x88\x01\x01\x12\x16\n" +
-	"\x06tokens\x18\b \x01(\rR\x06tokensB\x10\n" +
-	"\x0e_matched_token\"\xb7\x06\n" +
-	"\bSampling\x12%\n" +
-	"\vtemperature\x18\x01 \x01(\x02H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
-	"\x05top_p\x18\x02 \x01(\x02H\x01R\x04topP\x88\x01\x01\x12\x18\n" +
-	"\x05top_k\x18\x03 \x01(\rH\x02R\x04topK\x88\x01\x01\x12\x18\n" +
-	"\x05min_p\x18\x04 \x01(\x02H\x03R\x04minP\x88\x01\x01\x122\n" +
-	"\x12repetition_penalty\x18\x05 \x01(\x02H\x04R\x11repetitionPenalty\x88\x01\x01\x120\n" +
-	"\x11frequency_penalty\x18\x06 \x01(\x02H\x05R\x10frequencyPenalty\x88\x01\x01\x12.\n" +
-	"\x10presence_penalty\x18\a \x01(\x02H\x06R\x0fpresencePenalty\x88\x01\x01\x12H\n" +
-	"\n" +
-	"logit_bias\x18\b \x03(\v2).whence.stream.v1.Sampling.LogitBiasEntryR\tlogitBias\x12\x17\n" +
-	"\x04seed\x18\t \x01(\x04H\aR\x04seed\x88\x01\x01\x12\"\n" +
-	"\n" +
-	"min_tokens\x18\n" +
-	" \x01(\rH\bR\tminTokens\x88\x01\x01\x12\"\n" +
-	"\n" +
-	"max_tokens\x18\v \x01(\rH\tR\tmaxTokens\x88\x01\x01\x12\x1d\n" +
-	"\n" +
-	"ignore_eos\x18\f \x01(\bR\tignoreEos\x12$\n" +
-	"\x0estop_token_ids\x18\r \x03(\rR\fstopTokenIds\x12\x1f\n" +
-	"\blogprobs\x18\x0e \x01(\rH\n" +
-	"R\blogprobs\x88\x01\x01\x12-\n" +
-	"\x05guide\x18\x0f \x01(\v2\x17.whence.stream.v1.GuideR\x05guide\x1a<\n" +
-	"\x0eLogitBiasEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\x0e\n" +
-	"\f_temperatureB\b\n" +
-	"\x06_top_pB\b\n" +
-	"\x06_top_kB\b\n" +
-	"\x06_min_pB\x15\n" +
-	"\x13_repetition_penaltyB\x14\n" +
-	"\x12_frequency_penaltyB\x13\n" +
-	"\x11_presence_penaltyB\a\n" +
-	"\x05_seedB\r\n" +
-	"\v_min_tokensB\r\n" +
-	"\v_max_tokensB\v\n" +
-	"\t_logprobs\"y\n" +
-	"\x05Claim\x12\x16\n" +
-	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
-	"\x06weight\x18\x02 \x01(\rR\x06weight\x12*\n" +
-	"\x04tier\x18\x03 \x01(\x0e2\x16.whence.stream.v1.TierR\x04tier\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\":\n" +
-	"\x05Guide\x121\n" +
-	"\x05forms\x18\x01 \x03(\v2\x1b.whence.stream.v1.GuideFormR\x05forms\"Q\n" +
-	"\tGuideForm\x12\x16\n" +
-	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
-	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"t\n" +
+	"\amessage\x18\x03 \x01(\tR\amessageJ\x04\b\x04\x10\t\"t\n" +
 	"\x11StopStreamRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12*\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\x12\x16\n" +
@@ -2421,18 +1675,7 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x16REASON_UNAUTHENTICATED\x10\x0e\x12\x14\n" +
 	"\x10REASON_FORBIDDEN\x10\x0f\x12\x18\n" +
 	"\x14REASON_ENGINE_FAILED\x10\x10\x12\x13\n" +
-	"\x0fREASON_INTERNAL\x10\x11*v\n" +
-	"\x06Finish\x12\x16\n" +
-	"\x12FINISH_UNSPECIFIED\x10\x00\x12\x0f\n" +
-	"\vFINISH_STOP\x10\x01\x12\x11\n" +
-	"\rFINISH_LENGTH\x10\x02\x12\x15\n" +
-	"\x11FINISH_TOOL_CALLS\x10\x03\x12\x19\n" +
-	"\x15FINISH_CONTENT_FILTER\x10\x04*P\n" +
-	"\x04Tier\x12\x14\n" +
-	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
-	"\tTIER_FLEX\x10\x01\x12\x10\n" +
-	"\fTIER_DEFAULT\x10\x02\x12\x11\n" +
-	"\rTIER_PRIORITY\x10\x032\x94\x01\n" +
+	"\x0fREASON_INTERNAL\x10\x112\x94\x01\n" +
 	"\aStreams\x12E\n" +
 	"\x04List\x12\x1d.whence.stream.v1.ListRequest\x1a\x1e.whence.stream.v1.ListResponse\x12B\n" +
 	"\x03Why\x12\x1c.whence.stream.v1.WhyRequest\x1a\x1d.whence.stream.v1.WhyResponseB@Z>github.com/whence-dev/whence/idl/gen/whence/stream/v1;streamv1b\x06proto3"
@@ -2449,84 +1692,69 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_whence_stream_v1_stream_proto_rawDescData
 }
 
-var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
 	(Verdict)(0),                  // 1: whence.stream.v1.Verdict
 	(EventKind)(0),                // 2: whence.stream.v1.EventKind
 	(Side)(0),                     // 3: whence.stream.v1.Side
 	(Reason)(0),                   // 4: whence.stream.v1.Reason
-	(Finish)(0),                   // 5: whence.stream.v1.Finish
-	(Tier)(0),                     // 6: whence.stream.v1.Tier
-	(*Record)(nil),                // 7: whence.stream.v1.Record
-	(*Handover)(nil),              // 8: whence.stream.v1.Handover
-	(*Delivery)(nil),              // 9: whence.stream.v1.Delivery
-	(*Pace)(nil),                  // 10: whence.stream.v1.Pace
-	(*Event)(nil),                 // 11: whence.stream.v1.Event
-	(*Move)(nil),                  // 12: whence.stream.v1.Move
-	(*ListRequest)(nil),           // 13: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 14: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 15: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 16: whence.stream.v1.WhyResponse
-	(*Usage)(nil),                 // 17: whence.stream.v1.Usage
-	(*Started)(nil),               // 18: whence.stream.v1.Started
-	(*Stop)(nil),                  // 19: whence.stream.v1.Stop
-	(*End)(nil),                   // 20: whence.stream.v1.End
-	(*Sampling)(nil),              // 21: whence.stream.v1.Sampling
-	(*Claim)(nil),                 // 22: whence.stream.v1.Claim
-	(*Guide)(nil),                 // 23: whence.stream.v1.Guide
-	(*GuideForm)(nil),             // 24: whence.stream.v1.GuideForm
-	(*StopStreamRequest)(nil),     // 25: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 26: whence.stream.v1.StopStreamResponse
-	nil,                           // 27: whence.stream.v1.Sampling.LogitBiasEntry
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*Record)(nil),                // 5: whence.stream.v1.Record
+	(*Handover)(nil),              // 6: whence.stream.v1.Handover
+	(*Delivery)(nil),              // 7: whence.stream.v1.Delivery
+	(*Pace)(nil),                  // 8: whence.stream.v1.Pace
+	(*Event)(nil),                 // 9: whence.stream.v1.Event
+	(*Move)(nil),                  // 10: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 11: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 12: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 13: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 14: whence.stream.v1.WhyResponse
+	(*Stop)(nil),                  // 15: whence.stream.v1.Stop
+	(*End)(nil),                   // 16: whence.stream.v1.End
+	(*StopStreamRequest)(nil),     // 17: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 18: whence.stream.v1.StopStreamResponse
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	28, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	28, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	28, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	28, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	19, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	19, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	19, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	19, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
 	4,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	12, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
-	11, // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
-	9,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
-	8,  // 9: whence.stream.v1.Record.handovers:type_name -> whence.stream.v1.Handover
+	10, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	9,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
+	7,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
+	6,  // 9: whence.stream.v1.Record.handovers:type_name -> whence.stream.v1.Handover
 	4,  // 10: whence.stream.v1.Handover.reason:type_name -> whence.stream.v1.Reason
-	28, // 11: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
-	29, // 12: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
+	19, // 11: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
+	20, // 12: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
 	1,  // 13: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
-	10, // 14: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
-	10, // 15: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
-	29, // 16: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	8,  // 14: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
+	8,  // 15: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
+	20, // 16: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
 	2,  // 17: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
 	3,  // 18: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
 	4,  // 19: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
 	4,  // 20: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	28, // 21: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
-	7,  // 22: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	7,  // 23: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	19, // 21: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	5,  // 22: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	5,  // 23: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
 	4,  // 24: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
 	4,  // 25: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	5,  // 26: whence.stream.v1.End.finish:type_name -> whence.stream.v1.Finish
-	17, // 27: whence.stream.v1.End.usage:type_name -> whence.stream.v1.Usage
-	27, // 28: whence.stream.v1.Sampling.logit_bias:type_name -> whence.stream.v1.Sampling.LogitBiasEntry
-	23, // 29: whence.stream.v1.Sampling.guide:type_name -> whence.stream.v1.Guide
-	6,  // 30: whence.stream.v1.Claim.tier:type_name -> whence.stream.v1.Tier
-	24, // 31: whence.stream.v1.Guide.forms:type_name -> whence.stream.v1.GuideForm
-	19, // 32: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	29, // 33: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	13, // 34: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	15, // 35: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	14, // 36: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	16, // 37: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	36, // [36:38] is the sub-list for method output_type
-	34, // [34:36] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	15, // 26: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	20, // 27: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	11, // 28: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	13, // 29: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	12, // 30: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	14, // 31: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	30, // [30:32] is the sub-list for method output_type
+	28, // [28:30] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -2535,16 +1763,13 @@ func file_whence_stream_v1_stream_proto_init() {
 		return
 	}
 	file_whence_stream_v1_stream_proto_msgTypes[0].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[10].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[13].OneofWrappers = []any{}
-	file_whence_stream_v1_stream_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   21,
+			NumEnums:      5,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,7 +9,8 @@
 package workerv1
 
 import (
-	v1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	v1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	v11 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -23,116 +24,6 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
-
-// Role is what a worker takes, where prefill and decode may be apart.
-type Role int32
-
-const (
-	// As ROLE_BOTH.
-	Role_ROLE_UNSPECIFIED Role = 0
-	// Whole streams.
-	Role_ROLE_BOTH Role = 1
-	// Prompts alone: it reads them for others, and hands them over.
-	Role_ROLE_PREFILL Role = 2
-	// Whole streams, and prompts that others have read.
-	Role_ROLE_DECODE Role = 3
-)
-
-// Enum value maps for Role.
-var (
-	Role_name = map[int32]string{
-		0: "ROLE_UNSPECIFIED",
-		1: "ROLE_BOTH",
-		2: "ROLE_PREFILL",
-		3: "ROLE_DECODE",
-	}
-	Role_value = map[string]int32{
-		"ROLE_UNSPECIFIED": 0,
-		"ROLE_BOTH":        1,
-		"ROLE_PREFILL":     2,
-		"ROLE_DECODE":      3,
-	}
-)
-
-func (x Role) Enum() *Role {
-	p := new(Role)
-	*p = x
-	return p
-}
-
-func (x Role) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_worker_v1_worker_proto_enumTypes[0].Descriptor()
-}
-
-func (Role) Type() protoreflect.EnumType {
-	return &file_whence_worker_v1_worker_proto_enumTypes[0]
-}
-
-func (x Role) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Role.Descriptor instead.
-func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{0}
-}
-
-// Form is what token streams are carried as.
-type Form int32
-
-const (
-	// Nothing was said.
-	Form_FORM_UNSPECIFIED Form = 0
-	// Token ids, as they are.
-	Form_FORM_TOKEN_IDS Form = 1
-	// Text, from ids or to be made into ids.
-	Form_FORM_TEXT Form = 2
-)
-
-// Enum value maps for Form.
-var (
-	Form_name = map[int32]string{
-		0: "FORM_UNSPECIFIED",
-		1: "FORM_TOKEN_IDS",
-		2: "FORM_TEXT",
-	}
-	Form_value = map[string]int32{
-		"FORM_UNSPECIFIED": 0,
-		"FORM_TOKEN_IDS":   1,
-		"FORM_TEXT":        2,
-	}
-)
-
-func (x Form) Enum() *Form {
-	p := new(Form)
-	*p = x
-	return p
-}
-
-func (x Form) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (Form) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_worker_v1_worker_proto_enumTypes[1].Descriptor()
-}
-
-func (Form) Type() protoreflect.EnumType {
-	return &file_whence_worker_v1_worker_proto_enumTypes[1]
-}
-
-func (x Form) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use Form.Descriptor instead.
-func (Form) EnumDescriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{1}
-}
 
 // TokenRequest asks for the continuation of a prompt.
 type TokenRequest struct {
@@ -439,7 +330,7 @@ func (x *GenerateRequest) GetTokens() *TokenRequest {
 	return nil
 }
 
-func (x *GenerateRequest) GetStop() *v1.Stop {
+func (x *GenerateRequest) GetStop() *v11.Stop {
 	if x != nil {
 		if x, ok := x.Message.(*GenerateRequest_Stop); ok {
 			return x.Stop
@@ -459,7 +350,7 @@ type GenerateRequest_Tokens struct {
 
 type GenerateRequest_Stop struct {
 	// Asks the stream to end.
-	Stop *v1.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
+	Stop *v11.Stop `protobuf:"bytes,2,opt,name=stop,proto3,oneof"`
 }
 
 func (*GenerateRequest_Tokens) isGenerateRequest_Message() {}
@@ -797,57 +688,11 @@ func (x *TokenIds) GetIds() []uint32 {
 	return nil
 }
 
-// Embedding is what a model makes of a text.
-type Embedding struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// A vector of length 1.
-	Values        []float32 `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Embedding) Reset() {
-	*x = Embedding{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Embedding) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Embedding) ProtoMessage() {}
-
-func (x *Embedding) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Embedding.ProtoReflect.Descriptor instead.
-func (*Embedding) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *Embedding) GetValues() []float32 {
-	if x != nil {
-		return x.Values
-	}
-	return nil
-}
-
 // EmbedResponse is one vector for each input.
 type EmbedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the inputs, all of them of one size.
-	Embeddings []*Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
+	Embeddings []*v1.Embedding `protobuf:"bytes,1,rep,name=embeddings,proto3" json:"embeddings,omitempty"`
 	// The model that made them.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// How it ended, and what was used.
@@ -858,7 +703,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +715,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,10 +728,10 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *EmbedResponse) GetEmbeddings() []*Embedding {
+func (x *EmbedResponse) GetEmbeddings() []*v1.Embedding {
 	if x != nil {
 		return x.Embeddings
 	}
@@ -916,7 +761,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +773,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,403 +786,21 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
-}
-
-// InfoResponse describes a worker.
-type InfoResponse struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// This worker's name in paths, such as "llm-worker/0".
-	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	// The model served.
-	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Who made the model.
-	OwnedBy string `protobuf:"bytes,3,opt,name=owned_by,json=ownedBy,proto3" json:"owned_by,omitempty"`
-	// Which engine runs it, such as "embedded" or "openai".
-	Engine string `protobuf:"bytes,4,opt,name=engine,proto3" json:"engine,omitempty"`
-	// Tokens of prompt and answer together.
-	ContextLength uint32 `protobuf:"varint,5,opt,name=context_length,json=contextLength,proto3" json:"context_length,omitempty"`
-	// Token ids are below this.
-	VocabSize uint32 `protobuf:"varint,6,opt,name=vocab_size,json=vocabSize,proto3" json:"vocab_size,omitempty"`
-	// The model's end-of-sequence tokens.
-	EosTokenIds []uint32 `protobuf:"varint,7,rep,packed,name=eos_token_ids,json=eosTokenIds,proto3" json:"eos_token_ids,omitempty"`
-	// Streams that run and that wait, and how many may.
-	Load *Load `protobuf:"bytes,8,opt,name=load,proto3" json:"load,omitempty"`
-	// How faithfully the engine takes requests and gives answers. Not set by a worker that does not say, or does not know
-	// yet because what it asks does not answer.
-	Capabilities *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Whether an answer that was begun elsewhere goes on here exactly: seed and TokenRequest.generated are honoured, and the
-	// ids that are sent are those that the model chose.
-	Continues bool `protobuf:"varint,10,opt,name=continues,proto3" json:"continues,omitempty"`
-	// Whether an answer that was begun elsewhere goes on here, though not exactly: TokenRequest.generated is honoured for
-	// max_tokens, min_tokens and usage, and what comes is an answer that the model gives, but frequency and presence penalties
-	// count only what is generated here, and the same seed draws other tokens. True for servers that batch on a GPU, where
-	// nothing is exact; of no meaning beside continues.
-	Resumes bool `protobuf:"varint,17,opt,name=resumes,proto3" json:"resumes,omitempty"`
-	// Whether Embed works.
-	Embeds bool `protobuf:"varint,18,opt,name=embeds,proto3" json:"embeds,omitempty"`
-	// Of the tokenizer in the worker's model directory: the same if and only if token ids mean the same text. "1:" and a SHA-256
-	// in hex; the number is that of the method. Empty if the worker does not know.
-	ModelChecksum string `protobuf:"bytes,14,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
-	// Tokens in a block of the KV cache, whose prefixes later prompts find again; 0 for an engine that keeps none.
-	KvBlockSize uint32 `protobuf:"varint,11,opt,name=kv_block_size,json=kvBlockSize,proto3" json:"kv_block_size,omitempty"`
-	// Whether KVEvents tells of these blocks.
-	KvEvents bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
-	// What it takes.
-	Role Role `protobuf:"varint,19,opt,name=role,proto3,enum=whence.worker.v1.Role" json:"role,omitempty"`
-	// Why the worker takes no streams, for people, such as what is wrong with the server beside it; empty while it takes them. Names no
-	// addresses, for clients may read it.
-	Problem       string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *InfoResponse) Reset() {
-	*x = InfoResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *InfoResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*InfoResponse) ProtoMessage() {}
-
-func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
-func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *InfoResponse) GetInstance() string {
-	if x != nil {
-		return x.Instance
-	}
-	return ""
-}
-
-func (x *InfoResponse) GetModel() string {
-	if x != nil {
-		return x.Model
-	}
-	return ""
-}
-
-func (x *InfoResponse) GetOwnedBy() string {
-	if x != nil {
-		return x.OwnedBy
-	}
-	return ""
-}
-
-func (x *InfoResponse) GetEngine() string {
-	if x != nil {
-		return x.Engine
-	}
-	return ""
-}
-
-func (x *InfoResponse) GetContextLength() uint32 {
-	if x != nil {
-		return x.ContextLength
-	}
-	return 0
-}
-
-func (x *InfoResponse) GetVocabSize() uint32 {
-	if x != nil {
-		return x.VocabSize
-	}
-	return 0
-}
-
-func (x *InfoResponse) GetEosTokenIds() []uint32 {
-	if x != nil {
-		return x.EosTokenIds
-	}
-	return nil
-}
-
-func (x *InfoResponse) GetLoad() *Load {
-	if x != nil {
-		return x.Load
-	}
-	return nil
-}
-
-func (x *InfoResponse) GetCapabilities() *Capabilities {
-	if x != nil {
-		return x.Capabilities
-	}
-	return nil
-}
-
-func (x *InfoResponse) GetContinues() bool {
-	if x != nil {
-		return x.Continues
-	}
-	return false
-}
-
-func (x *InfoResponse) GetResumes() bool {
-	if x != nil {
-		return x.Resumes
-	}
-	return false
-}
-
-func (x *InfoResponse) GetEmbeds() bool {
-	if x != nil {
-		return x.Embeds
-	}
-	return false
-}
-
-func (x *InfoResponse) GetModelChecksum() string {
-	if x != nil {
-		return x.ModelChecksum
-	}
-	return ""
-}
-
-func (x *InfoResponse) GetKvBlockSize() uint32 {
-	if x != nil {
-		return x.KvBlockSize
-	}
-	return 0
-}
-
-func (x *InfoResponse) GetKvEvents() bool {
-	if x != nil {
-		return x.KvEvents
-	}
-	return false
-}
-
-func (x *InfoResponse) GetRole() Role {
-	if x != nil {
-		return x.Role
-	}
-	return Role_ROLE_UNSPECIFIED
-}
-
-func (x *InfoResponse) GetProblem() string {
-	if x != nil {
-		return x.Problem
-	}
-	return ""
-}
-
-// Capabilities says what becomes of a request and its answer on the way to the model and back.
-type Capabilities struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model's tokenizer, if it has one of its own, is given. FORM_TEXT: the worker spells the prompt's ids as text,
-	// and refuses a prompt whose text has other ids.
-	Prompt Form `protobuf:"varint,1,opt,name=prompt,proto3,enum=whence.worker.v1.Form" json:"prompt,omitempty"`
-	// What answers are made of. FORM_TEXT: the worker spells the answer's text in ids, which decode to exactly that text,
-	// but need not be the ids that the model chose.
-	Answer Form `protobuf:"varint,2,opt,name=answer,proto3,enum=whence.worker.v1.Form" json:"answer,omitempty"`
-	// The fields of whence.stream.v1.Sampling that are honoured, by their names. A request that asks anything of another one
-	// is refused with REASON_INVALID.
-	Sampling []string `protobuf:"bytes,3,rep,name=sampling,proto3" json:"sampling,omitempty"`
-	// What kind of server generates, such as "vllm"; empty if the worker does.
-	Upstream      string `protobuf:"bytes,4,opt,name=upstream,proto3" json:"upstream,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Capabilities) Reset() {
-	*x = Capabilities{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Capabilities) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Capabilities) ProtoMessage() {}
-
-func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
-func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
-}
-
-func (x *Capabilities) GetPrompt() Form {
-	if x != nil {
-		return x.Prompt
-	}
-	return Form_FORM_UNSPECIFIED
-}
-
-func (x *Capabilities) GetAnswer() Form {
-	if x != nil {
-		return x.Answer
-	}
-	return Form_FORM_UNSPECIFIED
-}
-
-func (x *Capabilities) GetSampling() []string {
-	if x != nil {
-		return x.Sampling
-	}
-	return nil
-}
-
-func (x *Capabilities) GetUpstream() string {
-	if x != nil {
-		return x.Upstream
-	}
-	return ""
-}
-
-// Load is how busy a worker is now.
-type Load struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Streams in the batch.
-	Running uint32 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
-	// Streams that wait to enter it.
-	Queued uint32 `protobuf:"varint,2,opt,name=queued,proto3" json:"queued,omitempty"`
-	// Streams that the batch holds at most.
-	MaxRunning uint32 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
-	// Streams that wait at most.
-	MaxQueued uint32 `protobuf:"varint,4,opt,name=max_queued,json=maxQueued,proto3" json:"max_queued,omitempty"`
-	// Positions of KV cache that are reserved, in tokens.
-	KvUsedTokens uint64 `protobuf:"varint,5,opt,name=kv_used_tokens,json=kvUsedTokens,proto3" json:"kv_used_tokens,omitempty"`
-	// Positions of KV cache in all, in tokens.
-	KvTotalTokens uint64 `protobuf:"varint,6,opt,name=kv_total_tokens,json=kvTotalTokens,proto3" json:"kv_total_tokens,omitempty"`
-	// Positions of KV cache that hold prefixes which a later prompt may find again, those of running streams included.
-	KvCachedTokens uint64 `protobuf:"varint,7,opt,name=kv_cached_tokens,json=kvCachedTokens,proto3" json:"kv_cached_tokens,omitempty"`
-	// Tokens of prompts that are still to be read, of streams in the batch.
-	PrefillTokens uint64 `protobuf:"varint,8,opt,name=prefill_tokens,json=prefillTokens,proto3" json:"prefill_tokens,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Load) Reset() {
-	*x = Load{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Load) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Load) ProtoMessage() {}
-
-func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Load.ProtoReflect.Descriptor instead.
-func (*Load) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *Load) GetRunning() uint32 {
-	if x != nil {
-		return x.Running
-	}
-	return 0
-}
-
-func (x *Load) GetQueued() uint32 {
-	if x != nil {
-		return x.Queued
-	}
-	return 0
-}
-
-func (x *Load) GetMaxRunning() uint32 {
-	if x != nil {
-		return x.MaxRunning
-	}
-	return 0
-}
-
-func (x *Load) GetMaxQueued() uint32 {
-	if x != nil {
-		return x.MaxQueued
-	}
-	return 0
-}
-
-func (x *Load) GetKvUsedTokens() uint64 {
-	if x != nil {
-		return x.KvUsedTokens
-	}
-	return 0
-}
-
-func (x *Load) GetKvTotalTokens() uint64 {
-	if x != nil {
-		return x.KvTotalTokens
-	}
-	return 0
-}
-
-func (x *Load) GetKvCachedTokens() uint64 {
-	if x != nil {
-		return x.KvCachedTokens
-	}
-	return 0
-}
-
-func (x *Load) GetPrefillTokens() uint64 {
-	if x != nil {
-		return x.PrefillTokens
-	}
-	return 0
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 // StopRequest names a stream.
 type StopRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which stream, and why.
-	Stream        *v1.StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream        *v11.StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +812,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,10 +825,10 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *StopRequest) GetStream() *v1.StopStreamRequest {
+func (x *StopRequest) GetStream() *v11.StopStreamRequest {
 	if x != nil {
 		return x.Stream
 	}
@@ -1376,14 +839,14 @@ func (x *StopRequest) GetStream() *v1.StopStreamRequest {
 type StopResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What became of it.
-	Stream        *v1.StopStreamResponse `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Stream        *v11.StopStreamResponse `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +858,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,10 +871,10 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *StopResponse) GetStream() *v1.StopStreamResponse {
+func (x *StopResponse) GetStream() *v11.StopStreamResponse {
 	if x != nil {
 		return x.Stream
 	}
@@ -1427,7 +890,7 @@ type KVEventsRequest struct {
 
 func (x *KVEventsRequest) Reset() {
 	*x = KVEventsRequest{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +902,7 @@ func (x *KVEventsRequest) String() string {
 func (*KVEventsRequest) ProtoMessage() {}
 
 func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +915,7 @@ func (x *KVEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsRequest.ProtoReflect.Descriptor instead.
 func (*KVEventsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 // KVEventsResponse is a change of what the KV cache holds. A block is named by its chained hash, the same on all hops: XXH64, seed
@@ -1474,7 +937,7 @@ type KVEventsResponse struct {
 
 func (x *KVEventsResponse) Reset() {
 	*x = KVEventsResponse{}
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1486,7 +949,7 @@ func (x *KVEventsResponse) String() string {
 func (*KVEventsResponse) ProtoMessage() {}
 
 func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_whence_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1499,7 +962,7 @@ func (x *KVEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KVEventsResponse.ProtoReflect.Descriptor instead.
 func (*KVEventsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_whence_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *KVEventsResponse) GetSequence() uint64 {
@@ -1534,18 +997,19 @@ var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x1dwhence/stream/v1/stream.proto\"\xb7\x02\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xc3\x02\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
-	"\x06prompt\x18\x03 \x03(\rR\x06prompt\x126\n" +
-	"\bsampling\x18\x04 \x01(\v2\x1a.whence.stream.v1.SamplingR\bsampling\x12\x1c\n" +
-	"\tgenerated\x18\x05 \x01(\rR\tgenerated\x12-\n" +
-	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claim\x12\x18\n" +
+	"\x06prompt\x18\x03 \x03(\rR\x06prompt\x123\n" +
+	"\bsampling\x18\x04 \x01(\v2\x17.whence.llm.v1.SamplingR\bsampling\x12\x1c\n" +
+	"\tgenerated\x18\x05 \x01(\rR\tgenerated\x12*\n" +
+	"\x05claim\x18\x0e \x01(\v2\x14.whence.llm.v1.ClaimR\x05claim\x12\x18\n" +
 	"\asession\x18\n" +
 	" \x01(\tR\asession\x12=\n" +
 	"\vkv_transfer\x18\v \x01(\v2\x1c.whence.worker.v1.KVTransferR\n" +
-	"kvTransfer\"J\n" +
+	"kvTransferJ\x04\b\x06\x10\n" +
+	"J\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"J\n" +
 	"\n" +
 	"KVTransfer\x12\x12\n" +
 	"\x03ask\x18\x01 \x01(\bH\x00R\x03ask\x12 \n" +
@@ -1567,69 +1031,31 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\atop_ids\x18\x03 \x03(\rR\x06topIds\x12!\n" +
 	"\ftop_logprobs\x18\x04 \x03(\x02R\vtopLogprobs\x12(\n" +
 	"\rcached_tokens\x18\x05 \x01(\rH\x00R\fcachedTokens\x88\x01\x01B\x10\n" +
-	"\x0e_cached_tokens\"\xed\x01\n" +
-	"\x10GenerateResponse\x125\n" +
-	"\astarted\x18\x01 \x01(\v2\x19.whence.stream.v1.StartedH\x00R\astarted\x122\n" +
-	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12)\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndH\x00R\x03end\x128\n" +
+	"\x0e_cached_tokens\"\xe7\x01\n" +
+	"\x10GenerateResponse\x122\n" +
+	"\astarted\x18\x01 \x01(\v2\x16.whence.llm.v1.StartedH\x00R\astarted\x122\n" +
+	"\x06tokens\x18\x02 \x01(\v2\x18.whence.worker.v1.TokensH\x00R\x06tokens\x12&\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndH\x00R\x03end\x128\n" +
 	"\bhandover\x18\x04 \x01(\v2\x1a.whence.worker.v1.HandoverH\x00R\bhandoverB\t\n" +
-	"\amessage\"\xd8\x01\n" +
+	"\amessage\"\xdb\x01\n" +
 	"\fEmbedRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x122\n" +
 	"\x06inputs\x18\x03 \x03(\v2\x1a.whence.worker.v1.TokenIdsR\x06inputs\x12#\n" +
 	"\n" +
 	"dimensions\x18\x04 \x01(\rH\x00R\n" +
-	"dimensions\x88\x01\x01\x12-\n" +
-	"\x05claim\x18\x0e \x01(\v2\x17.whence.stream.v1.ClaimR\x05claimB\r\n" +
-	"\v_dimensions\"\x1c\n" +
+	"dimensions\x88\x01\x01\x12*\n" +
+	"\x05claim\x18\x0e \x01(\v2\x14.whence.llm.v1.ClaimR\x05claimB\r\n" +
+	"\v_dimensionsJ\x04\b\x05\x10\x0e\"\x1c\n" +
 	"\bTokenIds\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"#\n" +
-	"\tEmbedding\x12\x16\n" +
-	"\x06values\x18\x01 \x03(\x02R\x06values\"\x8b\x01\n" +
-	"\rEmbedResponse\x12;\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\x85\x01\n" +
+	"\rEmbedResponse\x128\n" +
 	"\n" +
-	"embeddings\x18\x01 \x03(\v2\x1b.whence.worker.v1.EmbeddingR\n" +
+	"embeddings\x18\x01 \x03(\v2\x18.whence.llm.v1.EmbeddingR\n" +
 	"embeddings\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12'\n" +
-	"\x03end\x18\x03 \x01(\v2\x15.whence.stream.v1.EndR\x03end\"\r\n" +
-	"\vInfoRequest\"\xcb\x04\n" +
-	"\fInfoResponse\x12\x1a\n" +
-	"\binstance\x18\x01 \x01(\tR\binstance\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\x12\x19\n" +
-	"\bowned_by\x18\x03 \x01(\tR\aownedBy\x12\x16\n" +
-	"\x06engine\x18\x04 \x01(\tR\x06engine\x12%\n" +
-	"\x0econtext_length\x18\x05 \x01(\rR\rcontextLength\x12\x1d\n" +
-	"\n" +
-	"vocab_size\x18\x06 \x01(\rR\tvocabSize\x12\"\n" +
-	"\reos_token_ids\x18\a \x03(\rR\veosTokenIds\x12*\n" +
-	"\x04load\x18\b \x01(\v2\x16.whence.worker.v1.LoadR\x04load\x12B\n" +
-	"\fcapabilities\x18\t \x01(\v2\x1e.whence.worker.v1.CapabilitiesR\fcapabilities\x12\x1c\n" +
-	"\tcontinues\x18\n" +
-	" \x01(\bR\tcontinues\x12\x18\n" +
-	"\aresumes\x18\x11 \x01(\bR\aresumes\x12\x16\n" +
-	"\x06embeds\x18\x12 \x01(\bR\x06embeds\x12%\n" +
-	"\x0emodel_checksum\x18\x0e \x01(\tR\rmodelChecksum\x12\"\n" +
-	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
-	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12*\n" +
-	"\x04role\x18\x13 \x01(\x0e2\x16.whence.worker.v1.RoleR\x04role\x12\x18\n" +
-	"\aproblem\x18\x14 \x01(\tR\aproblem\"\xa6\x01\n" +
-	"\fCapabilities\x12.\n" +
-	"\x06prompt\x18\x01 \x01(\x0e2\x16.whence.worker.v1.FormR\x06prompt\x12.\n" +
-	"\x06answer\x18\x02 \x01(\x0e2\x16.whence.worker.v1.FormR\x06answer\x12\x1a\n" +
-	"\bsampling\x18\x03 \x03(\tR\bsampling\x12\x1a\n" +
-	"\bupstream\x18\x04 \x01(\tR\bupstream\"\x97\x02\n" +
-	"\x04Load\x12\x18\n" +
-	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
-	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x1f\n" +
-	"\vmax_running\x18\x03 \x01(\rR\n" +
-	"maxRunning\x12\x1d\n" +
-	"\n" +
-	"max_queued\x18\x04 \x01(\rR\tmaxQueued\x12$\n" +
-	"\x0ekv_used_tokens\x18\x05 \x01(\x04R\fkvUsedTokens\x12&\n" +
-	"\x0fkv_total_tokens\x18\x06 \x01(\x04R\rkvTotalTokens\x12(\n" +
-	"\x10kv_cached_tokens\x18\a \x01(\x04R\x0ekvCachedTokens\x12%\n" +
-	"\x0eprefill_tokens\x18\b \x01(\x04R\rprefillTokens\"J\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
+	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\r\n" +
+	"\vInfoRequest\"J\n" +
 	"\vStopRequest\x12;\n" +
 	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
 	"\fStopResponse\x12<\n" +
@@ -1639,20 +1065,11 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
 	"\x05reset\x18\x02 \x01(\bR\x05reset\x12\x18\n" +
 	"\aremoved\x18\x03 \x03(\x06R\aremoved\x12\x16\n" +
-	"\x06stored\x18\x04 \x03(\x06R\x06stored*N\n" +
-	"\x04Role\x12\x14\n" +
-	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
-	"\tROLE_BOTH\x10\x01\x12\x10\n" +
-	"\fROLE_PREFILL\x10\x02\x12\x0f\n" +
-	"\vROLE_DECODE\x10\x03*?\n" +
-	"\x04Form\x12\x14\n" +
-	"\x10FORM_UNSPECIFIED\x10\x00\x12\x12\n" +
-	"\x0eFORM_TOKEN_IDS\x10\x01\x12\r\n" +
-	"\tFORM_TEXT\x10\x022\x8c\x03\n" +
+	"\x06stored\x18\x04 \x03(\x06R\x06stored2\x87\x03\n" +
 	"\x06Worker\x12U\n" +
 	"\bGenerate\x12!.whence.worker.v1.GenerateRequest\x1a\".whence.worker.v1.GenerateResponse(\x010\x01\x12H\n" +
-	"\x05Embed\x12\x1e.whence.worker.v1.EmbedRequest\x1a\x1f.whence.worker.v1.EmbedResponse\x12E\n" +
-	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x1e.whence.worker.v1.InfoResponse\x12E\n" +
+	"\x05Embed\x12\x1e.whence.worker.v1.EmbedRequest\x1a\x1f.whence.worker.v1.EmbedResponse\x12@\n" +
+	"\x04Info\x12\x1d.whence.worker.v1.InfoRequest\x1a\x19.whence.llm.v1.WorkerInfo\x12E\n" +
 	"\x04Stop\x12\x1d.whence.worker.v1.StopRequest\x1a\x1e.whence.worker.v1.StopResponse\x12S\n" +
 	"\bKVEvents\x12!.whence.worker.v1.KVEventsRequest\x1a\".whence.worker.v1.KVEventsResponse0\x01B@Z>github.com/whence-dev/whence/idl/gen/whence/worker/v1;workerv1b\x06proto3"
 
@@ -1668,73 +1085,63 @@ func file_whence_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_whence_worker_v1_worker_proto_rawDescData
 }
 
-var file_whence_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_whence_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_whence_worker_v1_worker_proto_goTypes = []any{
-	(Role)(0),                     // 0: whence.worker.v1.Role
-	(Form)(0),                     // 1: whence.worker.v1.Form
-	(*TokenRequest)(nil),          // 2: whence.worker.v1.TokenRequest
-	(*KVTransfer)(nil),            // 3: whence.worker.v1.KVTransfer
-	(*Handover)(nil),              // 4: whence.worker.v1.Handover
-	(*GenerateRequest)(nil),       // 5: whence.worker.v1.GenerateRequest
-	(*Tokens)(nil),                // 6: whence.worker.v1.Tokens
-	(*GenerateResponse)(nil),      // 7: whence.worker.v1.GenerateResponse
-	(*EmbedRequest)(nil),          // 8: whence.worker.v1.EmbedRequest
-	(*TokenIds)(nil),              // 9: whence.worker.v1.TokenIds
-	(*Embedding)(nil),             // 10: whence.worker.v1.Embedding
-	(*EmbedResponse)(nil),         // 11: whence.worker.v1.EmbedResponse
-	(*InfoRequest)(nil),           // 12: whence.worker.v1.InfoRequest
-	(*InfoResponse)(nil),          // 13: whence.worker.v1.InfoResponse
-	(*Capabilities)(nil),          // 14: whence.worker.v1.Capabilities
-	(*Load)(nil),                  // 15: whence.worker.v1.Load
-	(*StopRequest)(nil),           // 16: whence.worker.v1.StopRequest
-	(*StopResponse)(nil),          // 17: whence.worker.v1.StopResponse
-	(*KVEventsRequest)(nil),       // 18: whence.worker.v1.KVEventsRequest
-	(*KVEventsResponse)(nil),      // 19: whence.worker.v1.KVEventsResponse
-	(*v1.Sampling)(nil),           // 20: whence.stream.v1.Sampling
-	(*v1.Claim)(nil),              // 21: whence.stream.v1.Claim
-	(*v1.Stop)(nil),               // 22: whence.stream.v1.Stop
-	(*v1.Started)(nil),            // 23: whence.stream.v1.Started
-	(*v1.End)(nil),                // 24: whence.stream.v1.End
-	(*v1.StopStreamRequest)(nil),  // 25: whence.stream.v1.StopStreamRequest
-	(*v1.StopStreamResponse)(nil), // 26: whence.stream.v1.StopStreamResponse
+	(*TokenRequest)(nil),           // 0: whence.worker.v1.TokenRequest
+	(*KVTransfer)(nil),             // 1: whence.worker.v1.KVTransfer
+	(*Handover)(nil),               // 2: whence.worker.v1.Handover
+	(*GenerateRequest)(nil),        // 3: whence.worker.v1.GenerateRequest
+	(*Tokens)(nil),                 // 4: whence.worker.v1.Tokens
+	(*GenerateResponse)(nil),       // 5: whence.worker.v1.GenerateResponse
+	(*EmbedRequest)(nil),           // 6: whence.worker.v1.EmbedRequest
+	(*TokenIds)(nil),               // 7: whence.worker.v1.TokenIds
+	(*EmbedResponse)(nil),          // 8: whence.worker.v1.EmbedResponse
+	(*InfoRequest)(nil),            // 9: whence.worker.v1.InfoRequest
+	(*StopRequest)(nil),            // 10: whence.worker.v1.StopRequest
+	(*StopResponse)(nil),           // 11: whence.worker.v1.StopResponse
+	(*KVEventsRequest)(nil),        // 12: whence.worker.v1.KVEventsRequest
+	(*KVEventsResponse)(nil),       // 13: whence.worker.v1.KVEventsResponse
+	(*v1.Sampling)(nil),            // 14: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 15: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 16: whence.stream.v1.Stop
+	(*v1.Started)(nil),             // 17: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 18: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 19: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 20: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 21: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 22: whence.llm.v1.WorkerInfo
 }
 var file_whence_worker_v1_worker_proto_depIdxs = []int32{
-	20, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.stream.v1.Sampling
-	21, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.stream.v1.Claim
-	3,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
-	2,  // 3: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
-	22, // 4: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	23, // 5: whence.worker.v1.GenerateResponse.started:type_name -> whence.stream.v1.Started
-	6,  // 6: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
-	24, // 7: whence.worker.v1.GenerateResponse.end:type_name -> whence.stream.v1.End
-	4,  // 8: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
-	9,  // 9: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
-	21, // 10: whence.worker.v1.EmbedRequest.claim:type_name -> whence.stream.v1.Claim
-	10, // 11: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.worker.v1.Embedding
-	24, // 12: whence.worker.v1.EmbedResponse.end:type_name -> whence.stream.v1.End
-	15, // 13: whence.worker.v1.InfoResponse.load:type_name -> whence.worker.v1.Load
-	14, // 14: whence.worker.v1.InfoResponse.capabilities:type_name -> whence.worker.v1.Capabilities
-	0,  // 15: whence.worker.v1.InfoResponse.role:type_name -> whence.worker.v1.Role
-	1,  // 16: whence.worker.v1.Capabilities.prompt:type_name -> whence.worker.v1.Form
-	1,  // 17: whence.worker.v1.Capabilities.answer:type_name -> whence.worker.v1.Form
-	25, // 18: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	26, // 19: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	5,  // 20: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
-	8,  // 21: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
-	12, // 22: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
-	16, // 23: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
-	18, // 24: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
-	7,  // 25: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
-	11, // 26: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
-	13, // 27: whence.worker.v1.Worker.Info:output_type -> whence.worker.v1.InfoResponse
-	17, // 28: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
-	19, // 29: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	14, // 0: whence.worker.v1.TokenRequest.sampling:type_name -> whence.llm.v1.Sampling
+	15, // 1: whence.worker.v1.TokenRequest.claim:type_name -> whence.llm.v1.Claim
+	1,  // 2: whence.worker.v1.TokenRequest.kv_transfer:type_name -> whence.worker.v1.KVTransfer
+	0,  // 3: whence.worker.v1.GenerateRequest.tokens:type_name -> whence.worker.v1.TokenRequest
+	16, // 4: whence.worker.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	17, // 5: whence.worker.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	4,  // 6: whence.worker.v1.GenerateResponse.tokens:type_name -> whence.worker.v1.Tokens
+	18, // 7: whence.worker.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	2,  // 8: whence.worker.v1.GenerateResponse.handover:type_name -> whence.worker.v1.Handover
+	7,  // 9: whence.worker.v1.EmbedRequest.inputs:type_name -> whence.worker.v1.TokenIds
+	15, // 10: whence.worker.v1.EmbedRequest.claim:type_name -> whence.llm.v1.Claim
+	19, // 11: whence.worker.v1.EmbedResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	18, // 12: whence.worker.v1.EmbedResponse.end:type_name -> whence.llm.v1.End
+	20, // 13: whence.worker.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	21, // 14: whence.worker.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	3,  // 15: whence.worker.v1.Worker.Generate:input_type -> whence.worker.v1.GenerateRequest
+	6,  // 16: whence.worker.v1.Worker.Embed:input_type -> whence.worker.v1.EmbedRequest
+	9,  // 17: whence.worker.v1.Worker.Info:input_type -> whence.worker.v1.InfoRequest
+	10, // 18: whence.worker.v1.Worker.Stop:input_type -> whence.worker.v1.StopRequest
+	12, // 19: whence.worker.v1.Worker.KVEvents:input_type -> whence.worker.v1.KVEventsRequest
+	5,  // 20: whence.worker.v1.Worker.Generate:output_type -> whence.worker.v1.GenerateResponse
+	8,  // 21: whence.worker.v1.Worker.Embed:output_type -> whence.worker.v1.EmbedResponse
+	22, // 22: whence.worker.v1.Worker.Info:output_type -> whence.llm.v1.WorkerInfo
+	11, // 23: whence.worker.v1.Worker.Stop:output_type -> whence.worker.v1.StopResponse
+	13, // 24: whence.worker.v1.Worker.KVEvents:output_type -> whence.worker.v1.KVEventsResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_whence_worker_v1_worker_proto_init() }
@@ -1763,14 +1170,13 @@ func file_whence_worker_v1_worker_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_worker_v1_worker_proto_rawDesc), len(file_whence_worker_v1_worker_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   18,
+			NumEnums:      0,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_whence_worker_v1_worker_proto_goTypes,
 		DependencyIndexes: file_whence_worker_v1_worker_proto_depIdxs,
-		EnumInfos:         file_whence_worker_v1_worker_proto_enumTypes,
 		MessageInfos:      file_whence_worker_v1_worker_proto_msgTypes,
 	}.Build()
 	File_whence_worker_v1_worker_proto = out.File

@@ -10,6 +10,7 @@ package workerv1
 
 import (
 	context "context"
+	v1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -37,11 +38,11 @@ type WorkerClient interface {
 	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or a status that says
 	// why not. The first message is the request, later ones are control; half-close is not a cancel.
 	Generate(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
-	// Embed makes vectors of token ids, if InfoResponse.embeds says that the engine can. It is a stream of one item: Stop ends it as
+	// Embed makes vectors of token ids, if WorkerInfo.embeds says that the engine can. It is a stream of one item: Stop ends it as
 	// it ends others.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
 	// Info says what this worker serves and how busy it is.
-	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
+	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*v1.WorkerInfo, error)
 	// Stop ends a stream from outside of it.
 	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
 	// KVEvents tells which blocks of prompts the KV cache holds: all of them first, then every change, until the caller leaves.
@@ -80,9 +81,9 @@ func (c *workerClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc
 	return out, nil
 }
 
-func (c *workerClient) Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error) {
+func (c *workerClient) Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*v1.WorkerInfo, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(InfoResponse)
+	out := new(v1.WorkerInfo)
 	err := c.cc.Invoke(ctx, Worker_Info_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -128,11 +129,11 @@ type WorkerServer interface {
 	// Generate continues one prompt with a stream: Started, then any number of Tokens, then End; or a status that says
 	// why not. The first message is the request, later ones are control; half-close is not a cancel.
 	Generate(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
-	// Embed makes vectors of token ids, if InfoResponse.embeds says that the engine can. It is a stream of one item: Stop ends it as
+	// Embed makes vectors of token ids, if WorkerInfo.embeds says that the engine can. It is a stream of one item: Stop ends it as
 	// it ends others.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
 	// Info says what this worker serves and how busy it is.
-	Info(context.Context, *InfoRequest) (*InfoResponse, error)
+	Info(context.Context, *InfoRequest) (*v1.WorkerInfo, error)
 	// Stop ends a stream from outside of it.
 	Stop(context.Context, *StopRequest) (*StopResponse, error)
 	// KVEvents tells which blocks of prompts the KV cache holds: all of them first, then every change, until the caller leaves.
@@ -154,7 +155,7 @@ func (UnimplementedWorkerServer) Generate(grpc.BidiStreamingServer[GenerateReque
 func (UnimplementedWorkerServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
 }
-func (UnimplementedWorkerServer) Info(context.Context, *InfoRequest) (*InfoResponse, error) {
+func (UnimplementedWorkerServer) Info(context.Context, *InfoRequest) (*v1.WorkerInfo, error) {
 	return nil, status.Error(codes.Unimplemented, "method Info not implemented")
 }
 func (UnimplementedWorkerServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
