@@ -283,8 +283,8 @@ type Sampling struct {
 	IgnoreEos bool `protobuf:"varint,12,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
 	// Further token ids that end the answer.
 	StopTokenIds []uint32 `protobuf:"varint,13,rep,packed,name=stop_token_ids,json=stopTokenIds,proto3" json:"stop_token_ids,omitempty"`
-	// Return the log-probability of each token of the answer, and this many of the likeliest tokens in
-	// its place, [0, 20]. Logarithms are natural. Probabilities are the model's own, before
+	// Return the log-probability of each token of the answer, and this many of the likeliest tokens
+	// in its place, [0, 20]. Logarithms are natural. Probabilities are the model's own, before
 	// temperature, penalties and every other field of this message. Not set: return none.
 	Logprobs *uint32 `protobuf:"varint,14,opt,name=logprobs,proto3,oneof" json:"logprobs,omitempty"`
 	// The form of the answer; any text if not set.
@@ -428,8 +428,9 @@ func (x *Sampling) GetGuide() *Guide {
 	return nil
 }
 
-// Guide lists the allowed forms of an answer: the answer has exactly one of them. The engine chooses
-// only among tokens that can still complete one, and ends the answer when a form is complete.
+// Guide lists the allowed forms of an answer: the answer has exactly one of them. The engine
+// chooses only among tokens that can still complete one, and ends the answer when a form is
+// complete.
 type Guide struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least one.
@@ -480,8 +481,8 @@ type GuideForm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Text in front of the value.
 	Before string `protobuf:"bytes,1,opt,name=before,proto3" json:"before,omitempty"`
-	// The JSON Schema of the value, as JSON; empty for no value at all. A schema that the engine cannot
-	// enforce is refused, and the error names the keyword.
+	// The JSON Schema of the value, as JSON; empty for no value at all. A schema that the engine
+	// cannot enforce is refused, and the error names the keyword.
 	Schema string `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
 	// Text behind the value.
 	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
@@ -614,8 +615,8 @@ func (x *Claim) GetOwner() string {
 	return ""
 }
 
-// Started says that the request is valid and has been admitted. From here on the stream ends with an
-// End or an error status, and no longer with a refusal.
+// Started says that the request is valid and has been admitted. From here on the stream ends with
+// an End or an error status, and no longer with a refusal.
 type Started struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The stream's id, the same on all hops.
@@ -697,13 +698,15 @@ type End struct {
 	Path []string `protobuf:"bytes,2,rep,name=path,proto3" json:"path,omitempty"`
 	// A text for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Why the answer is complete. Not set if the stream had several choices: each choice has told its own.
+	// Why the answer is complete. Not set if the stream had several choices: each choice has told its
+	// own.
 	Finish Finish `protobuf:"varint,4,opt,name=finish,proto3,enum=whence.llm.v1.Finish" json:"finish,omitempty"`
 	// The stop string that matched; empty if none did.
 	MatchedStop string `protobuf:"bytes,5,opt,name=matched_stop,json=matchedStop,proto3" json:"matched_stop,omitempty"`
 	// The tokens used. With several choices the sum over all choices, but each prompt counts once.
 	Usage *Usage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The token that ended the answer: end-of-sequence, or one of stop_token_ids; not set if none did.
+	// The token that ended the answer: end-of-sequence, or one of stop_token_ids; not set if none
+	// did.
 	MatchedToken *uint32 `protobuf:"varint,7,opt,name=matched_token,json=matchedToken,proto3,oneof" json:"matched_token,omitempty"`
 	// Tokens of the answer that no earlier message has counted: the token that ended the answer, or
 	// tokens without text.
@@ -807,7 +810,8 @@ type Usage struct {
 	CompletionTokens uint32 `protobuf:"varint,2,opt,name=completion_tokens,json=completionTokens,proto3" json:"completion_tokens,omitempty"`
 	// Tokens of the prompt that the engine found in its KV cache.
 	CachedTokens uint32 `protobuf:"varint,3,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`
-	// The cached_tokens that the router expected when it chose the worker; not set if it expected none.
+	// The cached_tokens that the router expected when it chose the worker; not set if it expected
+	// none.
 	ExpectedCachedTokens *uint32 `protobuf:"varint,4,opt,name=expected_cached_tokens,json=expectedCachedTokens,proto3,oneof" json:"expected_cached_tokens,omitempty"`
 	// Tokens of completion_tokens that were reasoning; not set if nothing counts them.
 	ReasoningTokens *uint32 `protobuf:"varint,10,opt,name=reasoning_tokens,json=reasoningTokens,proto3,oneof" json:"reasoning_tokens,omitempty"`
@@ -945,23 +949,23 @@ type WorkerInfo struct {
 	EosTokenIds []uint32 `protobuf:"varint,7,rep,packed,name=eos_token_ids,json=eosTokenIds,proto3" json:"eos_token_ids,omitempty"`
 	// The current load.
 	Load *Load `protobuf:"bytes,8,opt,name=load,proto3" json:"load,omitempty"`
-	// How faithfully the engine takes requests and gives answers. Not set while the worker does not know
-	// it, for example because its server does not answer.
+	// How faithfully the engine takes requests and gives answers. Not set while the worker does not
+	// know it, for example because its server does not answer.
 	Capabilities *Capabilities `protobuf:"bytes,9,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// Whether the worker continues an answer of another worker exactly: it honours seed and
 	// TokenRequest.generated, and sends the ids that the model chose.
 	Continues bool `protobuf:"varint,10,opt,name=continues,proto3" json:"continues,omitempty"`
 	// Whether the worker continues an answer of another worker inexactly: it honours
-	// TokenRequest.generated for max_tokens, min_tokens and usage, and the continuation is an answer that
-	// the model gives. But frequency and presence penalties count only tokens generated here, and the
-	// same seed draws other tokens. True for servers that batch on a GPU, where nothing is exact;
-	// without meaning if continues is set.
+	// TokenRequest.generated for max_tokens, min_tokens and usage, and the continuation is an answer
+	// that the model gives. But frequency and presence penalties count only tokens generated here,
+	// and the same seed draws other tokens. True for servers that batch on a GPU, where nothing is
+	// exact; without meaning if continues is set.
 	Resumes bool `protobuf:"varint,17,opt,name=resumes,proto3" json:"resumes,omitempty"`
 	// Whether Worker/Embed works.
 	Embeds bool `protobuf:"varint,18,opt,name=embeds,proto3" json:"embeds,omitempty"`
-	// The checksum of the tokenizer in the worker's model directory. Two workers have the same checksum
-	// if and only if token ids mean the same text on both. "1:" and a SHA-256 in hex; the number names
-	// the method. Empty if the worker does not know it.
+	// The checksum of the tokenizer in the worker's model directory. Two workers have the same
+	// checksum if and only if token ids mean the same text on both. "1:" and a SHA-256 in hex; the
+	// number names the method. Empty if the worker does not know it.
 	ModelChecksum string `protobuf:"bytes,14,opt,name=model_checksum,json=modelChecksum,proto3" json:"model_checksum,omitempty"`
 	// Tokens in a block of the KV cache, whose prefixes later prompts find again; 0 for an engine
 	// without such blocks.
@@ -970,8 +974,8 @@ type WorkerInfo struct {
 	KvEvents bool `protobuf:"varint,12,opt,name=kv_events,json=kvEvents,proto3" json:"kv_events,omitempty"`
 	// Which requests the worker takes.
 	Role Role `protobuf:"varint,19,opt,name=role,proto3,enum=whence.llm.v1.Role" json:"role,omitempty"`
-	// Why the worker takes no streams, for people, such as a fault of its server; empty while it takes
-	// them. Names no addresses, because clients may read it.
+	// Why the worker takes no streams, for people, such as a fault of its server; empty while it
+	// takes them. Names no addresses, because clients may read it.
 	Problem       string `protobuf:"bytes,20,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1129,11 +1133,11 @@ func (x *WorkerInfo) GetProblem() string {
 // Capabilities says what happens to a request and its answer between the worker and the model.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The form in which the model gets prompts, if it has a tokenizer of its own. FORM_TEXT: the worker
-	// decodes the prompt's ids to text, and refuses a prompt whose text has other ids.
+	// The form in which the model gets prompts, if it has a tokenizer of its own. FORM_TEXT: the
+	// worker decodes the prompt's ids to text, and refuses a prompt whose text has other ids.
 	Prompt Form `protobuf:"varint,1,opt,name=prompt,proto3,enum=whence.llm.v1.Form" json:"prompt,omitempty"`
-	// The form in which the model gives answers. FORM_TEXT: the worker encodes the answer's text as ids.
-	// They decode to exactly that text, but need not be the ids that the model chose.
+	// The form in which the model gives answers. FORM_TEXT: the worker encodes the answer's text as
+	// ids. They decode to exactly that text, but need not be the ids that the model chose.
 	Answer Form `protobuf:"varint,2,opt,name=answer,proto3,enum=whence.llm.v1.Form" json:"answer,omitempty"`
 	// The names of the Sampling fields that the engine honours. A request that sets another field is
 	// refused with REASON_INVALID.
@@ -1217,8 +1221,8 @@ type Load struct {
 	KvUsedTokens uint64 `protobuf:"varint,5,opt,name=kv_used_tokens,json=kvUsedTokens,proto3" json:"kv_used_tokens,omitempty"`
 	// All positions of KV cache, in tokens.
 	KvTotalTokens uint64 `protobuf:"varint,6,opt,name=kv_total_tokens,json=kvTotalTokens,proto3" json:"kv_total_tokens,omitempty"`
-	// Positions of KV cache that hold prefixes which a later prompt may find again, including those of
-	// running streams, in tokens.
+	// Positions of KV cache that hold prefixes which a later prompt may find again, including those
+	// of running streams, in tokens.
 	KvCachedTokens uint64 `protobuf:"varint,7,opt,name=kv_cached_tokens,json=kvCachedTokens,proto3" json:"kv_cached_tokens,omitempty"`
 	// Prompt tokens that the batch has yet to read.
 	PrefillTokens uint64 `protobuf:"varint,8,opt,name=prefill_tokens,json=prefillTokens,proto3" json:"prefill_tokens,omitempty"`
