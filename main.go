@@ -43,7 +43,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.worker, "worker-listen", worker.DefaultListen, "`host:port` of the llm-worker; port 0 takes any")
 	fs.IntVar(&c.edge.MaxStreams, "max-streams", edge.DefaultMaxStreams, "live streams at most; further ones are refused")
 	c.timers = edge.DefaultTimers
-	c.timers.Flags(fs)
+	process.TimerFlags(fs, &c.timers)
 	c.calls = guard.Default
 	c.calls.Flags(fs)
 	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")

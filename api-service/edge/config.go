@@ -19,6 +19,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -93,7 +94,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
-	c.Timers.Flags(fs)
+	process.TimerFlags(fs, &c.Timers)
 	c.TLS.Flags(fs)
 	c.HTTPFlags(fs)
 }
@@ -179,7 +180,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer e.Close() //nolint:errcheck // nothing is lost: the streams have drained
-	unwatch, err := e.hop.Metrics.Discovery(func() int {
+	unwatch, err := ledger.At(e.hop).Metrics.Discovery(func() int {
 		if e.chats.Answers() {
 			return 0
 		}

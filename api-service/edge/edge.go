@@ -38,6 +38,7 @@ import (
 	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
@@ -90,11 +91,12 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if c.Stage != nil {
 		engine = c.Stage(engine)
 	}
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Observer: records}
 	keyring := follow.NewKeyring(c.TokenKey)
 	return &Edge{
 		config: c, log: log, chats: fleet, chat: engine, hop: hop,
-		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: hop.Metrics},
+		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics},
 		replay:  kept,
 		keyring: keyring,
 		guard:   &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring},

@@ -25,6 +25,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -130,7 +131,7 @@ func start(t *testing.T, change func(*edge.Config)) (url string, chat *scripted)
 func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url string, chat *scripted) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(logs, nil))
-	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
+	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log, Observer: &ledger.Ledger{}}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
 	gs := grpc.NewServer()
 	chatv1.RegisterChatServer(gs, chat)
 	inspect.Register(gs, &chat.hop, nil)

@@ -252,7 +252,7 @@ func (e *Edge) unread(caller access.Caller, id, token string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err
 	}
-	own := e.hop.Ledger.Get(id)
+	own := ledger.At(e.hop).Get(id)
 	if own != nil && ledger.OwnedBy(own, e.guard.Owners(caller)...) || e.keyring.Known(id, token) {
 		return exchange.NotKept(e.hop.Name, id, own)
 	}

@@ -175,7 +175,7 @@ func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write f
 		if err := r.pass(ctx, late, write); err != nil {
 			return err
 		}
-		ledger.Of(ctx).Out(methods.Chat.Tokens(late))
+		ledger.Of(ctx).Sent(methods.Chat.Tokens(late), nil)
 	}
 	r.held = nil
 	return r.pass(ctx, out, write)

@@ -15,6 +15,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/story"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -38,8 +39,8 @@ func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
 		e.desk.Refuse(c, err)
 		return
 	}
-	e.hop.Ledger.Delivered(id, d)
-	e.hop.Metrics.Judged(delivery.Word(d.GetVerdict()))
+	ledger.At(e.hop).Delivered(id, d)
+	ledger.At(e.hop).Metrics.Judged(delivery.Word(d.GetVerdict()))
 	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && e.collects.Due(time.Now()) {
 		e.log.Warn("a proxy collects tokens", "stream", id, "hop", e.hop.Name, "proxy", d.GetProxy(),
 			"events", d.GetSeen().GetEvents(), "sent_bursts", d.GetSent().GetBursts(), "seen_bursts", d.GetSeen().GetBursts())
@@ -81,7 +82,7 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	}
 	tokens := uint32(0)
 	if !d.Part {
-		tokens = e.hop.Ledger.Get(id).GetTokensIn()
+		tokens = ledger.At(e.hop).Get(id).GetTokensIn()
 	}
 	proxy := delivery.Proxy(func(header string) string { return string(c.GetHeader(header)) }, report)
 	return delivery.Judge(tokens, events, sent, report, proxy), nil

@@ -21,6 +21,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -96,7 +97,7 @@ func work(t *testing.T, name, model string, change func(*llmv1.WorkerInfo)) *wor
 	if change != nil {
 		change(&w.info)
 	}
-	w.hop.Name, w.hop.Log = name, slog.New(slog.DiscardHandler)
+	w.hop.Name, w.hop.Log, w.hop.Observer = name, slog.New(slog.DiscardHandler), &ledger.Ledger{}
 	srv := grpc.NewServer()
 	workerv1.RegisterWorkerServer(srv, w)
 	inspect.Register(srv, &w.hop, nil)

@@ -11,6 +11,7 @@ import (
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -221,7 +222,7 @@ func TestStreamsAreToldOfWhereverTheyAre(t *testing.T) {
 	r, _ := open(t)
 	set(t, r, card("a", a), card("b", b))
 	healthy(t, r, 2)
-	a.hop.Ledger.Open("id", "w/a", "")
+	ledger.At(&a.hop).Open("id", "w/a", "")
 	if told := r.Why(t.Context(), "id", nil); len(told) != 1 || told[0].GetHop() != "w/a" {
 		t.Error(told)
 	}

@@ -110,7 +110,7 @@ func ask(ctx context.Context, o restart.Options, p *pipeline, req *chatv1.ChatRe
 			break
 		}
 		record.In(int(out.GetDelta().GetTokens()))
-		record.Out(int(out.GetDelta().GetTokens()))
+		record.Sent(int(out.GetDelta().GetTokens()), nil)
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			got.began++

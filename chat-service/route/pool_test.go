@@ -67,7 +67,7 @@ func serve(t *testing.T, f *fake, addr string) *service {
 		t.Fatal(err)
 	}
 	s := &service{fake: f, info: info(f.name), grpc: grpc.NewServer(), up: health.NewServer(), addr: ln.Addr().String(), events: make(chan *workerv1.KVEventsResponse)}
-	s.hop.Name, s.hop.Log = f.name, slog.New(slog.DiscardHandler)
+	s.hop.Name, s.hop.Log, s.hop.Observer = f.name, slog.New(slog.DiscardHandler), &ledger.Ledger{}
 	s.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, s.up)
 	workerv1.RegisterWorkerServer(s.grpc, s)
@@ -270,7 +270,7 @@ func TestWorkersThatHadAStreamTellOfIt(t *testing.T) {
 	p, _ := dialAll(t, Options{}, &log, services...)
 	eventually(t, "all are healthy", func() bool { return usable(p) == 3 })
 	for _, i := range []int{0, 2} {
-		services[i].hop.Ledger.Open("id", names[i], "").Close(streamerr.Completed, nil, "")
+		ledger.At(&services[i].hop).Open("id", names[i], "").End(streamerr.Completed, nil, "")
 	}
 	hops := func(id string, known *streamv1.Record) string {
 		var all []string
@@ -294,7 +294,7 @@ func TestWorkersThatHadAStreamTellOfIt(t *testing.T) {
 			t.Errorf("%v: %q, want %q", c.known, got, c.want)
 		}
 	}
-	services[0].hop.Ledger.Open("here", "w/0", "")
+	ledger.At(&services[0].hop).Open("here", "w/0", "")
 	if got := hops("here", &streamv1.Record{}); got != "w/0" {
 		t.Errorf("a stream that never moved: %q", got)
 	}

@@ -19,6 +19,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
@@ -100,9 +101,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
-	c.Timers.Flags(fs)
+	process.TimerFlags(fs, &c.Timers)
 	c.Registered.Flags(fs)
-	c.Timers.IdleFlag(fs)
+	process.IdleFlag(fs, &c.Timers)
 	c.Calls = guard.Default
 	c.Calls.Flags(fs)
 	c.ModelFlags(fs)
@@ -148,17 +149,18 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
+	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	// All other timers are the models'.
-	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Observer: records}
 	health := health.NewServer()
 	registry := models.New(c.Name, log, func(healthy bool) { inspect.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
-	registry.Metrics = hop.Metrics
+	registry.Metrics = records.Metrics
 	defer registry.Close()
 	follow, err := load(c, registry, hop)
 	if err != nil {
 		return err
 	}
-	ends, err := measure(hop.Metrics, registry)
+	ends, err := measure(records.Metrics, registry)
 	if err != nil {
 		return err
 	}
@@ -191,7 +193,7 @@ func load(c Config, registry *models.Registry, hop *rpc.Hop) (follow func(contex
 		return func(context.Context) {}, registry.Set([]models.Card{c.card()})
 	}
 	file := &models.File{Path: c.Models, Defaults: c.card()}
-	return func(ctx context.Context) { file.Follow(ctx, registry, hop.Metrics.Reloaded) }, file.Load(registry)
+	return func(ctx context.Context) { file.Follow(ctx, registry, ledger.At(hop).Metrics.Reloaded) }, file.Load(registry)
 }
 
 // measure has the metrics show what registry knows, until ends is called.

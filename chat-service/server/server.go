@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/models"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
@@ -74,9 +75,9 @@ func (s *Server) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.Worke
 
 // below tells what the workers know of a stream, or of its choices, in their order.
 func (s *Server) below(ctx context.Context, id string) []*streamv1.Record {
-	n := s.hop.Ledger.Parts(id)
+	n := ledger.At(s.hop).Parts(id)
 	if n == 0 {
-		return s.models.Why(ctx, id, s.hop.Ledger.Get(id))
+		return s.models.Why(ctx, id, ledger.At(s.hop).Get(id))
 	}
 	told := make([][]*streamv1.Record, n)
 	var asked sync.WaitGroup
@@ -101,7 +102,7 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
-	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.hop.Metrics, Log: s.hop.Log})
+	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: ledger.At(s.hop).Metrics, Log: s.hop.Log})
 	chatv1.RegisterChatServer(guarded, s)
 	inspect.Register(guarded, s.hop, s.below)
 	healthpb.RegisterHealthServer(guarded, s.health)

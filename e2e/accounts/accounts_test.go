@@ -24,6 +24,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -117,18 +118,18 @@ func TestAllViewsAgreeWithTheEngines(t *testing.T) {
 func (p *path) check(t *testing.T, c *plan, s seen) story.Tokens {
 	t.Helper()
 	id := c.req.GetStreamId()
-	edge := p.edge.Ledger.Get(id)
+	edge := ledger.At(p.edge).Get(id)
 	records := []*streamv1.Record{edge}
-	if r := p.middle.Ledger.Get(id); r != nil {
+	if r := ledger.At(p.middle).Get(id); r != nil {
 		records = append(records, r)
 	}
 	below := 0 // tokens generated according to the workers
 	for _, part := range c.parts() {
 		for _, w := range p.workers {
-			if r := w.hop.Ledger.Get(part); r != nil {
+			if r := ledger.At(w.hop).Get(part); r != nil {
 				records = append(records, r)
 			}
-			for _, r := range w.hop.Ledger.Ended(1<<20, func(r *streamv1.Record) bool { return r.GetStreamId() == part }) {
+			for _, r := range ledger.At(w.hop).Ended(1<<20, func(r *streamv1.Record) bool { return r.GetStreamId() == part }) {
 				below += int(r.GetTokensIn()) // a stream may have come to a worker again
 			}
 		}

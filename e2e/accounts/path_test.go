@@ -25,6 +25,7 @@ import (
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/llm-worker/batch"
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -70,7 +71,7 @@ func (c *chatServer) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest
 func newPath(t *testing.T, m *metrics.Metrics) *path {
 	t.Helper()
 	hop := func(name string, op metrics.Operation) *rpc.Hop {
-		return &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler), Metrics: m.Hop(name, op)}
+		return &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{Metrics: m.Hop(name, op)}}
 	}
 	model, err := chat.Load(whencetiny.FS(), whencetiny.Name, whencetiny.Owner)
 	if err != nil {
@@ -147,7 +148,7 @@ func (p *path) settle() {
 		hops = append(hops, w.hop)
 	}
 	for _, h := range hops {
-		for len(h.Ledger.Live()) > 0 {
+		for len(ledger.At(h).Live()) > 0 {
 			time.Sleep(time.Second)
 		}
 	}
@@ -155,7 +156,7 @@ func (p *path) settle() {
 
 // moves returns how often a stream went on with another worker.
 func (p *path) moves() (n int) {
-	for _, r := range p.middle.Ledger.Ended(1<<20, func(*streamv1.Record) bool { return true }) {
+	for _, r := range ledger.At(p.middle).Ended(1<<20, func(*streamv1.Record) bool { return true }) {
 		n += len(r.GetMoves())
 	}
 	return n

@@ -74,7 +74,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name, and without one for that of vllm and sglang")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
-	c.Timers.Flags(fs)
+	process.TimerFlags(fs, &c.Timers)
 	c.Calls = guard.Default
 	c.Calls.Flags(fs)
 	c.Registered.Flags(fs)

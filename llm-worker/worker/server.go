@@ -20,6 +20,7 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
@@ -37,21 +38,23 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 // A Server is whence.worker.v1.Worker.
 type Server struct {
 	workerv1.UnimplementedWorkerServer
-	hop    rpc.Hop
-	model  string
-	engine Engine
-	embed  EmbedEngine // works while info says so; nil where it never does
-	info   func() *llmv1.WorkerInfo
-	health *health.Server
-	held   *kvevents.Hub // nil where nothing is told
-	gone   chan struct{} // closed when the streams have drained
-	limits guard.Limits  // of the calls that callers hold open
+	hop     rpc.Hop
+	records ledger.Ledger // the hop's observer
+	model   string
+	engine  Engine
+	embed   EmbedEngine // works while info says so; nil where it never does
+	info    func() *llmv1.WorkerInfo
+	health  *health.Server
+	held    *kvevents.Hub // nil where nothing is told
+	gone    chan struct{} // closed when the streams have drained
+	limits  guard.Limits  // of the calls that callers hold open
 }
 
 // NewServer returns a server of model, which engine runs, or of the one that info names if it is ""; name is the hop's. info describes them as they are now, in
 // a message of its own each time. The server is not healthy until SetHealthy says so.
 func NewServer(name, model string, engine Engine, info func() *llmv1.WorkerInfo, log *slog.Logger) *Server {
 	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer(), gone: make(chan struct{})}
+	s.hop.Observer = &s.records
 	s.SetHealthy(false)
 	return s
 }
@@ -65,10 +68,10 @@ func (s *Server) SetHealthy(healthy bool) {
 func (s *Server) Embeds(e EmbedEngine) { s.embed = e }
 
 // Measure has h count the streams. It must be called before Serve.
-func (s *Server) Measure(h *metrics.Hop) { s.hop.Metrics = h }
+func (s *Server) Measure(h *metrics.Hop) { s.records.Metrics = h }
 
 // Trace has t keep what happens to the streams. It must be called before Serve.
-func (s *Server) Trace(t *streamtrace.Tracer) { s.hop.Traces = t }
+func (s *Server) Trace(t *streamtrace.Tracer) { s.records.Traces = t }
 
 // Limit bounds the calls that callers hold open. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
@@ -147,7 +150,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(s.limits.Transport()),
 	)
-	guarded := guard.New(gs, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.hop.Metrics, Log: s.hop.Log})
+	guarded := guard.New(gs, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.records.Metrics, Log: s.hop.Log})
 	healthpb.RegisterHealthServer(guarded, s.health)
 	workerv1.RegisterWorkerServer(guarded, s)
 	inspect.Register(guarded, &s.hop, nil)

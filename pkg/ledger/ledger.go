@@ -8,16 +8,24 @@ import (
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte, and
 // its trace another one and a half.
 const DefaultMax = 10000
 
-// A Ledger holds records by stream id. The zero value keeps DefaultMax ended ones. All methods are safe for concurrent use.
+// A Ledger holds records by stream id. It is an observer.Observer: what it is told of a stream goes into the record, and from
+// there into the metrics and the trace, so that the three agree. The zero value keeps DefaultMax ended streams. All methods
+// are safe for concurrent use. Its fields must not change while it is in use.
 type Ledger struct {
-	// Max is how many ended streams are kept; the oldest is forgotten for a new one. It must not change while in use.
+	// Max is how many ended streams are kept; the oldest is forgotten for a new one.
 	Max int
+	// Metrics counts the streams; nil for none.
+	Metrics *metrics.Hop
+	// Traces keeps what happens to the streams; nil for none.
+	Traces *streamtrace.Tracer
 
 	mu    sync.Mutex // guards the following fields
 	byID  map[string]*Record
@@ -26,20 +34,25 @@ type Ledger struct {
 	total uint64    // streams that have ended
 }
 
-// Open begins the record of a stream on hop. A reused id refers to this stream from now on. prepare sets fields that
-// must not change once other goroutines can find the record.
-func (l *Ledger) Open(id, hop, peer string, prepare ...func(*Record)) *Record {
-	r := &Record{id: id, hop: hop, peer: peer, began: time.Now(), ledger: l}
-	for _, set := range prepare {
-		set(r)
-	}
+// Open begins the record of a stream on hop that came from peer. A reused id refers to this stream from now on.
+func (l *Ledger) Open(id, hop, peer string) *Record {
+	r := l.record(id, hop, peer)
+	l.add(r)
+	return r
+}
+
+// record returns a record that nobody can find yet.
+func (l *Ledger) record(id, hop, peer string) *Record {
+	return &Record{id: id, hop: hop, peer: peer, began: time.Now(), ledger: l, seen: l.Metrics.Begin()}
+}
+
+func (l *Ledger) add(r *Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byID == nil {
 		l.byID = make(map[string]*Record)
 	}
-	l.byID[id] = r
-	return r
+	l.byID[r.id] = r
 }
 
 func (l *Ledger) close(r *Record) {

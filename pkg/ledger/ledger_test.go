@@ -9,6 +9,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -18,7 +19,7 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	r.Started(&llmv1.Started{Model: "m", PromptTokens: 7})
 	r.Leaves("linger:30s")
 	r.In(5)
-	r.Out(4)
+	r.Sent(4, nil)
 	r.Confirmed() // nobody asked yet
 	gone := &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "edge"), Message: "gone"}
 	r.Stopping(gone)
@@ -33,8 +34,8 @@ func TestRecordTellsTheStoryOfAStop(t *testing.T) {
 	r.Used(nil)
 	r.Used(&llmv1.Usage{CachedTokens: 3})
 	r.Confirmed()
-	r.Close(streamerr.ClientGone, streamerr.NewPath("client", "edge", "chat"), "gone")
-	r.Close(streamerr.Completed, nil, "again")
+	r.End(streamerr.ClientGone, streamerr.NewPath("client", "edge", "chat"), "gone")
+	r.End(streamerr.Completed, nil, "again")
 	p = l.Get("a")
 	if p.GetState() != streamv1.State_STATE_ENDED || p.GetReason() != streamv1.Reason_REASON_CLIENT_GONE || p.GetStopConfirmed() == nil ||
 		p.GetTokensIn() != 5 || p.GetCachedTokens() != 3 || p.GetTokensOut() != 4 || p.GetModel() != "m" || p.GetPromptTokens() != 7 || p.GetPeer() != "peer:1" || p.GetLeave() != "linger:30s" {
@@ -65,7 +66,7 @@ func TestOnlyTheLastEndingsAreKept(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for j := range 100 {
-				l.Open(fmt.Sprintf("%d-%d", i, j), "hop", "").Close(streamerr.Completed, nil, "")
+				l.Open(fmt.Sprintf("%d-%d", i, j), "hop", "").End(streamerr.Completed, nil, "")
 			}
 		})
 	}
@@ -81,7 +82,7 @@ func TestOnlyTheLastEndingsAreKept(t *testing.T) {
 	if kept != 10 || l.Total() != 800 || l.Get("live") == nil || len(l.Live()) != 1 {
 		t.Error(kept, l.Total(), l.Live())
 	}
-	live.Close(streamerr.Completed, nil, "")
+	live.End(streamerr.Completed, nil, "")
 }
 
 func TestEndedAreNewestFirst(t *testing.T) {
@@ -103,7 +104,7 @@ func TestEndedAreNewestFirst(t *testing.T) {
 		if i%2 == 0 {
 			reason = streamerr.UserStop
 		}
-		l.Open(fmt.Sprint(i), "hop", "").Close(reason, nil, "")
+		l.Open(fmt.Sprint(i), "hop", "").End(reason, nil, "")
 		if i == 2 {
 			if got := ids(9, all); got != "2 1 0 " {
 				t.Errorf("before the ring is full: %q", got)
@@ -123,26 +124,27 @@ func TestEndedAreNewestFirst(t *testing.T) {
 
 func TestReusedIDIsTheNewStreams(t *testing.T) {
 	l := ledger.Ledger{Max: 1}
-	l.Open("a", "hop", "first").Close(streamerr.Completed, nil, "")
+	l.Open("a", "hop", "first").End(streamerr.Completed, nil, "")
 	second := l.Open("a", "hop", "second")
-	l.Open("b", "hop", "").Close(streamerr.Completed, nil, "") // pushes the first "a" out
+	l.Open("b", "hop", "").End(streamerr.Completed, nil, "") // pushes the first "a" out
 	if p := l.Get("a"); p.GetPeer() != "second" {
 		t.Error(p)
 	}
-	second.Close(streamerr.Completed, nil, "")
+	second.End(streamerr.Completed, nil, "")
 }
 
 func TestNilRecordTakesEverything(t *testing.T) {
 	r := ledger.Of(t.Context())
 	r.Started(nil)
 	r.Read(&workerv1.EmbedResponse{Model: "m"})
+	r.Note(observer.Event{})
 	r.Leaves("")
 	r.In(1)
-	r.Out(1)
+	r.Sent(1, nil)
 	r.Moved("a", "b", streamerr.PeerLost, 1)
 	r.Stopping(&streamerr.Error{})
 	r.Confirmed()
-	r.Close(streamerr.Completed, nil, "")
+	r.End(streamerr.Completed, nil, "")
 }
 
 // TestRecordReadsMessagesAboutLanguageModels: an admission, an ending and a unary answer say it all; other messages nothing.
@@ -164,6 +166,6 @@ func TestRecordReadsMessagesAboutLanguageModels(t *testing.T) {
 		if p := l.Get("a"); p.GetModel() != "m" || p.GetPromptTokens() != 9 || p.GetCachedTokens() != 4 {
 			t.Error(name, p)
 		}
-		r.Close(streamerr.Completed, nil, "")
+		r.End(streamerr.Completed, nil, "")
 	}
 }

@@ -13,12 +13,13 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A Record is one hop's record of one stream. A nil Record accepts all calls and stores nothing. All methods are safe
-// for concurrent use, except Out, OutMessage and OutBytes, which belong to the goroutine that writes to the caller. A
+// for concurrent use, except Sent and OutBytes, which belong to the goroutine that writes to the caller. A
 // Record forwards everything to the stream's metrics and trace, so that the three agree.
 type Record struct {
 	// Static.
@@ -27,6 +28,7 @@ type Record struct {
 	ledger        *Ledger
 	seen          *metrics.Stream    // nil for none
 	trace         *streamtrace.Trace // nil for none
+	parent        streamtrace.Parent // the caller's, in the trace
 
 	in, out atomic.Uint32 // tokens generated and delivered, as Tokens has them
 	back    atomic.Uint32 // tokens of out that were taken back
@@ -51,40 +53,28 @@ type Record struct {
 	delivery  *streamv1.Delivery
 }
 
-type recordKey struct{}
-
 // With returns a context that carries the record of its stream.
 func With(ctx context.Context, r *Record) context.Context {
-	return context.WithValue(ctx, recordKey{}, r)
+	return observer.With(ctx, r)
 }
 
 // Of returns the record of ctx's stream, or nil.
 func Of(ctx context.Context) *Record {
-	r, _ := ctx.Value(recordKey{}).(*Record)
+	r, _ := observer.Of(ctx).(*Record)
 	return r
 }
 
 // Parent returns what a callee of ctx's stream is told of its trace. A hop that keeps no traces passes on what it was told.
 func Parent(ctx context.Context) streamtrace.Parent {
-	if p := Of(ctx).Events().Parent(); p.Valid() {
+	r := Of(ctx)
+	if p := r.Events().Parent(); p.Valid() {
 		return p
+	}
+	if r != nil && r.parent.Valid() {
+		return r.parent
 	}
 	return streamtrace.ParentOf(ctx)
 }
-
-// Measure has s told what r is. It must be called before anybody else knows r.
-func (r *Record) Measure(s *metrics.Stream) { r.seen = s }
-
-// Metrics returns the metrics of the stream, or nil.
-func (r *Record) Metrics() *metrics.Stream {
-	if r == nil {
-		return nil
-	}
-	return r.seen
-}
-
-// Trace has t told what r is. It must be called before anybody else knows r.
-func (r *Record) Trace(t *streamtrace.Trace) { r.trace = t }
 
 // Events returns the trace of the stream, or nil.
 func (r *Record) Events() *streamtrace.Trace {
@@ -145,32 +135,11 @@ func (r *Record) Leaves(policy string) {
 	r.leave = policy
 }
 
-// Owned notes the stream's owner; an empty owner is none.
-func (r *Record) Owned(owner string) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.owner = &owner
-}
-
 // In notes an item with tokens that came from below, and is no protobuf message.
 func (r *Record) In(tokens int) {
 	if r != nil {
 		r.in.Add(uint32(tokens))
 		r.trace.Received(r.seen.In(tokens), tokens, 0)
-	}
-}
-
-// InMessage notes a protobuf message with tokens that came from below.
-func (r *Record) InMessage(tokens int, m any) {
-	if r != nil {
-		r.in.Add(uint32(tokens))
-		size := r.below.size(r, tokens, m)
-		at := r.seen.In(tokens)
-		r.seen.InBytes(size)
-		r.trace.Received(at, tokens, size)
 	}
 }
 
@@ -199,33 +168,11 @@ func (r *Record) TakenBack(tokens int) {
 	}
 }
 
-// Out notes a message with tokens that was passed on.
-func (r *Record) Out(tokens int) {
-	if r != nil {
-		r.out.Add(uint32(tokens))
-		r.trace.Sent(r.seen.Out(tokens), tokens)
-	}
-}
-
-// OutMessage notes the size of a protobuf message with tokens that was sent; its Out follows.
-func (r *Record) OutMessage(tokens int, m any) {
-	if r != nil {
-		r.OutBytes(r.above.size(r, tokens, m))
-	}
-}
-
-// OutBytes notes bytes that were written, of the message whose Out is to come.
+// OutBytes notes bytes that were written, of the message whose Sent is to come.
 func (r *Record) OutBytes(n int) {
 	if r != nil {
 		r.seen.OutBytes(n)
 		r.trace.Wrote(n)
-	}
-}
-
-// Waited notes that the stream has waited for its caller, which is nobody's time but the caller's.
-func (r *Record) Waited(d time.Duration) {
-	if r != nil {
-		r.seen.Waited(d)
 	}
 }
 
@@ -294,8 +241,8 @@ func (r *Record) Confirmed() {
 	}
 }
 
-// Close notes the ending. The first time counts.
-func (r *Record) Close(reason streamerr.Reason, path streamerr.Path, message string) {
+// End records the ending. Only the first call counts.
+func (r *Record) End(reason streamerr.Reason, path streamerr.Path, message string) {
 	if r == nil {
 		return
 	}

@@ -1,12 +1,14 @@
 package ledger_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
@@ -16,17 +18,16 @@ func tokens(n int) *workerv1.GenerateResponse {
 }
 
 func traced(messages int) (*ledger.Ledger, *ledger.Record) {
-	var l ledger.Ledger
-	r := l.Open("a", "chat", "peer:1")
-	r.Trace((&streamtrace.Tracer{Messages: messages}).Begin(streamtrace.Parent{}, ""))
-	return &l, r
+	l := &ledger.Ledger{Traces: &streamtrace.Tracer{Messages: messages}}
+	r, _ := l.Begin(context.Background(), observer.Beginning{ID: "a", Hop: "chat", Peer: "peer:1"}).(*ledger.Record)
+	return l, r
 }
 
 // TestSizesAreThoseOfTheFirstAndOfOneInEight, in each direction: the others are taken to be alike. What has no tokens is weighed.
 func TestSizesAreThoseOfTheFirstAndOfOneInEight(t *testing.T) {
 	for name, note := range map[string]func(*ledger.Record, int, any){
-		"below": (*ledger.Record).InMessage,
-		"above": func(r *ledger.Record, tokens int, m any) { r.OutMessage(tokens, m); r.Out(tokens) },
+		"below": (*ledger.Record).Received,
+		"above": (*ledger.Record).Sent,
 	} {
 		t.Run(name, func(t *testing.T) { sizes(t, note) })
 	}
@@ -41,7 +42,7 @@ func sizes(t *testing.T, note func(*ledger.Record, int, any)) {
 	}
 	note(r, 0, "no message of protobuf")
 	want := []uint32{104, 5, 6, 7, 8, 8, 8, 8, 8, 13, 13, 13, 13, 13, 13, 13, 13, 21, 21, 21, 21, 0}
-	events := l.Get("a").GetEvents()
+	events := l.Get("a").GetEvents()[1:] // behind the call's header
 	if len(events) != len(want) {
 		t.Fatal(events)
 	}
@@ -60,7 +61,7 @@ func TestSeveralCallsOfOneStreamAreWeighedTogether(t *testing.T) {
 	for range 4 {
 		calls.Go(func() {
 			for range 100 {
-				r.InMessage(1, tokens(1))
+				r.Received(1, tokens(1))
 			}
 		})
 	}
@@ -81,8 +82,7 @@ func BenchmarkMessage(b *testing.B) {
 	m := tokens(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		r.InMessage(1, m)
-		r.OutMessage(1, m)
-		r.Out(1)
+		r.Received(1, m)
+		r.Sent(1, m)
 	}
 }

@@ -151,20 +151,19 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics(t)
 		hop := m.Hop("chat-service", metrics.Chat)
-		var l ledger.Ledger
+		l := ledger.Ledger{Metrics: hop}
 		r := l.Open("id", "chat-service", "")
-		r.Measure(hop.Begin())
 		r.Confirmed() // nobody asked yet
 		r.Started(&llmv1.Started{Model: "m", PromptTokens: 7})
 		r.In(3)
-		r.Out(2)
+		r.Sent(2, nil)
 		r.Unreceived(1)
 		r.Stopping(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client", "api-service")})
 		time.Sleep(2 * time.Millisecond)
 		r.Confirmed()
 		time.Sleep(time.Second)
 		r.Confirmed()
-		r.Close(streamerr.ClientGone, streamerr.NewPath("client", "api-service", "chat-service"), "")
+		r.End(streamerr.ClientGone, streamerr.NewPath("client", "api-service", "chat-service"), "")
 		wants(t, scrape(t, m), map[string]float64{
 			`whence_stop_duration_seconds_sum{hop="chat-service"}`:                                                  0.002,
 			`whence_stop_duration_seconds_count{hop="chat-service"}`:                                                1,
@@ -347,16 +346,15 @@ func TestEngineIsAskedWhenSomebodyCollects(t *testing.T) {
 
 func TestTokensThatWereTakenBackAreWasted(t *testing.T) {
 	m := newMetrics(t)
-	var l ledger.Ledger
+	l := ledger.Ledger{Metrics: m.Hop("h", metrics.Chat)}
 	r := l.Open("id", "h", "")
-	r.Measure(m.Hop("h", metrics.Chat).Begin())
 	r.Started(&llmv1.Started{Model: "m"})
 	r.In(3)
-	r.Out(3)
+	r.Sent(3, nil)
 	r.TakenBack(3)
 	r.In(4)
-	r.Out(4)
-	r.Close(streamerr.Completed, streamerr.NewPath("engine"), "")
+	r.Sent(4, nil)
+	r.End(streamerr.Completed, streamerr.NewPath("engine"), "")
 	if p := l.Get("id"); p.GetTokensIn() != 7 || p.GetTokensOut() != 4 {
 		t.Error(p)
 	}

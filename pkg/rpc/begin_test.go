@@ -4,6 +4,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -18,13 +19,13 @@ func TestRecordIsCompleteOnceItIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close(t.Context())
-	hop := &rpc.Hop{Name: "hop", Metrics: m.Hop("hop", metrics.Chat), Traces: &streamtrace.Tracer{}}
+	hop := &rpc.Hop{Name: "hop", Observer: &ledger.Ledger{Metrics: m.Hop("hop", metrics.Chat), Traces: &streamtrace.Tracer{}}}
 	begun := make(chan struct{})
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		for {
-			_ = hop.Ledger.Get("one")
-			_ = hop.Ledger.Live()
+			_ = ledger.At(hop).Get("one")
+			_ = ledger.At(hop).Live()
 			select {
 			case <-begun:
 				return

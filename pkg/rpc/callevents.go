@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// callEvents notes what happens to a call on a peer. All but cut is owned by the goroutine of the call.
+// callEvents tells the stream's Flow what happens to a call on a peer. All but cut is owned by the goroutine of the call.
 type callEvents struct {
-	trace *streamtrace.Trace // nil for none
+	flow  observer.Flow
 	peer  string
 	begun bool // there was an answer
 	ended bool
@@ -24,28 +24,28 @@ type callEvents struct {
 
 // opening notes that the call goes out, as the last hop of path.
 func (c *callEvents) opening(path streamerr.Path) {
-	c.trace.Header(streamtrace.SendHeader, streamtrace.Down, "", path...)
+	c.flow.Note(observer.Event{Kind: observer.Calling, Path: path})
 }
 
 // answered notes a message from the peer.
 func (c *callEvents) answered() {
 	if !c.begun {
 		c.begun = true
-		c.trace.Header(streamtrace.RecvHeader, streamtrace.Down, "", c.peer)
+		c.flow.Note(observer.Event{Kind: observer.CalleeAnswered, Path: streamerr.NewPath(c.peer)})
 	}
 }
 
 // resetting notes that the peer is told to stop, or that the call is reset.
-func (c *callEvents) resetting(code string, cause *streamerr.Error) {
-	if code == streamtrace.CodeCancel {
+func (c *callEvents) resetting(kind observer.Kind, cause *streamerr.Error) {
+	if kind == observer.CallReset {
 		c.cut.Store(true)
 	}
-	c.trace.Note(streamtrace.SendRst, streamtrace.Down, code, cause.Reason, cause.Path)
+	c.flow.Note(observer.Event{Kind: kind, Reason: cause.Reason, Path: cause.Path})
 }
 
 // over notes how the peer has ended the call: with a trailer, or without. err is Recv's. Only the first one counts.
 func (c *callEvents) over(st grpc.ClientStream, err error) {
-	if c.trace == nil || c.ended || c.cut.Load() {
+	if c.ended || c.cut.Load() {
 		return
 	}
 	c.ended = true
@@ -56,18 +56,14 @@ func (c *callEvents) over(st grpc.ClientStream, err error) {
 	if reason, path, ok := trailer(st); ok {
 		e = &streamerr.Error{Reason: reason, Path: path}
 	} else if unsaid(e) {
-		code := streamtrace.CodeLost
-		if e.Reason == streamerr.PeerReset {
-			code = streamtrace.CodeCancel
-		}
-		c.trace.Note(streamtrace.RecvRst, streamtrace.Down, code, e.Reason, e.Path)
+		c.flow.Note(observer.Event{Kind: observer.CalleeReset, Reason: e.Reason, Path: e.Path})
 		return
 	}
 	code := codes.OK
 	if !errors.Is(err, io.EOF) {
 		code = status.Code(err)
 	}
-	c.trace.Note(streamtrace.RecvTrailer, streamtrace.Down, code.String(), e.Reason, e.Path)
+	c.flow.Note(observer.Event{Kind: observer.CalleeEnded, Code: code.String(), Reason: e.Reason, Path: e.Path})
 }
 
 // unsaid holds for the ends of calls that no trailer of a server's says.

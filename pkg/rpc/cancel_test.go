@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -124,7 +125,7 @@ func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
 					if hop == hops.leaf {
 						want = fmt.Sprint(test.heardByLeaf, " > leaf")
 					}
-					r := hop.hop.Ledger.Get("one")
+					r := ledger.At(hop.hop).Get("one")
 					if path := streamerr.NewPath(r.GetPath()...).String(); streamerr.Reason(r.GetReason()) != test.reason || path != want {
 						t.Errorf("%s says %v [%s]: %s", hop.hop.Name, streamerr.Reason(r.GetReason()), path, r.GetMessage())
 					}
@@ -157,7 +158,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 	}
 	svc.hop.Drain(t.Context(), time.Minute)
 	for _, tr := range transports[:2] {
-		if r := svc.hop.Ledger.Get(tr.name[len(tr.name)-4:]); streamerr.Reason(r.GetReason()) != streamerr.UserStop {
+		if r := ledger.At(svc.hop).Get(tr.name[len(tr.name)-4:]); streamerr.Reason(r.GetReason()) != streamerr.UserStop {
 			t.Errorf("%s: the stream ended with %v: %s", tr.name, streamerr.Reason(r.GetReason()), r.GetMessage())
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -63,7 +64,7 @@ func TestCallerThatDoesNotReadIsNotWaitedFor(t *testing.T) {
 					cancel()
 					<-ended
 				}
-				if r := svc.hop.Ledger.Get("deaf"); streamerr.Reason(r.GetReason()) != test.reason {
+				if r := ledger.At(svc.hop).Get("deaf"); streamerr.Reason(r.GetReason()) != test.reason {
 					t.Errorf("the stream has ended with %v: %s", streamerr.Reason(r.GetReason()), r.GetMessage())
 				}
 			})

@@ -10,10 +10,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // errLeft is the cause of a call that is cut because the grace after its stop has passed.
@@ -38,7 +37,7 @@ func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grp
 			defer cut(nil)
 			c := &call[Req, In, Out]{
 				self: self, peer: peer, m: m, cut: cut, opened: make(chan struct{}), said: make(chan *time.Timer, 1),
-				events: callEvents{trace: ledger.Of(ctx).Events(), peer: peer},
+				events: callEvents{flow: observer.Of(ctx), peer: peer},
 			}
 			c.events.opening(via(ctx).Append(self))
 			c.run(ctx, func() (grpc.BidiStreamingClient[In, Out], error) {
@@ -94,8 +93,12 @@ func (c *call[Req, In, Out]) recv() (*Out, error) {
 }
 
 func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStreamingClient[In, Out], error), yield func(*Out, error) bool) {
-	record := ledger.Of(ctx)
-	defer func() { record.Unreceived(c.generated - c.received) }()
+	flow := c.events.flow
+	defer func() {
+		if n := c.generated - c.received; n > 0 {
+			flow.Note(observer.Event{Kind: observer.Unreceived, Tokens: n})
+		}
+	}()
 	undo := stream.AfterStop(ctx, func(error) { c.stop(cause(ctx)) })
 	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
 	defer func() {
@@ -114,7 +117,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 			}
 		}
 		if timer.Stop() { // the peer has ended the call by itself
-			record.Confirmed()
+			flow.Note(observer.Event{Kind: observer.Confirmed})
 		}
 	}()
 
@@ -127,7 +130,7 @@ func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStre
 		c.events.answered()
 		tokens := c.m.tokens(out)
 		c.received += tokens
-		record.InMessage(tokens, out)
+		flow.Received(tokens, out)
 		if c.m.end(out) != nil {
 			if err = c.status(); err != nil {
 				break
@@ -193,14 +196,14 @@ func (c *call[Req, In, Out]) stop(cause error) {
 		}
 		return
 	}
-	c.events.resetting(streamtrace.CodeStop, told)
+	c.events.resetting(observer.StopSent, told)
 	_ = c.st.Send(message) // a broken call is noticed by Recv
 	_ = c.st.CloseSend()
 }
 
 // reset cuts the call, in which the peer was told cause and has not ended.
 func (c *call[Req, In, Out]) reset(cause *streamerr.Error) {
-	c.events.resetting(streamtrace.CodeCancel, cause)
+	c.events.resetting(observer.CallReset, cause)
 	c.cut(errLeft)
 }
 

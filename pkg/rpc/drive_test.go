@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -23,7 +24,7 @@ func TestStreamThatNobodyReadsRunsOnUncounted(t *testing.T) {
 		}
 		return nil
 	})
-	if r := s.hop.Ledger.Get(id); o.Reason() != streamerr.Completed || r.GetTokensOut() != 4 || sent != 10 {
+	if r := ledger.At(s.hop).Get(id); o.Reason() != streamerr.Completed || r.GetTokensOut() != 4 || sent != 10 {
 		t.Error(o, r, sent)
 	}
 }

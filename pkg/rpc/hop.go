@@ -10,16 +10,15 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/drain"
-	"github.com/whence-dev/whence/pkg/ledger"
-	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // DefaultGrace is how long a stopped stream has to say goodbye before it is cut.
@@ -33,12 +32,8 @@ type Hop struct {
 	Live stream.Set
 	// Grace is how long a stopped stream has to say goodbye; 0 is DefaultGrace.
 	Grace time.Duration
-	// Ledger remembers what became of them.
-	Ledger ledger.Ledger
-	// Metrics counts them; nil is nobody.
-	Metrics *metrics.Hop
-	// Traces keeps what happens to them; nil is nobody.
-	Traces *streamtrace.Tracer
+	// Observer sees what happens to them; nil for none.
+	Observer observer.Observer
 	// Timers bound what streams may take.
 	Timers Timers
 	// Log gets one line per ended stream; nil discards them.
@@ -66,35 +61,43 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		ctl.Release()
 		return nil, nil, h.refusal(*id, err)
 	}
-	record := h.Ledger.Open(*id, h.Name, peer, func(r *ledger.Record) {
-		r.Owned(owner)
-		r.Measure(h.Metrics.Begin())
-		r.Trace(h.trace(parent))
-		r.Metrics().Link(r.Events().Place)
-	})
-	ctx = ledger.With(stream.WithID(ctx, *id), record)
-	ctl.OnStop(func(cause error) { record.Stopping(streamerr.As(cause)) })
+	flow := h.observe(parent, *id, owner, peer)
+	ctx = observer.With(stream.WithID(ctx, *id), flow)
+	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := context.AfterFunc(parent, func() {
 		gone := lost()
-		if why := stream.Cause(ctx); why != nil { // the caller has not waited for the ending
-			record.Events().Reset(gone, streamerr.As(why))
+		if cause := stream.Cause(ctx); cause != nil { // the caller has not waited for the ending
+			why := streamerr.As(cause)
+			flow.Note(observer.Event{Kind: observer.CallerGone, Err: gone, Reason: why.Reason, Path: why.Path})
 		}
 		ctl.Stop(gone)
 	})
 	return ctx, func() {
 		undo()
-		h.Traces.Ended(record.Events(), record.Reason(), record.Told)
+		flow.Close()
 		remove()
 		ctl.Release()
 	}, nil
 }
 
-// trace begins the trace of a call, or of the request whose context call is.
-func (h *Hop) trace(call context.Context) *streamtrace.Trace {
+// observe returns what sees a stream that came with call.
+func (h *Hop) observe(call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
-	t := h.Traces.Begin(streamtrace.ParentOf(call), strings.TrimPrefix(method, "/"))
-	t.Header(streamtrace.RecvHeader, streamtrace.Up, "", callers(call)...)
-	return t
+	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: callers(call)}
+	if md, ok := metadata.FromIncomingContext(call); ok {
+		b.Header = md.Get
+	}
+	if flow := h.observers().Begin(call, b); flow != nil {
+		return flow
+	}
+	return observer.Nobody{}
+}
+
+func (h *Hop) observers() observer.Observer {
+	if h.Observer == nil {
+		return observer.Nobody{}
+	}
+	return h.Observer
 }
 
 func (h *Hop) log() *slog.Logger {
@@ -114,7 +117,7 @@ func (h *Hop) grace() time.Duration {
 // refuse returns what the caller of a request hears that did not become a stream.
 func (h *Hop) refuse(err error) error {
 	out := streamerr.Via(h.Name, err)
-	h.Metrics.Refused(out.Reason)
+	h.observers().Refused(out.Reason)
 	return out
 }
 
@@ -168,8 +171,8 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 // are told how a stream has ended.
 func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
-	if r := h.Ledger.Get(id); r != nil && ledger.OwnedBy(r, owners...) {
-		e = streamerr.New(streamerr.NotFound, "the stream %.128q has ended: %s", id, streamerr.Reason(r.GetReason()))
+	if reason := h.observers().Ending(id, owners...); reason != streamerr.Unspecified {
+		e = streamerr.New(streamerr.NotFound, "the stream %.128q has ended: %s", id, reason)
 	}
 	e.Param = "stream_id"
 	return e
@@ -251,16 +254,17 @@ func (o Outcome) Path() streamerr.Path {
 
 // Told notes that the caller has been told the outcome. code is the status as it reads it.
 func (o Outcome) Told(ctx context.Context, code string) {
-	ledger.Of(ctx).Events().Note(streamtrace.SendTrailer, streamtrace.Up, code, o.Reason(), o.Path())
+	observer.Of(ctx).Note(observer.Event{Kind: observer.CallerTold, Code: code, Reason: o.Reason(), Path: o.Path()})
 }
 
-// close writes the ending into the ledger and the log.
+// close tells the observer and the log how the stream ended.
 func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
-	message := ""
+	flow := observer.Of(ctx)
+	ended := observer.Event{Kind: observer.Ended, Reason: o.Reason(), Path: o.Path()}
 	if o.Err != nil {
-		message = o.Err.Text()
+		ended.Text = o.Err.Text()
 	}
-	ledger.Of(ctx).Close(o.Reason(), o.Path(), message)
+	flow.Note(ended)
 	attrs := []slog.Attr{
 		slog.String("stream", stream.ID(ctx)),
 		slog.String("hop", h.Name),
@@ -269,9 +273,7 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 		slog.String("path", o.Path().String()),
 		slog.Duration("took", time.Since(begun)),
 	}
-	if trace := ledger.Of(ctx).Events().ID(); trace != "" {
-		attrs = append(attrs, slog.String("trace", trace))
-	}
+	attrs = append(attrs, flow.LogAttrs()...)
 	if o.Err != nil {
 		attrs = append(attrs, slog.String("message", o.Err.Text()))
 		if o.Err.Cause != nil && o.Err.Message != "" {

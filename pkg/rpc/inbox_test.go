@@ -15,6 +15,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -164,7 +165,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 		}
 		var ended []*streamv1.Record
 		for deadline := time.Now().Add(10 * time.Second); len(ended) == 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			ended = hop.Ledger.Ended(1, func(*streamv1.Record) bool { return true })
+			ended = ledger.At(hop).Ended(1, func(*streamv1.Record) bool { return true })
 		}
 		if len(ended) == 0 {
 			c.t.Fatal("the stream goes on")

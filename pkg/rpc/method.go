@@ -16,13 +16,12 @@
 //
 // On the wire, a failed stream ends with a status that carries google.rpc.ErrorInfo, and any stream ends with the
 // trailers whence-end-reason, whence-end-path and whence-tokens-generated (the number of tokens that engines
-// generated for it below, see package ledger). The request metadata whence-via names the hops that a call has
+// generated for it below). The request metadata whence-via names the hops that a call has
 // crossed.
 package rpc
 
 import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -30,8 +29,8 @@ import (
 // A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
 // engines take. Every field may be nil.
 type Method[Req, In, Out any] struct {
-	// Operation is the operation of the streams, if it differs from the hop's.
-	Operation metrics.Operation
+	// Operation names what the streams do, for the Observer, if it differs from what the hop's streams do.
+	Operation string
 	// Open wraps a request, and Opened unwraps it; ok is false if the message is no request. If nil, requests travel as they
 	// are: Req must then be *In.
 	Open   func(Req) *In
@@ -142,7 +141,7 @@ func (m *Method[Req, In, Out]) end(out *Out) *streamerr.Ending {
 func (m *Method[Req, In, Out]) endless() bool { return m == nil || m.End == nil }
 
 // operation is "" where it is that of the hop.
-func (m *Method[Req, In, Out]) operation() metrics.Operation {
+func (m *Method[Req, In, Out]) operation() string {
 	if m == nil {
 		return ""
 	}

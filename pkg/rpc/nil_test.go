@@ -11,6 +11,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
@@ -28,7 +29,7 @@ func serveMethod(t *testing.T, m *method, engine engine, over func(testing.TB, w
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close(context.Background()) })
-	hop = &rpc.Hop{Name: "worker", Metrics: h.Hop("worker", "juggling")}
+	hop = &rpc.Hop{Name: "worker", Observer: &ledger.Ledger{Metrics: h.Hop("worker", "juggling")}}
 	serve := func(hop *rpc.Hop, st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
 		return rpc.Serve(hop, st, m, engine)
 	}
@@ -114,7 +115,7 @@ func TestMethodWithoutAnEndingCompletesWithItsEngine(t *testing.T) {
 		if err != nil || items != 7 {
 			t.Errorf("%s: %d items, %v", tr.name, items, err)
 		}
-		for _, r := range hop.Ledger.Ended(10, func(*streamv1.Record) bool { return true }) {
+		for _, r := range ledger.At(hop).Ended(10, func(*streamv1.Record) bool { return true }) {
 			if streamerr.Reason(r.GetReason()) != streamerr.Completed {
 				t.Errorf("%s: the record says %v", tr.name, r)
 			}

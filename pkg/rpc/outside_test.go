@@ -69,7 +69,7 @@ func TestStopFromOutsideNamesOwners(t *testing.T) {
 		}
 		stopped = true
 		foreign()
-		if r := svc.hop.Ledger.Get("owned"); !ledger.OwnedBy(r, "you", "me") || ledger.OwnedBy(r, "you") || !ledger.OwnedBy(r) || ledger.OwnedBy(&streamv1.Record{}, "") {
+		if r := ledger.At(svc.hop).Get("owned"); !ledger.OwnedBy(r, "you", "me") || ledger.OwnedBy(r, "you") || !ledger.OwnedBy(r) || ledger.OwnedBy(&streamv1.Record{}, "") {
 			t.Errorf("the record is of the owner %q", r.GetOwner())
 		}
 		if err := stop("owned", "you", "me"); err != nil {

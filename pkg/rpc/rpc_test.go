@@ -22,6 +22,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
@@ -94,7 +95,7 @@ func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest,
 }
 
 func newService(name string, e engine) *service {
-	return &service{hop: &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler)}, engine: e}
+	return &service{hop: &rpc.Hop{Name: name, Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: e}
 }
 
 func listen(t testing.TB) net.Listener {

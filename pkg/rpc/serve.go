@@ -13,10 +13,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // Serve answers one call of a bidi method with engine, and returns what the handler must return. The stream ends once:
@@ -48,7 +47,7 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	d := delivery[Out]{send: st.Send, lost: lost}
 	driven := make(chan Outcome, 1)
 	go func() { // waited for below, or by whoever waits for the hop's live streams
-		driven <- Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error { return d.pass(ctx, out) }))
+		driven <- drive(ctx, h, m, engine, req, answering(ctx, func(out *Out) error { return d.pass(ctx, out) }), true)
 	}()
 	var o Outcome
 	select {
@@ -100,7 +99,7 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 		return h.refuse(err)
 	}
 	defer end()
-	o := Drive(ctx, h, m, engine, req, noted(ctx, h, m, func(out *Out) error { collect(out); return nil }))
+	o := drive(ctx, h, m, engine, req, answering(ctx, func(out *Out) error { collect(out); return nil }), true)
 	_ = grpc.SetTrailer(ctx, endTrailer(ctx, o)) // fails only where there is no call to answer
 	if call.Err() == nil {
 		o.Told(ctx, o.Reason().Code().String())
@@ -129,23 +128,15 @@ func (g gathering[In, Out, Resp]) Send(out *Out) error {
 	return nil
 }
 
-// noted is send, with the header and the sizes of the messages noted.
-func noted[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], send func(*Out) error) func(*Out) error {
-	record := ledger.Of(ctx)
-	if record.Metrics() == nil && record.Events() == nil {
-		return send
-	}
+// answering returns send, and notes the beginning of the answer.
+func answering[Out any](ctx context.Context, send func(*Out) error) func(*Out) error {
 	begun := false
 	return func(out *Out) error {
 		if !begun {
 			begun = true
-			record.Events().Header(streamtrace.SendHeader, streamtrace.Up, "", h.Name)
+			observer.Of(ctx).Note(observer.Event{Kind: observer.Answering})
 		}
-		err := send(out)
-		if err == nil {
-			record.OutMessage(m.tokens(out), out)
-		}
-		return err
+		return send(out)
 	}
 }
 
@@ -159,7 +150,7 @@ func address(call context.Context) string {
 
 func endTrailer(ctx context.Context, o Outcome) metadata.MD {
 	return metadata.Pairs(streamerr.ReasonTrailer, o.Reason().String(), streamerr.PathTrailer, o.Path().String(),
-		generatedTrailer, strconv.Itoa(ledger.Of(ctx).Generated()))
+		generatedTrailer, strconv.Itoa(observer.Of(ctx).Generated()))
 }
 
 // hear receives what follows on the request, until the call ends.
@@ -222,7 +213,12 @@ var ErrUndelivered = errors.New("rpc: there is nobody to deliver to")
 // Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, and says how the stream
 // ended, to its caller and in the log. An error of send, but for ErrUndelivered, is why the stream stops. A panic is INTERNAL, and
 // ends nothing but this stream.
-func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) (o Outcome) {
+func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) Outcome {
+	return drive(ctx, h, m, engine, req, send, false)
+}
+
+// drive is Drive. asItIs reports whether send sends the messages as they are, so that they have the size of what was sent.
+func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) (o Outcome) {
 	begun := time.Now()
 	defer func() {
 		if v := recover(); v != nil {
@@ -230,9 +226,8 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 		}
 		h.close(ctx, o, begun)
 	}()
-	record := ledger.Of(ctx)
-	record.Metrics().Does(m.operation())
-	record.Events().Does(string(m.operation()))
+	flow := observer.Of(ctx)
+	flow.Note(observer.Event{Kind: observer.Running, Text: m.operation()})
 	timers := h.watch(ctx)
 	defer timers.end()
 	for out, err := range engine(ctx, req) {
@@ -246,14 +241,16 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 			end.Cross(h.Name)
 		}
 		if end != nil || m.started(out) {
-			record.Read(out)
+			flow.Note(observer.Event{Kind: observer.Announced, Message: out})
 		}
 		timers.passing.Store(true)
 		err := send(out)
 		timers.passing.Store(false)
 		switch {
+		case err == nil && asItIs:
+			flow.Sent(tokens, out)
 		case err == nil:
-			record.Out(tokens)
+			flow.Sent(tokens, nil)
 		case !errors.Is(err, ErrUndelivered):
 			stream.ControlOf(ctx).Stop(err)
 			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}

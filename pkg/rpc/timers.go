@@ -3,12 +3,11 @@ package rpc
 import (
 	"context"
 	"errors"
-	"flag"
 	"iter"
 	"sync/atomic"
 	"time"
 
-	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -25,18 +24,6 @@ type Timers struct {
 	Stall time.Duration
 	// Idle bounds how long a stream may wait for its caller's next message, which no other timer but Deadline counts.
 	Idle time.Duration
-}
-
-// Flags adds the flags of t to fs, with the values of t as defaults.
-func (t *Timers) Flags(fs *flag.FlagSet) {
-	fs.DurationVar(&t.Deadline, "deadline", t.Deadline, "how long a stream may take; 0 for no limit")
-	fs.DurationVar(&t.FirstToken, "first-token-timeout", t.FirstToken, "how long a stream may wait for its first token; 0 for no limit")
-	fs.DurationVar(&t.Stall, "stall-timeout", t.Stall, "how long a stream may go without a token; 0 for no limit")
-}
-
-// IdleFlag adds the flag of t that is for hops whose callers may send requests of several messages.
-func (t *Timers) IdleFlag(fs *flag.FlagSet) {
-	fs.DurationVar(&t.Idle, "idle-timeout", t.Idle, "how long a stream may wait for its caller's next message, such as the next turn of a conversation; 0 for no limit")
 }
 
 // Validate reports what is wrong with t.
@@ -108,7 +95,7 @@ func (w *watch) firstToken() *time.Timer {
 func (w *watch) wait(ctx context.Context, idle bool) {
 	stop(w.next)
 	if !idle {
-		ledger.Of(ctx).Waited(time.Since(w.idle))
+		observer.Of(ctx).Note(observer.Event{Kind: observer.Waited, Took: time.Since(w.idle)})
 		w.begun, w.next = false, w.firstToken()
 		return
 	}

@@ -16,6 +16,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -37,7 +38,9 @@ func newTracedPath(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) s
 	at, kill := relayTo(t, serve(t, worker))
 	chat := newService("chat", engineAt(dial(t, at), "chat", "worker"))
 	edge := newService("edge", nil)
-	worker.hop.Traces, chat.hop.Traces, edge.hop.Traces = tracer, tracer, tracer
+	for _, svc := range []*service{worker, chat, edge} {
+		ledger.At(svc.hop).Traces = tracer
+	}
 	return &tracedPath{edge.hop, chat.hop, worker.hop, engineAt(dial(t, serve(t, chat)), "edge", "chat"), kill}
 }
 
@@ -84,7 +87,7 @@ func relayTo(t *testing.T, addr string) (at string, kill func()) {
 
 // states are the events of state that a hop has kept, a line each.
 func states(h *rpc.Hop, id string) (lines []string) {
-	for _, e := range h.Ledger.Get(id).GetEvents() {
+	for _, e := range ledger.At(h).Get(id).GetEvents() {
 		kind := streamtrace.Kind(e.GetKind())
 		if kind == streamtrace.Send || kind == streamtrace.Recv {
 			continue
@@ -237,7 +240,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 func TestTraceGoesThroughAllHops(t *testing.T) {
 	for _, tr := range transports {
 		svc := newService("worker", newCounter().generate)
-		svc.hop.Traces = &streamtrace.Tracer{Messages: 2}
+		ledger.At(svc.hop).Traces = &streamtrace.Tracer{Messages: 2}
 		client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
 		const id = "0af7651916cd43dd8448eb211c80319c"
 		for parent, want := range map[string]bool{"00-" + id + "-b7ad6b7169203331-01": true, "00-" + id + "-0-01": false, "": false} {
@@ -256,7 +259,7 @@ func TestTraceGoesThroughAllHops(t *testing.T) {
 			for err == nil {
 				_, err = st.Recv()
 			}
-			r := svc.hop.Ledger.Get("id")
+			r := ledger.At(svc.hop).Get("id")
 			if got := r.GetTraceId(); (got == id) != want || len(got) != len(id) {
 				t.Errorf("%s: traceparent %q became %q", tr.name, parent, got)
 			}

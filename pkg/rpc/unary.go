@@ -8,10 +8,9 @@ import (
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A unary method is an engine of one item, which is also its End. ServeUnary and DialUnary need no messages of its Method.
@@ -31,8 +30,8 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 	return stream.Unary(func(ctx context.Context, req Req) (*Out, error) {
 		callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
 		defer cut(nil)
-		record := ledger.Of(ctx)
-		events := callEvents{trace: record.Events(), peer: peer}
+		flow := observer.Of(ctx)
+		events := callEvents{flow: flow, peer: peer}
 		events.opening(via(ctx).Append(self))
 		answered, told := make(chan struct{}), make(chan struct{})
 		telling, answeredNow := context.WithCancel(callCtx)
@@ -40,11 +39,11 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 		undo := stream.AfterStop(ctx, func(error) {
 			defer close(told)
 			e := streamerr.Via(self, cause(ctx))
-			events.resetting(streamtrace.CodeStop, e)
+			events.resetting(observer.StopSent, e)
 			grace, cancel := context.WithTimeout(telling, DefaultGrace)
 			defer cancel()
 			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: toStop(e), Owners: []string{m.owner(req)}}) {
-				events.resetting(streamtrace.CodeCancel, e)
+				events.resetting(observer.CallReset, e)
 				cut(errLeft)
 			}
 		})
@@ -57,11 +56,11 @@ func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, R
 		}
 		if err == nil {
 			events.answered()
-			record.InMessage(m.tokens(out), out)
+			flow.Received(m.tokens(out), out)
 		}
 		events.over(nil, err)
 		if stopped && !events.cut.Load() {
-			record.Confirmed()
+			flow.Note(observer.Event{Kind: observer.Confirmed})
 		}
 		switch stopped := cause(ctx); {
 		case err == nil: // even if it was stopped: this is all of it

@@ -2,14 +2,12 @@ package rpc
 
 import (
 	"context"
-	"strings"
 
 	"google.golang.org/grpc/metadata"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // unnamedPeer is the origin of what a caller does that did not say its name.
@@ -21,7 +19,6 @@ type viaKey struct{}
 func withIncomingVia(ctx context.Context) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx)
 	via := streamerr.ParsePath(first(md, streamerr.ViaHeader))
-	ctx = streamtrace.WithParent(ctx, streamtrace.ParseParent(first(md, streamtrace.Traceparent), strings.Join(md.Get(streamtrace.Tracestate), ",")))
 	return context.WithValue(ctx, viaKey{}, via)
 }
 
@@ -30,6 +27,17 @@ func first(md metadata.MD, key string) string {
 		return values[0]
 	}
 	return ""
+}
+
+// traceHeaders returns the headers of W3C's Trace Context that came with a call, in pairs.
+func traceHeaders(ctx context.Context) (pairs []string) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, key := range []string{"traceparent", "tracestate"} {
+		for _, value := range md.Get(key) {
+			pairs = append(pairs, key, value)
+		}
+	}
+	return pairs
 }
 
 func via(ctx context.Context) streamerr.Path {
@@ -56,7 +64,11 @@ func callers(ctx context.Context) streamerr.Path {
 // withOutgoingVia tells the callee which hops the call has crossed, this one included, and of which trace it is.
 func withOutgoingVia(ctx context.Context, hop string) context.Context {
 	pairs := []string{streamerr.ViaHeader, via(ctx).Append(hop).String()}
-	ledger.Parent(ctx).Each(func(key, value string) { pairs = append(pairs, key, value) })
+	flow := observer.Of(ctx)
+	flow.Headers(func(key, value string) { pairs = append(pairs, key, value) })
+	if flow == (observer.Nobody{}) { // a hop without an observer passes on the trace that it was told
+		pairs = append(pairs, traceHeaders(ctx)...)
+	}
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 

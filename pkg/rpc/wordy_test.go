@@ -6,6 +6,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -33,7 +34,7 @@ func TestWhatAStopSaysIsBounded(t *testing.T) {
 	for err == nil {
 		_, err = st.Recv()
 	}
-	r := svc.hop.Ledger.Get("wordy")
+	r := ledger.At(svc.hop).Get("wordy")
 	if streamerr.Reason(r.GetReason()) != streamerr.UserStop || len(r.GetMessage()) > 4<<10 || !strings.HasPrefix(r.GetMessage(), "xxx") {
 		t.Errorf("%v, a message of %d bytes", r.GetReason(), len(r.GetMessage()))
 	}

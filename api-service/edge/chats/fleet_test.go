@@ -59,7 +59,7 @@ func serve(t *testing.T, name, addr string) *service {
 		t.Fatal(err)
 	}
 	s := &service{addr: ln.Addr().String(), grpc: grpc.NewServer(), up: health.NewServer(), finish: make(chan struct{}), drain: make(chan struct{})}
-	s.hop.Name, s.hop.Log = name, slog.New(slog.DiscardHandler)
+	s.hop.Name, s.hop.Log, s.hop.Observer = name, slog.New(slog.DiscardHandler), &ledger.Ledger{}
 	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, s.up)
 	chatv1.RegisterChatServer(s.grpc, s)

@@ -27,10 +27,10 @@ func (o *Operator) list(_ context.Context, c *app.RequestContext) {
 	}
 	if query.Ended {
 		wants := func(r *streamv1.Record) bool { return ledger.OwnedBy(r, owners...) && query.Wants(r) }
-		exchange.JSON(c, story.List(o.Hop.Ledger.Ended(query.Limit, wants), ""))
+		exchange.JSON(c, story.List(ledger.At(o.Hop).Ended(query.Limit, wants), ""))
 		return
 	}
-	live, next := o.Hop.Ledger.LiveAfter(query.After, story.LivePage, owners...)
+	live, next := ledger.At(o.Hop).LiveAfter(query.After, story.LivePage, owners...)
 	exchange.JSON(c, story.List(live, next.String()))
 }
 

@@ -94,7 +94,7 @@ func (o *Operator) why(ctx context.Context, c *app.RequestContext) {
 		return
 	}
 	var hops []*streamv1.Record
-	if own := o.Hop.Ledger.Get(id); own != nil && ledger.OwnedBy(own, owners...) {
+	if own := ledger.At(o.Hop).Get(id); own != nil && ledger.OwnedBy(own, owners...) {
 		hops = append(hops, own)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

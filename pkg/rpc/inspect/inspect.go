@@ -48,7 +48,7 @@ func (s *streams) List(_ context.Context, req *streamv1.ListRequest) (*streamv1.
 		size = DefaultPage
 	}
 	resp, bytes := &streamv1.ListResponse{}, 0
-	live, next := s.hop.Ledger.LiveAfter(after, size)
+	live, next := ledger.At(s.hop).LiveAfter(after, size)
 	for i, r := range live {
 		if bytes += proto.Size(r); bytes > maxPageBytes && i > 0 {
 			next = ledger.CursorOf(live[i-1])
@@ -63,7 +63,7 @@ func (s *streams) List(_ context.Context, req *streamv1.ListRequest) (*streamv1.
 // Why implements streamv1.StreamsServer.
 func (s *streams) Why(ctx context.Context, req *streamv1.WhyRequest) (*streamv1.WhyResponse, error) {
 	resp := &streamv1.WhyResponse{}
-	if r := s.hop.Ledger.Get(req.GetStreamId()); r != nil {
+	if r := ledger.At(s.hop).Get(req.GetStreamId()); r != nil {
 		resp.Hops = append(resp.Hops, r)
 	}
 	if s.below != nil {

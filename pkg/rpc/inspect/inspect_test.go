@@ -13,6 +13,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -65,9 +66,9 @@ func pages(t *testing.T, next func(*streamv1.ListRequest) (*streamv1.ListRespons
 
 func TestListOfManyStreamsIsPaged(t *testing.T) {
 	const all = 50_000
-	h := &rpc.Hop{Name: "hop"}
+	h := &rpc.Hop{Name: "hop", Observer: &ledger.Ledger{}}
 	for i := range all {
-		h.Ledger.Open(fmt.Sprintf("stream-%05d-%s", i, strings.Repeat("x", 60)), h.Name, "127.0.0.1:12345")
+		ledger.At(h).Open(fmt.Sprintf("stream-%05d-%s", i, strings.Repeat("x", 60)), h.Name, "127.0.0.1:12345")
 	}
 	next := list(t, h)
 	for size, want := range map[uint32]int{5000: 10, 20_000: 5} {
@@ -87,9 +88,9 @@ func TestListOfManyStreamsIsPaged(t *testing.T) {
 
 func TestPageIsBoundedByBytes(t *testing.T) {
 	const all = 2000
-	h := &rpc.Hop{Name: "hop"}
+	h := &rpc.Hop{Name: "hop", Observer: &ledger.Ledger{}}
 	for i := range all {
-		r := h.Ledger.Open(fmt.Sprint("stream-", i), h.Name, "")
+		r := ledger.At(h).Open(fmt.Sprint("stream-", i), h.Name, "")
 		r.Stopping(&streamerr.Error{Reason: streamerr.UserStop, Message: strings.Repeat("x", 2000)})
 	}
 	if ids, n := pages(t, list(t, h), all); len(ids) != all || n < 2 {
@@ -98,7 +99,7 @@ func TestPageIsBoundedByBytes(t *testing.T) {
 }
 
 func TestWrongPageTokenIsRefused(t *testing.T) {
-	next := list(t, &rpc.Hop{Name: "hop"})
+	next := list(t, &rpc.Hop{Name: "hop", Observer: &ledger.Ledger{}})
 	for _, token := range []string{"x", ".", "12345", "!.id", "-.id"} {
 		_, err := next(&streamv1.ListRequest{PageToken: token})
 		if e := streamerr.FromGRPC("", err); e == nil || e.Reason != streamerr.Invalid || e.Param != "page_token" {

@@ -61,7 +61,7 @@ var Worker = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, worke
 
 // ChatEmbeddings is whence.chat.v1.Chat/Embeddings.
 var ChatEmbeddings = &rpc.Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsRequest, chatv1.EmbeddingsResponse]{
-	Operation: metrics.Embeddings,
+	Operation: string(metrics.Embeddings),
 	ID:        func(req *chatv1.EmbeddingsRequest) *string { return &req.StreamId },
 	Owner:     func(req *chatv1.EmbeddingsRequest) string { return req.GetClaim().GetOwner() },
 	Started:   func(*chatv1.EmbeddingsResponse) bool { return true },
@@ -71,7 +71,7 @@ var ChatEmbeddings = &rpc.Method[*chatv1.EmbeddingsRequest, chatv1.EmbeddingsReq
 
 // WorkerEmbed is whence.worker.v1.Worker/Embed.
 var WorkerEmbed = &rpc.Method[*workerv1.EmbedRequest, workerv1.EmbedRequest, workerv1.EmbedResponse]{
-	Operation: metrics.Embeddings,
+	Operation: string(metrics.Embeddings),
 	ID:        func(req *workerv1.EmbedRequest) *string { return &req.StreamId },
 	Owner:     func(req *workerv1.EmbedRequest) string { return req.GetClaim().GetOwner() },
 	Started:   func(*workerv1.EmbedResponse) bool { return true },

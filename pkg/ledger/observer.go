@@ -1,0 +1,152 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+var (
+	_ observer.Observer = (*Ledger)(nil)
+	_ observer.Flow     = (*Record)(nil)
+)
+
+// At returns the ledger that observes a hop, or an empty one.
+func At(h *rpc.Hop) *Ledger {
+	if l, ok := h.Observer.(*Ledger); ok {
+		return l
+	}
+	return &Ledger{}
+}
+
+// Begin implements observer.Observer.
+func (l *Ledger) Begin(ctx context.Context, b observer.Beginning) observer.Flow {
+	parent := streamtrace.ParentOf(ctx)
+	if !parent.Valid() && b.Header != nil {
+		traceparent := strings.Join(b.Header(streamtrace.Traceparent), ",")
+		parent = streamtrace.ParseParent(traceparent, strings.Join(b.Header(streamtrace.Tracestate), ","))
+	}
+	r := l.record(b.ID, b.Hop, b.Peer)
+	r.owner, r.parent = &b.Owner, parent
+	r.trace = l.Traces.Begin(parent, b.Method)
+	r.trace.Header(streamtrace.RecvHeader, streamtrace.Up, "", b.Path...)
+	r.seen.Link(r.trace.Place)
+	l.add(r)
+	return r
+}
+
+// Refused implements observer.Observer.
+func (l *Ledger) Refused(reason streamerr.Reason) { l.Metrics.Refused(reason) }
+
+// Ending implements observer.Observer.
+func (l *Ledger) Ending(id string, owners ...string) streamerr.Reason {
+	if r := l.Get(id); r != nil && OwnedBy(r, owners...) {
+		return streamerr.Reason(r.GetReason())
+	}
+	return streamerr.Unspecified
+}
+
+// Received records a message from the hop below, and how many tokens it counts.
+func (r *Record) Received(tokens int, message any) {
+	if r == nil {
+		return
+	}
+	r.in.Add(uint32(tokens))
+	size := r.below.size(r, tokens, message)
+	at := r.seen.In(tokens)
+	r.seen.InBytes(size)
+	r.trace.Received(at, tokens, size)
+}
+
+// Sent records a message that was passed to the caller, and how many tokens it counts. If message is nil, its size is what
+// OutBytes was told.
+func (r *Record) Sent(tokens int, message any) {
+	if r == nil {
+		return
+	}
+	if message != nil {
+		r.OutBytes(r.above.size(r, tokens, message))
+	}
+	r.out.Add(uint32(tokens))
+	r.trace.Sent(r.seen.Out(tokens), tokens)
+}
+
+// Note implements observer.Flow.
+func (r *Record) Note(e observer.Event) {
+	if r == nil {
+		return
+	}
+	switch e.Kind {
+	case observer.Running:
+		r.seen.Does(metrics.Operation(e.Text))
+		r.trace.Does(e.Text)
+	case observer.Calling:
+		r.trace.Header(streamtrace.SendHeader, streamtrace.Down, "", e.Path...)
+	case observer.CalleeAnswered:
+		r.trace.Header(streamtrace.RecvHeader, streamtrace.Down, "", e.Path...)
+	case observer.Announced:
+		r.Read(e.Message)
+	case observer.Answering:
+		r.trace.Header(streamtrace.SendHeader, streamtrace.Up, "", r.hop)
+	case observer.StopHeard:
+		r.Stopping(e.Err)
+	case observer.CallerGone:
+		r.trace.Reset(e.Err, &streamerr.Error{Reason: e.Reason, Path: e.Path})
+	case observer.StopSent:
+		r.trace.Note(streamtrace.SendRst, streamtrace.Down, streamtrace.CodeStop, e.Reason, e.Path)
+	case observer.CallReset:
+		r.trace.Note(streamtrace.SendRst, streamtrace.Down, streamtrace.CodeCancel, e.Reason, e.Path)
+	case observer.CalleeReset:
+		code := streamtrace.CodeLost
+		if e.Reason == streamerr.PeerReset {
+			code = streamtrace.CodeCancel
+		}
+		r.trace.Note(streamtrace.RecvRst, streamtrace.Down, code, e.Reason, e.Path)
+	case observer.CalleeEnded:
+		r.trace.Note(streamtrace.RecvTrailer, streamtrace.Down, e.Code, e.Reason, e.Path)
+	case observer.Confirmed:
+		r.Confirmed()
+	case observer.Unreceived:
+		r.Unreceived(e.Tokens)
+	case observer.Waited:
+		r.seen.Waited(e.Took)
+	case observer.Ended:
+		r.End(e.Reason, e.Path, e.Text)
+	case observer.CallerTold:
+		r.trace.Note(streamtrace.SendTrailer, streamtrace.Up, e.Code, e.Reason, e.Path)
+	}
+}
+
+// Headers implements observer.Flow: a callee is told its place in the trace. A hop without traces passes on the place that it was
+// told.
+func (r *Record) Headers(set func(key, value string)) {
+	if r == nil {
+		return
+	}
+	if p := r.trace.Parent(); p.Valid() {
+		p.Each(set)
+		return
+	}
+	r.parent.Each(set)
+}
+
+// LogAttrs implements observer.Flow.
+func (r *Record) LogAttrs() []slog.Attr {
+	if id := r.Events().ID(); id != "" {
+		return []slog.Attr{slog.String("trace", id)}
+	}
+	return nil
+}
+
+// Close implements observer.Flow: it exports the trace of the ended stream.
+func (r *Record) Close() {
+	if r != nil {
+		r.ledger.Traces.Ended(r.trace, r.Reason(), r.Told)
+	}
+}
