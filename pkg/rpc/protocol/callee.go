@@ -1,0 +1,248 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A CalleeConfig describes a method to a Callee.
+type CalleeConfig struct {
+	Grace    time.Duration // 0 is DefaultGrace
+	Sequence bool          // requests are sequences: a message that is no Stop belongs to the request
+	Whole    bool          // the answer is one message, which Answer gives: it has not completed before that
+}
+
+// A Callee is the end of a call that serves it, from the request on.
+type Callee struct {
+	steps
+	config CalleeConfig
+
+	stopped    error // why the stream stops; nil while it runs
+	killed     bool
+	kill       time.Duration // when the engine is killed; 0 is never
+	unreadable error         // a message could not be read, and nothing has explained it yet
+	lost       error         // the call is over before its answer
+	settle     time.Duration // when unreadable or lost counts; 0 is never
+	deaf       bool          // nothing more can come from the caller
+
+	sending   bool // a message is in hand
+	abandoned bool // it was given up
+	done      bool // the engine has ended
+	ending    error
+	over      bool // the ending is recorded
+}
+
+// NewCallee returns the machine of a call whose request has come.
+func NewCallee(c CalleeConfig) *Callee {
+	if c.Grace <= 0 {
+		c.Grace = DefaultGrace
+	}
+	return &Callee{config: c, steps: steps{grace: c.Grace}}
+}
+
+// Over reports whether the ending is recorded.
+func (c *Callee) Over() bool { return c.over }
+
+// Lost reports whether the call is over, so that there is nobody to answer.
+func (c *Callee) Lost() bool { return c.lost != nil }
+
+// Step takes an event and returns the actions to execute, in order. The slice is valid until the next Step. now is not
+// needed for Item and Sent.
+func (c *Callee) Step(now time.Duration, e Event) []Action {
+	c.begin()
+	if c.over {
+		return nil
+	}
+	switch e.Kind {
+	case Item:
+		c.item()
+		return c.out
+	case Sent:
+		c.sending = false
+		return c.out
+	case Stop:
+		c.stop(now, e.Err, e.Grace)
+	case Halt:
+		c.halt(now, e)
+	case Killed:
+		if c.stopped == nil {
+			c.stopped = e.Err
+		}
+		c.end(c.stopped)
+	case Message:
+		c.message(now)
+	case Unreadable:
+		if c.lost == nil && c.stopped == nil && c.unreadable == nil {
+			c.unreadable, c.settle = e.Err, now+c.grace
+		}
+	case HalfClose:
+		c.hushed(now)
+	case Unsent:
+		c.sending = false
+		c.lose(now, e.Err)
+	case Lost:
+		c.lose(now, e.Err)
+	case Done:
+		c.finish(e.Err)
+	case Answered:
+		c.answered(e.Err)
+	case Tick:
+		c.tick(now)
+	default:
+	}
+	c.plan()
+	return c.out
+}
+
+// plan sets the time of the next Tick.
+func (c *Callee) plan() {
+	c.wake = 0
+	for _, at := range []time.Duration{c.kill, c.settle} {
+		if at > 0 && (c.wake == 0 || at < c.wake) && !c.done {
+			c.wake = at
+		}
+	}
+}
+
+func (c *Callee) item() {
+	if c.abandoned || c.killed {
+		c.do(Drop, nil, 0)
+		return
+	}
+	c.sending = true
+	c.do(Deliver, nil, 0)
+}
+
+// stop stops the engine, unless it was stopped before: the first cause counts.
+func (c *Callee) stop(now time.Duration, cause error, grace time.Duration) {
+	c.unreadable = nil
+	if c.lost == nil {
+		c.settle = 0
+	}
+	if c.stopped != nil || c.done {
+		return
+	}
+	budget := within(grace, c.grace)
+	c.stopped, c.kill = cause, now+budget
+	c.do(StopEngine, cause, budget)
+}
+
+// halt records that the engine was stopped on this hop.
+func (c *Callee) halt(now time.Duration, e Event) {
+	if c.stopped == nil {
+		c.stopped, c.kill = e.Err, now+within(e.Grace, c.grace)
+		c.unreadable = nil
+	}
+}
+
+func (c *Callee) message(now time.Duration) {
+	if c.config.Sequence {
+		c.do(Put, nil, 0)
+		return
+	}
+	c.stop(now, streamerr.New(streamerr.Invalid, "only the first message may be a request"), 0)
+}
+
+// hushed records that nothing more can come from the caller: if the call is over, no Stop will explain it.
+func (c *Callee) hushed(now time.Duration) {
+	if c.deaf {
+		return
+	}
+	c.deaf = true
+	if c.config.Sequence && c.unreadable == nil && c.lost == nil {
+		c.do(CloseInput, nil, 0)
+	}
+	if c.lost != nil {
+		c.give(now)
+	}
+}
+
+// lose records that the call is over. Messages that came before its end may still be unread, and a Stop among them says more.
+func (c *Callee) lose(now time.Duration, how error) {
+	if c.lost != nil {
+		return
+	}
+	c.lost, c.unreadable = how, nil
+	if c.deaf {
+		c.give(now)
+		return
+	}
+	c.settle = now + c.grace
+}
+
+// give ends the wait for an explanation of the end of the call.
+func (c *Callee) give(now time.Duration) {
+	c.settle = 0
+	if c.stopped != nil {
+		c.do(Gone, c.lost, 0)
+		return
+	}
+	c.stop(now, c.lost, 0)
+}
+
+func (c *Callee) tick(now time.Duration) {
+	if c.settle > 0 && now >= c.settle {
+		c.settle = 0
+		switch {
+		case c.lost != nil:
+			c.deaf = true
+			c.give(now)
+		case c.unreadable != nil:
+			c.stop(now, c.unreadable, 0)
+		}
+	}
+	if c.kill > 0 && now >= c.kill {
+		c.end(c.stopped)
+	}
+}
+
+// end kills the engine, and gives up the message in hand: its caller does not read, and the call is over only when its
+// handler returns.
+func (c *Callee) end(cause error) {
+	c.kill = 0
+	if c.done {
+		return
+	}
+	if !c.killed {
+		c.killed = true
+		c.do(Kill, cause, 0)
+	}
+	if c.sending && !c.abandoned {
+		c.abandoned = true
+		c.do(Abandon, cause, 0)
+	}
+}
+
+// finish gives the caller the ending, if there is somebody to give it to.
+func (c *Callee) finish(err error) {
+	if c.done {
+		return
+	}
+	c.done, c.ending = true, err
+	c.settle, c.kill = 0, 0
+	if c.lost != nil || c.abandoned {
+		if c.config.Whole && err == nil {
+			c.ending = c.lost
+		}
+		c.record()
+		return
+	}
+	c.do(Answer, err, 0)
+}
+
+// answered records the ending. A proper ending that could not be given to the caller is none.
+func (c *Callee) answered(failed error) {
+	if !c.done {
+		return
+	}
+	if failed != nil && c.ending == nil {
+		c.ending = failed
+	}
+	c.record()
+}
+
+func (c *Callee) record() {
+	c.over = true
+	c.do(Record, c.ending, 0)
+}

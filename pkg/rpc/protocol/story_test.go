@@ -1,0 +1,157 @@
+package protocol
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
+
+// A machine is a Caller or a Callee.
+type machine interface {
+	Step(now time.Duration, e Event) []Action
+	Wake() time.Duration
+}
+
+var events = map[string]Kind{
+	"tick": Tick, "stop": Stop, "item": Item,
+	"open": Open, "opened": Opened, "end": End, "left": Left, "over": Over,
+	"halt": Halt, "killed": Killed, "message": Message, "unreadable": Unreadable, "half-close": HalfClose, "lost": Lost, "sent": Sent, "unsent": Unsent,
+	"done": Done, "answered": Answered,
+}
+
+var verbs = map[Verb]string{
+	Deliver: "deliver", Drop: "drop",
+	Call: "call", SendStop: "send stop", Reset: "reset", Hold: "hold", DeliverHeld: "deliver the held message", Confirm: "confirm", Unconfirmed: "unconfirmed",
+	Leave: "leave", Finish: "finish",
+	StopEngine: "stop the engine", Kill: "kill the engine", Put: "put", CloseInput: "close the input", Gone: "gone", Answer: "answer", Record: "record", Abandon: "abandon",
+}
+
+// TestStories plays the scripts of testdata. A story begins with the machine, "caller" or "callee", and its config. A line
+// that is not indented is an event, and its time; the indented lines below it are the resulting actions, and when the
+// machine wants to hear of the time.
+//
+//	caller mute endless grace=1s
+//	0s open
+//	5ms stop client client_gone grace=200ms
+//	6ms over own worker user_stop
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			var m machine
+			for line := range strings.Lines(string(text)) {
+				line = strings.TrimRight(line, "\n")
+				switch {
+				case strings.HasPrefix(line, "  "):
+					continue // a resulting action
+				case strings.HasPrefix(line, "caller"), strings.HasPrefix(line, "callee"):
+					m = newMachine(t, line)
+				case line != "" && !strings.HasPrefix(line, "#"):
+					out.WriteString(line + "\n" + play(t, m, line))
+					continue
+				}
+				out.WriteString(line + "\n")
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if out.String() != string(text) {
+				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
+			}
+		})
+	}
+}
+
+func newMachine(t *testing.T, line string) machine {
+	t.Helper()
+	words := strings.Fields(line)
+	caller, callee := CallerConfig{Self: "self", Peer: "peer"}, CalleeConfig{}
+	for _, word := range words[1:] {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "mute":
+			caller.Mute = true
+		case "endless":
+			caller.Endless = true
+		case "sequence":
+			callee.Sequence = true
+		case "whole":
+			callee.Whole = true
+		case "grace":
+			caller.Grace = duration(t, value)
+			callee.Grace = caller.Grace
+		default:
+			t.Fatal(line)
+		}
+	}
+	if words[0] == "caller" {
+		return NewCaller(caller)
+	}
+	return NewCallee(callee)
+}
+
+func play(t *testing.T, m machine, line string) string {
+	t.Helper()
+	words := strings.Fields(line)
+	kind, ok := events[words[1]]
+	if !ok {
+		t.Fatalf("there is no event %q", words[1])
+	}
+	e := Event{Kind: kind}
+	var rest []string
+	for _, word := range words[2:] {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "own":
+			e.Own = true
+		case "part":
+			e.Part = true
+		case "grace":
+			e.Grace = duration(t, value)
+		default:
+			rest = append(rest, word)
+		}
+	}
+	if len(rest) == 2 {
+		e.Err = &streamerr.Error{Reason: streamerr.ParseReason(rest[1]), Path: streamerr.NewPath(rest[0]), Message: "as scripted"}
+	}
+	var b strings.Builder
+	for _, a := range m.Step(duration(t, words[0]), e) {
+		fmt.Fprintf(&b, "  %s", verbs[a.Verb])
+		if a.Grace > 0 {
+			fmt.Fprintf(&b, " within %v", a.Grace)
+		}
+		if a.Err != nil {
+			fmt.Fprintf(&b, " because %v", a.Err)
+		}
+		b.WriteByte('\n')
+	}
+	if wake := m.Wake(); wake > 0 {
+		fmt.Fprintf(&b, "  wake at %v\n", wake)
+	}
+	return b.String()
+}
+
+func duration(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
