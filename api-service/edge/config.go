@@ -16,6 +16,7 @@ import (
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -153,7 +154,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--chat: %w", err)
 	}
 	if c.Redis != "" {
-		if err := replay.CheckURL(c.Redis); err != nil {
+		if err := redislog.CheckURL(c.Redis); err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}
 		if c.TokenKey == "" {

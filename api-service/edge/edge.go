@@ -35,6 +35,7 @@ import (
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/drain"
@@ -109,7 +110,7 @@ func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	if c.Redis == "" {
 		return replay.NewMemory(c.Replay), nil
 	}
-	return replay.NewRedis(replay.RedisConfig{URL: c.Redis, Limits: c.Replay, Log: log, Lost: func(h replay.Head) replay.Event {
+	return redislog.New(redislog.Config{URL: c.Redis, Limits: c.Replay, Log: log, Lost: func(h replay.Head) replay.Event {
 		return follow.Failed(&streamerr.Error{
 			Reason: streamerr.PeerLost, Path: streamerr.NewPath(h.Edge, c.Name), Message: h.Edge + ", which ran the stream, has died",
 		})
@@ -205,5 +206,5 @@ func LogTo(w io.Writer) {
 	hlog.SetLevel(hlog.LevelInfo)
 	hlog.SetOutput(w)
 	kitexrpc.LogTo(w)
-	replay.LogTo(w)
+	redislog.LogTo(w)
 }

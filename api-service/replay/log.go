@@ -1,11 +1,27 @@
-// Package replay keeps what streams have said, so that readers can come late, come back, and be several: a log of events per
-// stream, numbered from 1, that ends with one closing event.
+// Package replay keeps the events of streams, so that readers can start late, come back, and be several.
 //
-// A reader has a cursor, the number of the last event that it has, and nothing is queued for it. Text that it has not read
-// comes in one event, under the last number, so that a reader that lags gets fewer, larger events and loses nothing. What is
-// kept is bounded in bytes, over all streams and for each, and in time after a stream's end.
+// The log of a stream is a sequence of events, numbered from 1, that ends with one closing event. A
+// reader holds a cursor: the number of the last event that it has received. Nothing is queued per
+// reader. Unread deltas are merged into one event under the number of the last of them, so a slow
+// reader gets fewer, larger events and loses nothing. A log bounds its bytes, over all streams and per
+// stream, and the time for which it keeps an ended stream.
 //
-// Memory keeps the log in the process; Redis shares it between several. Package replaytest holds the contract of all logs.
+// # Encoding
+//
+// A delta is encoded once, by the writer of the stream (package follow), into a form whose
+// concatenation is the encoding of the concatenated text. The log stores these bytes, merges deltas by
+// taking a longer slice of them, and hands the same bytes to every reader and to Redis. It never parses
+// them.
+//
+// # Locks
+//
+// Each stream has a lock of its own. Appending an event, reading, and waking readers take only this
+// lock, and bytes are counted with atomics. The lock of the whole log is taken when a stream begins,
+// ends, expires or is forgotten, when a reader opens a stream, and when the log is full and evicts
+// something. It is always taken before the lock of a stream.
+//
+// Memory keeps the log in the process. Package redislog shares it between processes. Package replaytest
+// tests what every log must do.
 package replay
 
 import (
@@ -16,89 +32,90 @@ import (
 	"time"
 )
 
-// A Kind is what an event says, and its name for those who read it.
+// A Kind is the type of an event. Readers see it as the event's name.
 type Kind string
 
-// The kinds of events. The last event of a stream is Ending or Failure, and no other is.
+// The kinds of events. The last event of a stream is an Ending or a Failure, and no other event is.
 const (
-	Delta   Kind = "delta" // Data is text, or anything else that can be joined as text is
-	Usage   Kind = "usage" // JSON, from here on
+	Delta   Kind = "delta" // Data can be concatenated with the Data of other deltas
+	Usage   Kind = "usage" // JSON, as in all kinds that follow
 	Ending  Kind = "ending"
 	Failure Kind = "error"
 )
 
-// Closing reports whether nothing comes after an event of this kind.
+// Closing reports whether an event of this kind is the last one of its stream.
 func (k Kind) Closing() bool { return k == Ending || k == Failure }
 
-// An Event is a part of what a stream has said.
+// An Event is one entry in the log of a stream.
 type Event struct {
-	Seq  uint64 // from 1; with several deltas in one event, that of the last. Append sets it
+	Seq  uint64 // from 1; an event with several deltas has the number of the last. Append sets it
 	Kind Kind
 	Data string
 }
 
-// A Head is what is known of a stream beside its events.
+// A Head describes a stream.
 type Head struct {
 	ID    string // unguessable
-	Epoch string // of this log of the stream; a cursor of another log has another
-	Owner string // digest of the credentials that made the stream; "" if there were none
+	Epoch string // identifies this log of the stream; a cursor names the epoch of its log
+	Owner string // digest of the credentials that created the stream; "" if there were none
 	Key   string // digest of the idempotency key; "" if there was none
 	Body  string // digest of the request
 	Edge  string // the hop that runs the stream
 	Began time.Time
-	// Shared is set by Begin: every instance that the log knows of can read the stream.
+	// Shared is set by Begin. If true, every instance that shares the log can read the stream.
 	Shared bool
 }
 
 // NewEpoch returns an epoch that no other log has.
 func NewEpoch() string { return strings.ToLower(rand.Text()[:10]) }
 
-// What logs return, beside errors of what they are built on.
+// Errors of a log. Errors of the server that a log is built on come besides them.
 var (
 	ErrUnknown = errors.New("replay: no such stream is kept")
 	ErrTaken   = errors.New("replay: a stream with this id is kept")
-	ErrFull    = errors.New("replay: no room for what the stream says")
-	ErrAhead   = errors.New("replay: the stream has not said this much")
+	ErrFull    = errors.New("replay: the log has no room for the stream")
+	ErrAhead   = errors.New("replay: the cursor is ahead of the stream")
 	ErrClosed  = errors.New("replay: the stream has its closing event")
 )
 
 // A Log keeps the events of streams. All methods are safe for concurrent use.
 type Log interface {
-	// Begin makes room for a stream, and returns its head. If a stream with the same Key is kept, it returns the head of that
-	// one instead, whose ID is another, and makes nothing. It fails with ErrTaken or ErrFull.
+	// Begin creates the log of a stream, and returns its head. If a stream with the same Key is kept,
+	// Begin creates nothing and returns the head of that stream, which has another ID. It fails with
+	// ErrTaken or ErrFull.
 	Begin(ctx context.Context, h Head) (Head, error)
-	// Append adds events to the log of a stream that has begun here under this epoch; deltas come before all other kinds. It
-	// returns ErrUnknown if that log was dropped, even if a later stream has the same id. With ErrFull nothing is added; a closing
-	// event always has room. Any other error but ErrUnknown and ErrClosed says why the stream must end; then Failure is the only
-	// closing event that the log takes.
+	// Writer returns the writer of a stream that began here under this epoch, or ErrUnknown.
+	Writer(id, epoch string) (*Writer, error)
+	// Append is Writer followed by Writer.Append. A caller that appends per token keeps the Writer.
 	Append(id, epoch string, events ...Event) error
-	// Forget drops the log of a stream that has begun here under this epoch, with its Key. Its readers get ErrUnknown. Forget
-	// leaves the log of a later stream with the same id alone.
+	// Forget drops the log of a stream that began here under this epoch, with its Key. Its readers get
+	// ErrUnknown. Forget leaves the log of a later stream with the same id alone.
 	Forget(ctx context.Context, id, epoch string)
-	// Open returns a reader of a stream, wherever it has begun. The caller closes it.
+	// Open returns a reader of a stream, wherever the stream began. The caller closes the reader.
 	Open(ctx context.Context, id string) (Reader, error)
-	// Seen returns how long ago a reader of another instance had the stream open; ok is false if none is known of.
+	// Seen returns how long ago a reader of another instance had the stream open. ok is false if there
+	// was no such reader.
 	Seen(ctx context.Context, id string) (ago time.Duration, ok bool)
-	// Close frees what the log holds, once all streams have their closing events and all readers are closed.
+	// Close frees the log. All streams have their closing events, and all readers are closed.
 	Close() error
 }
 
 // A Reader reads one stream. It is for one goroutine.
 type Reader interface {
 	Head() Head
-	// Read returns what comes after the event with this number. It does not wait.
+	// Read returns the events after the event with number after. It does not wait.
 	Read(ctx context.Context, after uint64) (Page, error)
 	Close()
 }
 
-// A Page is a part of a log.
+// A Page is a part of a stream's log. It is valid until the next Read of its reader.
 type Page struct {
 	Events []Event
-	// Ended says that nothing will come after Events.
+	// Ended reports that no event follows Events.
 	Ended bool
-	// More is closed when there may be more to read; nil if Ended.
+	// More is readable, once, when there may be more to read. It is nil if Ended is true.
 	More <-chan struct{}
 }
 
-// maxMerged bounds the text of one event, in bytes, unless a single delta has more.
-const maxMerged = 64 << 10
+// MaxMerged bounds the data of one event that holds several deltas, in bytes.
+const MaxMerged = 64 << 10

@@ -3,7 +3,6 @@ package replay_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,7 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	replay.LogTo(io.Discard)
 	leaktest.Main(m)
 }
 
@@ -32,7 +30,7 @@ func begin(t *testing.T, m replay.Log, id string) {
 	}
 }
 
-func kept(t *testing.T, m replay.Log, id string) bool {
+func isKept(t *testing.T, m replay.Log, id string) bool {
 	t.Helper()
 	r, err := m.Open(t.Context(), id)
 	if err != nil && !errors.Is(err, replay.ErrUnknown) {
@@ -66,7 +64,7 @@ func TestOldestEndedStreamMakesRoom(t *testing.T) {
 	if err := m.Append("3", "", text); err != nil {
 		t.Fatal(err)
 	}
-	if kept(t, m, "1") || !kept(t, m, "0") || !kept(t, m, "2") || !kept(t, m, "3") {
+	if isKept(t, m, "1") || !isKept(t, m, "0") || !isKept(t, m, "2") || !isKept(t, m, "3") {
 		t.Error("not the oldest ended one went, or more than that")
 	}
 }
@@ -101,7 +99,7 @@ func TestMemoryForgetsInTimeWithoutBeingAsked(t *testing.T) {
 		}
 		time.Sleep(20*time.Second + 1)
 		synctest.Wait()
-		if kept(t, m, "a") || !kept(t, m, "b") {
+		if isKept(t, m, "a") || !isKept(t, m, "b") {
 			t.Error("a is kept, or b is not")
 		}
 		if _, err := r.Read(t.Context(), 0); !errors.Is(err, replay.ErrUnknown) {
@@ -109,7 +107,7 @@ func TestMemoryForgetsInTimeWithoutBeingAsked(t *testing.T) {
 		}
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
-		if kept(t, m, "b") {
+		if isKept(t, m, "b") {
 			t.Error("b is kept")
 		}
 	})

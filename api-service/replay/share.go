@@ -3,89 +3,109 @@ package replay
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 )
 
 // errEvicted ends a stream whose text was dropped to make room.
 var errEvicted = fmt.Errorf("%w: its owner's streams keep more than their share, and it was the largest", ErrFull)
 
-// An account counts the streams and bytes that one owner keeps in a log.
+// An account counts the streams and the bytes of one owner.
 type account struct {
-	bytes   int
-	running map[*kept]struct{}
-	ended   []*kept // oldest first; the first one is not forgotten
+	bytes atomic.Int64 // the charges of the owner's streams
+
+	// Guarded by Memory.mu.
+	running map[*memoryStream]struct{}
+	ended   []*memoryStream // oldest first; the first one is not forgotten
 }
 
-// open begins a stream's account. mu is held.
-func (m *Memory) open(k *kept) {
-	a := m.accounts[k.head.Owner]
+// openAccount adds a new stream, for which headCost is reserved, to the account of its owner. mu is held.
+func (m *Memory) openAccount(s *memoryStream) {
+	a := m.accounts[s.head.Owner]
 	if a == nil {
-		a = &account{running: map[*kept]struct{}{}}
-		m.accounts[k.head.Owner] = a
+		a = &account{running: map[*memoryStream]struct{}{}}
+		m.accounts[s.head.Owner] = a
 	}
-	k.account = a
-	a.running[k] = struct{}{}
-	m.charge(k, k.cost())
+	s.account = a
+	a.running[s] = struct{}{}
+	s.charge(headCost)
 }
 
-// charge counts bytes of a stream. mu is held.
-func (m *Memory) charge(k *kept, n int) {
-	m.bytes += n
-	k.account.bytes += n
+// reserve adds n bytes to the log's count, or returns false if the log has no room for them.
+func (m *Memory) reserve(n int64) bool {
+	for {
+		bytes := m.bytes.Load()
+		if bytes+n > int64(m.limits.Bytes) {
+			return false
+		}
+		if m.bytes.CompareAndSwap(bytes, bytes+n) {
+			return true
+		}
+	}
 }
 
-// end notes that a stream has ended.
-func (a *account) end(k *kept) {
-	delete(a.running, k)
-	a.ended = append(a.ended, k)
+// charge counts n bytes that are reserved in the log as bytes of the stream. mu is held, unless the
+// stream is new.
+func (s *memoryStream) charge(n int64) {
+	s.bytes.Add(n)
+	s.account.bytes.Add(n)
 }
 
-// close ends the account of a stream that is forgotten. mu is held.
-func (m *Memory) close(k *kept) {
-	a := k.account
-	m.charge(k, -k.cost())
-	delete(a.running, k)
-	for len(a.ended) > 0 && a.ended[0].forgotten {
+// end moves a stream that has ended from running to ended.
+func (a *account) end(s *memoryStream) {
+	delete(a.running, s)
+	a.ended = append(a.ended, s)
+}
+
+// closeAccount removes a forgotten stream from the account of its owner. mu and the lock of the stream
+// are held.
+func (m *Memory) closeAccount(s *memoryStream) {
+	a := s.account
+	n := s.bytes.Swap(0)
+	m.bytes.Add(-n)
+	a.bytes.Add(-n)
+	delete(a.running, s)
+	for len(a.ended) > 0 && a.ended[0].phase == phaseForgotten {
 		a.ended[0] = nil
 		a.ended = a.ended[1:]
 	}
 	if len(a.running)+len(a.ended) == 0 {
-		delete(m.accounts, k.head.Owner)
-	}
-	if !k.end.IsZero() {
-		m.stale++
+		delete(m.accounts, s.head.Owner)
 	}
 }
 
-// room makes room for n bytes of a stream, and reports whether it succeeded; k is nil for a new stream. mu is held.
+// makeRoom reserves n bytes for a stream of an owner, and evicts other streams until they fit. s is nil
+// for a new stream. It returns false if there is nothing left to evict. mu is held.
 //
-// An owner's share is an equal part of Bytes, and an owner may exceed its share while there is room. When the log is
-// full, room evicts streams of the owners over their share, ended streams before running ones, each time from the
-// owner that keeps the most. So an owner within its share never loses a stream, running or ended, to other owners.
-func (m *Memory) room(owner string, n int, k *kept) bool {
-	if n > m.limits.Bytes {
+// An owner's share is an equal part of Limits.Bytes, and an owner may exceed its share while there is
+// room. When the log is full, makeRoom evicts streams of the owners over their share, ended streams
+// before running ones, each time from the owner that keeps the most. So an owner within its share never
+// loses a stream, running or ended, to other owners.
+func (m *Memory) makeRoom(owner string, n int64, s *memoryStream) bool {
+	if n > int64(m.limits.Bytes) {
 		return false
 	}
-	for m.bytes+n > m.limits.Bytes {
-		if !m.makeRoom(owner, n, k) {
+	for !m.reserve(n) {
+		if !m.evictOne(owner, n, s) {
 			return false
 		}
 	}
 	return true
 }
 
-// makeRoom forgets one ended stream, or drops the text of one running stream, and reports whether it found one. mu is
-// held. Streams are large compared to events, so a pass over all owners for each evicted stream costs little.
-func (m *Memory) makeRoom(owner string, n int, k *kept) bool {
+// evictOne forgets one ended stream, or drops the text of one running stream, and reports whether it
+// found one. mu is held. Streams are large compared to events, so a pass over all owners for each
+// evicted stream costs little.
+func (m *Memory) evictOne(owner string, n int64, s *memoryStream) bool {
 	owners := len(m.accounts)
 	if m.accounts[owner] == nil {
 		owners++
 	}
-	share := m.limits.Bytes / owners
+	share := int64(m.limits.Bytes / owners)
 	var ended, running *account
-	var endedBytes, runningBytes int
-	var largest *kept
+	var endedBytes, runningBytes int64
+	var largest *memoryStream
 	for of, a := range m.accounts {
-		bytes := a.bytes
+		bytes := a.bytes.Load()
 		if of == owner {
 			bytes += n
 		}
@@ -96,8 +116,8 @@ func (m *Memory) makeRoom(owner string, n int, k *kept) bool {
 			ended, endedBytes = a, bytes
 		}
 		if bytes > runningBytes || bytes == runningBytes && of == owner {
-			if victim := a.largest(k, n); victim != nil {
-				running, runningBytes, largest = a, bytes, victim
+			if candidate := a.largest(s, n); candidate != nil {
+				running, runningBytes, largest = a, bytes, candidate
 			}
 		}
 	}
@@ -106,44 +126,47 @@ func (m *Memory) makeRoom(owner string, n int, k *kept) bool {
 		m.forget(ended.ended[0])
 		m.compact()
 		return true
-	case running == nil, running == m.accounts[owner] && (k == nil || largest == k):
-		return false // the candidate is the stream that needs the room
+	case running == nil, running == m.accounts[owner] && (s == nil || largest == s):
+		return false // the stream that needs the room is the one to evict
 	default:
 		m.evict(largest)
 		return true
 	}
 }
 
-// largest returns the largest stream that runs, and of equals the newest; nil if the text of each has been dropped. k is counted with n
-// more bytes.
-func (a *account) largest(k *kept, n int) (largest *kept) {
-	var most int
+// largest returns the owner's largest running stream, and the newest of several largest. It returns nil
+// if all of them are evicted. The stream s counts with n more bytes. Memory.mu is held.
+func (a *account) largest(s *memoryStream, n int64) (largest *memoryStream) {
+	var most int64
 	for r := range a.running {
-		bytes := r.cost()
-		if r == k {
+		bytes := r.bytes.Load()
+		if bytes == 0 {
+			continue // it is evicted
+		}
+		if r == s {
 			bytes += n
 		}
-		if r.stop == nil && (bytes > most || bytes == most && r.head.Began.After(largest.head.Began)) {
+		if bytes > most || bytes == most && r.head.Began.After(largest.head.Began) {
 			largest, most = r, bytes
 		}
 	}
 	return largest
 }
 
-// evict drops the text of a running stream. The stream ends at its next event, and its readers get that ending. mu is
-// held.
-func (m *Memory) evict(k *kept) {
-	before := k.cost()
-	k.evicted, k.dropped = true, k.deltas()
-	k.text, k.ends = nil, nil
-	k.stop = errEvicted
-	m.charge(k, k.cost()-before)
+// evict drops the text of a running stream. The stream ends at its next event, and its readers get that
+// ending. mu is held.
+func (m *Memory) evict(s *memoryStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.evict()
+	m.bytes.Add(-n)
+	s.account.bytes.Add(-n)
 }
 
-// compact drops forgotten streams from ended, when they are most of it. mu is held.
+// compact removes forgotten streams from ended once they are most of it. mu is held.
 func (m *Memory) compact() {
 	if m.stale > len(m.ended)/2 {
-		m.ended = slices.DeleteFunc(m.ended, func(k *kept) bool { return k.forgotten })
+		m.ended = slices.DeleteFunc(m.ended, func(s *memoryStream) bool { return s.phase == phaseForgotten })
 		m.stale = 0
 	}
 }

@@ -74,7 +74,7 @@ func TestEvictedStreamDoesNotComplete(t *testing.T) {
 	if err := m.Append("large", "", closed); err != nil {
 		t.Error(err)
 	}
-	if p, err := (memoryReader{m, m.find("large")}).Read(t.Context(), 0); err != nil || len(p.Events) != 1 || p.Events[0].Kind != Failure || !p.Ended {
+	if p, err := m.stream("large").open().Read(t.Context(), 0); err != nil || len(p.Events) != 1 || p.Events[0].Kind != Failure || !p.Ended {
 		t.Errorf("a reader gets %v, %v", p, err)
 	}
 }
@@ -115,7 +115,7 @@ func TestEndedStreamsGoBeforeThoseThatRun(t *testing.T) {
 	}
 	keep(t, m, "third", "new", 20_000)
 	for id, want := range map[string]bool{"over": true, "second": false, "first": true, "runs": true} {
-		if (m.find(id) != nil) != want {
+		if (m.stream(id) != nil) != want {
 			t.Errorf("%s is kept: %t, want %t", id, !want, want)
 		}
 	}
@@ -166,7 +166,7 @@ func (w *walk) step(t *testing.T, i int) (owner string) {
 	}
 	at := w.r.IntN(len(w.ids))
 	id := w.ids[at]
-	if k := w.m.find(id); k != nil {
+	if k := w.m.stream(id); k != nil {
 		owner = k.head.Owner
 	}
 	switch w.r.IntN(14) {
@@ -181,21 +181,47 @@ func (w *walk) step(t *testing.T, i int) (owner string) {
 	return owner
 }
 
+// stream returns the stream with this id, or nil.
+func (m *Memory) stream(id string) *memoryStream {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.streams[id]
+}
+
+// cost returns the bytes for which a stream should be charged.
+func (s *memoryStream) cost() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.evicted && s.phase == phaseLive {
+		return 0
+	}
+	n := headCost + s.text.Len() + eventCost*(len(s.ends)+len(s.rest))
+	for _, e := range s.rest {
+		n += len(e.Data)
+	}
+	return n
+}
+
 // audit returns an error if the accounts do not add up.
 func (m *Memory) audit() error {
 	costs, streams, sum := map[string]int{}, map[string]int{}, 0
-	for _, k := range m.streams {
-		costs[k.head.Owner] += k.cost()
-		streams[k.head.Owner]++
+	for _, s := range m.streams {
+		cost := s.cost()
+		if charged := int(s.bytes.Load()); charged != cost {
+			return fmt.Errorf("the stream %s is charged %d bytes and has %d", s.head.ID, charged, cost)
+		}
+		costs[s.head.Owner] += cost
+		streams[s.head.Owner]++
 	}
 	for of, a := range m.accounts {
-		if sum += a.bytes; costs[of] != a.bytes || streams[of] == 0 {
-			return fmt.Errorf("the account of %s has %d bytes, its %d streams have %d", of, a.bytes, streams[of], costs[of])
+		bytes := int(a.bytes.Load())
+		if sum += bytes; costs[of] != bytes || streams[of] == 0 {
+			return fmt.Errorf("the account of %s has %d bytes, its %d streams have %d", of, bytes, streams[of], costs[of])
 		}
 	}
 	// Endings have room beyond the bound.
-	if bound := m.limits.Bytes + len(m.streams)*(headCost+len(closed.Data)+eventCost); sum != m.bytes || sum > bound {
-		return fmt.Errorf("%d bytes are kept, by accounts %d; the bound is %d", m.bytes, sum, bound)
+	if bound := m.limits.Bytes + len(m.streams)*(headCost+len(closed.Data)+eventCost); sum != int(m.bytes.Load()) || sum > bound {
+		return fmt.Errorf("%d bytes are kept, by accounts %d; the bound is %d", m.bytes.Load(), sum, bound)
 	}
 	if len(m.ended) > 2*len(m.streams)+2 {
 		return fmt.Errorf("%d ended streams are remembered, %d kept", len(m.ended), len(m.streams))
@@ -207,7 +233,7 @@ func (m *Memory) audit() error {
 func (m *Memory) snapshot() map[string]int {
 	all := map[string]int{}
 	for of, a := range m.accounts {
-		all[of] = a.bytes
+		all[of] = int(a.bytes.Load())
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package replay_test
+package redislog_test
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package replay_test
+package redislog_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -23,7 +24,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	defer closeLog(t, other)
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	for _, l := range []*replay.Redis{slow, other} { // the server knows the scripts from now on
+	for _, l := range []*redislog.Log{slow, other} { // the server knows the scripts from now on
 		id := replay.NewEpoch()
 		if _, err := l.Begin(t.Context(), replay.Head{ID: id}); err != nil {
 			t.Fatal(err)
@@ -31,9 +32,9 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 		if err := l.Append(id, "", closing); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "its connection is free", func() bool { return db.HExists(t.Context(), "whence:head:"+id, "ended").Val() })
+		eventually(t, "its connection is free", func() bool { return state(t, db, id) == "ended" })
 	}
-	for name, retries := range map[string]*replay.Redis{"same": slow, "other": other} {
+	for name, retries := range map[string]*redislog.Log{"same": slow, "other": other} {
 		key := orphaned(t, slow, way, db, name)
 		retry := "retry-" + name
 		eventually(t, "the retry begins a new stream", func() bool {
@@ -49,7 +50,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 		if err := retries.Append(retry, "f", delta("said"), closing); err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range []*replay.Redis{slow, other} {
+		for _, l := range []*redislog.Log{slow, other} {
 			var text string
 			r := read(t, l, retry)
 			eventually(t, "each instance reads the stream of the retry", func() (ended bool) {
@@ -74,7 +75,7 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 	}
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	for _, name := range []string{"whence:head:quiet", "whence:key:k"} {
+	for _, name := range []string{"whence:2:head:quiet", "whence:2:key:k"} {
 		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
 	}
 	if err := l.Append("quiet", "e", closing); err != nil {
@@ -83,7 +84,7 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 }
 
 // orphaned has an instance give up waiting for a begin that the server then does, and returns its key.
-func orphaned(t *testing.T, l *replay.Redis, way *proxy, db *redis.Client, name string) (key string) {
+func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client, name string) (key string) {
 	t.Helper()
 	for attempt := range 10 { // the begin may not be sent if another command has the instance's connection
 		orphan := fmt.Sprint("orphan-", name, attempt)
@@ -95,7 +96,7 @@ func orphaned(t *testing.T, l *replay.Redis, way *proxy, db *redis.Client, name 
 			t.Fatalf("a begin without an answer: %v, %v", h, err)
 		}
 		for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(5 * time.Millisecond) {
-			if db.Exists(t.Context(), "whence:head:"+orphan).Val() == 1 {
+			if db.Exists(t.Context(), "whence:2:head:"+orphan).Val() == 1 {
 				return key
 			}
 		}

@@ -1,8 +1,9 @@
-package replay_test
+package redislog_test
 
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -15,9 +16,18 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/replay/replaytest"
+	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+func TestMain(m *testing.M) {
+	redislog.LogTo(io.Discard)
+	leaktest.Main(m)
+}
+
+var closing = replay.Event{Kind: replay.Ending, Data: "{}"}
 
 // A server is a redis-server of the test's own.
 type server struct {
@@ -79,16 +89,16 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func (s *server) open(t testing.TB, l replay.Limits) *replay.Redis { return open(t, s.addr, l) }
+func (s *server) open(t testing.TB, l replay.Limits) *redislog.Log { return open(t, s.addr, l) }
 
-func open(t testing.TB, addr string, l replay.Limits) *replay.Redis {
+func open(t testing.TB, addr string, l replay.Limits) *redislog.Log {
 	t.Helper()
 	return openLogging(t, addr, l, slog.DiscardHandler)
 }
 
-func openLogging(t testing.TB, addr string, l replay.Limits, logs slog.Handler) *replay.Redis {
+func openLogging(t testing.TB, addr string, l replay.Limits, logs slog.Handler) *redislog.Log {
 	t.Helper()
-	r, err := replay.NewRedis(replay.RedisConfig{
+	r, err := redislog.New(redislog.Config{
 		URL: "redis://" + addr + "/0", Limits: l, Log: slog.New(logs),
 		Lost: func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
 	})
@@ -105,14 +115,14 @@ func TestRedisKeepsTheContract(t *testing.T) {
 
 // A pair writes with one instance and reads with another.
 type pair struct {
-	*replay.Redis
-	reads *replay.Redis
+	*redislog.Log
+	reads *redislog.Log
 }
 
 func (p pair) Open(ctx context.Context, id string) (replay.Reader, error) {
 	return p.reads.Open(ctx, id)
 }
-func (p pair) Close() error { return errors.Join(p.Redis.Close(), p.reads.Close()) }
+func (p pair) Close() error { return errors.Join(p.Log.Close(), p.reads.Close()) }
 
 func TestRedisKeepsTheContractBetweenInstances(t *testing.T) {
 	t.Parallel()
@@ -306,8 +316,8 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 		both.Go(leaves.Close) // the runtime begins with the last
 		both.Wait()
 		eventually(t, "the reader is told of what is new", func() bool {
-			listening, err := db.PubSubNumSub(t.Context(), "whence:wake:s").Result()
-			return err == nil && listening["whence:wake:s"] == 1
+			listening, err := db.PubSubNumSub(t.Context(), "whence:2:wake:s").Result()
+			return err == nil && listening["whence:2:wake:s"] == 1
 		})
 		leaves = comes
 	}
@@ -319,11 +329,11 @@ func TestReaderThatComesAsAnotherLeavesIsWoken(t *testing.T) {
 
 func TestURLsAreChecked(t *testing.T) {
 	for _, url := range []string{"", "localhost:6379", "http://x", "redis://h:port"} {
-		if replay.CheckURL(url) == nil {
+		if redislog.CheckURL(url) == nil {
 			t.Errorf("%q is accepted", url)
 		}
 	}
-	if err := replay.CheckURL("rediss://user:pw@h:6380/2"); err != nil {
+	if err := redislog.CheckURL("rediss://user:pw@h:6380/2"); err != nil {
 		t.Error(err)
 	}
 }
@@ -367,7 +377,7 @@ func BenchmarkRedis(b *testing.B) {
 	runs, other := s.open(b, replay.Limits{StreamBytes: 1 << 30, Bytes: 1 << 30}), s.open(b, replay.Limits{})
 	defer closeLog(b, runs)
 	defer closeLog(b, other)
-	for name, from := range map[string]*replay.Redis{"here": runs, "there": other} {
+	for name, from := range map[string]*redislog.Log{"here": runs, "there": other} {
 		b.Run(name, func(b *testing.B) {
 			id := replay.NewEpoch()
 			if _, err := runs.Begin(b.Context(), replay.Head{ID: id}); err != nil {

@@ -1,4 +1,4 @@
-package replay_test
+package redislog_test
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ func TestStreamWhoseIDIsAnothersGivesUpTheServer(t *testing.T) {
 	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first stream is live", func() bool { return db.HExists(t.Context(), "whence:head:s", "live").Val() })
+	eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
 	if err := db.FlushDB(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}

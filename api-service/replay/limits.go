@@ -1,0 +1,37 @@
+package replay
+
+import "time"
+
+// Limits bound a log. Zero fields have their defaults.
+type Limits struct {
+	Bytes       int           // over all streams; owners above their share make room
+	StreamBytes int           // per stream; an append past it fails with ErrFull
+	TTL         time.Duration // for which an ended stream is kept
+}
+
+// Defaults of Limits.
+const (
+	DefaultBytes       = 256 << 20
+	DefaultStreamBytes = 4 << 20
+	DefaultTTL         = 5 * time.Minute
+)
+
+// WithDefaults returns the limits with the defaults in place of zero fields.
+func (l Limits) WithDefaults() Limits {
+	if l.Bytes == 0 {
+		l.Bytes = DefaultBytes
+	}
+	if l.StreamBytes == 0 {
+		l.StreamBytes = DefaultStreamBytes
+	}
+	if l.TTL == 0 {
+		l.TTL = DefaultTTL
+	}
+	return l
+}
+
+// The charge of a stream, besides the data of its events, in bytes.
+const (
+	headCost  = 1024 // per stream
+	eventCost = 4    // per event
+)

@@ -1,0 +1,86 @@
+package replay
+
+import (
+	"context"
+	"slices"
+)
+
+// A memoryReader reads one stream. Only its own goroutine uses it, except for the fields guarded by the
+// lock of the stream.
+type memoryReader struct {
+	stream *memoryStream
+	events []Event       // reused by each Read
+	more   chan struct{} // capacity 1
+
+	waiting bool // guarded by stream.mu: the last Read has handed out more, and nothing was sent since
+}
+
+// open adds a reader to the stream.
+func (s *memoryStream) open() *memoryReader {
+	r := &memoryReader{stream: s, more: make(chan struct{}, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readers = append(s.readers, r)
+	return r
+}
+
+// Head implements Reader.
+func (r *memoryReader) Head() Head { return r.stream.head }
+
+// Close implements Reader.
+func (r *memoryReader) Close() {
+	s := r.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readers = slices.DeleteFunc(s.readers, func(other *memoryReader) bool { return other == r })
+}
+
+// wake lets the reader know that there may be more to read. The lock of the stream is held.
+func (r *memoryReader) wake() {
+	if r.waiting {
+		r.waiting = false
+		r.more <- struct{}{} // it is empty: wait has taken what an earlier wake sent
+	}
+}
+
+// wait returns a channel that receives one value when there may be more to read. The lock of the stream
+// is held.
+func (r *memoryReader) wait() <-chan struct{} {
+	if !r.waiting {
+		r.waiting = true
+		select {
+		case <-r.more: // the wake of an earlier page that the caller did not wait for
+		default:
+		}
+	}
+	return r.more
+}
+
+// Read implements Reader. It holds the lock of the stream only while it takes a view of the log.
+func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
+	s := r.stream
+	s.mu.Lock()
+	last := s.last()
+	to := last
+	if s.held {
+		to = min(to, s.shown)
+	}
+	switch {
+	case s.phase == phaseForgotten:
+		s.mu.Unlock()
+		return Page{}, ErrUnknown
+	case after > to:
+		s.mu.Unlock()
+		return Page{}, ErrAhead
+	}
+	p := Page{Ended: s.phase == phaseEnded && to == last}
+	if !p.Ended {
+		p.More = r.wait()
+	}
+	v := s.section()
+	s.mu.Unlock()
+	clear(r.events) // a reader that waits keeps no old text alive
+	r.events = v.merged(r.events[:0], after, to, MaxMerged)
+	p.Events = r.events
+	return p, nil
+}

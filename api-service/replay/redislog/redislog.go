@@ -1,0 +1,347 @@
+// Package redislog is a replay log that several instances share through a Redis server: every instance
+// can read every stream, and a stream's events survive the instance that ran the stream.
+//
+// An event goes into the memory of the instance that runs the stream, and from there into a Redis Stream.
+// Readers see it once the server has it. While the server is down, readers on the same instance see
+// events at once, streams that begin are not Shared, and the instance writes what the server has missed
+// or lost when the server is back.
+//
+// # States
+//
+// A head on the server describes each stream. Its field "state" is beginning, live, ended or forgotten;
+// a stream without a head is absent. The head, the events and the idempotency key expire together. Each
+// transition is one script (scripts.go). In the table, owner is the instance that runs the stream, and
+// other is any other instance.
+//
+//	state      event                              next       effect
+//	absent     owner: Begin                       beginning  expires after beginTTL
+//	absent     owner: write                       beginning  the server has lost the stream: the owner restores the head, then writes all events
+//	beginning  owner: write                       live       expires after liveTTL without another write
+//	beginning  any: Begin with the same key       beginning  waits; after serverTimeout it fails with UNAVAILABLE and Retry-After
+//	beginning  beginTTL passes                    absent     the owner has died, or has given up waiting for its Begin; the key is free
+//	live       owner: write                       live       the events that the server has are skipped, so a write can be repeated
+//	live       any: Begin with the same key       live       returns the head of this stream
+//	live       owner: write of the closing event  ended      expires after Limits.TTL
+//	live       liveTTL passes                     absent     the next write restores the stream
+//	beginning, other: the owner's lease is gone   ended      appends the closing event of Config.Lost; expires after Limits.TTL
+//	  live
+//	ended      any: Begin with the same key       ended      returns the head of this stream
+//	ended      owner: write, owner has ended it   ended      nothing is left to write
+//	ended      owner: write, other has ended it   ended      the owner is fenced: its stream ends with PEER_LOST
+//	ended      Limits.TTL passes                  absent
+//	any        owner: Forget                      forgotten  the events and the key are gone; expires after 2 leaseTTL
+//	forgotten  owner: write                       forgotten  the write is dropped
+//	forgotten  any: Begin with the same id        forgotten  fails with ErrTaken
+//	any        the server restarts without data   absent     the owner restores a stream that is not fully written
+//
+// A reader waits for an absent stream for leaseTTL, because its owner may restore it, and then gets
+// ErrUnknown. A reader of a forgotten stream gets ErrUnknown at once. An instance refreshes its lease
+// each heartbeat.
+package redislog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Times of a log.
+const (
+	serverTimeout = time.Second            // for one answer of the server; after it the server is down
+	retryInterval = 500 * time.Millisecond // between the writes of one stream while the server is down
+	beginInterval = 20 * time.Millisecond  // between looks at a stream in state beginning
+	heartbeat     = time.Second
+	leaseTTL      = 3 * heartbeat
+	lostAfter     = 2 * heartbeat     // an instance without a lease is dead; a server that has restarted learns of a lease within it
+	beginTTL      = 5 * serverTimeout // of a head in state beginning
+	liveTTL       = time.Hour         // of a head in state live, from the last write
+	seenTTL       = time.Hour         // of the record that a stream is read
+	closeTimeout  = 2 * time.Second   // for the writes that are left when the log is closed
+)
+
+// A Log is a replay.Log on a Redis server.
+type Log struct {
+	config  Config
+	db      *redis.Client
+	pubsub  *redis.PubSub
+	local   *replay.Memory
+	run     string          // identifies this process, among all that ever were
+	closing context.Context //nolint:containedctx // it ends with the log, not with a call
+	close   context.CancelFunc
+	shipped sync.WaitGroup // the goroutines that write streams
+	others  sync.WaitGroup // the goroutines that end with closing
+
+	downSince atomic.Int64 // unix nanoseconds; 0 while the server answers
+
+	subscribing sync.Mutex // held while a subscription changes, which depends on remote; taken before mu
+
+	mu     sync.Mutex // guards remote, and the fields of all remoteStreams
+	remote map[string]*remoteStream
+}
+
+// A Config describes the server and this instance.
+type Config struct {
+	URL    string // redis://user:password@host:port/database
+	Limits replay.Limits
+	// Lost returns the closing event of a stream whose instance has died.
+	Lost func(replay.Head) replay.Event
+	Log  *slog.Logger
+}
+
+// CheckURL returns an error if a server's URL is not valid.
+func CheckURL(url string) error {
+	_, err := redis.ParseURL(url)
+	return err
+}
+
+// New returns a log on a server. The server need not be up.
+func New(c Config) (*Log, error) {
+	o, err := redis.ParseURL(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = serverTimeout, serverTimeout, serverTimeout, serverTimeout
+	o.MaxRetries, o.DialerRetries = -1, 1 // streams do not wait; they continue without the server
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.DisableIdentity = true
+	c.Limits = c.Limits.WithDefaults()
+	l := &Log{config: c, db: redis.NewClient(o), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string]*remoteStream{}}
+	l.closing, l.close = context.WithCancel(context.Background())
+	l.beat() // before the first stream
+	l.pubsub = l.db.Subscribe(l.closing)
+	l.others.Go(l.listen)
+	l.others.Go(func() {
+		tick := time.NewTicker(heartbeat)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				l.beat()
+			case <-l.closing.Done():
+				return
+			}
+		}
+	})
+	return l, nil
+}
+
+// LogTo sends the log lines of the Redis library, in the whole process, to w.
+func LogTo(w io.Writer) { redis.SetLogger(printer{w}) }
+
+type printer struct{ w io.Writer }
+
+// Printf is called by the library.
+func (p printer) Printf(_ context.Context, format string, args ...any) {
+	_, _ = fmt.Fprintf(p.w, format, args...) // nowhere is left to report the error
+}
+
+// keyPrefix begins the names of all keys. It changes with the encoding of heads and events, so that
+// instances of different versions do not read each other's streams.
+const keyPrefix = "whence:2:"
+
+// Names of keys. A message on the channel wakeName says that the stream has new events.
+func headKey(id string) string   { return keyPrefix + "head:" + id }
+func logKey(id string) string    { return keyPrefix + "log:" + id }
+func seenKey(id string) string   { return keyPrefix + "seen:" + id }
+func wakeName(id string) string  { return keyPrefix + "wake:" + id }
+func leaseKey(run string) string { return keyPrefix + "lease:" + run }
+
+// idempotencyKey returns the name of the key that holds the id of the stream with this idempotency key.
+// Scripts take the name of the head for "no key".
+func idempotencyKey(h replay.Head) string {
+	if h.Key == "" {
+		return headKey(h.ID)
+	}
+	return keyPrefix + "key:" + h.Key
+}
+
+// keysOf returns the keys that scripts take.
+func keysOf(h replay.Head) []string {
+	return []string{headKey(h.ID), logKey(h.ID), idempotencyKey(h)}
+}
+
+// answered records whether the server has answered, and logs a change.
+func (l *Log) answered(err error) {
+	switch {
+	case err == nil:
+		if since := l.downSince.Swap(0); since != 0 {
+			l.config.Log.Info("redis answers again", "after", time.Since(time.Unix(0, since)))
+		}
+	case l.closing.Err() == nil && !errors.Is(err, context.Canceled):
+		if l.downSince.CompareAndSwap(0, time.Now().UnixNano()) {
+			l.config.Log.Warn("redis does not answer; streams that begin now cannot be resumed elsewhere", "err", err)
+		}
+	}
+}
+
+func unavailable(err error) *streamerr.Error {
+	return &streamerr.Error{Reason: streamerr.Unavailable, Message: "the events of streams cannot be read now, because redis does not answer", RetryAfter: time.Second, Cause: err}
+}
+
+// Begin implements replay.Log. While the server is down, a stream without a Key begins on this instance
+// alone. A stream with a Key is refused, because it may have begun on another instance.
+func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
+	if known, ok := l.local.HeadOfKey(h.Key); ok {
+		return known, nil
+	}
+	h.Shared = true
+	id, err := l.beginShared(ctx, h)
+	switch {
+	case errors.Is(err, errOrphan):
+		return replay.Head{}, err
+	case err != nil && h.Key != "":
+		return replay.Head{}, unavailable(err)
+	case err != nil:
+		h.Shared = false
+		return headOf(l.local.Add(h))
+	case id == "":
+		return replay.Head{}, replay.ErrTaken
+	case id != h.ID:
+		known, _, err := l.head(ctx, id)
+		return known, err
+	}
+	w, err := l.local.Add(h)
+	if err != nil {
+		l.forget(ctx, h)
+		return replay.Head{}, err
+	}
+	outbox := w.Outbox()
+	l.shipped.Go(func() { l.ship(outbox) })
+	return h, nil
+}
+
+func headOf(w *replay.Writer, err error) (replay.Head, error) {
+	if err != nil {
+		return replay.Head{}, err
+	}
+	return w.Head(), nil
+}
+
+// errOrphan refuses a key whose stream stays in state beginning.
+var errOrphan = &streamerr.Error{Reason: streamerr.Unavailable, Message: "an earlier request with this Idempotency-Key has not begun its stream; try again", RetryAfter: time.Second}
+
+// beginShared makes a head on the server and returns its id, or the id of the stream with the same key,
+// or "" if the id is taken. It waits for at most serverTimeout for a stream with the same key that is in
+// state beginning: either that stream becomes live, or it is an orphan, which will expire.
+func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err error) {
+	late := time.NewTimer(serverTimeout)
+	defer late.Stop()
+	for {
+		id, state, err := l.makeHead(ctx, h)
+		if err != nil || state != stateBeginning || id == h.ID {
+			return id, err
+		}
+		select {
+		case <-time.After(beginInterval):
+		case <-late.C:
+			return "", errOrphan
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// makeHead makes a head on the server, unless its key or its id has a stream. It returns the id and the
+// state of the stream that has the key, and an empty id if another stream has the id.
+func (l *Log) makeHead(ctx context.Context, h replay.Head) (id, state string, err error) {
+	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey("")}, l.fields(h)...)
+	made, err := begin.Run(ctx, l.db, []string{headKey(h.ID), idempotencyKey(h)}, args...).StringSlice()
+	l.answered(err)
+	switch {
+	case err != nil:
+		return "", "", err
+	case len(made) != 2:
+		return "", "", fmt.Errorf("replay: the server answered a begin with %v", made)
+	}
+	return made[0], made[1], nil
+}
+
+// Writer implements replay.Log.
+func (l *Log) Writer(id, epoch string) (*replay.Writer, error) { return l.local.Writer(id, epoch) }
+
+// Append implements replay.Log.
+func (l *Log) Append(id, epoch string, events ...replay.Event) error {
+	return l.local.Append(id, epoch, events...)
+}
+
+// Forget implements replay.Log.
+func (l *Log) Forget(ctx context.Context, id, epoch string) {
+	if h, ok := l.local.Drop(id, epoch); ok && h.Shared {
+		l.forget(ctx, h)
+	}
+}
+
+func (l *Log) forget(ctx context.Context, h replay.Head) {
+	ctx = context.WithoutCancel(ctx) // the caller may have left
+	l.answered(forget.Run(ctx, l.db, keysOf(h), h.ID, h.Epoch, wakeName(h.ID), (2 * leaseTTL).Milliseconds()).Err())
+}
+
+// Open implements replay.Log.
+func (l *Log) Open(ctx context.Context, id string) (replay.Reader, error) {
+	if own, err := l.local.Open(ctx, id); err == nil {
+		return own, nil
+	}
+	h, run, err := l.head(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &remoteReader{log: l, head: h, run: run}, nil
+}
+
+// head returns the head of a stream on the server, and the run of the process that owns the stream.
+func (l *Log) head(ctx context.Context, id string) (h replay.Head, run string, err error) {
+	fields, err := l.db.HGetAll(ctx, headKey(id)).Result()
+	l.answered(err)
+	switch {
+	case err != nil:
+		return replay.Head{}, "", unavailable(err)
+	case len(fields) == 0, fields["state"] == stateForgotten:
+		return replay.Head{}, "", replay.ErrUnknown
+	}
+	h = replay.Head{ID: id, Epoch: fields["epoch"], Owner: fields["owner"], Key: fields["key"], Body: fields["body"], Edge: fields["edge"], Shared: true}
+	if h.Began, err = time.Parse(time.RFC3339Nano, fields["began"]); err != nil {
+		return replay.Head{}, "", fmt.Errorf("replay: head of a stream: %w", err)
+	}
+	return h, fields["run"], nil
+}
+
+// fields are the fields of a head that the method head reads.
+func (l *Log) fields(h replay.Head) []any {
+	return []any{"epoch", h.Epoch, "owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "run", l.run, "began", h.Began.Format(time.RFC3339Nano)}
+}
+
+// Seen implements replay.Log. While the server is down, a stream counts as seen when the server went
+// down.
+func (l *Log) Seen(ctx context.Context, id string) (ago time.Duration, ok bool) {
+	left, err := l.db.PTTL(ctx, seenKey(id)).Result()
+	l.answered(err)
+	if since := l.downSince.Load(); err != nil && since != 0 {
+		return time.Since(time.Unix(0, since)), true
+	}
+	return seenTTL - left, left > 0
+}
+
+// Close implements replay.Log. It waits for the writes that are left, for at most closeTimeout.
+func (l *Log) Close() error {
+	timer := time.AfterFunc(closeTimeout, l.close)
+	l.shipped.Wait()
+	timer.Stop()
+	l.close()
+	err := errors.Join(l.db.Del(context.Background(), leaseKey(l.run)).Err(), l.pubsub.Close())
+	if l.downSince.Load() != 0 {
+		err = nil // the server is down
+	}
+	l.others.Wait()
+	return errors.Join(err, l.local.Close(), l.db.Close())
+}

@@ -1,0 +1,268 @@
+package redislog
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/whence-dev/whence/api-service/replay"
+)
+
+// A remoteStream is a stream of another instance that is read here.
+type remoteStream struct {
+	head replay.Head
+	run  string // of the process that owns the stream
+
+	// Guarded by Log.mu.
+	readers int
+	grown   chan struct{} // closed, and replaced, when there may be more to read
+	silent  time.Time     // since when its process has had no lease; zero if it has one
+	absent  time.Time     // since when the server has not known the stream; zero if it does
+	ended   bool
+}
+
+func (s *remoteStream) wake() {
+	close(s.grown)
+	s.grown = make(chan struct{})
+}
+
+// follow counts a reader of a remote stream, and subscribes to the stream for the first one.
+func (l *Log) follow(h replay.Head, run string) *remoteStream {
+	l.mu.Lock()
+	s := l.remote[h.ID]
+	first := s == nil
+	if first {
+		s = &remoteStream{head: h, run: run, grown: make(chan struct{})}
+		l.remote[h.ID] = s
+	}
+	s.readers++
+	l.mu.Unlock()
+	if first {
+		l.subscribing.Lock()
+		// If it fails, the library subscribes when the server is back. Until then the heartbeat wakes readers.
+		_ = l.pubsub.Subscribe(l.closing, wakeName(h.ID))
+		l.subscribing.Unlock()
+	}
+	l.see(h)
+	return s
+}
+
+// see records on the server that a stream is read here. The heartbeat repeats it.
+func (l *Log) see(h replay.Head) {
+	l.answered(l.db.Set(l.closing, seenKey(h.ID), "1", seenTTL).Err())
+}
+
+func (l *Log) unfollow(s *remoteStream) {
+	l.mu.Lock()
+	s.readers--
+	last := s.readers == 0
+	if last && l.remote[s.head.ID] == s {
+		delete(l.remote, s.head.ID)
+	}
+	l.mu.Unlock()
+	l.see(s.head)
+	if last {
+		l.unsubscribe(s.head.ID)
+	}
+}
+
+// unsubscribe ends the subscription to a stream, unless a new reader has come: a page that is reloaded
+// leaves and comes back at once.
+func (l *Log) unsubscribe(id string) {
+	l.subscribing.Lock()
+	defer l.subscribing.Unlock()
+	l.mu.Lock()
+	read := l.remote[id] != nil
+	l.mu.Unlock()
+	if !read {
+		_ = l.pubsub.Unsubscribe(l.closing, wakeName(id)) // a message without a reader does no harm
+	}
+}
+
+// listen wakes the readers of streams that have new events.
+func (l *Log) listen() {
+	for message := range l.pubsub.Channel() {
+		id := strings.TrimPrefix(message.Channel, wakeName(""))
+		l.mu.Lock()
+		if s := l.remote[id]; s != nil {
+			s.wake()
+		}
+		l.mu.Unlock()
+	}
+}
+
+// beat refreshes the lease of this process and the seen records of its readers, checks the leases of the
+// processes that own the streams they read, and wakes all readers, in case a message was lost.
+func (l *Log) beat() {
+	l.mu.Lock()
+	all := make([]*remoteStream, 0, len(l.remote))
+	for _, s := range l.remote {
+		if !s.ended {
+			all = append(all, s)
+		}
+	}
+	l.mu.Unlock()
+	alive := make([]*redis.IntCmd, len(all))
+	_, err := l.db.Pipelined(l.closing, func(p redis.Pipeliner) error {
+		p.Set(l.closing, leaseKey(l.run), "1", leaseTTL)
+		for i, s := range all {
+			p.Set(l.closing, seenKey(s.head.ID), "1", seenTTL)
+			alive[i] = p.Exists(l.closing, leaseKey(s.run))
+		}
+		return nil
+	})
+	l.answered(err)
+	now := time.Now()
+	for i, s := range all {
+		l.mu.Lock()
+		switch {
+		case err != nil || alive[i].Val() == 1:
+			s.silent = time.Time{}
+		case s.silent.IsZero():
+			s.silent = now
+		}
+		lost := !s.silent.IsZero() && now.Sub(s.silent) >= lostAfter
+		s.wake()
+		l.mu.Unlock()
+		if lost {
+			l.lose(s.head)
+		}
+	}
+}
+
+// lose ends a stream whose process has died.
+func (l *Log) lose(h replay.Head) {
+	e := l.config.Lost(h)
+	l.answered(lose.Run(l.closing, l.db, keysOf(h),
+		h.ID, h.Epoch, l.run, l.config.Limits.TTL.Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data).Err())
+}
+
+// A remoteReader reads a stream of another instance.
+type remoteReader struct {
+	log    *Log
+	head   replay.Head
+	run    string
+	stream *remoteStream // nil until the first Read: a caller that may not read keeps no stream alive
+	known  bool          // a Read has found the stream, so it exists or has existed
+}
+
+// Head implements replay.Reader.
+func (r *remoteReader) Head() replay.Head { return r.head }
+
+// Close implements replay.Reader.
+func (r *remoteReader) Close() {
+	if r.stream != nil {
+		r.log.unfollow(r.stream)
+	}
+}
+
+// Read implements replay.Reader. While the server is down, or has lost the stream, Read returns an empty
+// page, because the stream may continue.
+func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, error) {
+	if r.stream == nil {
+		r.stream = r.log.follow(r.head, r.run)
+	}
+	l, s := r.log, r.stream
+	l.mu.Lock()
+	more := s.grown // before reading, so that nothing is missed
+	l.mu.Unlock()
+	var entries *redis.XMessageSliceCmd
+	var fields *redis.SliceCmd
+	_, err := l.db.Pipelined(ctx, func(p redis.Pipeliner) error {
+		fields = p.HMGet(ctx, headKey(s.head.ID), "epoch", "state", "last")
+		entries = p.XRangeN(ctx, logKey(s.head.ID), strconv.FormatUint(after+1, 10)+"-0", "+", maxBatch)
+		return nil
+	})
+	l.answered(err)
+	if err != nil {
+		return replay.Page{More: more}, nil // answered has logged it, and the heartbeat wakes the reader
+	}
+	epoch, state := fields.Val()[0], fields.Val()[1]
+	digits, _ := fields.Val()[2].(string)
+	last, _ := strconv.ParseUint(digits, 10, 64)
+	switch {
+	case epoch != s.head.Epoch:
+		return r.absent(more)
+	case state == stateForgotten:
+		return replay.Page{}, replay.ErrUnknown
+	case after > last && !r.known:
+		return replay.Page{}, replay.ErrAhead
+	case after > last:
+		return r.absent(more)
+	}
+	r.known = true
+	events, err := parse(entries.Val())
+	if err != nil {
+		return replay.Page{}, err
+	}
+	p := replay.Page{Events: merge(events)}
+	upto := after
+	if len(events) > 0 {
+		upto = events[len(events)-1].Seq
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.absent = time.Time{}
+	if p.Ended = state == stateEnded && upto == last; !p.Ended {
+		p.More = more
+	}
+	s.ended = s.ended || p.Ended
+	return p, nil
+}
+
+// absent returns the page of a stream that the server has lost, wholly or its last events. If the server
+// has restarted, the instance that owns the stream writes it again.
+func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	switch since := &r.stream.absent; {
+	case since.IsZero():
+		*since = time.Now()
+	case time.Since(*since) > leaseTTL:
+		return replay.Page{}, replay.ErrUnknown
+	}
+	return replay.Page{More: more}, nil
+}
+
+func parse(entries []redis.XMessage) ([]replay.Event, error) {
+	events := make([]replay.Event, 0, len(entries))
+	for _, entry := range entries {
+		digits, _, _ := strings.Cut(entry.ID, "-")
+		seq, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		kind, _ := entry.Values["kind"].(string)
+		data, _ := entry.Values["data"].(string)
+		events = append(events, replay.Event{Seq: seq, Kind: replay.Kind(kind), Data: data})
+	}
+	return events, nil
+}
+
+// merge makes one event, of at most replay.MaxMerged bytes, of deltas that follow each other.
+func merge(events []replay.Event) []replay.Event {
+	var out []replay.Event
+	for from := 0; from < len(events); {
+		to, size := from+1, len(events[from].Data)
+		for events[from].Kind == replay.Delta && to < len(events) && events[to].Kind == replay.Delta && size+len(events[to].Data) <= replay.MaxMerged {
+			size += len(events[to].Data)
+			to++
+		}
+		if to == from+1 {
+			out = append(out, events[from]) // as it is: the common case of a reader that keeps up
+			from = to
+			continue
+		}
+		var text strings.Builder
+		text.Grow(size)
+		for _, part := range events[from:to] {
+			text.WriteString(part.Data)
+		}
+		out = append(out, replay.Event{Seq: events[to-1].Seq, Kind: events[from].Kind, Data: text.String()})
+		from = to
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package replay
+
+import (
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A phase is the state of a stream in memory. A stream goes from live to ended to forgotten, or from
+// live to forgotten. It changes with Memory.mu and memoryStream.mu held, so either lock suffices to read
+// it.
+type phase uint8
+
+const (
+	phaseLive      phase = iota // it takes events
+	phaseEnded                  // it has its closing event, and is kept for Limits.TTL
+	phaseForgotten              // it holds no events; readers and writers get ErrUnknown
+)
+
+// A memoryStream is the log of one stream.
+type memoryStream struct {
+	head    Head
+	account *account
+	writer  Writer // of this stream, so that handing it out allocates nothing
+	// bytes is the charge of the stream. It is 0 between the eviction of a live stream and its closing
+	// event. It changes with mu held.
+	bytes atomic.Int64
+
+	mu    sync.Mutex // guards the following fields; Memory.mu is taken first
+	phase phase
+	end   time.Time // when the closing event came
+	// text holds the data of all deltas after the dropped ones. It only grows, so a substring of it is
+	// valid without the lock.
+	text    strings.Builder
+	ends    []uint32 // the end of each delta in text; it only grows, like text
+	dropped uint64   // the number of deltas whose data was evicted
+	rest    []Event  // the events after the deltas
+	evicted bool     // the text was dropped to make room
+	cause   error    // why the stream must end; nil while it may continue
+	held    bool     // readers see the events up to shown, not those after it
+	shown   uint64
+	ready   chan struct{} // capacity 1: the outbox has something to do; nil without an outbox
+	readers []*memoryReader
+}
+
+// deltas returns the number of the last delta. mu is held.
+func (s *memoryStream) deltas() uint64 { return s.dropped + uint64(len(s.ends)) }
+
+// last returns the number of the last event. mu is held.
+func (s *memoryStream) last() uint64 { return s.deltas() + uint64(len(s.rest)) }
+
+// addDelta stores a delta. mu is held.
+func (s *memoryStream) addDelta(data []byte) {
+	s.text.Write(data)
+	s.endDelta()
+}
+
+// endDelta ends a delta where text ends. mu is held.
+func (s *memoryStream) endDelta() {
+	s.ends = append(s.ends, uint32(s.text.Len())) // Limits.StreamBytes keeps it in range
+}
+
+// add stores an event. mu is held.
+func (s *memoryStream) add(e Event) {
+	if e.Kind == Delta {
+		s.text.WriteString(e.Data)
+		s.endDelta()
+		return
+	}
+	e.Seq = s.last() + 1
+	s.rest = append(s.rest, e)
+}
+
+// drop removes the data of all events. mu is held.
+func (s *memoryStream) drop() {
+	s.text.Reset()
+	s.ends, s.rest = nil, nil
+}
+
+// evict drops the deltas of a live stream, which must then end with a Failure. It returns the charge
+// that the stream no longer has. mu is held.
+func (s *memoryStream) evict() int64 {
+	s.evicted, s.dropped = true, s.deltas()
+	s.text.Reset()
+	s.ends = nil
+	if s.cause == nil {
+		s.cause = errEvicted
+	}
+	return s.bytes.Swap(0)
+}
+
+// announce tells the readers, or the outbox that holds them back, that there are new events. mu is held.
+func (s *memoryStream) announce() {
+	s.wakeOutbox()
+	if !s.held {
+		s.wakeReaders()
+	}
+}
+
+func (s *memoryStream) wakeOutbox() {
+	select {
+	case s.ready <- struct{}{}:
+	default: // the outbox is due already, or there is none
+	}
+}
+
+func (s *memoryStream) wakeReaders() {
+	for _, r := range s.readers {
+		r.wake()
+	}
+}
+
+// A section is a part of a stream's log. It is a view: it shares the bytes of the stream, which do not
+// change, and needs no lock.
+type section struct {
+	text    string
+	ends    []uint32
+	dropped uint64 // the number of deltas before ends
+	rest    []Event
+}
+
+// section returns the log of the stream as it is now. mu is held.
+func (s *memoryStream) section() section {
+	return section{text: s.text.String(), ends: s.ends, dropped: s.dropped, rest: s.rest}
+}
+
+// offset returns the end in text of the delta with this number.
+func (v *section) offset(seq uint64) int {
+	if seq <= v.dropped {
+		return 0
+	}
+	return int(v.ends[seq-v.dropped-1])
+}
+
+// merged appends the events in (after, to] to events. Deltas that follow each other become one event of
+// at most maxBytes; a larger delta is an event of its own.
+func (v *section) merged(events []Event, after, to uint64, maxBytes int) []Event {
+	deltas := v.dropped + uint64(len(v.ends))
+	after = max(after, v.dropped)
+	for stop := min(to, deltas); after < stop; {
+		from, rest := v.offset(after), v.ends[after-v.dropped:stop-v.dropped]
+		n := max(1, sort.Search(len(rest), func(i int) bool { return int(rest[i])-from > maxBytes }))
+		after += uint64(n)
+		events = append(events, Event{Seq: after, Kind: Delta, Data: v.text[from:rest[n-1]]})
+	}
+	if to > deltas {
+		events = append(events, v.rest[after-deltas:to-deltas]...)
+	}
+	return events
+}

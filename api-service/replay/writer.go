@@ -1,0 +1,141 @@
+package replay
+
+import "errors"
+
+// A Writer appends events to the log of one stream. It finds the stream without a lock, and an append
+// takes only the lock of that stream, except for a closing event and when the log is full. It is safe
+// for concurrent use.
+//
+// Append and Delta return ErrUnknown if the stream's log was dropped, even if a later stream has the
+// same id, and ErrClosed after the closing event, or for a delta after an event of another kind. With
+// ErrFull nothing was added. Any other error says why the stream must end: then Failure is the only
+// closing event that the log takes.
+type Writer struct {
+	memory *Memory
+	stream *memoryStream
+}
+
+// Head returns the head of the stream.
+func (w *Writer) Head() Head { return w.stream.head }
+
+// Delta appends one delta. It copies data, and allocates nothing but the growth of the stream's buffer.
+func (w *Writer) Delta(data []byte) error {
+	s, size := w.stream, int64(len(data)+eventCost)
+	s.mu.Lock()
+	err := w.admit(batch{size: size, deltas: true})
+	if err == nil {
+		s.addDelta(data)
+		s.announce()
+	}
+	s.mu.Unlock()
+	if errors.Is(err, errNoRoom) {
+		return w.appendSlowly(batch{size: size, deltas: true}, []Event{{Kind: Delta, Data: string(data)}})
+	}
+	return err
+}
+
+// Append appends events. Deltas come before events of all other kinds. A closing event always has room.
+func (w *Writer) Append(events ...Event) error {
+	b := batchOf(events)
+	if b.closing {
+		return w.appendSlowly(b, events)
+	}
+	s := w.stream
+	s.mu.Lock()
+	err := w.admit(b)
+	if err == nil {
+		for _, e := range events {
+			s.add(e)
+		}
+		s.announce()
+	}
+	s.mu.Unlock()
+	if errors.Is(err, errNoRoom) {
+		return w.appendSlowly(b, events)
+	}
+	return err
+}
+
+// errNoRoom reports that the log is full and must evict something first.
+var errNoRoom = errors.New("replay: full")
+
+// A batch describes events that are appended together.
+type batch struct {
+	size            int64 // their charge, in bytes
+	deltas          bool  // there is a Delta
+	closing, failed bool  // there is a closing event; it is a Failure
+}
+
+func batchOf(events []Event) (b batch) {
+	for _, e := range events {
+		b.size += int64(len(e.Data) + eventCost)
+		b.deltas = b.deltas || e.Kind == Delta
+		b.closing = b.closing || e.Kind.Closing()
+		b.failed = b.failed || e.Kind == Failure
+	}
+	return b
+}
+
+// admit checks that the stream can take a batch without a closing event, and charges it. The lock of the
+// stream is held.
+func (w *Writer) admit(b batch) error {
+	if err := w.check(b); err != nil {
+		return err
+	}
+	if !w.memory.reserve(b.size) {
+		return errNoRoom
+	}
+	w.stream.charge(b.size)
+	return nil
+}
+
+// check returns the error with which the stream refuses a batch. The lock of the stream is held.
+func (w *Writer) check(b batch) error {
+	s := w.stream
+	switch {
+	case s.phase == phaseForgotten:
+		return ErrUnknown
+	case s.phase == phaseEnded, b.deltas && len(s.rest) > 0:
+		return ErrClosed
+	case s.cause != nil && !b.failed: // a stream whose text is gone does not end as a complete one
+		return s.cause
+	case !b.closing && s.bytes.Load()+b.size > int64(w.memory.limits.StreamBytes):
+		return ErrFull
+	default:
+		return nil
+	}
+}
+
+// appendSlowly appends events with the lock of the whole log: it makes room for them, or ends the
+// stream.
+func (w *Writer) appendSlowly(b batch, events []Event) error {
+	m, s := w.memory, w.stream
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !b.closing && !m.makeRoom(s.head.Owner, b.size, s) {
+		return ErrFull
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := w.check(b); err != nil {
+		if !b.closing {
+			m.bytes.Add(-b.size) // it was reserved, and the stream has ended since
+		}
+		return err
+	}
+	if b.closing {
+		if s.evicted {
+			b.size += headCost // which the eviction has given back
+		}
+		m.bytes.Add(b.size)
+	}
+	s.charge(b.size)
+	for _, e := range events {
+		s.add(e)
+	}
+	if b.closing {
+		m.end(s)
+	}
+	s.announce()
+	return nil
+}
