@@ -146,7 +146,7 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Cal
 			return nil
 		})
 	})
-	if r.kept && r.started {
+	if r.kept() && r.started {
 		e.offerToken(c, *kept)
 	}
 	if o.Err != nil {

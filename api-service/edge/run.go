@@ -28,11 +28,10 @@ import (
 
 // A run is a stream of this edge, from its admission to its ending.
 type run struct {
-	edge  *Edge
-	id    string
-	kept  bool   // the stream's events go into the replay log
-	epoch string // of that log
-	apart bool   // in pieces that name their choice
+	edge     *Edge
+	id       string
+	recorder *follow.Recorder // writes the stream's events into the replay log; nil if the stream is not kept
+	epoch    string           // of that log
 	// outlives reports that the stream continues after the client that asked for it has left.
 	outlives bool
 	watch    *leave.Watch
@@ -79,17 +78,22 @@ func (r *runs) find(id string) *run {
 // begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which
 // replay.Begin has returned, what the stream says is kept. The caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
+	r := &run{edge: e}
+	if head != nil {
+		log, err := e.replay.Writer(head.ID, head.Epoch)
+		if err != nil {
+			return nil, nil, lost(head.ID, err)
+		}
+		r.epoch, r.recorder = head.Epoch, follow.NewRecorder(log, in.Apart())
+	}
 	ctx, end, err := e.admit(conn, c, &in.Request.StreamId, in.Request.GetClaim().GetOwner())
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &run{edge: e, id: in.Request.GetStreamId(), kept: head != nil, apart: in.Apart(), end: end}
-	if head != nil {
-		r.epoch = head.Epoch
-	}
+	r.id, r.end = in.Request.GetStreamId(), end
 	control := stream.ControlOf(ctx)
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
-	if r.kept {
+	if r.kept() {
 		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id, r.epoch) }
 		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(context.WithoutCancel(ctx), r.id) }
 	}
@@ -127,9 +131,12 @@ func (r *run) enter(left func()) {
 	}
 }
 
+// kept reports that the stream's events go into the replay log.
+func (r *run) kept() bool { return r.recorder != nil }
+
 // finish closes a run after its client has been told the ending, or has left.
 func (r *run) finish(ctx context.Context) {
-	if r.kept && !r.started {
+	if r.kept() && !r.started {
 		r.edge.replay.Forget(ctx, r.id, r.epoch) // the stream was refused
 	}
 	r.close()
@@ -152,9 +159,9 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 		}
 		return r.deliver(ctx, out, write)
 	})
-	if o.Err != nil && r.kept {
+	if o.Err != nil && r.kept() {
 		// Refused if nothing else: the log has room for endings.
-		_ = r.edge.replay.Append(r.id, r.epoch, follow.Failed(exchange.Outward(in.Param, o.Err)))
+		_ = r.recorder.Fail(exchange.Outward(in.Param, o.Err))
 	}
 	return o
 }
@@ -164,7 +171,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 // What comes after a stop was on its way already. If it is the rest of the answer, the stream has completed on every hop below, and
 // so it has here. Else whoever has stopped a stream that can be read again finds no new tokens in it.
 func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
-	if cause := stream.Cause(ctx); cause != nil && r.kept && out.GetEnd() == nil {
+	if cause := stream.Cause(ctx); cause != nil && r.kept() && out.GetEnd() == nil {
 		if r.size += proto.Size(out); r.size > maxHeld {
 			return cause
 		}
@@ -196,21 +203,18 @@ func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func
 			return cause
 		}
 	}
-	if r.kept {
+	if r.kept() {
 		return nil
 	}
 	return rpc.ErrUndelivered
 }
 
 func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
-	if !r.kept {
+	if !r.kept() {
 		return nil
 	}
-	events := follow.Events(out, r.apart)
-	if len(events) == 0 {
-		return nil
-	}
-	switch err := r.edge.replay.Append(r.id, r.epoch, events...); {
+	bytes, err := r.recorder.Record(out)
+	switch {
 	case errors.Is(err, replay.ErrUnknown):
 		return rpc.ErrUndelivered // its policy has dropped it
 	case errors.Is(err, replay.ErrFull):
@@ -219,9 +223,7 @@ func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
 		return err
 	}
 	if r.absent.Load() { // else they are counted as they are written
-		for _, event := range events {
-			ledger.Of(ctx).OutBytes(len(event.Data))
-		}
+		ledger.Of(ctx).OutBytes(bytes)
 	}
 	return nil
 }

@@ -102,17 +102,50 @@ func TestDigestsDoNotRunTogether(t *testing.T) {
 	}
 }
 
-func TestItemsBecomeEvents(t *testing.T) {
-	if got := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, false); got != nil {
-		t.Error(got)
+// record begins a stream in a log and returns its recorder.
+func record(t *testing.T, l replay.Log, apart bool) *follow.Recorder {
+	t.Helper()
+	h, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	end := follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+	w, err := l.Writer(h.ID, h.Epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return follow.NewRecorder(w, apart)
+}
+
+// events returns the events of the stream after a cursor.
+func events(t *testing.T, l replay.Log, after uint64) []replay.Event {
+	t.Helper()
+	r := open(t, l, "s")
+	defer r.Close()
+	p, err := r.Read(t.Context(), after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Events
+}
+
+func TestItemsBecomeEvents(t *testing.T) {
+	l := replay.NewMemory(replay.Limits{})
+	defer l.Close()
+	r := record(t, l, false)
+	if n, err := r.Record(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}); n != 0 || err != nil || len(events(t, l, 0)) != 0 {
+		t.Error("Started is an event:", n, err)
+	}
+	n, err := r.Record(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
 		Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{"w", "a"}, Finish: llmv1.Finish_FINISH_LENGTH,
 		Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 4},
-	}}}, false)
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := events(t, l, 0)
 	if len(end) != 2 || end[0].Kind != replay.Usage || !strings.Contains(end[0].Data, `"total_tokens":7`) ||
-		end[1] != (replay.Event{Kind: replay.Ending, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) {
-		t.Errorf("%+v", end)
+		end[1] != (replay.Event{Seq: 2, Kind: replay.Ending, Data: `{"reason":"completed","finish":"length","path":["w","a"]}`}) || n != len(end[0].Data)+len(end[1].Data) {
+		t.Errorf("%+v, %d bytes", end, n)
 	}
 }
 
@@ -152,13 +185,11 @@ func TestReaderThatComesBackGetsTheRestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := replay.NewMemory(replay.Limits{})
 		defer l.Close()
-		if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
-			t.Fatal(err)
-		}
+		recorder := record(t, l, false)
 		go func() {
 			for range 50 {
 				time.Sleep(time.Millisecond)
-				_ = l.Append("s", "e", replay.Event{Kind: replay.Delta, Data: "<é>\n"})
+				_, _ = recorder.Record(item(&chatv1.Delta{Text: "<é>\n"}))
 			}
 			_ = l.Append("s", "e", replay.Event{Kind: replay.Usage, Data: "{}"}, replay.Event{Kind: replay.Ending, Data: "{}"})
 		}()
@@ -233,11 +264,9 @@ func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := replay.NewMemory(replay.Limits{})
 		defer l.Close()
-		if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
-			t.Fatal(err)
-		}
+		recorder := record(t, l, true)
 		said := func(out *chatv1.GenerateResponse) {
-			if err := l.Append("s", "e", follow.Events(out, true)...); err != nil {
+			if _, err := recorder.Record(out); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -272,20 +301,19 @@ func TestPiecesOfSeveralChoicesSayWhoseTheyAre(t *testing.T) {
 }
 
 func TestPartsOfAnswersAreJoined(t *testing.T) {
-	var data string
+	l := replay.NewMemory(replay.Limits{})
+	defer l.Close()
+	recorder := record(t, l, false)
 	for _, d := range []*chatv1.Delta{
-		{Reasoning: "h"}, {Reasoning: "m", Text: "a"}, {Text: "b"},
+		{Reasoning: "h"}, {Reasoning: "m", Text: "a\""}, {Text: "<é>\n"},
 		{ToolCalls: []*chatv1.ToolCallDelta{{Id: "1", Name: "f", Arguments: "{"}}},
 		{ToolCalls: []*chatv1.ToolCallDelta{{Arguments: "}"}, {Index: 1, Id: "2", Name: "g"}}}, {Text: "c"},
 	} {
-		data += follow.Events(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}, false)[0].Data
+		if _, err := recorder.Record(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	l := replay.NewMemory(replay.Limits{})
-	defer l.Close()
-	if _, err := l.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Append("s", "e", replay.Event{Kind: replay.Delta, Data: data}, replay.Event{Kind: replay.Ending, Data: "{}"}); err != nil {
+	if err := recorder.Fail(&streamerr.Error{Reason: streamerr.PeerLost}); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -295,7 +323,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"text":"abc","reasoning":"hm","calls":[{"index":0,"id":"1","name":"f","arguments":"{}"},{"index":1,"id":"2","name":"g","arguments":""}]}`
+	want := `{"text":"a\"<é>\nc","reasoning":"hm","calls":[{"index":0,"id":"1","name":"f","arguments":"{}"},{"index":1,"id":"2","name":"g","arguments":""}]}`
 	if len(got) != 2 || got[0] != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

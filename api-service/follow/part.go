@@ -2,19 +2,20 @@ package follow
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/api-service/openai"
 )
 
-// A part is what a reader gets of an answer at once: text, what the model thinks, and pieces of calls.
+// A part is the data of a delta: text, reasoning, and pieces of tool calls.
 type part struct {
 	Text      string     `json:"text"`
 	Reasoning string     `json:"reasoning,omitempty"`
 	Calls     []callPart `json:"calls,omitempty"`
 }
 
-// A callPart is a piece of a call, of which the first has id and name.
+// A callPart is a piece of a tool call. The first piece of a call has its id and name.
 type callPart struct {
 	Index     uint32 `json:"index"`
 	ID        string `json:"id,omitempty"`
@@ -22,47 +23,67 @@ type callPart struct {
 	Arguments string `json:"arguments"`
 }
 
-// fence stands before and behind what is no text, where the log joins it with text: a byte that no text has.
-const fence = "\xfe"
+// fence is the byte before and after a delta that is more than text. No text contains it.
+const fence byte = 0xfe
 
-// kept is a delta as the log has it. Most are text alone.
-func kept(d *chatv1.Delta) string {
-	if d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
-		return d.GetText()
+// appendMembers appends the members of the JSON object of a part.
+func (p *part) appendMembers(b []byte) []byte {
+	b = openai.AppendString(append(b, `"text":`...), p.Text)
+	if p.Reasoning != "" {
+		b = openai.AppendString(append(b, `,"reasoning":`...), p.Reasoning)
 	}
-	p := partOf(d)
-	p.Text = ""
-	return d.GetText() + fence + string(marshal(p)) + fence
+	if len(p.Calls) == 0 {
+		return b
+	}
+	b = append(b, `,"calls":[`...)
+	for i, c := range p.Calls {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(append(b, `{"index":`...), uint64(c.Index), 10)
+		if c.ID != "" {
+			b = openai.AppendString(append(b, `,"id":`...), c.ID)
+		}
+		if c.Name != "" {
+			b = openai.AppendString(append(b, `,"name":`...), c.Name)
+		}
+		b = append(openai.AppendString(append(b, `,"arguments":`...), c.Arguments), '}')
+	}
+	return append(b, ']')
 }
 
-func partOf(d *chatv1.Delta) part {
-	p := part{Text: d.GetText(), Reasoning: d.GetReasoning()}
-	for _, c := range d.GetToolCalls() {
-		p.Calls = append(p.Calls, callPart{c.GetIndex(), c.GetId(), c.GetName(), c.GetArguments()})
+// appendParts appends the JSON object of deltas that the log has merged.
+func appendParts(b []byte, data string) []byte {
+	first := strings.IndexByte(data, fence)
+	switch {
+	case first < 0: // text alone
+		b = append(append(b, `{"text":"`...), data...)
+		return append(b, `"}`...)
+	case first == 0 && strings.IndexByte(data[1:], fence) == len(data)-2: // one delta
+		return append(b, data[1:len(data)-1]...)
 	}
-	return p
-}
-
-// joined is what several deltas of the log come to.
-func joined(data string) part {
 	var all part
-	var text, reasoning strings.Builder
-	for i, piece := range strings.Split(data, fence) {
+	var reasoning strings.Builder
+	b = append(b, `{"text":"`...)
+	for i, piece := range strings.Split(data, string([]byte{fence})) {
 		var p part
 		if i%2 == 0 {
-			text.WriteString(piece)
-		} else if json.Unmarshal([]byte(piece), &p) == nil { // it is ours
+			b = append(b, piece...)
+		} else if json.Unmarshal([]byte(piece), &p) == nil { // a Recorder has written it
+			b = openai.AppendText(b, p.Text)
 			reasoning.WriteString(p.Reasoning)
 			for _, c := range p.Calls {
 				all.call(c)
 			}
 		}
 	}
-	all.Text, all.Reasoning = text.String(), reasoning.String()
-	return all
+	all.Reasoning = reasoning.String()
+	b = append(b, '"')
+	// What follows is the object of all, behind its empty text.
+	return append(append(b, all.appendMembers(nil)[len(`"text":""`):]...), '}')
 }
 
-// add adds what comes next.
+// add adds the part of the next delta.
 func (p *part) add(next part) {
 	p.Text += next.Text
 	p.Reasoning += next.Reasoning
@@ -71,7 +92,7 @@ func (p *part) add(next part) {
 	}
 }
 
-// call adds a piece to that of the same call.
+// call adds a piece of a call to the piece before it, if both are of the same call.
 func (p *part) call(c callPart) {
 	if n := len(p.Calls); n > 0 && p.Calls[n-1].Index == c.Index {
 		p.Calls[n-1].Arguments += c.Arguments

@@ -2,14 +2,14 @@ package follow
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/openai"
-	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// A piece is what is new of one choice.
+// A piece is the data of a delta that names its choice.
 type piece struct {
 	Index uint32 `json:"index"`
 	part
@@ -17,30 +17,48 @@ type piece struct {
 	Finish   string                `json:"finish,omitempty"` // why the choice is complete, in its last piece
 }
 
-// mark begins a piece in the log, where pieces are joined as texts are: a byte that is in no text.
+// mark is the byte before a piece in the log. No text contains it.
 const mark = "\xff"
 
-func (p piece) kept() string { return mark + string(marshal(p)) }
-
-func pieceOf(d *chatv1.Delta) replay.Event {
-	p := piece{Index: d.GetChoice(), part: partOf(d)}
-	if likely := openai.NewLogprobs(d.GetLogprobs()); likely != nil {
-		p.Logprobs = likely.Content
+// appendPiece appends a piece in the form that the log stores.
+func appendPiece(b []byte, p *part, choice uint32, tokens []*chatv1.TokenLogprob, finish string) []byte {
+	b = append(append(b, mark...), `{"index":`...)
+	b = append(strconv.AppendUint(b, uint64(choice), 10), ',')
+	b = p.appendMembers(b)
+	if likely := openai.NewLogprobs(tokens); likely != nil {
+		b = append(append(b, `,"logprobs":`...), marshal(likely.Content)...)
 	}
-	return replay.Event{Kind: replay.Delta, Data: p.kept()}
+	if finish != "" {
+		b = openai.AppendString(append(b, `,"finish":`...), finish)
+	}
+	return append(b, '}')
 }
 
-// piecesOf reads pieces that the log has joined, and makes one of those of a choice; ok is false if the data is text.
-func piecesOf(data string) (pieces []*piece, ok bool) {
-	rest, ok := strings.CutPrefix(data, mark)
-	if !ok {
-		return nil, false
+// appendPieces appends the JSON object of pieces that the log has merged: one piece for each choice, in
+// the order in which the choices come first.
+func appendPieces(b []byte, data string) []byte {
+	b = append(b, `{"choices":[`...)
+	rest := data[len(mark):]
+	if !strings.Contains(rest, mark) { // one piece
+		b = append(b, rest...)
+	} else {
+		for i, p := range joinPieces(rest) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, marshal(p)...)
+		}
 	}
+	return append(b, ']', '}')
+}
+
+// joinPieces joins the pieces of each choice.
+func joinPieces(data string) (pieces []*piece) {
 	known := map[uint32]*piece{}
-	for one := range strings.SplitSeq(rest, mark) {
+	for one := range strings.SplitSeq(data, mark) {
 		var next piece
 		if json.Unmarshal([]byte(one), &next) != nil {
-			continue // nobody writes such: what is in the log is ours
+			continue // this does not happen: a Recorder has written it
 		}
 		p := known[next.Index]
 		if p == nil {
@@ -48,9 +66,9 @@ func piecesOf(data string) (pieces []*piece, ok bool) {
 			pieces = append(pieces, &next)
 			continue
 		}
-		p.add(next.part) // few: an event is bounded
+		p.add(next.part) // replay.MaxMerged bounds the length
 		p.Logprobs = append(p.Logprobs, next.Logprobs...)
 		p.Finish = next.Finish
 	}
-	return pieces, true
+	return pieces
 }

@@ -26,11 +26,11 @@ func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 func newChunks(id, object, model string, usage bool) *Chunks {
 	c := &Chunks{usage: usage, tail: []byte("]}")}
 	c.head = append(c.head, `{"id":`...)
-	c.head = appendString(c.head, id)
+	c.head = AppendString(c.head, id)
 	c.head = append(append(append(c.head, `,"object":"`...), object...), `","created":`...)
 	c.head = strconv.AppendInt(c.head, time.Now().Unix(), 10)
 	c.head = append(c.head, `,"model":`...)
-	c.head = appendString(c.head, model)
+	c.head = AppendString(c.head, model)
 	c.head = append(c.head, `,"choices":[`...)
 	if usage {
 		c.tail = []byte(`],"usage":null}`)
@@ -91,7 +91,7 @@ func (c *Chunks) finish(b []byte, finish string) []byte {
 	if finish == "" {
 		b = append(b, "null"...)
 	} else {
-		b = appendString(b, finish)
+		b = AppendString(b, finish)
 	}
 	c.buf = append(append(b, '}'), c.tail...)
 	return c.buf

@@ -9,16 +9,16 @@ import (
 // appendPart appends the delta of a chunk.
 func appendPart(b []byte, d *chatv1.Delta) []byte {
 	if d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
-		return append(appendString(append(b, `{"content":`...), d.GetText()), '}')
+		return append(AppendString(append(b, `{"content":`...), d.GetText()), '}')
 	}
 	b = append(b, '{')
 	if d.GetReasoning() != "" {
 		b = append(b, `"reasoning_content":`...)
-		b = append(appendString(b, d.GetReasoning()), ',')
+		b = append(AppendString(b, d.GetReasoning()), ',')
 	}
 	if d.GetText() != "" {
 		b = append(b, `"content":`...)
-		b = append(appendString(b, d.GetText()), ',')
+		b = append(AppendString(b, d.GetText()), ',')
 	}
 	if len(d.GetToolCalls()) > 0 {
 		b = append(b, `"tool_calls":[`...)
@@ -38,16 +38,16 @@ func appendCall(b []byte, piece *chatv1.ToolCallDelta) []byte {
 	b = strconv.AppendUint(b, uint64(piece.GetIndex()), 10)
 	if piece.GetId() != "" {
 		b = append(b, `,"id":`...)
-		b = appendString(b, piece.GetId())
+		b = AppendString(b, piece.GetId())
 		b = append(b, `,"type":"function"`...)
 	}
 	b = append(b, `,"function":{`...)
 	if piece.GetName() != "" {
 		b = append(b, `"name":`...)
-		b = append(appendString(b, piece.GetName()), ',')
+		b = append(AppendString(b, piece.GetName()), ',')
 	}
 	b = append(b, `"arguments":`...)
-	return append(appendString(b, piece.GetArguments()), '}', '}')
+	return append(AppendString(b, piece.GetArguments()), '}', '}')
 }
 
 // A toolCall is one of an answer that is not streamed.

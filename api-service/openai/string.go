@@ -4,10 +4,15 @@ import "unicode/utf8"
 
 const hex = "0123456789abcdef"
 
-// appendString appends s as a JSON string. It is what encoding/json does without HTML escaping, minus the allocations:
-// this runs once per token. Invalid UTF-8 becomes U+FFFD.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
+// AppendString appends s as a JSON string. It encodes as encoding/json does without HTML escaping, and
+// allocates nothing but the growth of b, because it runs once per token. Invalid UTF-8 becomes U+FFFD.
+func AppendString(b []byte, s string) []byte {
+	return append(AppendText(append(b, '"'), s), '"')
+}
+
+// AppendText appends s as the inside of a JSON string, without the quotes. The insides of two strings,
+// one after the other, are the inside of the concatenated string.
+func AppendText(b []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -47,6 +52,5 @@ func appendString(b []byte, s string) []byte {
 		i++
 		start = i
 	}
-	b = append(b, s[start:]...)
-	return append(b, '"')
+	return append(b, s[start:]...)
 }

@@ -18,7 +18,7 @@ func textID(stream string) string { return "cmpl-" + stream }
 func (c *Chunks) textChunk(choice uint32, text string, likely *textLogprobs, finish string) []byte {
 	b := append(c.buf[:0], c.head...)
 	b = append(b, `{"text":`...)
-	b = appendString(b, text)
+	b = AppendString(b, text)
 	b = append(b, `,"index":`...)
 	b = strconv.AppendUint(b, uint64(choice), 10)
 	b = append(b, `,"logprobs":`...)

@@ -1,0 +1,88 @@
+package follow
+
+import (
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Recorder encodes the items of one stream and appends them to its replay log. An item with text alone
+// costs no allocation. One goroutine uses it.
+type Recorder struct {
+	log   *replay.Writer
+	apart bool
+	part  part   // reused
+	buf   []byte // reused
+}
+
+// NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice (call.Apart).
+func NewRecorder(log *replay.Writer, apart bool) *Recorder { return &Recorder{log: log, apart: apart} }
+
+// Record appends an item. It returns the number of bytes that it has added to the log, which is 0 for
+// items that readers do not get, and the errors of replay.Writer.
+func (r *Recorder) Record(out *chatv1.GenerateResponse) (bytes int, err error) {
+	switch m := out.GetMessage().(type) {
+	case *chatv1.GenerateResponse_Delta:
+		if r.apart {
+			r.buf = appendPiece(r.buf[:0], r.partOf(m.Delta), m.Delta.GetChoice(), m.Delta.GetLogprobs(), "")
+		} else {
+			r.buf = r.appendDelta(r.buf[:0], m.Delta)
+		}
+	case *chatv1.GenerateResponse_ChoiceEnd:
+		r.part = part{}
+		r.buf = appendPiece(r.buf[:0], &r.part, m.ChoiceEnd.GetChoice(), nil, openai.Finish(m.ChoiceEnd.GetFinish()))
+	case *chatv1.GenerateResponse_End:
+		return r.end(m.End)
+	default:
+		return 0, nil
+	}
+	return len(r.buf), r.log.Delta(r.buf)
+}
+
+// Fail appends the closing event of a stream that did not complete.
+func (r *Recorder) Fail(err *streamerr.Error) error { return r.log.Append(Failed(err)) }
+
+// Failed returns the closing event of a stream that did not complete.
+func Failed(err *streamerr.Error) replay.Event {
+	return replay.Event{Kind: replay.Failure, Data: string(err.JSON())}
+}
+
+// An ending is the data of the closing event of a stream that completed.
+type ending struct {
+	Reason string   `json:"reason"`
+	Finish string   `json:"finish,omitempty"`
+	Path   []string `json:"path"`
+}
+
+func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
+	e := ending{Reason: streamerr.Reason(m.GetReason()).String(), Path: m.GetPath()}
+	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // else each choice has a finish of its own
+		e.Finish = openai.Finish(m.GetFinish())
+	}
+	usage, closing := string(openai.Usage(m.GetUsage())), string(marshal(e))
+	return len(usage) + len(closing), r.log.Append(
+		replay.Event{Kind: replay.Usage, Data: usage},
+		replay.Event{Kind: replay.Ending, Data: closing},
+	)
+}
+
+// appendDelta appends a delta of a stream with one text, in the form that the log stores.
+func (r *Recorder) appendDelta(b []byte, d *chatv1.Delta) []byte {
+	if d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
+		return openai.AppendText(b, d.GetText())
+	}
+	b = append(b, fence, '{')
+	b = r.partOf(d).appendMembers(b)
+	return append(b, '}', fence)
+}
+
+// partOf returns the part in a delta. It is valid until the next call.
+func (r *Recorder) partOf(d *chatv1.Delta) *part {
+	r.part = part{Text: d.GetText(), Reasoning: d.GetReasoning(), Calls: r.part.Calls[:0]}
+	for _, c := range d.GetToolCalls() {
+		r.part.Calls = append(r.part.Calls, callPart{c.GetIndex(), c.GetId(), c.GetName(), c.GetArguments()})
+	}
+	return &r.part
+}
