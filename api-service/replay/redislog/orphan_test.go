@@ -78,6 +78,9 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 	for _, name := range []string{"whence:2:head:quiet", "whence:2:key:k"} {
 		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
 	}
+	if now := state(t, db, "quiet"); now != "live" {
+		t.Errorf("a stream without events is %s", now)
+	}
 	if err := l.Append("quiet", "e", closing); err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +99,12 @@ func orphaned(t *testing.T, l *redislog.Log, way *proxy, db *redis.Client, name 
 			t.Fatalf("a begin without an answer: %v, %v", h, err)
 		}
 		for begun := time.Now(); time.Since(begun) < time.Second; time.Sleep(5 * time.Millisecond) {
-			if db.Exists(t.Context(), "whence:2:head:"+orphan).Val() == 1 {
+			switch now := state(t, db, orphan); now {
+			case "beginning":
 				return key
+			case "":
+			default:
+				t.Fatalf("a stream that its instance has given up is %s", now)
 			}
 		}
 	}
