@@ -188,10 +188,8 @@ func (m *Memory) stream(id string) *memoryStream {
 	return m.streams[id]
 }
 
-// cost returns the bytes for which a stream should be charged.
+// cost returns the bytes for which a stream should be charged. Nothing else uses the log meanwhile.
 func (s *memoryStream) cost() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.evicted && s.phase == phaseLive {
 		return 0
 	}
