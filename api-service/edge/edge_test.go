@@ -69,7 +69,7 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 		s.claim.Store(req.GetClaim())
 		s.begun <- struct{}{}
 		stopping := stream.Stopping(ctx)
-		words := strings.Fields(req.GetMessages()[0].GetContent())
+		words := strings.Fields(script(req))
 		for i := 0; i+1 < len(words); i += 2 {
 			arg := words[i+1]
 			switch words[i] {
@@ -120,6 +120,14 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 			}
 		}
 	}
+}
+
+// script returns the first message of a request. A request with a prompt has none, and gets a script of its own.
+func script(req *chatv1.ChatRequest) string {
+	if len(req.GetMessages()) == 0 {
+		return "start m say one say two end x"
+	}
+	return req.GetMessages()[0].GetContent()
 }
 
 // start runs an edge in front of a scripted chat-service.

@@ -1,0 +1,133 @@
+package edge_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/api-service/edge/chats"
+	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+const (
+	// maxUnreadEvents is how far a reader of the benchmark may be behind, so that no stream ends for a slow reader.
+	maxUnreadEvents = 500
+	// eventLines is the number of line ends of an event and its chunk.
+	eventLines = 4
+)
+
+// startCounting runs an edge whose chat-service is a loop that says tokens tokens per stream, the same message each time. read
+// has the number of lines that the reader of a stream has read, by the stream's id.
+func startCounting(b *testing.B, tokens int, read *sync.Map) (addr string) {
+	b.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	delta := &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: " token", Tokens: 1}}}
+	c := edge.Config{
+		Name: "api-service", Chat: "127.0.0.1:1", MaxBody: 10000, MaxStreams: 1000, ReadTimeout: 5 * time.Second,
+		WriteTimeout: edge.DefaultWriteTimeout, ClientTimeout: edge.DefaultClientTimeout, HeadersAfter: edge.DefaultHeadersAfter,
+		KeepAlive: edge.DefaultKeepAlive, MaxUnsent: edge.DefaultMaxUnsent, Grace: time.Second,
+		Timers: rpc.Timers{FirstToken: time.Minute, Stall: time.Minute},
+		Replay: replay.Limits{Bytes: 1 << 31, StreamBytes: 1 << 30},
+		Stage: func(chats.Engine) chats.Engine {
+			return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+				return func(yield func(*chatv1.GenerateResponse, error) bool) {
+					if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: "m"}}}, nil) {
+						return
+					}
+					progress, _ := read.Load(req.GetStreamId())
+					for i := range tokens {
+						for int64(i)-progress.(*atomic.Int64).Load()/eventLines > maxUnreadEvents {
+							time.Sleep(20 * time.Microsecond)
+						}
+						if !yield(delta, nil) {
+							yield(nil, stream.Cause(ctx))
+							return
+						}
+					}
+					yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Finish: llmv1.Finish_FINISH_STOP}}}, nil)
+				}
+			}
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := edge.Run(ctx, c, ln, slog.New(slog.DiscardHandler)); err != nil {
+			b.Error(err)
+		}
+	})
+	b.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// readStream asks for a stream and reads it to its end. It adds the lines that it has read to lines.
+func readStream(b *testing.B, addr, headers string, lines *atomic.Int64) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	defer conn.Close()
+	const body = `{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}`
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", headers, len(body), body)
+	for buf := make([]byte, 64<<10); ; {
+		n, err := conn.Read(buf)
+		lines.Add(int64(bytes.Count(buf[:n], []byte{'\n'})))
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				b.Error(err)
+			}
+			return
+		}
+	}
+}
+
+// BenchmarkToken reports what one token costs from the chat-service's message to the client's socket, the client included: an
+// operation is a token. Allocations are those of the whole process; the message itself is not allocated.
+func BenchmarkToken(b *testing.B) {
+	for name, headers := range map[string]string{"plain": "", "kept": "X-Leave: detach\r\n"} {
+		for _, streams := range []int{1, 16} {
+			b.Run(fmt.Sprintf("%s/streams=%d", name, streams), func(b *testing.B) {
+				b.ReportAllocs()
+				each := max(1, b.N/streams)
+				var read sync.Map
+				addr := startCounting(b, each, &read)
+				var all sync.WaitGroup
+				b.ResetTimer()
+				for i := range streams {
+					progress := &atomic.Int64{}
+					id := fmt.Sprintf("stream-%d", i)
+					read.Store(id, progress)
+					all.Go(func() {
+						readStream(b, addr, "X-Request-Id: "+id+"\r\n"+headers, progress)
+						if got := progress.Load(); got < int64(each)*eventLines {
+							b.Errorf("%d lines of %d tokens", got, each)
+						}
+					})
+				}
+				all.Wait()
+			})
+		}
+	}
+}
