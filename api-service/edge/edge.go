@@ -30,6 +30,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pages"
+	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/keys"
@@ -64,7 +65,7 @@ type Edge struct {
 	collects   delivery.Seldom // limits log lines about proxies
 
 	behind  sync.WaitGroup // streams that outlive the requests that made them; Serve waits for them
-	readers stream.Set     // of /v1/streams/{id}/events
+	readers *readers.Readers
 }
 
 // New returns an edge in front of the chat-services of c. The caller closes it.
@@ -95,14 +96,22 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Observer: records}
 	keyring := follow.NewKeyring(c.TokenKey)
-	return &Edge{
+	e := &Edge{
 		config: c, log: log, chats: fleet, chat: engine, hop: hop,
 		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics},
 		replay:  kept,
 		keyring: keyring,
 		guard:   &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring},
-		readers: stream.Set{Max: c.MaxStreams},
-	}, nil
+	}
+	e.readers = &readers.Readers{
+		Name: c.Name, Log: log, Desk: e.desk, Guard: e.guard, Keyring: keyring, Replay: kept, Ledger: records, Deliveries: &e.deliveries,
+		Enter: e.enter, TokenTTL: c.TokenTTL, KeepAlive: c.KeepAlive, ClientTimeout: c.ClientTimeout, WriteTimeout: c.WriteTimeout,
+		Live: stream.Set{Max: c.MaxStreams},
+	}
+	if c.TokenTTL == 0 {
+		e.readers.TokenTTL = DefaultTokenTTL
+	}
+	return e, nil
 }
 
 // newReplay returns the log of c.
@@ -171,7 +180,7 @@ func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 	until := time.Now().Add(goodbye)
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye/2)
 	defer cancel()
-	e.readers.Drain(ctx, e.drains())
+	e.readers.Drain(ctx)
 	return time.Until(until)
 }
 
@@ -181,8 +190,8 @@ func (e *Edge) routes(h *server.Hertz) {
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/streams", e.makeStream)
-	h.GET("/v1/streams/:id/events", e.followStream)
-	h.POST("/v1/streams/:id/token", e.renewToken)
+	h.GET("/v1/streams/:id/events", e.readers.Events)
+	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
 	h.POST("/v1/streams/:id/seen", e.seen)
 	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats}
 	o.Routes(h)

@@ -2,14 +2,13 @@ package edge
 
 import (
 	"context"
-	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/pages"
-	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/web"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -23,7 +22,7 @@ func (e *Edge) authenticate() app.HandlerFunc {
 		open[f.Path] = true
 	}
 	return func(ctx context.Context, c *app.RequestContext) {
-		if open[string(c.Path())] || tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
+		if open[string(c.Path())] || readers.Tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
 			c.Next(ctx)
 			return
 		}
@@ -37,25 +36,9 @@ func (e *Edge) authenticate() app.HandlerFunc {
 	}
 }
 
-// tokened reports whether a request is one for which a read token will do, and has one: browsers' EventSource sends no headers. The
-// handler checks the token.
-func tokened(c *app.RequestContext) bool {
-	rest, ok := strings.CutPrefix(string(c.Path()), "/v1/streams/")
-	_, what, _ := strings.Cut(rest, "/")
-	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
-}
-
 // caller identifies the caller of a request.
 func (e *Edge) caller(c *app.RequestContext) (access.Caller, error) {
 	return exchange.Caller(c, e.guard)
-}
-
-// reader identifies the caller of a request for which a read token is enough.
-func (e *Edge) reader(c *app.RequestContext) (access.Caller, error) {
-	if tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
-		return access.Caller{}, nil
-	}
-	return e.caller(c)
 }
 
 // maker identifies the caller of a request that makes a stream. With a key file, the operator's key cannot make

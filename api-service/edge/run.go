@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
@@ -75,6 +76,15 @@ func (r *runs) find(id string) *run {
 	return r.byID[id]
 }
 
+// enter counts a reader of the stream of h, if the stream runs here.
+func (e *Edge) enter(h replay.Head) (leave func(cause *streamerr.Error)) {
+	own := e.runs.find(h.ID)
+	if own == nil || own.epoch != h.Epoch { // else another stream of the same id runs
+		return func(*streamerr.Error) {}
+	}
+	return own.watch.Enter()
+}
+
 // begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which
 // replay.Begin has returned, what the stream says is kept. The caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
@@ -82,7 +92,7 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	if head != nil {
 		log, err := e.replay.Writer(head.ID, head.Epoch)
 		if err != nil {
-			return nil, nil, lost(head.ID, err)
+			return nil, nil, readers.Lost(head.ID, err)
 		}
 		r.epoch, r.recorder = head.Epoch, follow.NewRecorder(log, in.Apart())
 	}

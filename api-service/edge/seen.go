@@ -63,7 +63,7 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	if err := operate.CheckID(id); err != nil {
 		return nil, err
 	}
-	caller, err := e.reader(c)
+	caller, err := e.readers.Caller(c)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,122 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Headers of requests and responses that have to do with streams that are kept.
+const (
+	idempotencyHeader = "Idempotency-Key"
+	tokenHeader       = "X-Read-Token"
+)
+
+// exposed are the headers of responses that pages of other origins may read, beside X-Request-Id.
+const exposed = tokenHeader + ", Location, Retry-After, Server, Via"
+
+// maxKey bounds an idempotency key, in bytes.
+const maxKey = 255
+
+// keep makes room for what a stream says. key and body are those of an idempotent request, or empty.
+func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
+	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
+	if key != "" {
+		key = follow.Digest(owner, key) // owners do not share keys
+	}
+	h, err := e.replay.Begin(ctx, replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()})
+	switch {
+	case errors.Is(err, replay.ErrFull):
+		return nil, noRoom(err)
+	case errors.Is(err, replay.ErrTaken):
+		return nil, streamerr.InvalidParam(exchange.IDHeader, "a stream with the %s %q is kept; leave it out, or make it unique", exchange.IDHeader, id)
+	case err != nil:
+		return nil, err
+	}
+	return &h, nil
+}
+
+// offerToken adds a read token to the headers of a response. It is called for a stream that has started, or whose
+// headers are sent with status 200 before it starts, and never for a refused stream.
+func (e *Edge) offerToken(c *app.RequestContext, h replay.Head) {
+	c.Header(tokenHeader, e.readers.Made(h).Token)
+}
+
+// makeStream is POST /v1/streams: a stream that runs independently of the request that made it. The client cannot
+// choose its id, because without keys the id of a stream that was made without credentials is enough to read it.
+func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
+	id := stream.NewID()
+	c.Header(exchange.IDHeader, id)
+	in, policy, body, err := e.readCall(c, openAI(openai.ParseStream), e.config.LeaveEvents)
+	if err != nil {
+		e.desk.Refuse(c, err)
+		return
+	}
+	key := string(c.GetHeader(idempotencyHeader))
+	if len(key) > maxKey {
+		e.desk.Refuse(c, streamerr.InvalidParam(idempotencyHeader, "%s has %d bytes; at most %d are allowed", idempotencyHeader, len(key), maxKey))
+		return
+	}
+	digest := follow.Digest(string(body))
+	in.Request.StreamId = id
+	head, err := e.keep(conn, in, key, digest)
+	switch {
+	case err != nil:
+		e.desk.Refuse(c, err)
+		return
+	case head.ID != id && head.Body != digest:
+		e.desk.Refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(idempotencyHeader, "the %s was used for another request", idempotencyHeader)))
+		return
+	case head.ID != id:
+		c.Header(exchange.IDHeader, head.ID)
+		c.Data(http.StatusOK, "application/json", e.readers.Made(*head).JSON())
+		return
+	}
+	ctx, r, err := e.begin(exchange.Traced(conn, c), c, in, policy, head)
+	if err != nil {
+		e.replay.Forget(conn, id, head.Epoch)
+		e.desk.Refuse(c, err)
+		return
+	}
+	if refused := e.background(ctx, in, r); refused != nil {
+		e.replay.Forget(conn, id, head.Epoch)
+		exchange.Error(c, refused.Reason.HTTPStatus(), exchange.Outward(in.Param, refused))
+		return
+	}
+	c.Header("Location", "/v1/streams/"+id+"/events")
+	c.Data(http.StatusCreated, "application/json", e.readers.Made(*head).JSON())
+}
+
+// background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it has started. It returns the
+// error of one that is refused instead, if that is known in time.
+func (e *Edge) background(ctx context.Context, in *call.Call, r *run) *streamerr.Error {
+	r.admitted = make(chan struct{})
+	r.absent.Store(true)
+	refused := make(chan *streamerr.Error, 1)
+	e.behind.Go(func() {
+		defer r.close()
+		if o := r.drive(ctx, in, nil); !r.started {
+			refused <- o.Err
+		}
+	})
+	late := time.NewTimer(e.config.HeadersAfter)
+	defer late.Stop()
+	select {
+	case err := <-refused:
+		return err
+	case <-r.admitted:
+	case <-late.C:
+	}
+	return nil
+}
