@@ -79,9 +79,10 @@ func BenchmarkStage(b *testing.B) {
 	b.Run("5 chunk", func(b *testing.B) {
 		chunks := openai.NewChunks(&llmv1.Started{StreamId: "str-0123456789", Model: whencetiny.Name}, false)
 		delta := &chatv1.Delta{Text: " token"}
+		var buf []byte
 		b.ReportAllocs()
 		for b.Loop() {
-			_ = chunks.Delta(delta)
+			buf = chunks.AppendDelta(buf[:0], delta)
 		}
 	})
 }

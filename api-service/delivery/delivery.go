@@ -24,24 +24,25 @@ type Delivery struct {
 
 	mu     sync.Mutex // guards the following fields
 	events uint32
-	last   time.Time // when an event was sent
+	last   time.Duration // when an event was sent
 	gaps   Gaps
 	ended  time.Time // zero while it is being written
 	told   bool
 }
 
-// Sent notes an event with text that has been written.
-func (d *Delivery) Sent() {
+// Sent notes events with text that were written at one time, which is the time since any one moment.
+func (d *Delivery) Sent(at time.Duration, events int) {
 	if d == nil {
 		return
 	}
-	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.events++; d.events > 1 {
-		d.gaps.add(now.Sub(d.last))
+	for range events {
+		if d.events++; d.events > 1 {
+			d.gaps.add(at - d.last)
+		}
+		d.last = at
 	}
-	d.last = now
 }
 
 // Tell notes that the reader has told what it saw, and returns what was sent; first is false if it has done so before.

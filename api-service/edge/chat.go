@@ -13,7 +13,6 @@ import (
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
 )
 
 // A parser reads a body that asks for a stream.
@@ -69,33 +68,38 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		return
 	}
 	defer r.finish(conn)
-	_, release := e.take(ctx, conn, c, r)
+	client, _, release := e.take(ctx, conn, c, r)
 	defer release()
 	if in.Stream {
-		e.stream(ctx, c, in, r, e.delivers(c, id, kept))
+		e.stream(e.newAnswer(ctx, c, client, in, r, e.delivers(c, id, kept)))
 	} else {
-		e.complete(ctx, c, in, r, kept)
+		e.complete(ctx, c, client, in, r, kept)
 	}
 }
 
-// take takes over the connection of the client that asked for r. The client leaves when it closes its connection or vanishes. Its
-// connection is reset when it leaves, or does not read the ending of the stream of ctx. The returned context ends when the client
-// leaves. The caller calls release before it returns.
-func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (present context.Context, release func()) {
-	client := clientconn.Take(c)
+// take takes over the connection of the client that asked for r. The client leaves when it closes its connection, does not read or
+// vanishes. Its connection is reset when it leaves, or does not read the ending of the stream of ctx. The returned context ends when
+// the client leaves. The caller calls release before it returns.
+func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (client *clientconn.Conn, present context.Context, release func()) {
+	client = clientconn.Take(c)
 	present, leave := context.WithCancel(conn)
 	r.enter(func() {
 		leave()
 		client.Kill()
 	})
-	client.BoundSilence(e.config.ClientTimeout, r.leave)
+	client.Bound(e.bounds(), r.leave)
 	client.EndWith(ctx)
 	undo := context.AfterFunc(conn, func() { r.leave(clientconn.Gone()) })
-	return present, func() {
+	return client, present, func() {
 		undo()
 		leave()
 		client.GiveBack()
 	}
+}
+
+// bounds are those of all clients.
+func (e *Edge) bounds() clientconn.Bounds {
+	return clientconn.Bounds{Write: e.config.WriteTimeout, Client: e.config.ClientTimeout}
 }
 
 // readCall reads a request for a stream and returns it, its leaving policy and its body. The policy comes from the
@@ -136,22 +140,22 @@ func read[In any](e *Edge, c *app.RequestContext, parse func(body []byte) (In, e
 }
 
 // complete answers with one body.
-func (e *Edge) complete(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, kept *replay.Head) {
+func (e *Edge) complete(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, kept *replay.Head) {
 	var body []byte
-	write := in.Whole()
+	gather := in.Whole()
 	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
-		return write(out, func(whole []byte) error {
+		if whole := gather(out); whole != nil {
 			body = whole
-			ledger.Of(ctx).OutBytes(len(body))
-			return nil
-		})
+			r.record.OutBytes(len(body))
+		}
+		return nil
 	})
 	if r.kept() && r.started {
 		e.offerToken(c, *kept)
 	}
 	if o.Err != nil {
-		exchange.Failed(ctx, c, in.Param, o)
+		exchange.Failed(ctx, c, client, in.Param, o)
 		return
 	}
-	exchange.Completed(ctx, c, body, o)
+	exchange.Completed(ctx, c, client, body, o)
 }

@@ -36,7 +36,7 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 	leave := func(cause *streamerr.Error) { control.Stop(cause) }
 	client := clientconn.Take(c)
 	defer client.GiveBack()
-	client.BoundSilence(e.config.ClientTimeout, leave)
+	client.Bound(e.bounds(), leave)
 	client.EndWith(ctx)
 	defer context.AfterFunc(conn, func() { leave(clientconn.Gone()) })()
 	var body []byte
@@ -46,10 +46,10 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		return nil
 	})
 	if o.Err != nil {
-		exchange.Failed(ctx, c, in.Param, o)
+		exchange.Failed(ctx, c, client, in.Param, o)
 		return
 	}
-	exchange.Completed(ctx, c, body, o)
+	exchange.Completed(ctx, c, client, body, o)
 }
 
 func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error) {

@@ -3,7 +3,6 @@ package edge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/readers"
-	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
@@ -36,6 +34,8 @@ type run struct {
 	// outlives reports that the stream continues after the client that asked for it has left.
 	outlives bool
 	watch    *leave.Watch
+	control  *stream.Control
+	record   *ledger.Record
 	end      func()
 
 	absent   atomic.Bool                  // the client that asked for the stream does not read it, or no longer
@@ -101,14 +101,15 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 		return nil, nil, err
 	}
 	r.id, r.end = in.Request.GetStreamId(), end
-	control := stream.ControlOf(ctx)
+	control, record := stream.ControlOf(ctx), ledger.Of(ctx)
+	r.control, r.record = control, record
 	s := leave.Stream{Stop: func(cause *streamerr.Error) { control.Stop(cause) }}
 	if r.kept() {
 		s.Drop = func() { e.replay.Forget(context.WithoutCancel(ctx), r.id, r.epoch) }
 		s.Seen = func() (time.Duration, bool) { return e.replay.Seen(context.WithoutCancel(ctx), r.id) }
 	}
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
-	ledger.Of(ctx).Leaves(p.String())
+	record.Leaves(p.String())
 	e.runs.set(r.id, r)
 	return rpc.WithDeadline(ctx, in.Timeout), r, nil
 }
@@ -167,7 +168,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 				close(r.admitted)
 			}
 		}
-		return r.deliver(ctx, out, write)
+		return r.deliver(out, write)
 	})
 	if o.Err != nil && r.kept() {
 		// Refused if nothing else: the log has room for endings.
@@ -180,8 +181,11 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 //
 // What comes after a stop was on its way already. If it is the rest of the answer, the stream has completed on every hop below, and
 // so it has here. Else whoever has stopped a stream that can be read again finds no new tokens in it.
-func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
-	if cause := stream.Cause(ctx); cause != nil && r.kept() && out.GetEnd() == nil {
+func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
+	if !r.kept() {
+		return r.pass(out, write)
+	}
+	if cause := r.control.Cause(); cause != nil && out.GetEnd() == nil {
 		if r.size += proto.Size(out); r.size > maxHeld {
 			return cause
 		}
@@ -189,18 +193,18 @@ func (r *run) deliver(ctx context.Context, out *chatv1.GenerateResponse, write f
 		return rpc.ErrUndelivered
 	}
 	for _, late := range r.held {
-		if err := r.pass(ctx, late, write); err != nil {
+		if err := r.pass(late, write); err != nil {
 			return err
 		}
-		ledger.Of(ctx).Sent(methods.Chat.Tokens(late), nil)
+		r.record.Sent(methods.Chat.Tokens(late), nil)
 	}
 	r.held = nil
-	return r.pass(ctx, out, write)
+	return r.pass(out, write)
 }
 
 // pass keeps an item, and writes it if the client that asked for the stream is there.
-func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
-	if err := r.keep(ctx, out); err != nil {
+func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
+	if err := r.keep(out); err != nil {
 		return err
 	}
 	if !r.absent.Load() {
@@ -208,8 +212,8 @@ func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func
 		if err == nil {
 			return nil
 		}
-		r.leave(r.edge.unwritten(err))
-		if cause := stream.Cause(ctx); cause != nil {
+		r.leave(streamerr.As(err))
+		if cause := r.control.Cause(); cause != nil {
 			return cause
 		}
 	}
@@ -219,7 +223,7 @@ func (r *run) pass(ctx context.Context, out *chatv1.GenerateResponse, write func
 	return rpc.ErrUndelivered
 }
 
-func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
+func (r *run) keep(out *chatv1.GenerateResponse) error {
 	if !r.kept() {
 		return nil
 	}
@@ -233,7 +237,7 @@ func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
 		return err
 	}
 	if r.absent.Load() { // else they are counted as they are written
-		ledger.Of(ctx).OutBytes(bytes)
+		r.record.OutBytes(bytes)
 	}
 	return nil
 }
@@ -241,12 +245,4 @@ func (r *run) keep(ctx context.Context, out *chatv1.GenerateResponse) error {
 // noRoom ends or refuses a stream that does not fit into the replay log.
 func noRoom(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "there is no room to keep what the stream says", RetryAfter: time.Second, Cause: err}
-}
-
-// unwritten is the ending of a stream when a write to its client has failed with err.
-func (e *Edge) unwritten(err error) *streamerr.Error {
-	if errors.Is(err, sse.ErrBehind) {
-		return &streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client is more than %d bytes behind", maxBehind), Cause: err}
-	}
-	return clientconn.Unwritten(err, e.config.WriteTimeout)
 }

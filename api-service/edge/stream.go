@@ -8,111 +8,127 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/delivery"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// stream answers with server-sent events, which the goroutine that drives the stream writes: a client that reads slowly slows the
-// stream down.
-func (e *Edge) stream(ctx context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
-	defer e.deliveries.Close(d)
-	w, send := e.writer(ctx, c, r, d)
-	write := in.Events()
-	o := r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
-		err := write(out, send)
-		if err == nil && out.GetDelta() != nil {
-			d.Sent()
-		}
-		return err
-	})
-	e.tell(ctx, c, in, w, send, o)
+// An answer writes a stream as events to the client that asked for the stream. The goroutine that drives the stream encodes each
+// item once, into a buffer of the answer, and writes it to the client's socket.
+type answer struct {
+	edge     *Edge
+	ctx      context.Context //nolint:containedctx // the stream's
+	c        *app.RequestContext
+	client   *clientconn.Conn
+	call     *call.Call
+	run      *run
+	delivery *delivery.Delivery
+
+	encode call.Writer
+	lines  sse.Encoder
 }
 
-// maxBehind bounds the unread bytes of a stream that outlives its client, beside the kernel's buffer. A client that
-// exceeds it counts as having left, and the stream continues without it.
-const maxBehind = 256 << 10
+func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
+	a := &answer{
+		edge: e, ctx: ctx, c: c, client: client, call: in, run: r, delivery: d,
+		encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+	}
+	client.Begin(clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func() {
+		exchange.ToldStatus(r.record, http.StatusOK)
+		if d.Kept {
+			e.offerToken(c, d.Head)
+		}
+	}})
+	return a
+}
 
-// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream, and Serve waits
-// for that goroutine. A slow client slows down neither the stream nor its other readers.
+// write writes an item without waiting for the client. waits says that a part of it is left to Flush or Serve of the client.
+func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
+	a.encode(out, &a.lines)
+	encoded, size := a.lines.Take()
+	if size == 0 {
+		return false, nil
+	}
+	a.run.record.OutBytes(size)
+	events := 0
+	if out.GetDelta() != nil {
+		events = 1
+	}
+	return a.client.Write(encoded, events)
+}
+
+// stream answers with server-sent events. The handler itself drives the stream, so a client that reads slowly slows the stream
+// down.
+func (e *Edge) stream(a *answer) {
+	defer e.deliveries.Close(a.delivery)
+	a.tell(a.run.drive(a.ctx, a.call, func(out *chatv1.GenerateResponse) error {
+		waits, err := a.write(out)
+		if err == nil && waits {
+			err = a.client.Flush()
+		}
+		return err
+	}))
+}
+
+// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream and writes to the client, and
+// Serve waits for that goroutine. The handler writes only what a slow client leaves behind. So a slow client slows down neither the
+// stream nor its other readers.
 func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	defer e.deliveries.Close(d)
-	backlog := sse.NewBacklog(maxBehind)
-	driven, answered := make(chan rpc.Outcome, 1), make(chan struct{})
-	present, release := e.take(ctx, conn, c, r)
-	write := in.Events()
+	client, present, release := e.take(ctx, conn, c, r)
+	a := e.newAnswer(ctx, c, client, in, r, d)
+	outcome, driven, answered := make(chan rpc.Outcome, 1), make(chan struct{}), make(chan struct{})
 	e.behind.Go(func() {
 		defer r.finish(ctx)
 		defer func() { <-answered }() // which takes as long as the grace of the stream at most
-		defer backlog.End()
-		driven <- r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
-			token := out.GetDelta() != nil
-			return write(out, func(data []byte) error {
-				err := backlog.Put(data, token)
-				token = false
-				return err
-			})
+		defer close(driven)
+		outcome <- r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
+			_, err := a.write(out)
+			return err
 		})
 	})
 	defer close(answered)
 	defer release()
-	w, send := e.writer(ctx, c, r, d)
-	for more := true; more; {
-		var events []sse.Event
-		events, more = backlog.Take(present)
-		for _, event := range events {
-			if err := send(event.Data); err != nil {
-				r.leave(e.unwritten(err))
-				w.Close()
-				return
-			}
-			if event.Token {
-				d.Sent()
-			}
-		}
-	}
+	client.Serve(present, driven)
 	select {
-	case o := <-driven:
-		e.tell(ctx, c, in, w, send, o)
+	case o := <-outcome:
+		a.tell(o)
 	default:
-		w.Close() // the client has left
+		client.Close() // the client has left
 	}
 }
 
-// writer returns the writer of a client's events, and the function that sends a data line.
-func (e *Edge) writer(ctx context.Context, c *app.RequestContext, r *run, d *delivery.Delivery) (w *sse.Writer, send func(data []byte) error) {
-	record := ledger.Of(ctx)
-	opened := func() {
-		exchange.ToldStatus(record, http.StatusOK)
-		if d.Kept {
-			e.offerToken(c, d.Head)
+// tell ends the answer with the outcome of the stream.
+func (a *answer) tell(o rpc.Outcome) {
+	switch opened := a.client.Close(); {
+	case o.Err == nil: // the last line was [DONE]
+		o.Told(a.ctx, openai.Done)
+		a.lines.Finish()
+		a.send()
+	case !opened: // nothing has been sent: the status can still say it
+		exchange.Failed(a.ctx, a.c, a.client, a.call.Param, o)
+	default:
+		a.lines.Line(exchange.Outward(a.call.Param, o.Err).JSON())
+		a.lines.Finish()
+		if a.send() {
+			exchange.ToldEnding(a.ctx, exchange.ErrorLine, o)
 		}
 	}
-	w = sse.New(c, e.config.HeadersAfter, e.config.KeepAlive, opened, func(err error) { r.leave(e.unwritten(err)) })
-	return w, func(data []byte) error {
-		record.OutBytes(len("data: ") + len(data) + len("\n\n"))
-		return w.Send(data)
-	}
 }
 
-// tell ends the answer to a client with the outcome of its stream.
-func (e *Edge) tell(ctx context.Context, c *app.RequestContext, in *call.Call, w *sse.Writer, send func(data []byte) error, o rpc.Outcome) {
-	switch begun := w.Close(); {
-	case o.Err == nil: // the last line was [DONE]
-		o.Told(ctx, openai.Done)
-	case !begun: // nothing has been sent: the status can still say it
-		exchange.Failed(ctx, c, in.Param, o)
-		return
-	case send(exchange.Outward(in.Param, o.Err).JSON()) != nil:
-		_ = c.GetConn().Close() // a body without its end: never a clean end after a failure
-		return
-	default:
-		exchange.ToldEnding(ctx, exchange.ErrorLine, o)
+// send writes what was encoded, and reports whether the client has taken it. Otherwise it cuts the body: there is never a clean
+// end after a failure.
+func (a *answer) send() (taken bool) {
+	encoded, size := a.lines.Take()
+	if size > 0 {
+		a.run.record.OutBytes(size)
 	}
-	if w.Finish() != nil {
-		_ = c.GetConn().Close()
+	if len(encoded) > 0 && a.client.Send(encoded, 0) != nil || a.client.Flush() != nil {
+		a.client.Cut()
+		return false
 	}
+	return true
 }

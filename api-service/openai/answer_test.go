@@ -50,9 +50,9 @@ func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
 			data          []byte
 			delta, finish string
 		}{
-			{append([]byte(nil), c.Role(0)...), `{"role":"assistant","content":"","refusal":null}`, ""},
-			{append([]byte(nil), c.Delta(&chatv1.Delta{Text: "a\"\n😀"})...), `{"content":"a\"\n😀"}`, ""},
-			{append([]byte(nil), c.Finish(0, ended.GetFinish())...), `{}`, "length"},
+			{c.AppendRole(nil, 0), `{"role":"assistant","content":"","refusal":null}`, ""},
+			{c.AppendDelta(nil, &chatv1.Delta{Text: "a\"\n😀"}), `{"content":"a\"\n😀"}`, ""},
+			{c.AppendFinish(nil, 0, ended.GetFinish()), `{}`, "length"},
 		} {
 			got := parse(t, step.data)
 			if len(got.Choices) != 1 || string(got.Choices[0].Delta) != step.delta || *got.Choices[0].Index != 0 {
@@ -65,13 +65,10 @@ func TestChunksComeInTheFormThatSDKsExpect(t *testing.T) {
 				t.Errorf("usage %t: %s", usage, step.data)
 			}
 		}
-		last := c.Usage(ended)
 		if !usage {
-			if last != nil {
-				t.Errorf("usage that nobody asked for: %s", last)
-			}
 			continue
 		}
+		last := c.AppendUsage(nil, ended)
 		got := parse(t, last)
 		if len(got.Choices) != 0 || string(got.Usage) != `{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}` {
 			t.Errorf("%s", last)
@@ -114,11 +111,11 @@ func TestAnswersSayWhatWasThoughtAndCalled(t *testing.T) {
 		`{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":"{"}}]}`,
 		`{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"id":"call_2","type":"function","function":{"name":"g","arguments":"{}"}}]}`,
 	} {
-		if got := parse(t, c.Delta(deltas[i])); string(got.Choices[0].Delta) != want {
+		if got := parse(t, c.AppendDelta(nil, deltas[i])); string(got.Choices[0].Delta) != want {
 			t.Errorf("got  %s\nwant %s", got.Choices[0].Delta, want)
 		}
 	}
-	if got := parse(t, c.Delta(&chatv1.Delta{Text: "a", Reasoning: "b"})); string(got.Choices[0].Delta) != `{"reasoning_content":"b","content":"a"}` {
+	if got := parse(t, c.AppendDelta(nil, &chatv1.Delta{Text: "a", Reasoning: "b"})); string(got.Choices[0].Delta) != `{"reasoning_content":"b","content":"a"}` {
 		t.Errorf("%s", got.Choices[0].Delta)
 	}
 	var got struct {
@@ -160,7 +157,7 @@ func FuzzDeltaIsJSON(f *testing.F) {
 		var got struct {
 			Choices []struct{ Delta struct{ Content string } }
 		}
-		data := openai.NewChunks(started, false).Delta(&chatv1.Delta{Text: s})
+		data := openai.NewChunks(started, false).AppendDelta(nil, &chatv1.Delta{Text: s})
 		if err := json.Unmarshal(data, &got); err != nil {
 			t.Fatalf("%q: %s: %v", s, data, err)
 		}
@@ -180,8 +177,9 @@ func FuzzDeltaIsJSON(f *testing.F) {
 
 func BenchmarkDelta(b *testing.B) {
 	c, delta := openai.NewChunks(started, true), &chatv1.Delta{Text: " token"}
+	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = c.Delta(delta)
+		buf = c.AppendDelta(buf[:0], delta)
 	}
 }

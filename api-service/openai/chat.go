@@ -21,39 +21,32 @@ func (c *Chat) Call() *call.Call {
 // events writes the chunks of a chat.
 func (c *Chat) events() call.Writer {
 	var chunks *Chunks
-	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+	return func(out *chatv1.GenerateResponse, lines call.Lines) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			chunks = NewChunks(m.Started, c.IncludeUsage)
 			for choice := range call.Choices(c.Request) {
-				if err := send(chunks.Role(uint32(choice))); err != nil {
-					return err
-				}
+				lines.End(chunks.AppendRole(lines.Begin(), uint32(choice)))
 			}
 		case *chatv1.GenerateResponse_Delta:
-			return send(chunks.Delta(m.Delta))
+			lines.End(chunks.AppendDelta(lines.Begin(), m.Delta))
 		case *chatv1.GenerateResponse_ChoiceEnd:
-			return send(chunks.Finish(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetFinish()))
+			lines.End(chunks.AppendFinish(lines.Begin(), m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetFinish()))
 		case *chatv1.GenerateResponse_End:
 			if call.Choices(c.Request) == 1 {
-				if err := send(chunks.Finish(0, m.End.GetFinish())); err != nil {
-					return err
-				}
+				lines.End(chunks.AppendFinish(lines.Begin(), 0, m.End.GetFinish()))
 			}
-			return done(chunks, m.End, send)
+			done(chunks, m.End, lines)
 		}
-		return nil
 	}
 }
 
-// done sends what comes behind all choices.
-func done(chunks *Chunks, end *llmv1.End, send func([]byte) error) error {
-	if usage := chunks.Usage(end); usage != nil {
-		if err := send(usage); err != nil {
-			return err
-		}
+// done writes what follows all choices.
+func done(chunks *Chunks, end *llmv1.End, lines call.Lines) {
+	if chunks.usage {
+		lines.End(chunks.AppendUsage(lines.Begin(), end))
 	}
-	return send([]byte(Done))
+	lines.End(append(lines.Begin(), Done...))
 }
 
 // A gathered choice is all that has come of it.
@@ -63,11 +56,11 @@ type gathered struct {
 	finish llmv1.Finish
 }
 
-// gather puts choices together, and hands them over with the End.
-func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gathered, *llmv1.End) []byte) call.Writer {
+// gather puts choices together, and returns what whole makes of them with the End.
+func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gathered, *llmv1.End) []byte) call.Gatherer {
 	var started *llmv1.Started
 	var all []gathered
-	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+	return func(out *chatv1.GenerateResponse) []byte {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			started, all = m.Started, make([]gathered, call.Choices(req))
@@ -83,14 +76,14 @@ func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gathered, *llm
 			if len(all) == 1 {
 				all[0].finish = m.End.GetFinish()
 			}
-			return send(whole(started, all, m.End))
+			return whole(started, all, m.End)
 		}
 		return nil
 	}
 }
 
 // whole writes a chat's answer as one body.
-func (c *Chat) whole() call.Writer {
+func (c *Chat) whole() call.Gatherer {
 	return gather(c.Request, func(started *llmv1.Started, all []gathered, end *llmv1.End) []byte {
 		body := completion{
 			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),

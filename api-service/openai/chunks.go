@@ -8,14 +8,16 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// Chunks makes the data of a stream's events, in the order that SDKs expect: for each choice Role, then Delta for each piece of
-// text, then Finish; then, if the request asked for it, Usage. What it returns is valid until the next call. It is made for one
-// stream and one goroutine.
+// Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each choice AppendRole, then
+// AppendDelta for each piece of text, then AppendFinish; then, if the request asked for it, AppendUsage. It is made for one
+// stream and one goroutine. All that does not change from chunk to chunk is encoded once.
 type Chunks struct {
 	head  []byte // up to the choices
 	tail  []byte // after them
-	buf   []byte
 	usage bool
+
+	// A chunk of the first choice that has text alone: before the text, and behind it.
+	before, behind []byte
 }
 
 // NewChunks returns the chunks of one chat. With usage, each chunk says that its usage is null.
@@ -35,40 +37,42 @@ func newChunks(id, object, model string, usage bool) *Chunks {
 	if usage {
 		c.tail = []byte(`],"usage":null}`)
 	}
+	c.before = append(c.delta(nil, 0), `{"content":`...)
+	c.behind = c.end([]byte{'}'}, nil, "")
 	return c
 }
 
-// Role is the first chunk of a choice.
-func (c *Chunks) Role(choice uint32) []byte {
-	b := append(c.delta(choice), `{"role":"assistant","content":"","refusal":null}`...)
+// AppendRole appends the first chunk of a choice.
+func (c *Chunks) AppendRole(b []byte, choice uint32) []byte {
+	b = append(c.delta(b, choice), `{"role":"assistant","content":"","refusal":null}`...)
 	return c.end(b, nil, "")
 }
 
-// Delta is a piece of an answer: text, reasoning, or of tool calls.
-func (c *Chunks) Delta(d *chatv1.Delta) []byte {
-	return c.end(appendPart(c.delta(d.GetChoice()), d), d.GetLogprobs(), "")
-}
-
-// Finish is the last chunk of a choice.
-func (c *Chunks) Finish(choice uint32, finish llmv1.Finish) []byte {
-	return c.end(append(c.delta(choice), `{}`...), nil, Finish(finish))
-}
-
-// Usage is the chunk without choices, or nil if nobody asked for it.
-func (c *Chunks) Usage(end *llmv1.End) []byte {
-	if !c.usage {
-		return nil
+// AppendDelta appends a piece of an answer: text, reasoning, or parts of tool calls.
+func (c *Chunks) AppendDelta(b []byte, d *chatv1.Delta) []byte {
+	if d.GetChoice() == 0 && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 && len(d.GetLogprobs()) == 0 {
+		b = append(b, c.before...)
+		return append(AppendString(b, d.GetText()), c.behind...)
 	}
-	c.buf = append(c.buf[:0], c.head...)
-	c.buf = append(c.buf, `],"usage":`...)
-	c.buf = append(c.buf, Usage(end.GetUsage())...)
-	c.buf = append(c.buf, '}')
-	return c.buf
+	return c.end(appendPart(c.delta(b, d.GetChoice()), d), d.GetLogprobs(), "")
+}
+
+// AppendFinish appends the last chunk of a choice.
+func (c *Chunks) AppendFinish(b []byte, choice uint32, finish llmv1.Finish) []byte {
+	return c.end(append(c.delta(b, choice), `{}`...), nil, Finish(finish))
+}
+
+// AppendUsage appends the chunk without choices. It is for requests that ask for their usage.
+func (c *Chunks) AppendUsage(b []byte, end *llmv1.End) []byte {
+	b = append(b, c.head...)
+	b = append(b, `],"usage":`...)
+	b = append(b, Usage(end.GetUsage())...)
+	return append(b, '}')
 }
 
 // delta begins a chunk of a choice, up to its delta.
-func (c *Chunks) delta(choice uint32) []byte {
-	b := append(c.buf[:0], c.head...)
+func (c *Chunks) delta(b []byte, choice uint32) []byte {
+	b = append(b, c.head...)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendUint(b, uint64(choice), 10)
 	return append(b, `,"delta":`...)
@@ -93,6 +97,5 @@ func (c *Chunks) finish(b []byte, finish string) []byte {
 	} else {
 		b = AppendString(b, finish)
 	}
-	c.buf = append(append(b, '}'), c.tail...)
-	return c.buf
+	return append(append(b, '}'), c.tail...)
 }

@@ -14,9 +14,9 @@ const textObject = "text_completion"
 
 func textID(stream string) string { return "cmpl-" + stream }
 
-// textChunk is a piece of a choice.
-func (c *Chunks) textChunk(choice uint32, text string, likely *textLogprobs, finish string) []byte {
-	b := append(c.buf[:0], c.head...)
+// appendText appends a piece of a choice.
+func (c *Chunks) appendText(b []byte, choice uint32, text string, likely *textLogprobs, finish string) []byte {
+	b = append(b, c.head...)
 	b = append(b, `{"text":`...)
 	b = AppendString(b, text)
 	b = append(b, `,"index":`...)
@@ -35,25 +35,22 @@ func (c *Chat) textEvents() call.Writer {
 	var chunks *Chunks
 	var offsets []offset
 	top := c.Request.GetSampling().GetLogprobs() > 0
-	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+	return func(out *chatv1.GenerateResponse, lines call.Lines) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			chunks = newChunks(textID(m.Started.GetStreamId()), textObject, m.Started.GetModel(), c.IncludeUsage)
 			offsets = make([]offset, call.Choices(c.Request))
 		case *chatv1.GenerateResponse_Delta:
 			d := m.Delta
-			return send(chunks.textChunk(d.GetChoice(), d.GetText(), offsets[d.GetChoice()].take(d.GetLogprobs(), top), ""))
+			lines.End(chunks.appendText(lines.Begin(), d.GetChoice(), d.GetText(), offsets[d.GetChoice()].take(d.GetLogprobs(), top), ""))
 		case *chatv1.GenerateResponse_ChoiceEnd:
-			return send(chunks.textChunk(m.ChoiceEnd.GetChoice(), "", nil, Finish(m.ChoiceEnd.GetFinish())))
+			lines.End(chunks.appendText(lines.Begin(), m.ChoiceEnd.GetChoice(), "", nil, Finish(m.ChoiceEnd.GetFinish())))
 		case *chatv1.GenerateResponse_End:
 			if len(offsets) == 1 {
-				if err := send(chunks.textChunk(0, "", nil, Finish(m.End.GetFinish()))); err != nil {
-					return err
-				}
+				lines.End(chunks.appendText(lines.Begin(), 0, "", nil, Finish(m.End.GetFinish())))
 			}
-			return done(chunks, m.End, send)
+			done(chunks, m.End, lines)
 		}
-		return nil
 	}
 }
 
@@ -74,7 +71,7 @@ type textChoice struct {
 }
 
 // wholeText writes a text completion as one body.
-func (c *Chat) wholeText() call.Writer {
+func (c *Chat) wholeText() call.Gatherer {
 	top := c.Request.GetSampling().GetLogprobs() > 0
 	return gather(c.Request, func(started *llmv1.Started, all []gathered, end *llmv1.End) []byte {
 		body := textCompletion{

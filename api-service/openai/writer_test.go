@@ -43,19 +43,29 @@ func whole(t *testing.T, body string, parse func([]byte) (*openai.Chat, error), 
 	return answer
 }
 
+// lines collects data lines.
+type lines struct{ all []string }
+
+func (l *lines) Begin() []byte   { return nil }
+func (l *lines) End(line []byte) { l.all = append(l.all, string(line)) }
+
 func written(t *testing.T, body string, parse func([]byte) (*openai.Chat, error), events bool, stream ...*chatv1.GenerateResponse) (all []string) {
 	t.Helper()
 	c, err := parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := c.Call().Whole()
 	if events {
-		write = c.Call().Events()
+		lines, write := &lines{}, c.Call().Events()
+		for _, out := range stream {
+			write(out, lines)
+		}
+		return lines.all
 	}
+	gather := c.Call().Whole()
 	for _, out := range stream {
-		if err := write(out, func(data []byte) error { all = append(all, string(data)); return nil }); err != nil {
-			t.Fatal(err)
+		if body := gather(out); body != nil {
+			all = append(all, string(body))
 		}
 	}
 	return all

@@ -136,36 +136,33 @@ func lone(end *llmv1.End) *chatv1.ChoiceEnd {
 // events writes each piece as all that has come of its choice.
 func (g *generate) events() call.Writer {
 	a := g.newAnswers()
-	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
-		write := func(choice uint32, one *answer) error {
+	return func(out *chatv1.GenerateResponse, lines call.Lines) {
+		write := func(choice uint32, one *answer) {
 			if g.batch {
 				one.Index = new(int(choice))
 			}
-			return send(marshal(one))
+			lines.End(append(lines.Begin(), marshal(one)...))
 		}
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			a.start(m.Started)
 		case *chatv1.GenerateResponse_Delta:
-			return write(m.Delta.GetChoice(), a.add(m.Delta))
+			write(m.Delta.GetChoice(), a.add(m.Delta))
 		case *chatv1.GenerateResponse_ChoiceEnd:
-			return write(m.ChoiceEnd.GetChoice(), a.end(m.ChoiceEnd))
+			write(m.ChoiceEnd.GetChoice(), a.end(m.ChoiceEnd))
 		case *chatv1.GenerateResponse_End:
 			if len(a.all) == 1 {
-				if err := write(0, a.end(lone(m.End))); err != nil {
-					return err
-				}
+				write(0, a.end(lone(m.End)))
 			}
-			return send([]byte(done))
+			lines.End(append(lines.Begin(), done...))
 		}
-		return nil
 	}
 }
 
 // whole writes an answer, or the list of all in the order of their prompts.
-func (g *generate) whole() call.Writer {
+func (g *generate) whole() call.Gatherer {
 	a := g.newAnswers()
-	return func(out *chatv1.GenerateResponse, send func([]byte) error) error {
+	return func(out *chatv1.GenerateResponse) []byte {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			a.start(m.Started)
@@ -184,9 +181,9 @@ func (g *generate) whole() call.Writer {
 				for i := range a.all {
 					all[i] = &a.all[i]
 				}
-				return send(marshal(all))
+				return marshal(all)
 			}
-			return send(marshal(&a.all[0]))
+			return marshal(&a.all[0])
 		}
 		return nil
 	}

@@ -96,26 +96,31 @@ func end(e *llmv1.End) *chatv1.GenerateResponse {
 
 var latency = regexp.MustCompile(`,"e2e_latency":[0-9.e-]+`)
 
+// lines collects data lines.
+type lines struct{ all []string }
+
+func (l *lines) Begin() []byte   { return nil }
+func (l *lines) End(line []byte) { l.all = append(l.all, string(line)) }
+
 func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all []string) {
 	t.Helper()
 	c, err := sglang.Parse([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := c.Whole()
-	if c.Stream {
-		write = c.Events()
-	}
+	lines, write, gather := &lines{}, c.Events(), c.Whole()
 	for _, out := range items {
-		if err := write(out, func(data []byte) error {
-			if string(data) != "[DONE]" && !json.Valid(data) {
-				t.Errorf("%s is no JSON", data)
-			}
-			all = append(all, latency.ReplaceAllString(string(data), ""))
-			return nil
-		}); err != nil {
-			t.Fatal(err)
+		if c.Stream {
+			write(out, lines)
+		} else if body := gather(out); body != nil {
+			lines.End(body)
 		}
+	}
+	for _, data := range lines.all {
+		if data != "[DONE]" && !json.Valid([]byte(data)) {
+			t.Errorf("%s is no JSON", data)
+		}
+		all = append(all, latency.ReplaceAllString(data, ""))
 	}
 	return all
 }

@@ -1,25 +1,29 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
-// All of an answer is written while the handler of its request runs, and a write may wait for a client that does not read. Kill
-// resets the connection, which ends such a write at once. So a stop, a deadline or a drain never waits for a client: once a stream
-// is stopped, a write may wait for the grace of a stream, and then the connection is killed.
+// All of an answer is written through a Conn while the handler of its request runs. Write never waits: what the client does not
+// take at once stays behind in the Conn, and a goroutine that may wait calls Flush: the handler, which is parked in Serve, or the
+// goroutine that drives a stream whose client is to slow it down. While nothing is behind, a write is one system call on the
+// goroutine that has the token.
 //
-// The package also notices that a client has vanished without a word: its machine has lost power, or a network between has dropped
-// the connection.
+// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain never waits for a client: once a stream
+// is stopped, a part of the answer may wait for 250 ms, and then the connection is killed.
+//
+// Each connection has one timer. It is armed for what is due first, and set again only when it fires, or when something is due
+// earlier: a token does not touch it. The timer sends the headers of a stream without tokens, comments in silence, finds clients
+// that do not read or have vanished without a word, and ends writes that wait for too long. The rules are in clock, a pure state
+// machine.
 package clientconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/network"
-	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
-	"github.com/cloudwego/netpoll"
 
+	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -27,181 +31,328 @@ import (
 // Client is the name of the client in paths.
 const Client = "client"
 
-// tellWithin is how long a write may wait for its client once the stream is stopped.
-const tellWithin = 250 * time.Millisecond
+const (
+	// maxBehind bounds what a client may leave behind, in bytes beside one item and the kernel's buffer. Past it the client is too
+	// slow.
+	maxBehind = 256 << 10
+	// piece is how many bytes Flush hands to the kernel at a time. The write timeout is that of a piece.
+	piece = 8 << 10
+)
 
-// A Conn is a client's connection during one request. The methods that it adds to network.Conn are safe for
-// concurrent use.
+// A Conn is a client's connection during one request. All methods are safe for concurrent use, but those of the handler.
 type Conn struct {
-	network.Conn
-	request *app.RequestContext
-	silence *silence // nil where it cannot be measured, or is not bounded
-	undo    []func() bool
+	// Static.
+	request      *app.RequestContext
+	net          network.Conn
+	fd           int  // for writes that do not wait
+	raw          bool // fd is valid until the handler returns
+	began        time.Time
+	behindWaits  chan struct{} // capacity 1: something is behind, for Serve
+	writeTimeout time.Duration
+	left         func(cause *streamerr.Error) // learns why the client counts as gone, from a goroutine that writes or from the timer
+	undo         []func() bool
 
 	mu       sync.Mutex // guards the following fields
-	flushes  uint64     // how many were begun
-	flushing bool       // the last of them waits
-	stopped  bool       // the stream was stopped
-	released bool       // the handler is about to return, and the connection may serve another request
+	clock    clock
+	timer    *time.Timer
+	armed    time.Duration // when timer fires; never if it does not
+	events   *Events       // of an answer that is events; nil before Begin
+	opened   bool          // the headers of the events are sent
+	identity bool          // the body has no chunks
+	behind   []byte        // not taken by the client yet. While there is any, Flush alone writes
+	late     int           // events in behind that are counted when they are written
+	gone     *streamerr.Error
+	released bool // the handler is about to return, and the connection may serve another request
 }
 
-// Take takes over the connection of c for one request. The handler calls GiveBack before it returns.
+// Take takes over the connection of c for one request. The handler calls Bound next, and GiveBack before it returns.
 func Take(c *app.RequestContext) *Conn {
-	client := &Conn{Conn: c.GetConn(), request: c}
-	c.SetConn(client)
+	client := &Conn{
+		request: c, net: c.GetConn(), began: time.Now(), behindWaits: make(chan struct{}, 1), left: func(*streamerr.Error) {},
+		clock: newClock(0, 0), armed: never, identity: !c.Request.Header.IsHTTP11(),
+	}
+	client.fd, client.raw = socket(client.net)
+	client.timer = time.AfterFunc(time.Hour, client.tick)
+	client.timer.Stop()
 	return client
 }
 
-// BoundSilence calls vanished and kills the connection when the client's machine has acknowledged nothing for
-// timeout; 0 means no bound. It is called at most once.
-func (c *Conn) BoundSilence(timeout time.Duration, vanished func(*streamerr.Error)) {
-	fd, ok := socket(c.Conn)
-	if !ok || timeout == 0 {
-		return
-	}
-	c.silence = watchSilence(c, fd, timeout, func(message string) {
-		gone := Gone()
-		gone.Message = message
-		vanished(gone)
-	})
+// Bounds are how long a client is waited for; 0 is no bound.
+type Bounds struct {
+	Write  time.Duration // for a part of the answer that waits for the client
+	Client time.Duration // for an acknowledgement of the client's machine
 }
 
-// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. A write that has waited since before the
-// stop ends with ctx at the latest. It is called at most once.
+// Bound bounds how long the client is waited for. left is called, possibly more than once, with the reason why the client
+// counts as gone: it does not read, or has vanished, or its connection is broken. It is called once, before all writes.
+func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
+	if !c.raw {
+		b.Client = 0 // it cannot be measured
+	}
+	_ = c.net.SetWriteTimeout(0) // netpoll's never fails. The timer of the Conn bounds writes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left, c.writeTimeout = left, b.Write
+	c.clock = newClock(b.Write, b.Client)
+	c.arm(c.now())
+}
+
+// now returns the time since the connection was taken.
+func (c *Conn) now() time.Duration { return time.Since(c.began) }
+
+// arm sets the timer if something is due before it fires. mu is held.
+func (c *Conn) arm(now time.Duration) {
+	if _, at := c.clock.next(); at < c.armed && !c.released && c.gone == nil {
+		c.armed = at
+		c.timer.Reset(at - now)
+	}
+}
+
+// tick does what is due.
+func (c *Conn) tick() {
+	c.mu.Lock()
+	c.armed = never
+	before := c.gone
+	for !c.released && c.gone == nil {
+		now := c.now()
+		due, at := c.clock.next()
+		if at > now {
+			c.arm(now)
+			break
+		}
+		c.do(due, now)
+	}
+	gone := c.gone
+	c.mu.Unlock()
+	if gone != before {
+		c.left(gone)
+	}
+}
+
+// do does one thing that is due. mu is held.
+func (c *Conn) do(due duty, now time.Duration) {
+	switch due {
+	case speak:
+		comment := sse.Encoder{Identity: c.identity}
+		comment.KeepAlive()
+		encoded, _ := comment.Take()
+		_ = c.write(encoded, 0, now) // c.gone has the error
+	case look:
+		all, ago, err := acknowledged(c.fd)
+		if err != nil {
+			c.clock.look = never // the system does not tell
+		} else if c.clock.looked(now, all, ago) {
+			gone := Gone()
+			gone.Message = fmt.Sprintf("the client's machine has not answered for %v", c.clock.clientTimeout)
+			c.fail(gone)
+		}
+	case tooSlow:
+		c.fail(&streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client did not read for %v", c.writeTimeout)})
+	case cut:
+		c.fail(Gone())
+	}
+}
+
+// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. What has waited since before the stop
+// waits until ctx is done at most. It is called at most once.
 func (c *Conn) EndWith(ctx context.Context) {
-	held := make(chan uint64, 1) // the write that waited when the stream was stopped
-	stopped := stream.AfterStop(ctx, func(error) {
-		if n, flushing := c.stop(); flushing {
-			held <- n
-		}
-	})
-	killed := context.AfterFunc(ctx, func() {
-		select {
-		case n := <-held:
-			c.expire(n)
-		default:
-		}
-	})
-	c.undo = []func() bool{stopped, killed}
-}
-
-func (c *Conn) stop() (n uint64, flushing bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stopped = true
-	if c.flushing {
-		c.bound()
-	}
-	return c.flushes, c.flushing
-}
-
-// bound has the write that waits end in time. mu is held.
-func (c *Conn) bound() {
-	n := c.flushes
-	time.AfterFunc(tellWithin, func() { c.expire(n) })
-}
-
-// expire kills the connection if the n-th write waits still.
-func (c *Conn) expire(n uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.flushing && c.flushes == n {
-		c.kill()
+	c.undo = []func() bool{
+		stream.AfterStop(ctx, func(error) { c.tell((*clock).stop) }),
+		context.AfterFunc(ctx, func() { c.tell(func(k *clock, _ time.Duration) { k.end() }) }),
 	}
 }
 
-// Flush implements network.Conn. It waits until the kernel has accepted all data, or the write times out.
+// tell tells the clock of something that may make a write due earlier.
+func (c *Conn) tell(what func(*clock, time.Duration)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	what(&c.clock, now)
+	c.arm(now)
+}
+
+// Write sends b without waiting, behind the headers if it is the first of the events. events is how many events in it are to be
+// counted as sent. waits says that the client has not taken all of it: the rest is written by Flush. With too much behind, the
+// client is too slow. Errors are *streamerr.Error, and final.
+func (c *Conn) Write(b []byte, events int) (waits bool, err error) {
+	c.mu.Lock()
+	before := c.gone
+	gone := c.write(b, events, c.now())
+	waits = len(c.behind) > 0
+	c.mu.Unlock()
+	if gone == nil {
+		return waits, nil
+	}
+	if gone != before {
+		c.left(gone)
+	}
+	return false, gone
+}
+
+// write is Write. mu is held.
+func (c *Conn) write(b []byte, events int, now time.Duration) *streamerr.Error {
+	if c.gone != nil || c.released {
+		return c.why()
+	}
+	c.clock.wrote = now
+	if c.events != nil && !c.opened {
+		b = append(c.open(), b...)
+		c.arm(now) // the first comment may be due before the headers were
+	}
+	n := 0
+	if len(c.behind) == 0 && c.raw {
+		var err error
+		if n, err = send(c.fd, b); err != nil {
+			gone := Gone()
+			gone.Cause = err
+			return c.fail(gone)
+		}
+		if n == len(b) {
+			c.count(now, events)
+			return nil
+		}
+	}
+	if len(c.behind) == 0 {
+		c.clock.blocked(now)
+		c.arm(now)
+	} else if len(c.behind)+len(b)-n > maxBehind {
+		return c.fail(&streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client is more than %d bytes behind", maxBehind)})
+	}
+	c.behind = append(c.behind, b[n:]...)
+	c.late += events
+	select {
+	case c.behindWaits <- struct{}{}:
+	default: // known already
+	}
+	return nil
+}
+
+// count reports events that were written. mu is held.
+func (c *Conn) count(now time.Duration, events int) {
+	if events > 0 && c.events != nil && c.events.Sent != nil {
+		c.events.Sent(now, events)
+	}
+}
+
+// Flush waits until the client has taken all that was written. One goroutine at a time may call it.
 func (c *Conn) Flush() error {
-	c.mu.Lock()
-	c.flushing = true
-	c.flushes++
-	if c.stopped {
-		c.bound()
+	for {
+		c.mu.Lock()
+		if c.gone != nil || c.released {
+			defer c.mu.Unlock()
+			return c.why()
+		}
+		out := c.behind[:min(len(c.behind), piece)]
+		c.mu.Unlock()
+		if len(out) == 0 {
+			return nil
+		}
+		_, err := c.net.WriteBinary(out)
+		if err == nil {
+			err = c.net.Flush()
+		}
+		if gone := c.flushed(len(out), err); gone != nil {
+			c.left(gone)
+			return gone
+		}
 	}
-	c.mu.Unlock()
-	err := c.Conn.Flush()
+}
+
+// flushed notes that the kernel has taken n bytes of what is behind, or has failed with err.
+func (c *Conn) flushed(n int, err error) *streamerr.Error {
 	c.mu.Lock()
-	c.flushing = false
-	c.mu.Unlock()
-	return err
+	defer c.mu.Unlock()
+	now := c.now()
+	if err != nil {
+		if c.gone != nil {
+			return c.gone
+		}
+		gone := Gone()
+		gone.Cause = err
+		return c.fail(gone)
+	}
+	c.behind = c.behind[n:]
+	if len(c.behind) > 0 {
+		c.clock.blocked(now) // the next piece has a time of its own
+		c.arm(now)
+		return nil
+	}
+	c.behind = nil
+	c.clock.settled()
+	c.arm(now)
+	c.count(now, c.late)
+	c.late = 0
+	return nil
+}
+
+// Serve writes what the client does not take at once, until done is closed, ctx is done, or the client counts as gone. It is for
+// the handler, while another goroutine writes.
+func (c *Conn) Serve(ctx context.Context, done <-chan struct{}) {
+	for {
+		select {
+		case <-c.behindWaits:
+			if c.Flush() != nil {
+				return
+			}
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Kill resets the connection. A write that waits for the client fails at once, and so does every later one.
 func (c *Conn) Kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kill()
+	if c.gone == nil {
+		c.fail(Gone())
+	}
 }
 
-func (c *Conn) kill() {
+// fail resets the connection of a client that counts as gone. mu is held.
+func (c *Conn) fail(gone *streamerr.Error) *streamerr.Error {
+	c.gone = gone
+	c.behind = nil
+	c.timer.Stop()
 	if c.released {
-		return
+		return gone
 	}
 	// The handler is still running, so netpoll keeps the descriptor until the handler has returned. The connection is
 	// reset rather than closed, so that the kernel drops the unread data, and a TLS front before the edge notices at
 	// once.
-	if fd, ok := socket(c.Conn); ok {
-		reset(fd)
+	if c.raw {
+		reset(c.fd)
 	}
-	_ = c.Close() // netpoll's never fails
+	_ = c.net.Close() // netpoll's never fails
+	return gone
 }
+
+// why is the error of a write that comes too late. mu is held.
+func (c *Conn) why() *streamerr.Error {
+	if c.gone != nil {
+		return c.gone
+	}
+	return Gone()
+}
+
+// Cut closes the connection without a complete answer: a body without its end is never a clean end.
+func (c *Conn) Cut() { _ = c.net.Close() }
 
 // GiveBack gives the connection back to the server.
 func (c *Conn) GiveBack() {
 	for _, undo := range c.undo {
 		undo()
 	}
-	c.request.SetConn(c.Conn)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released = true
-	c.silence.stop()
+	c.timer.Stop()
+	_ = c.net.SetWriteTimeout(c.writeTimeout)
 }
 
 // Gone is the ending of a stream whose client has closed its connection.
 func Gone() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(Client), Message: "the client closed its connection"}
 }
-
-// Unwritten is the ending of a stream when a write to its client has failed with err. timeout is the bound of a
-// write.
-func Unwritten(err error, timeout time.Duration) *streamerr.Error {
-	if errors.Is(err, netpoll.ErrWriteTimeout) {
-		return &streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client did not read for %v", timeout), Cause: err}
-	}
-	gone := Gone()
-	gone.Cause = err
-	return gone
-}
-
-// Respond writes the response of c, whose body must be complete. The server itself would write it only after the
-// handler has returned, when the connection is no longer watched.
-func Respond(c *app.RequestContext) error {
-	if c.Request.Header.ConnectionClose() || !c.Request.Header.IsHTTP11() {
-		c.SetConnectionClose()
-	}
-	out := c.GetWriter()
-	err := resp.Write(&c.Response, out)
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
-		_ = c.GetConn().Close() // a part of it may have been sent
-	}
-	c.Response.HijackWriter(written{})
-	return err
-}
-
-// written replaces a response that has been written, so that the server writes nothing more.
-type written struct{}
-
-// Write implements network.ExtWriter.
-func (written) Write([]byte) (int, error) {
-	return 0, errors.New("clientconn: the response is complete")
-}
-
-// Flush implements network.ExtWriter.
-func (written) Flush() error { return nil }
-
-// Finalize implements network.ExtWriter.
-func (written) Finalize() error { return nil }

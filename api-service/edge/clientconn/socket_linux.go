@@ -31,6 +31,23 @@ func acknowledged(fd int) (all bool, ago time.Duration, err error) {
 	return info.Unacked == 0, time.Duration(info.Last_ack_recv) * time.Millisecond, nil
 }
 
+// send writes to fd what the kernel takes at once, and returns how many bytes that were: 0 if the client reads too slowly.
+func send(fd int, b []byte) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Write(fd, b[n:])
+		switch {
+		case err == nil:
+			n += m
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return n, nil
+		default:
+			return n, err
+		}
+	}
+	return n, nil
+}
+
 // reset has the close of a connection reset it.
 func reset(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // else it is closed

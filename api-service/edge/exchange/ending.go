@@ -30,23 +30,23 @@ func ToldStatus(record *ledger.Record, status int) {
 }
 
 // Completed answers a stream that has completed with one body.
-func Completed(ctx context.Context, c *app.RequestContext, body []byte, o rpc.Outcome) {
+func Completed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
 	JSON(c, body)
-	if clientconn.Respond(c) == nil { // otherwise the client has read no ending, and the connection is closed
+	if client.Respond() == nil { // otherwise the client has read no ending, and the connection is closed
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
 
 // Failed answers a stream that has failed before anything was sent. param returns the client's name of a field that an inner hop
 // calls by its name in the IDL.
-func Failed(ctx context.Context, c *app.RequestContext, param func(inner string) string, o rpc.Outcome) {
+func Failed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, param func(inner string) string, o rpc.Outcome) {
 	status := o.Err.Reason.HTTPStatus()
 	Error(c, status, Outward(param, o.Err))
 	if status != streamerr.StatusClientClosed {
 		ToldStatus(ledger.Of(ctx), status)
 	}
-	if clientconn.Respond(c) == nil { // otherwise the client has read no ending, and the connection is closed
+	if client.Respond() == nil { // otherwise the client has read no ending, and the connection is closed
 		ToldEnding(ctx, strconv.Itoa(status), o)
 	}
 }

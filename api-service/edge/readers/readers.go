@@ -217,7 +217,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	cut := func(cause *streamerr.Error) { control.Kill(cause) }
 	client := clientconn.Take(c)
 	defer client.GiveBack()
-	client.BoundSilence(r.ClientTimeout, cut)
+	client.Bound(clientconn.Bounds{Write: r.WriteTimeout, Client: r.ClientTimeout}, cut)
 	client.EndWith(ctx)
 	reading, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
@@ -226,23 +226,24 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	left := r.Enter(head)
 	d := r.Deliveries.Open(&delivery.Delivery{Head: head, Kept: true, Part: after > 0})
 	defer r.Deliveries.Close(d)
-	w := sse.New(c, retryAfter, r.KeepAlive, nil, func(err error) { cut(r.unwritten(err)) })
-	sink := func(id, name string, data []byte) error {
-		if err := w.Event(id, name, data); err != nil {
-			return r.unwritten(err)
-		}
-		if name == string(replay.Delta) {
-			d.Sent()
-		}
-		return nil
+	client.Begin(clientconn.Events{First: retryAfter, KeepAlive: r.KeepAlive, Sent: d.Sent})
+	lines := sse.Encoder{Identity: client.Identity()}
+	send := func(events int) error {
+		encoded, _ := lines.Take()
+		return client.Send(encoded, events)
 	}
+	lines.Retry(retryAfter)
 	end := follow.End{After: after}
-	if err = w.Retry(retryAfter); err != nil {
-		err = r.unwritten(err)
-	} else {
-		end, err = follow.Follow(reading, in, after, sink)
+	if err = send(0); err == nil {
+		end, err = follow.Follow(reading, in, after, func(id, name string, data []byte) error {
+			lines.Event(id, name, data)
+			if name == string(replay.Delta) {
+				return send(1)
+			}
+			return send(0)
+		})
 	}
-	w.Close()
+	client.Close()
 	cause := r.whyLeft(ctx, head, end, err)
 	if end.Closed {
 		left(nil)
@@ -251,8 +252,8 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	}
 	r.Log.Info("reader left", "stream", id, "hop", r.Name, "reason", cause.Reason.String(), "message", cause.Text(),
 		"last", follow.Cursor{Epoch: head.Epoch, Seq: end.After}.String(), "events", end.Events, "took", time.Since(begun))
-	if err != nil || w.Finish() != nil {
-		_ = c.GetConn().Close() // the stream has not ended, whatever became of its reader
+	if lines.Finish(); err != nil || send(0) != nil {
+		client.Cut() // the stream has not ended, whatever became of its reader
 	}
 }
 
@@ -282,9 +283,4 @@ func (r *Readers) noReader(err error) *streamerr.Error {
 // drains is why readers end when the process does.
 func (r *Readers) drains() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Draining, Message: r.Name + " is shutting down", RetryAfter: retryAfter}
-}
-
-// unwritten is why a reader has left when a write to it has failed with err.
-func (r *Readers) unwritten(err error) *streamerr.Error {
-	return clientconn.Unwritten(err, r.WriteTimeout)
 }

@@ -1,128 +1,107 @@
-// Package sse writes server-sent events in the forms that all clients understand, and fills silence with comments.
+// Package sse encodes server-sent events in the form that all clients understand.
 package sse
 
 import (
-	"sync"
+	"strconv"
 	"time"
-
-	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/protocol/sse"
 )
 
-// keepAlive is the comment that all clients skip: one line, and no blank line after it, which some take for an event.
-const keepAlive = " keep-alive"
+// maxKept bounds the buffer that an Encoder keeps for the next events, in bytes. A larger buffer is dropped after use.
+const maxKept = 64 << 10
 
-// A Writer writes the events of one response. The handler owns it, but for beat, which a timer calls.
-type Writer struct {
-	every  time.Duration // without an event until a comment is sent; 0 is never
-	opened func()        // told that the headers go out; nil for nobody
-	failed func(error)   // told of an error of a comment
+// An Encoder encodes events into one buffer, which it reuses. Each event is one chunk of the body for HTTP/1.1, or its bytes
+// as they are for HTTP/1.0, whose body ends with the connection. It is made for one goroutine. The zero value is ready to use.
+type Encoder struct {
+	// Identity leaves the framing of chunks out.
+	Identity bool
 
-	mu     sync.Mutex
-	c      *app.RequestContext
-	w      *sse.Writer // nil until the headers are written
-	timer  *time.Timer
-	closed bool   // beat comes too late
-	buf    []byte // reused
+	buf   []byte
+	event int // where the event that is being encoded begins in buf, behind the size of its chunk
+	size  int // bytes of the events in buf, without framing
 }
 
-// New returns the writer of a response. Headers go out with the first event, or once first has passed, because
-// proxies and clients give up on silent connections; New then calls opened if it is not nil. A comment goes out
-// whenever no event was written for every; 0 means never. failed is called if a comment cannot be written. The
-// handler calls Close.
-func New(c *app.RequestContext, first, every time.Duration, opened func(), failed func(error)) *Writer {
-	w := &Writer{every: every, opened: opened, failed: failed, c: c}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(first, w.beat)
-	return w
-}
+// sizeRoom is the room for the size of a chunk: two digits, as most events need, and the end of the line.
+const sizeRoom = len("xx\r\n")
 
-func (w *Writer) open() *sse.Writer {
-	if w.w == nil {
-		w.c.Header("X-Accel-Buffering", "no")
-		unchunked(w.c)
-		w.w = sse.NewWriter(w.c)
-		if w.opened != nil {
-			w.opened()
-		}
+// Take returns what was encoded since the last Take, with and without framing in size. The bytes are valid until the next event
+// begins.
+func (e *Encoder) Take() (encoded []byte, size int) {
+	encoded, size = e.buf, e.size
+	e.size = 0
+	if cap(e.buf) > maxKept {
+		e.buf = nil
+	} else {
+		e.buf = e.buf[:0]
 	}
-	return w.w
+	return encoded, size
 }
 
-// beat sends the headers, if they have not been sent, and a comment.
-func (w *Writer) beat() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return
-	}
-	if err := w.open().WriteComment(keepAlive); err != nil {
-		w.failed(err)
-		return
-	}
-	w.next()
+// Begin begins an event that is one data line, and returns the buffer to append the data to.
+func (e *Encoder) Begin() []byte { return append(e.begin(), "data: "...) }
+
+// End takes the buffer back, with the data.
+func (e *Encoder) End(line []byte) { e.end(append(line, "\n\n"...)) }
+
+// Line encodes an event that is one data line.
+func (e *Encoder) Line(data []byte) { e.End(append(e.Begin(), data...)) }
+
+// Event encodes one event, whose data is one line. The id comes last: some clients take it for that of the last event that
+// they had as soon as they have read its line, and would come back for what follows an event whose data they have not.
+func (e *Encoder) Event(id, name string, data []byte) {
+	b := append(append(append(e.begin(), "event: "...), name...), "\ndata: "...)
+	b = append(append(append(b, data...), "\nid: "...), id...)
+	e.end(append(b, "\n\n"...))
 }
 
-// next puts the next comment off. mu is held.
-func (w *Writer) next() {
-	switch {
-	case w.closed:
-	case w.every > 0:
-		w.timer.Reset(w.every)
-	default:
-		w.timer.Stop()
+// Retry encodes how long a reader is to wait before it comes back.
+func (e *Encoder) Retry(after time.Duration) {
+	b := strconv.AppendInt(append(e.begin(), "retry: "...), after.Milliseconds(), 10)
+	e.end(append(b, "\n\n"...))
+}
+
+// KeepAlive encodes the comment that all clients skip: one line, and no blank line after it, which some take for an event.
+func (e *Encoder) KeepAlive() { e.end(append(e.begin(), ": keep-alive\n"...)) }
+
+// Finish encodes the end of the body.
+func (e *Encoder) Finish() {
+	if !e.Identity {
+		e.buf = append(e.buf, "0\r\n\r\n"...)
 	}
 }
 
-// Send sends one data line.
-func (w *Writer) Send(data []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next()
-	return w.open().WriteEvent("", "", data)
-}
-
-// Event sends one event, whose data is one line. The id comes last: some clients take it for that of the last event that they had
-// as soon as they have read its line, and would come back for what follows an event whose data they have not.
-func (w *Writer) Event(id, name string, data []byte) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next()
-	w.open()
-	w.buf = append(append(append(w.buf[:0], "event: "...), name...), "\ndata: "...)
-	w.buf = append(append(append(append(w.buf, data...), "\nid: "...), id...), "\n\n"...)
-	out := w.c.Response.GetHijackWriter()
-	if _, err := out.Write(w.buf); err != nil {
-		return err
+// begin leaves room for the size of the chunk.
+func (e *Encoder) begin() []byte {
+	if !e.Identity {
+		e.buf = append(e.buf, "xx\r\n"...)
 	}
-	return out.Flush()
+	e.event = len(e.buf)
+	return e.buf
 }
 
-// Retry sends the headers, and how long a reader is to wait before it comes back.
-func (w *Writer) Retry(after time.Duration) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next()
-	hint := sse.NewEvent()
-	defer hint.Release()
-	hint.SetRetry(after)
-	return w.open().Write(hint)
-}
-
-// Finish ends the body of the response. Close comes first. The server would end the body only after the handler has returned.
-func (w *Writer) Finish() error {
-	if out := w.c.Response.GetHijackWriter(); out != nil {
-		return out.Finalize()
+// end fills in the size of the chunk.
+func (e *Encoder) end(b []byte) {
+	size := len(b) - e.event
+	e.size += size
+	if !e.Identity {
+		b = frame(b, e.event, size)
 	}
-	return nil
+	e.buf = b
 }
 
-// Close ends the comments, and reports whether the headers have been sent.
-func (w *Writer) Close() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-	w.timer.Stop()
-	return w.w != nil
+// frame writes the size of a chunk before the chunk, and ends the chunk. Two digits have room; with more or fewer, the event is
+// moved.
+func frame(b []byte, event, size int) []byte {
+	var digits [16]byte
+	line := append(strconv.AppendInt(digits[:0], int64(size), 16), "\r\n"...)
+	at := event - sizeRoom
+	switch more := len(line) - sizeRoom; {
+	case more > 0:
+		b = append(b, line[:more]...) // room; the bytes are overwritten
+		copy(b[event+more:], b[event:event+size])
+	case more < 0:
+		copy(b[event+more:], b[event:])
+		b = b[:len(b)+more]
+	}
+	copy(b[at:], line)
+	return append(b, "\r\n"...)
 }

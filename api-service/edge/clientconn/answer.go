@@ -1,0 +1,132 @@
+package clientconn
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
+)
+
+// Events is an answer that is a sequence of events.
+type Events struct {
+	// First is how long the headers wait for the first event: proxies and clients give up on silent connections.
+	First time.Duration
+	// KeepAlive is how long no event is written until a comment is; 0 is no comments.
+	KeepAlive time.Duration
+	// Opened is called once, before the headers are sent; nil for no call.
+	Opened func()
+	// Sent is called with the number of events that the kernel has taken, and when, since the connection was taken; nil for no
+	// call. Neither function may use the Conn.
+	Sent func(at time.Duration, events int)
+}
+
+// untilClose is Hertz's content length of a body that ends with the connection, chunked that of one in chunks.
+const (
+	chunked    = -1
+	untilClose = -2
+)
+
+// Begin begins an answer of events. Their headers are sent with the first Write, or by the timer.
+func (c *Conn) Begin(e Events) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	c.events = &e
+	c.clock.open(now+e.First, e.KeepAlive)
+	c.arm(now)
+}
+
+// Identity reports whether the client knows no chunks: it speaks HTTP/1.0.
+func (c *Conn) Identity() bool { return c.identity }
+
+// open returns the headers of the events. mu is held.
+func (c *Conn) open() []byte {
+	c.opened = true
+	c.clock.opened()
+	h := &c.request.Response.Header
+	h.Set("X-Accel-Buffering", "no")
+	length := chunked
+	if c.identity {
+		c.request.SetConnectionClose()
+		length = untilClose
+	}
+	h.Set("Cache-Control", "no-cache") // proxies keep nothing
+	h.SetContentType("text/event-stream; charset=utf-8")
+	if c.events.Opened != nil {
+		c.events.Opened()
+	}
+	h.SetContentLength(length)
+	c.request.Response.HijackWriter(written{})
+	return append([]byte(nil), h.Header()...)
+}
+
+// Close ends the comments, and reports whether the headers of the events have been sent.
+func (c *Conn) Close() (opened bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock.close()
+	return c.opened
+}
+
+// Send writes b and waits until the client has taken it.
+func (c *Conn) Send(b []byte, events int) error {
+	waits, err := c.Write(b, events)
+	if err == nil && waits {
+		err = c.Flush()
+	}
+	return err
+}
+
+// Respond writes the response of c, whose body must be complete. The server itself would write it only after the
+// handler has returned, when the connection is no longer watched.
+func (c *Conn) Respond() error {
+	r := c.request
+	if r.Request.Header.ConnectionClose() || !r.Request.Header.IsHTTP11() {
+		r.SetConnectionClose()
+	}
+	var out bytes
+	err := resp.Write(&r.Response, &out)
+	if err == nil {
+		c.mu.Lock()
+		c.events = nil // the headers are in out
+		c.mu.Unlock()
+		err = c.Send(out, 0)
+	}
+	if err != nil {
+		c.Cut() // a part of it may have been sent
+	}
+	r.Response.HijackWriter(written{})
+	return err
+}
+
+// bytes collects a response. It implements network.Writer.
+type bytes []byte
+
+// Malloc returns room for n bytes more, which is valid until the next call.
+func (b *bytes) Malloc(n int) ([]byte, error) {
+	*b = append(*b, make([]byte, n)...)
+	return (*b)[len(*b)-n:], nil
+}
+
+// WriteBinary implements network.Writer.
+func (b *bytes) WriteBinary(p []byte) (int, error) {
+	*b = append(*b, p...)
+	return len(p), nil
+}
+
+// Flush implements network.Writer.
+func (b *bytes) Flush() error { return nil }
+
+// written replaces a response that has been written, so that the server writes nothing more.
+type written struct{}
+
+// Write implements network.ExtWriter.
+func (written) Write([]byte) (int, error) {
+	return 0, errors.New("clientconn: the response is complete")
+}
+
+// Flush implements network.ExtWriter.
+func (written) Flush() error { return nil }
+
+// Finalize implements network.ExtWriter.
+func (written) Finalize() error { return nil }

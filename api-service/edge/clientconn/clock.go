@@ -1,0 +1,118 @@
+package clientconn
+
+import (
+	"math"
+	"time"
+)
+
+// tellWithin is how long a write may wait for its client once the stream is stopped.
+const tellWithin = 250 * time.Millisecond
+
+// looks is how many looks at the socket fall into the timeout of a client that acknowledges nothing.
+const looks = 8
+
+// never is a moment that does not come.
+const never = time.Duration(math.MaxInt64)
+
+// A clock decides what is due on a connection, and when. It is a pure state machine: it is told what happens, and reads no
+// time itself. All moments are times since the connection was taken. The one timer of the connection asks it what to do.
+type clock struct {
+	writeTimeout  time.Duration // how long a part of the answer may wait for the client; 0 is no bound
+	clientTimeout time.Duration // how long the client's machine may acknowledge nothing; 0 is no bound
+	keepAlive     time.Duration // without an event until a comment is sent; 0 is no comments
+
+	first   time.Duration // when the headers go out without an event; never if they have gone out, or are not the clock's affair
+	comment bool          // comments are sent
+	wrote   time.Duration // the last write
+	waits   time.Duration // since when a part of the answer waits for the client; never while none does
+	stopped time.Duration // when the stream was stopped
+	ended   bool          // the grace of the stopped stream is over
+	look    time.Duration // when the socket is looked at next
+	silent  time.Duration // since when the client's machine acknowledges nothing; never if it does, or there is nothing to acknowledge
+}
+
+// A duty is what a connection has to do.
+type duty int
+
+const (
+	rest    duty = iota
+	speak        // send a comment, behind the headers if they have not been sent
+	look         // ask the kernel whether the client's machine answers, and call looked
+	tooSlow      // the client has not read for the write timeout
+	cut          // the client does not read the ending of its stream
+)
+
+func newClock(writeTimeout, clientTimeout time.Duration) clock {
+	c := clock{writeTimeout: writeTimeout, clientTimeout: clientTimeout, first: never, waits: never, stopped: never, look: never, silent: never}
+	if clientTimeout > 0 {
+		c.look = clientTimeout / looks
+	}
+	return c
+}
+
+// open begins the comments. The headers are due at first.
+func (c *clock) open(first, keepAlive time.Duration) {
+	c.comment, c.first, c.keepAlive = true, first, keepAlive
+}
+
+// opened notes that the headers have been sent.
+func (c *clock) opened() { c.first = never }
+
+// close ends the comments.
+func (c *clock) close() { c.comment, c.first = false, never }
+
+// blocked notes that a part of the answer begins to wait for the client.
+func (c *clock) blocked(now time.Duration) { c.waits = now }
+
+// settled notes that the client has taken all of the answer so far.
+func (c *clock) settled() { c.waits = never }
+
+// stop notes that the stream is stopped.
+func (c *clock) stop(now time.Duration) { c.stopped = min(c.stopped, now) }
+
+// end notes that the grace of the stopped stream is over.
+func (c *clock) end() { c.ended = true }
+
+// looked takes the answer of the kernel: whether all that was sent is acknowledged, and how long ago the client's machine
+// last acknowledged anything. It reports whether the client has been silent for too long.
+func (c *clock) looked(now time.Duration, all bool, ago time.Duration) (vanished bool) {
+	c.look = now + c.clientTimeout/looks
+	switch {
+	case all:
+		c.silent = never
+	case c.silent == never || c.silent < now-ago:
+		c.silent = now
+	default:
+		return now-c.silent >= c.clientTimeout
+	}
+	return false
+}
+
+// next returns what is due first, and when.
+func (c *clock) next() (d duty, at time.Duration) {
+	d, at = rest, never
+	sooner := func(other duty, when time.Duration) {
+		if when < at {
+			d, at = other, when
+		}
+	}
+	if c.waits != never {
+		if c.writeTimeout > 0 {
+			sooner(tooSlow, c.waits+c.writeTimeout)
+		}
+		if c.stopped != never {
+			sooner(cut, max(c.waits, c.stopped)+tellWithin)
+			if c.ended && c.waits < c.stopped {
+				sooner(cut, 0)
+			}
+		}
+	}
+	sooner(look, c.look)
+	if c.comment {
+		sooner(speak, c.first)
+		if c.first == never && c.keepAlive > 0 && c.waits == never {
+			sooner(speak, c.wrote+c.keepAlive)
+		}
+	}
+	return d, at
+}
