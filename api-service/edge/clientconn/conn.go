@@ -150,6 +150,7 @@ func (c *Conn) do(due duty, now time.Duration) {
 		c.fail(&streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client did not read for %v", c.writeTimeout)})
 	case cut:
 		c.fail(Gone())
+	case rest: // nothing is due
 	}
 }
 
@@ -203,9 +204,8 @@ func (c *Conn) write(b []byte, events int, now time.Duration) *streamerr.Error {
 	if len(c.behind) == 0 && c.raw {
 		var err error
 		if n, err = send(c.fd, b); err != nil {
-			gone := Gone()
-			gone.Cause = err
-			return c.fail(gone)
+			c.fail(broken(err))
+			return c.gone
 		}
 		if n == len(b) {
 			c.count(now, events)
@@ -216,7 +216,8 @@ func (c *Conn) write(b []byte, events int, now time.Duration) *streamerr.Error {
 		c.clock.blocked(now)
 		c.arm(now)
 	} else if len(c.behind)+len(b)-n > maxBehind {
-		return c.fail(&streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client is more than %d bytes behind", maxBehind)})
+		c.fail(&streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client is more than %d bytes behind", maxBehind)})
+		return c.gone
 	}
 	c.behind = append(c.behind, b[n:]...)
 	c.late += events
@@ -264,12 +265,10 @@ func (c *Conn) flushed(n int, err error) *streamerr.Error {
 	defer c.mu.Unlock()
 	now := c.now()
 	if err != nil {
-		if c.gone != nil {
-			return c.gone
+		if c.gone == nil {
+			c.fail(broken(err))
 		}
-		gone := Gone()
-		gone.Cause = err
-		return c.fail(gone)
+		return c.gone
 	}
 	c.behind = c.behind[n:]
 	if len(c.behind) > 0 {
@@ -312,12 +311,12 @@ func (c *Conn) Kill() {
 }
 
 // fail resets the connection of a client that counts as gone. mu is held.
-func (c *Conn) fail(gone *streamerr.Error) *streamerr.Error {
+func (c *Conn) fail(gone *streamerr.Error) {
 	c.gone = gone
 	c.behind = nil
 	c.timer.Stop()
 	if c.released {
-		return gone
+		return
 	}
 	// The handler is still running, so netpoll keeps the descriptor until the handler has returned. The connection is
 	// reset rather than closed, so that the kernel drops the unread data, and a TLS front before the edge notices at
@@ -326,7 +325,6 @@ func (c *Conn) fail(gone *streamerr.Error) *streamerr.Error {
 		reset(c.fd)
 	}
 	_ = c.net.Close() // netpoll's never fails
-	return gone
 }
 
 // why is the error of a write that comes too late. mu is held.
@@ -355,4 +353,11 @@ func (c *Conn) GiveBack() {
 // Gone is the ending of a stream whose client has closed its connection.
 func Gone() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(Client), Message: "the client closed its connection"}
+}
+
+// broken is the ending of a stream when a write to its client has failed with err.
+func broken(err error) *streamerr.Error {
+	gone := Gone()
+	gone.Cause = err
+	return gone
 }

@@ -1,0 +1,56 @@
+package sse_test
+
+import (
+	"fmt"
+	"io"
+	"net/http/httputil"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge/sse"
+)
+
+// TestEventsOfAllSizes compares what a reader of chunks gets with the events without chunks.
+func TestEventsOfAllSizes(t *testing.T) {
+	chunks, plain := sse.Encoder{}, sse.Encoder{Identity: true}
+	var framed, want []byte
+	for _, n := range []int{0, 1, 7, 8, 200, 247, 248, 300, 4000, 4096, 70000, 3} {
+		for _, e := range []*sse.Encoder{&chunks, &plain} {
+			data := []byte(strings.Repeat("x", n))
+			e.KeepAlive()
+			e.Line(data)
+			e.Event("e.1", "delta", data)
+			e.Retry(time.Second)
+		}
+		encoded, size := chunks.Take()
+		framed = append(framed, encoded...)
+		bare, sizeOfBare := plain.Take()
+		want = append(want, bare...)
+		if size != len(bare) || sizeOfBare != len(bare) {
+			t.Errorf("%d bytes of data: the sizes are %d and %d, want %d", n, size, sizeOfBare, len(bare))
+		}
+		if !strings.Contains(string(bare), fmt.Sprintf(": keep-alive\ndata: %s\n\nevent: delta\ndata: %[1]s\nid: e.1\n\nretry: 1000\n\n", data(n))) {
+			t.Errorf("%.200q", bare)
+		}
+	}
+	chunks.Finish()
+	end, _ := chunks.Take()
+	got, err := io.ReadAll(httputil.NewChunkedReader(strings.NewReader(string(append(framed, end...)))))
+	if err != nil || string(got) != string(want) {
+		t.Errorf("%d bytes, want %d: %v", len(got), len(want), err)
+	}
+}
+
+func data(n int) string { return strings.Repeat("x", n) }
+
+// BenchmarkLine is what the framing of one event costs.
+func BenchmarkLine(b *testing.B) {
+	var e sse.Encoder
+	line := []byte(strings.Repeat("x", 160))
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Line(line)
+		_, _ = e.Take()
+	}
+}

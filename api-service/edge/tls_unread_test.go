@@ -1,0 +1,171 @@
+package edge_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+)
+
+// writeCertificate writes a certificate of 127.0.0.1 and its key to files.
+func writeCertificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
+	t.Helper()
+	lender := httptest.NewTLSServer(http.NotFoundHandler())
+	defer lender.Close()
+	pair := lender.TLS.Certificates[0]
+	secret, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots = x509.NewCertPool()
+	roots.AddCert(lender.Certificate())
+	return cert, key, roots
+}
+
+// A stalled connection reads nothing once it is stalled.
+type stalled struct {
+	net.Conn
+	stall  *atomic.Bool
+	closed chan struct{}
+	once   *sync.Once
+}
+
+func (s stalled) Read(b []byte) (int, error) {
+	if s.stall.Load() {
+		<-s.closed
+		return 0, net.ErrClosed
+	}
+	return s.Conn.Read(b)
+}
+
+func (s stalled) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
+}
+
+// secureClient returns a client of HTTP/1.1 or HTTP/2 over TLS whose connections stop reading when stall is set.
+func secureClient(t *testing.T, roots *x509.CertPool, h2 bool, stall *atomic.Bool) *http.Client {
+	t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+	}}
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, Protocols: new(http.Protocols),
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return stalled{conn, stall, make(chan struct{}), &sync.Once{}}, nil
+		},
+	}
+	transport.Protocols.SetHTTP1(!h2)
+	transport.Protocols.SetHTTP2(h2)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// send sends a request without a body, and returns the body of the answer.
+func send(t *testing.T, client *http.Client, method, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return whole(t, resp)
+}
+
+// openUnreadTLS begins a stream whose client stops reading, and returns once the edge has stopped writing to it.
+func openUnreadTLS(t *testing.T, unread, operator *http.Client, url, timeout string, stall func()) {
+	t.Helper()
+	body := strings.TrimSuffix(asking("start m flood x"), "}") + `,"stream":true}`
+	ctx, leave := context.WithCancel(context.Background())
+	t.Cleanup(leave)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", "unread")
+	req.Header.Set("X-Request-Timeout", timeout)
+	resp, err := unread.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	stall()
+	before, same := "", 0
+	for begun := time.Now(); same < 3; time.Sleep(50 * time.Millisecond) { // a blocked write gives no signal
+		_, tokens, _ := strings.Cut(send(t, operator, http.MethodGet, url+"/v1/streams/unread"), `"tokens":`)
+		tokens, _, _ = strings.Cut(tokens, "}")
+		if same++; tokens != before || tokens == "" {
+			before, same = tokens, 0
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("the edge writes on and on")
+		}
+	}
+}
+
+// TestNothingWaitsForATLSClientThatDoesNotRead is about clients behind the TLS front: one that leaves its response unread while
+// its connection is read, and one that reads nothing of its connection any more. At the end of each test the edge drains.
+func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
+	cert, key, roots := writeCertificate(t)
+	for proto, c := range map[string]struct {
+		h2   bool
+		conn bool // nothing of the connection is read
+	}{"HTTP/1.1": {false, true}, "HTTP/2 stream": {true, false}, "HTTP/2 connection": {true, true}} {
+		for reason, timeout := range map[string]string{"user_stop": "3600", "deadline": "2", "drain": "3600"} {
+			t.Run(proto+" "+reason, func(t *testing.T) {
+				t.Parallel()
+				var log logbook
+				url, _ := startLogging(t, &log, func(c *edge.Config) {
+					unboundedWrites(c)
+					c.TLS.Cert, c.TLS.Key = cert, key
+				})
+				url = "https" + strings.TrimPrefix(url, "http")
+				var stall, none atomic.Bool
+				unread, operator := secureClient(t, roots, c.h2, &stall), secureClient(t, roots, c.h2, &none)
+				openUnreadTLS(t, unread, operator, url, timeout, func() { stall.Store(c.conn) })
+				if reason == "drain" {
+					return
+				}
+				if reason == "user_stop" {
+					send(t, operator, http.MethodDelete, url+"/v1/streams/unread")
+				}
+				begun := time.Now()
+				log.line(t, "stream ended", "hop=api-service", "stream=unread", "reason="+reason)
+				for send(t, operator, http.MethodGet, url+"/v1/streams") != `{"streams":[]}` {
+					time.Sleep(5 * time.Millisecond)
+					if time.Since(begun) > 20*time.Second {
+						t.Fatal("still live")
+					}
+				}
+			})
+		}
+	}
+}
