@@ -30,22 +30,25 @@ type Call struct {
 	Timeout time.Duration // how long the answer may take; 0 is no limit
 	// Param names a field as the body did that an inner hop calls by its name in the IDL.
 	Param func(inner string) string
-	// Events returns a new writer of the answer as events, Whole a new gatherer of the answer as one body.
+	// Events returns a new writer of the answer as events, Whole a new gatherer of the answer as
+	// one body.
 	Events func() Writer
 	Whole  func() Gatherer
 }
 
-// A Writer appends the data lines of an item of a stream to lines. It is called with all items of one stream, in their order.
+// A Writer appends the data lines of an item of a stream to lines. It is called with all items of
+// one stream, in their order.
 type Writer func(out *chatv1.GenerateResponse, lines Lines)
 
-// Lines takes the data lines of events. A line is encoded in place: it is appended to the buffer that Begin returns, and the
-// longer buffer is given to End.
+// Lines takes the data lines of events. A line is encoded in place: it is appended to the buffer
+// that Begin returns, and the longer buffer is given to End.
 type Lines interface {
 	Begin() []byte
 	End(line []byte)
 }
 
-// A Gatherer takes the items of one stream, in their order. With the End it returns the body of the answer, before it nil.
+// A Gatherer takes the items of one stream, in their order. With the End it returns the body of the
+// answer, before it nil.
 type Gatherer func(out *chatv1.GenerateResponse) (body []byte)
 
 // Apart reports whether the stream says more than one text: whose a piece is, or how likely its tokens were.

@@ -30,7 +30,8 @@ type Delivery struct {
 	told   bool
 }
 
-// Sent notes events with text that were written at one time, which is the time since any one moment.
+// Sent notes events with text that were written at one time, which is the time since any one
+// moment.
 func (d *Delivery) Sent(at time.Duration, events int) {
 	if d == nil {
 		return

@@ -77,9 +77,10 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	}
 }
 
-// take takes over the connection of the client that asked for r. The client leaves when it closes its connection, does not read or
-// vanishes. Its connection is reset when it leaves, or does not read the ending of the stream of ctx. The returned context ends when
-// the client leaves. The caller calls release before it returns.
+// take takes over the connection of the client that asked for r. The client leaves when it closes
+// its connection, does not read or vanishes. Its connection is reset when it leaves, or does not
+// read the ending of the stream of ctx. The returned context ends when the client leaves. The
+// caller calls release before it returns.
 func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (client *clientconn.Conn, present context.Context, release func()) {
 	client = clientconn.Take(c)
 	present, leave := context.WithCancel(conn)

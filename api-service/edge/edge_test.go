@@ -122,7 +122,8 @@ func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[
 	}
 }
 
-// script returns the first message of a request. A request with a prompt has none, and gets a script of its own.
+// script returns the first message of a request. A request with a prompt has none, and gets a
+// script of its own.
 func script(req *chatv1.ChatRequest) string {
 	if len(req.GetMessages()) == 0 {
 		return "start m say one say two end x"

@@ -29,7 +29,8 @@ const exposed = tokenHeader + ", Location, Retry-After, Server, Via"
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255
 
-// keep makes room for what a stream says. key and body are those of an idempotent request, or empty.
+// keep makes room for what a stream says. key and body are those of an idempotent request, or
+// empty.
 func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
 	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
 	if key != "" {
@@ -47,14 +48,16 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*repl
 	return &h, nil
 }
 
-// offerToken adds a read token to the headers of a response. It is called for a stream that has started, or whose
-// headers are sent with status 200 before it starts, and never for a refused stream.
+// offerToken adds a read token to the headers of a response. It is called for a stream that has
+// started, or whose headers are sent with status 200 before it starts, and never for a refused
+// stream.
 func (e *Edge) offerToken(c *app.RequestContext, h replay.Head) {
 	c.Header(tokenHeader, e.readers.Made(h).Token)
 }
 
-// makeStream is POST /v1/streams: a stream that runs independently of the request that made it. The client cannot
-// choose its id, because without keys the id of a stream that was made without credentials is enough to read it.
+// makeStream is POST /v1/streams: a stream that runs independently of the request that made it. The
+// client cannot choose its id, because without keys the id of a stream that was made without
+// credentials is enough to read it.
 func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	id := stream.NewID()
 	c.Header(exchange.IDHeader, id)
@@ -98,8 +101,8 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", e.readers.Made(*head).JSON())
 }
 
-// background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it has started. It returns the
-// error of one that is refused instead, if that is known in time.
+// background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it
+// has started. It returns the error of one that is refused instead, if that is known in time.
 func (e *Edge) background(ctx context.Context, in *call.Call, r *run) *streamerr.Error {
 	r.admitted = make(chan struct{})
 	r.absent.Store(true)

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// readSlowly sends a request on a connection of its own with a small buffer, and reads the answer in small pieces, with pauses.
+// readSlowly sends a request on a connection of its own with a small buffer, and reads the answer
+// in small pieces, with pauses.
 func readSlowly(t *testing.T, url, request string, pause time.Duration) string {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {

@@ -16,8 +16,9 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
-// An answer writes a stream as events to the client that asked for the stream. The goroutine that drives the stream encodes each
-// item once, into a buffer of the answer, and writes it to the client's socket.
+// An answer writes a stream as events to the client that asked for the stream. The goroutine that
+// drives the stream encodes each item once, into a buffer of the answer, and writes it to the
+// client's socket.
 type answer struct {
 	edge     *Edge
 	ctx      context.Context //nolint:containedctx // the stream's
@@ -45,7 +46,8 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 	return a
 }
 
-// write writes an item without waiting for the client. waits says that a part of it is left to Flush or Serve of the client.
+// write writes an item without waiting for the client. waits says that a part of it is left to
+// Flush or Serve of the client.
 func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	a.encode(out, &a.lines)
 	encoded, size := a.lines.Take()
@@ -60,8 +62,8 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	return a.client.Write(encoded, events)
 }
 
-// stream answers with server-sent events. The handler itself drives the stream, so a client that reads slowly slows the stream
-// down.
+// stream answers with server-sent events. The handler itself drives the stream, so a client that
+// reads slowly slows the stream down.
 func (e *Edge) stream(a *answer) {
 	defer e.deliveries.Close(a.delivery)
 	a.tell(a.run.drive(a.ctx, a.call, func(out *chatv1.GenerateResponse) error {
@@ -73,9 +75,9 @@ func (e *Edge) stream(a *answer) {
 	}))
 }
 
-// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream and writes to the client, and
-// Serve waits for that goroutine. The handler writes only what a slow client leaves behind. So a slow client slows down neither the
-// stream nor its other readers.
+// relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream
+// and writes to the client, and Serve waits for that goroutine. The handler writes only what a slow
+// client leaves behind. So a slow client slows down neither the stream nor its other readers.
 func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	defer e.deliveries.Close(d)
 	client, present, release := e.take(ctx, conn, c, r)
@@ -97,13 +99,13 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 	case o := <-outcome:
 		a.tell(o)
 	default:
-		client.Close() // the client has left
+		client.EndComments() // the client has left
 	}
 }
 
 // tell ends the answer with the outcome of the stream.
 func (a *answer) tell(o rpc.Outcome) {
-	switch opened := a.client.Close(); {
+	switch opened := a.client.EndComments(); {
 	case o.Err == nil: // the last line was [DONE]
 		o.Told(a.ctx, openai.Done)
 		a.lines.Finish()
@@ -119,8 +121,8 @@ func (a *answer) tell(o rpc.Outcome) {
 	}
 }
 
-// send writes what was encoded, and reports whether the client has taken it. Otherwise it cuts the body: there is never a clean
-// end after a failure.
+// send writes what was encoded, and reports whether the client has taken it. Otherwise it cuts the
+// body: there is never a clean end after a failure.
 func (a *answer) send() (taken bool) {
 	encoded, size := a.lines.Take()
 	if size > 0 {

@@ -63,7 +63,8 @@ func (s stalled) Close() error {
 	return s.Conn.Close()
 }
 
-// secureClient returns a client of HTTP/1.1 or HTTP/2 over TLS whose connections stop reading when stall is set.
+// secureClient returns a client of HTTP/1.1 or HTTP/2 over TLS whose connections stop reading when
+// stall is set.
 func secureClient(t *testing.T, roots *x509.CertPool, h2 bool, stall *atomic.Bool) *http.Client {
 	t.Helper()
 	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
@@ -99,7 +100,8 @@ func send(t *testing.T, client *http.Client, method, url string) string {
 	return whole(t, resp)
 }
 
-// openUnreadTLS begins a stream whose client stops reading, and returns once the edge has stopped writing to it.
+// openUnreadTLS begins a stream whose client stops reading, and returns once the edge has stopped
+// writing to it.
 func openUnreadTLS(t *testing.T, unread, operator *http.Client, url, timeout string, stall func()) {
 	t.Helper()
 	body := strings.TrimSuffix(asking("start m flood x"), "}") + `,"stream":true}`
@@ -131,8 +133,9 @@ func openUnreadTLS(t *testing.T, unread, operator *http.Client, url, timeout str
 	}
 }
 
-// TestNothingWaitsForATLSClientThatDoesNotRead is about clients behind the TLS front: one that leaves its response unread while
-// its connection is read, and one that reads nothing of its connection any more. At the end of each test the edge drains.
+// TestNothingWaitsForATLSClientThatDoesNotRead is about clients behind the TLS front: one that
+// leaves its response unread while its connection is read, and one that reads nothing of its
+// connection any more. At the end of each test the edge drains.
 func TestNothingWaitsForATLSClientThatDoesNotRead(t *testing.T) {
 	cert, key, roots := writeCertificate(t)
 	for proto, c := range map[string]struct {

@@ -26,15 +26,17 @@ import (
 )
 
 const (
-	// maxUnreadEvents is how far a reader of the benchmark may be behind, so that no stream ends for a slow reader.
+	// maxUnreadEvents is how far a reader of the benchmark may be behind, so that no stream ends
+	// for a slow reader.
 	maxUnreadEvents = 500
 	// eventLines is the number of line ends of an event and its chunk.
 	eventLines = 4
 )
 
-// startCounting runs an edge whose chat-service is a loop that says tokens tokens per stream, the same message each time. read
-// has the number of lines that the reader of a stream has read, by the stream's id.
-func startCounting(b *testing.B, tokens int, read *sync.Map) (addr string) {
+// startCounting runs an edge whose chat-service is a loop that says tokens tokens per stream, the
+// same message each time, with a pause before each if pace is not 0. read has the number of lines
+// that the reader of a stream has read, by the stream's id.
+func startCounting(b *testing.B, tokens int, pace time.Duration, read *sync.Map) (addr string) {
 	b.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,6 +57,9 @@ func startCounting(b *testing.B, tokens int, read *sync.Map) (addr string) {
 					}
 					progress, _ := read.Load(req.GetStreamId())
 					for i := range tokens {
+						if pace > 0 {
+							time.Sleep(pace)
+						}
 						for int64(i)-progress.(*atomic.Int64).Load()/eventLines > maxUnreadEvents {
 							time.Sleep(20 * time.Microsecond)
 						}
@@ -82,7 +87,8 @@ func startCounting(b *testing.B, tokens int, read *sync.Map) (addr string) {
 	return ln.Addr().String()
 }
 
-// readStream asks for a stream and reads it to its end. It adds the lines that it has read to lines.
+// readStream asks for a stream and reads it to its end. It adds the lines that it has read to
+// lines.
 func readStream(b *testing.B, addr, headers string, lines *atomic.Int64) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -113,16 +119,21 @@ func processTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkToken reports what one token costs from the chat-service's message to the client's socket, the client included: an
-// operation is a token. Allocations are those of the whole process; the message itself is not allocated.
+// BenchmarkToken reports what one token costs from the chat-service's message to the client's
+// socket, the client included: an operation is a token. Allocations are those of the whole process;
+// the message itself is not allocated.
 func BenchmarkToken(b *testing.B) {
 	for name, headers := range map[string]string{"plain": "", "kept": "X-Leave: detach\r\n"} {
-		for _, streams := range []int{1, 16} {
-			b.Run(fmt.Sprintf("%s/streams=%d", name, streams), func(b *testing.B) {
+		for _, c := range []struct {
+			streams int
+			pace    time.Duration
+		}{{1, 0}, {16, 0}, {16, time.Millisecond}} {
+			b.Run(fmt.Sprintf("%s/streams=%d/pace=%v", name, c.streams, c.pace), func(b *testing.B) {
+				streams := c.streams
 				b.ReportAllocs()
 				each := max(1, b.N/streams)
 				var read sync.Map
-				addr := startCounting(b, each, &read)
+				addr := startCounting(b, each, c.pace, &read)
 				var all sync.WaitGroup
 				before := processTime()
 				b.ResetTimer()

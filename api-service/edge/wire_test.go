@@ -16,7 +16,8 @@ import (
 
 var updateWire = flag.Bool("update-wire", false, "write testdata/wire.txt")
 
-// changing matches what differs from one run to the next: dates, times, tokens, epochs and random ids.
+// changing matches what differs from one run to the next: dates, times, tokens, epochs and random
+// ids.
 var changing = []struct{ pattern, with string }{
 	{`Date: [^\r]+`, "Date: D"},
 	{`"created":[0-9]+`, `"created":0`},
@@ -47,7 +48,8 @@ func exchangeRaw(t *testing.T, url, request string) string {
 	return string(answer)
 }
 
-// TestBytesOfAnswers compares all bytes that clients get with those of earlier versions: headers, framing and events.
+// TestBytesOfAnswers compares all bytes that clients get with those of earlier versions: headers,
+// framing and events.
 func TestBytesOfAnswers(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) {
 		c.HeadersAfter, c.KeepAlive = 400*time.Millisecond, 400*time.Millisecond

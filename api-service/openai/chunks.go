@@ -8,9 +8,10 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each choice AppendRole, then
-// AppendDelta for each piece of text, then AppendFinish; then, if the request asked for it, AppendUsage. It is made for one
-// stream and one goroutine. All that does not change from chunk to chunk is encoded once.
+// Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each
+// choice AppendRole, then AppendDelta for each piece of text, then AppendFinish; then, if the
+// request asked for it, AppendUsage. It is made for one stream and one goroutine. All that does not
+// change from chunk to chunk is encoded once.
 type Chunks struct {
 	head  []byte // up to the choices
 	tail  []byte // after them

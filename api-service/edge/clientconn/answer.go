@@ -9,18 +9,20 @@ import (
 
 // Events is an answer that is a sequence of events.
 type Events struct {
-	// First is how long the headers wait for the first event: proxies and clients give up on silent connections.
+	// First is how long the headers wait for the first event: proxies and clients give up on silent
+	// connections.
 	First time.Duration
 	// KeepAlive is how long no event is written until a comment is; 0 is no comments.
 	KeepAlive time.Duration
 	// Opened is called once, before the headers are sent; nil for no call.
 	Opened func()
-	// Sent is called with the number of events that the kernel has taken, and when, since the connection was taken; nil for no
-	// call. Neither function may use the Conn.
+	// Sent is called with the number of events that the kernel has taken, and when, since the
+	// connection was taken; nil for no call. Neither function may use the Conn.
 	Sent func(at time.Duration, events int)
 }
 
-// untilClose is Hertz's content length of a body that ends with the connection, chunked that of one in chunks.
+// untilClose is Hertz's content length of a body that ends with the connection, chunked that of one
+// in chunks.
 const (
 	chunked    = -1
 	untilClose = -2
@@ -60,8 +62,8 @@ func (c *Conn) open() []byte {
 	return append([]byte(nil), h.Header()...)
 }
 
-// Close ends the comments, and reports whether the headers of the events have been sent.
-func (c *Conn) Close() (opened bool) {
+// EndComments ends the comments, and reports whether the headers of the events have been sent.
+func (c *Conn) EndComments() (opened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clock.close()
@@ -77,8 +79,8 @@ func (c *Conn) Send(b []byte, events int) error {
 	return err
 }
 
-// Respond writes the response of c, whose body must be complete. The server itself would write it only after the
-// handler has returned, when the connection is no longer watched.
+// Respond writes the response of c, whose body must be complete. The server itself would write it
+// only after the handler has returned, when the connection is no longer watched.
 func (c *Conn) Respond() error {
 	r := c.request
 	if r.Request.Header.ConnectionClose() || !r.Request.Header.IsHTTP11() {

@@ -8,27 +8,29 @@ import (
 // tellWithin is how long a write may wait for its client once the stream is stopped.
 const tellWithin = 250 * time.Millisecond
 
-// looks is how many looks at the socket fall into the timeout of a client that acknowledges nothing.
+// looks is how many looks at the socket fall into the timeout of a client that acknowledges
+// nothing.
 const looks = 8
 
 // never is a moment that does not come.
 const never = time.Duration(math.MaxInt64)
 
-// A clock decides what is due on a connection, and when. It is a pure state machine: it is told what happens, and reads no
-// time itself. All moments are times since the connection was taken. The one timer of the connection asks it what to do.
+// A clock decides what is due on a connection, and when. It is a pure state machine: it is told
+// what happens, and reads no time itself. All moments are times since the connection was taken. The
+// one timer of the connection asks it what to do.
 type clock struct {
-	writeTimeout  time.Duration // how long a part of the answer may wait for the client; 0 is no bound
-	clientTimeout time.Duration // how long the client's machine may acknowledge nothing; 0 is no bound
+	writeTimeout  time.Duration // for a part of the answer that waits; 0 is no bound
+	clientTimeout time.Duration // for an acknowledgement of the client's machine; 0 is no bound
 	keepAlive     time.Duration // without an event until a comment is sent; 0 is no comments
 
-	first   time.Duration // when the headers go out without an event; never if they have gone out, or are not the clock's affair
+	first   time.Duration // when the headers go out without an event; never once they are sent
 	comment bool          // comments are sent
 	wrote   time.Duration // the last write
-	waits   time.Duration // since when a part of the answer waits for the client; never while none does
+	waits   time.Duration // since when a part of the answer waits; never while none does
 	stopped time.Duration // when the stream was stopped
 	ended   bool          // the grace of the stopped stream is over
 	look    time.Duration // when the socket is looked at next
-	silent  time.Duration // since when the client's machine acknowledges nothing; never if it does, or there is nothing to acknowledge
+	silent  time.Duration // since when something is not acknowledged; never if nothing is not
 }
 
 // A duty is what a connection has to do.
@@ -73,8 +75,9 @@ func (c *clock) stop(now time.Duration) { c.stopped = min(c.stopped, now) }
 // end notes that the grace of the stopped stream is over.
 func (c *clock) end() { c.ended = true }
 
-// looked takes the answer of the kernel: whether all that was sent is acknowledged, and how long ago the client's machine
-// last acknowledged anything. It reports whether the client has been silent for too long.
+// looked takes the answer of the kernel: whether all that was sent is acknowledged, and how long
+// ago the client's machine last acknowledged anything. It reports whether the client has been
+// silent for too long.
 func (c *clock) looked(now time.Duration, all bool, ago time.Duration) (vanished bool) {
 	c.look = now + c.clientTimeout/looks
 	switch {

@@ -1,16 +1,19 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
-// All of an answer is written through a Conn while the handler of its request runs. Write never waits: what the client does not
-// take at once stays behind in the Conn, and a goroutine that may wait calls Flush: the handler, which is parked in Serve, or the
-// goroutine that drives a stream whose client is to slow it down. While nothing is behind, a write is one system call on the
+// All of an answer is written through a Conn while the handler of its request runs. Write never
+// waits: what the client does not take at once stays behind in the Conn, and a goroutine that may
+// wait calls Flush: the handler, which is parked in Serve, or the goroutine that drives a stream
+// whose client is to slow it down. While nothing is behind, a write is one system call on the
 // goroutine that has the token.
 //
-// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain never waits for a client: once a stream
-// is stopped, a part of the answer may wait for 250 ms, and then the connection is killed.
+// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain never
+// waits for a client: once a stream is stopped, a part of the answer may wait for 250 ms, and then
+// the connection is killed.
 //
-// Each connection has one timer. It is armed for what is due first, and set again only when it fires, or when something is due
-// earlier: a token does not touch it. The timer sends the headers of a stream without tokens, comments in silence, finds clients
-// that do not read or have vanished without a word, and ends writes that wait for too long. The rules are in clock, a pure state
+// Each connection has one timer. It is armed for what is due first, and set again only when it
+// fires, or when something is due earlier: a token does not touch it. The timer sends the headers
+// of a stream without tokens, comments in silence, finds clients that do not read or have vanished
+// without a word, and ends writes that wait for too long. The rules are in clock, a pure state
 // machine.
 package clientconn
 
@@ -32,14 +35,16 @@ import (
 const Client = "client"
 
 const (
-	// maxBehind bounds what a client may leave behind, in bytes beside one item and the kernel's buffer. Past it the client is too
-	// slow.
+	// maxBehind bounds what a client may leave behind, in bytes beside one item and the kernel's
+	// buffer. Past it the client is too slow.
 	maxBehind = 256 << 10
-	// piece is how many bytes Flush hands to the kernel at a time. The write timeout is that of a piece.
+	// piece is how many bytes Flush hands to the kernel at a time. The write timeout is that of a
+	// piece.
 	piece = 8 << 10
 )
 
-// A Conn is a client's connection during one request. All methods are safe for concurrent use, but those of the handler.
+// A Conn is a client's connection during one request. All methods are safe for concurrent use, but
+// those of the handler.
 type Conn struct {
 	// Static.
 	request      *app.RequestContext
@@ -49,7 +54,7 @@ type Conn struct {
 	began        time.Time
 	behindWaits  chan struct{} // capacity 1: something is behind, for Serve
 	writeTimeout time.Duration
-	left         func(cause *streamerr.Error) // learns why the client counts as gone, from a goroutine that writes or from the timer
+	left         func(cause *streamerr.Error) // learns why the client counts as gone
 	undo         []func() bool
 
 	mu       sync.Mutex // guards the following fields
@@ -65,7 +70,8 @@ type Conn struct {
 	released bool // the handler is about to return, and the connection may serve another request
 }
 
-// Take takes over the connection of c for one request. The handler calls Bound next, and GiveBack before it returns.
+// Take takes over the connection of c for one request. The handler calls Bound next, and GiveBack
+// before it returns.
 func Take(c *app.RequestContext) *Conn {
 	client := &Conn{
 		request: c, net: c.GetConn(), began: time.Now(), behindWaits: make(chan struct{}, 1), left: func(*streamerr.Error) {},
@@ -83,8 +89,9 @@ type Bounds struct {
 	Client time.Duration // for an acknowledgement of the client's machine
 }
 
-// Bound bounds how long the client is waited for. left is called, possibly more than once, with the reason why the client
-// counts as gone: it does not read, or has vanished, or its connection is broken. It is called once, before all writes.
+// Bound bounds how long the client is waited for. left is called, possibly more than once, with the
+// reason why the client counts as gone: it does not read, or has vanished, or its connection is
+// broken. It is called once, before all writes.
 func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
 	if !c.raw {
 		b.Client = 0 // it cannot be measured
@@ -154,8 +161,8 @@ func (c *Conn) do(due duty, now time.Duration) {
 	}
 }
 
-// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. What has waited since before the stop
-// waits until ctx is done at most. It is called at most once.
+// EndWith bounds how long writes wait for the client once the stream of ctx is stopped. What has
+// waited since before the stop waits until ctx is done at most. It is called at most once.
 func (c *Conn) EndWith(ctx context.Context) {
 	c.undo = []func() bool{
 		stream.AfterStop(ctx, func(error) { c.tell((*clock).stop) }),
@@ -172,9 +179,10 @@ func (c *Conn) tell(what func(*clock, time.Duration)) {
 	c.arm(now)
 }
 
-// Write sends b without waiting, behind the headers if it is the first of the events. events is how many events in it are to be
-// counted as sent. waits says that the client has not taken all of it: the rest is written by Flush. With too much behind, the
-// client is too slow. Errors are *streamerr.Error, and final.
+// Write sends b without waiting, behind the headers if it is the first of the events. events is how
+// many events in it are to be counted as sent. waits says that the client has not taken all of it:
+// the rest is written by Flush. With too much behind, the client is too slow. Errors are
+// *streamerr.Error, and final.
 func (c *Conn) Write(b []byte, events int) (waits bool, err error) {
 	c.mu.Lock()
 	before := c.gone
@@ -284,8 +292,8 @@ func (c *Conn) flushed(n int, err error) *streamerr.Error {
 	return nil
 }
 
-// Serve writes what the client does not take at once, until done is closed, ctx is done, or the client counts as gone. It is for
-// the handler, while another goroutine writes.
+// Serve writes what the client does not take at once, until done is closed, ctx is done, or the
+// client counts as gone. It is for the handler, while another goroutine writes.
 func (c *Conn) Serve(ctx context.Context, done <-chan struct{}) {
 	for {
 		select {

@@ -31,7 +31,8 @@ func acknowledged(fd int) (all bool, ago time.Duration, err error) {
 	return info.Unacked == 0, time.Duration(info.Last_ack_recv) * time.Millisecond, nil
 }
 
-// send writes to fd what the kernel takes at once, and returns how many bytes that were: 0 if the client reads too slowly.
+// send writes to fd what the kernel takes at once, and returns how many bytes that were: 0 if the
+// client reads too slowly.
 func send(fd int, b []byte) (n int, err error) {
 	for n < len(b) {
 		m, err := unix.Write(fd, b[n:])

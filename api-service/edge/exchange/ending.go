@@ -33,7 +33,7 @@ func ToldStatus(record *ledger.Record, status int) {
 func Completed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
 	JSON(c, body)
-	if client.Respond() == nil { // otherwise the client has read no ending, and the connection is closed
+	if client.Respond() == nil { // else the connection is closed
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
@@ -46,7 +46,7 @@ func Failed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn,
 	if status != streamerr.StatusClientClosed {
 		ToldStatus(ledger.Of(ctx), status)
 	}
-	if client.Respond() == nil { // otherwise the client has read no ending, and the connection is closed
+	if client.Respond() == nil { // else the connection is closed
 		ToldEnding(ctx, strconv.Itoa(status), o)
 	}
 }

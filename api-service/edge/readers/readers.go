@@ -1,4 +1,5 @@
-// Package readers serves the clients that read kept streams: GET /v1/streams/{id}/events, and the read tokens for it.
+// Package readers serves the clients that read kept streams: GET /v1/streams/{id}/events, and the
+// read tokens for it.
 package readers
 
 import (
@@ -28,7 +29,8 @@ import (
 // retryAfter is the reconnection delay that readers are told.
 const retryAfter = time.Second
 
-// readerGrace is the time that a dismissed reader has to read data in flight. Then its connection is closed.
+// readerGrace is the time that a dismissed reader has to read data in flight. Then its connection
+// is closed.
 const readerGrace = 100 * time.Millisecond
 
 // Readers serves the readers of one edge. Its fields must not change while it is in use.
@@ -41,8 +43,9 @@ type Readers struct {
 	Replay     replay.Log
 	Ledger     *ledger.Ledger
 	Deliveries *delivery.Book
-	// Enter counts a reader of a stream that this edge runs. The returned function says that it has left: with the cause, or
-	// with nil if it has read the ending. For other streams the function does nothing.
+	// Enter counts a reader of a stream that this edge runs. The returned function says that it has
+	// left: with the cause, or with nil if it has read the ending. For other streams the function
+	// does nothing.
 	Enter func(h replay.Head) (leave func(cause *streamerr.Error))
 
 	TokenTTL      time.Duration // of read tokens
@@ -61,16 +64,16 @@ func (r *Readers) Caller(c *app.RequestContext) (access.Caller, error) {
 	return exchange.Caller(c, r.Guard)
 }
 
-// Tokened reports whether a request is one for which a read token is enough, and has one: browsers' EventSource sends no
-// headers. The handler checks the token.
+// Tokened reports whether a request is one for which a read token is enough, and has one: browsers'
+// EventSource sends no headers. The handler checks the token.
 func Tokened(c *app.RequestContext) bool {
 	rest, ok := strings.CutPrefix(string(c.Path()), "/v1/streams/")
 	_, what, _ := strings.Cut(rest, "/")
 	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
 }
 
-// Drain ends the readers that are left when ctx is done, such as readers of other instances' streams, which reconnect to
-// another instance. New readers are refused from now on.
+// Drain ends the readers that are left when ctx is done, such as readers of other instances'
+// streams, which reconnect to another instance. New readers are refused from now on.
 func (r *Readers) Drain(ctx context.Context) { r.Live.Drain(ctx, r.drains()) }
 
 // Made returns the answer to the maker of a kept stream.
@@ -79,7 +82,8 @@ func (r *Readers) Made(h replay.Head) follow.Made {
 	return follow.Made{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: r.Keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
 }
 
-// RenewToken is POST /v1/streams/{id}/token: a new read token, for a caller that reads the stream without one.
+// RenewToken is POST /v1/streams/{id}/token: a new read token, for a caller that reads the stream
+// without one.
 func (r *Readers) RenewToken(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
 	exchange.ID(c)
@@ -140,7 +144,8 @@ func (r *Readers) open(conn context.Context, caller access.Caller, id, token str
 	return in, nil
 }
 
-// openReader finds a stream, checks its reader's credentials, and returns the number of the event that the reader has had last.
+// openReader finds a stream, checks its reader's credentials, and returns the number of the event
+// that the reader has had last.
 func (r *Readers) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
 	caller, err := r.Caller(c)
 	if err != nil {
@@ -182,8 +187,8 @@ func cursor(c *app.RequestContext, h replay.Head) (after uint64, err error) {
 	return cursor.Seq, nil
 }
 
-// unread returns the error for a stream that cannot be read. A caller that must not know of the stream gets the
-// answer of Missing.
+// unread returns the error for a stream that cannot be read. A caller that must not know of the
+// stream gets the answer of Missing.
 func (r *Readers) unread(caller access.Caller, id, token string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err
@@ -203,7 +208,8 @@ func Lost(id string, err error) error {
 	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept any more", id))
 }
 
-// follow writes events until the reader has the last one, or leaves, or is cut because it does not read.
+// follow writes events until the reader has the last one, or leaves, or is cut because it does not
+// read.
 func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string, in replay.Reader, after uint64) {
 	begun := time.Now()
 	ctx, control := stream.WithControl(conn, readerGrace)
@@ -243,7 +249,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 			return send(0)
 		})
 	}
-	client.Close()
+	client.EndComments()
 	cause := r.whyLeft(ctx, head, end, err)
 	if end.Closed {
 		left(nil)

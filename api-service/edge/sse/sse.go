@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// maxKept bounds the buffer that an Encoder keeps for the next events, in bytes. A larger buffer is dropped after use.
+// maxKept bounds the buffer that an Encoder keeps for the next events, in bytes. A larger buffer is
+// dropped after use.
 const maxKept = 64 << 10
 
-// An Encoder encodes events into one buffer, which it reuses. Each event is one chunk of the body for HTTP/1.1, or its bytes
-// as they are for HTTP/1.0, whose body ends with the connection. It is made for one goroutine. The zero value is ready to use.
+// An Encoder encodes events into one buffer, which it reuses. Each event is one chunk of the body
+// for HTTP/1.1, or its bytes as they are for HTTP/1.0, whose body ends with the connection. It is
+// made for one goroutine. The zero value is ready to use.
 type Encoder struct {
 	// Identity leaves the framing of chunks out.
 	Identity bool
@@ -20,11 +22,12 @@ type Encoder struct {
 	size  int // bytes of the events in buf, without framing
 }
 
-// sizeRoom is the room for the size of a chunk: two digits, as most events need, and the end of the line.
+// sizeRoom is the room for the size of a chunk: two digits, as most events need, and the end of the
+// line.
 const sizeRoom = len("xx\r\n")
 
-// Take returns what was encoded since the last Take, with and without framing in size. The bytes are valid until the next event
-// begins.
+// Take returns what was encoded since the last Take, with and without framing in size. The bytes
+// are valid until the next event begins.
 func (e *Encoder) Take() (encoded []byte, size int) {
 	encoded, size = e.buf, e.size
 	e.size = 0
@@ -45,8 +48,9 @@ func (e *Encoder) End(line []byte) { e.end(append(line, "\n\n"...)) }
 // Line encodes an event that is one data line.
 func (e *Encoder) Line(data []byte) { e.End(append(e.Begin(), data...)) }
 
-// Event encodes one event, whose data is one line. The id comes last: some clients take it for that of the last event that
-// they had as soon as they have read its line, and would come back for what follows an event whose data they have not.
+// Event encodes one event, whose data is one line. The id comes last: some clients take it for that
+// of the last event that they had as soon as they have read its line, and would come back for what
+// follows an event whose data they have not.
 func (e *Encoder) Event(id, name string, data []byte) {
 	b := append(append(append(e.begin(), "event: "...), name...), "\ndata: "...)
 	b = append(append(append(b, data...), "\nid: "...), id...)
@@ -59,7 +63,8 @@ func (e *Encoder) Retry(after time.Duration) {
 	e.end(append(b, "\n\n"...))
 }
 
-// KeepAlive encodes the comment that all clients skip: one line, and no blank line after it, which some take for an event.
+// KeepAlive encodes the comment that all clients skip: one line, and no blank line after it, which
+// some take for an event.
 func (e *Encoder) KeepAlive() { e.end(append(e.begin(), ": keep-alive\n"...)) }
 
 // Finish encodes the end of the body.
@@ -88,8 +93,8 @@ func (e *Encoder) end(b []byte) {
 	e.buf = b
 }
 
-// frame writes the size of a chunk before the chunk, and ends the chunk. Two digits have room; with more or fewer, the event is
-// moved.
+// frame writes the size of a chunk before the chunk, and ends the chunk. Two digits have room; with
+// more or fewer, the event is moved.
 func frame(b []byte, event, size int) []byte {
 	var digits [16]byte
 	line := append(strconv.AppendInt(digits[:0], int64(size), 16), "\r\n"...)
