@@ -53,7 +53,7 @@ func (c *Client) send(ctx context.Context, what call) (*exchange, error) {
 		x.close()
 		return nil, err
 	}
-	x.resp.Body = &heard{x.resp.Body, x, within}
+	x.resp.Body = &timedBody{x.resp.Body, x, within}
 	return x, nil
 }
 
@@ -75,17 +75,17 @@ func (x *exchange) broke(within context.Context, err error) error {
 	if errors.Is(context.Cause(within), errSilent) {
 		lost.Message = "nothing was heard from " + service + " for " + x.silence.String()
 	}
-	return &broken{lost}
+	return &brokenExchange{lost}
 }
 
-// A heard is a body whose silence ends the exchange. It counts while somebody reads.
-type heard struct {
+// A timedBody is the body of an answer. It ends the exchange when a Read waits too long for the service.
+type timedBody struct {
 	io.ReadCloser
 	x      *exchange
 	within context.Context //nolint:containedctx // the exchange's
 }
 
-func (h *heard) Read(b []byte) (int, error) {
+func (h *timedBody) Read(b []byte) (int, error) {
 	h.x.timer.Reset(h.x.silence)
 	n, err := h.ReadCloser.Read(b)
 	h.x.timer.Stop()
@@ -131,7 +131,7 @@ func (x *exchange) refusal() error {
 	}
 	switch e.Reason {
 	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset: // may pass
-		return &broken{e}
+		return &brokenExchange{e}
 	default:
 		return e
 	}

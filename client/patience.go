@@ -19,28 +19,31 @@ const (
 	shortestRetry = 50 * time.Millisecond
 )
 
-// A broken exchange says nothing of the stream: it may be tried again. cause is what it is if that is not done.
-type broken struct{ cause *streamerr.Error }
+// A brokenExchange is an exchange that failed without an ending of the stream, so it can be retried. cause
+// is the ending if it is not retried.
+type brokenExchange struct{ cause *streamerr.Error }
 
-func (b *broken) Error() string { return b.cause.Error() }
+func (b *brokenExchange) Error() string { return b.cause.Error() }
 
-// A patience says how long to wait before the next attempt, and when to give up.
-type patience struct {
+// A retryPolicy decides how long to wait before the next attempt, and when to give up.
+type retryPolicy struct {
 	total    time.Duration
 	retry    time.Duration
 	failures int       // in a row
 	since    time.Time // when the row began
 }
 
-func newPatience(total time.Duration) *patience { return &patience{total: total, retry: firstRetry} }
+func newPatience(total time.Duration) *retryPolicy {
+	return &retryPolicy{total: total, retry: firstRetry}
+}
 
 // calm ends a row of failures.
-func (p *patience) calm() { p.failures = 0 }
+func (p *retryPolicy) calm() { p.failures = 0 }
 
 // wait waits after a failure: ever longer, and never as long as others that wait for the same. It returns why there is to be no
 // other attempt, or nil.
-func (p *patience) wait(ctx context.Context, err error) error {
-	b, ok := errors.AsType[*broken](err)
+func (p *retryPolicy) wait(ctx context.Context, err error) error {
+	b, ok := errors.AsType[*brokenExchange](err)
 	if !ok {
 		return streamerr.As(err)
 	}

@@ -117,7 +117,7 @@ func (s *Stream) Events(ctx context.Context) iter.Seq2[Event, error] {
 			return
 		}
 		defer s.reading.Store(false)
-		r := reading{Stream: s, patience: newPatience(s.client.options.Patience), yield: yield}
+		r := readLoop{Stream: s, patience: newPatience(s.client.options.Patience), yield: yield}
 		if s.ending == nil && !r.run(ctx) {
 			return
 		}
@@ -127,10 +127,10 @@ func (s *Stream) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// A reading is one loop over a stream.
-type reading struct {
+// A readLoop is one loop over a stream.
+type readLoop struct {
 	*Stream
-	patience *patience
+	patience *retryPolicy
 	yield    func(Event, error) bool
 	skip     bool // the reader has had all text: only the ending is wanted
 }
@@ -139,7 +139,7 @@ type reading struct {
 var errStopped = errors.New("the loop is left")
 
 // run reads until there is an ending; it returns false if there is none, and nothing more to yield.
-func (r *reading) run(ctx context.Context) bool {
+func (r *readLoop) run(ctx context.Context) bool {
 	for r.ending == nil {
 		err := r.connection(ctx)
 		switch {
@@ -161,7 +161,7 @@ func (r *reading) run(ctx context.Context) bool {
 }
 
 // connection reads events from one connection. Its error is never nil unless there is an ending, or another way to it.
-func (r *reading) connection(ctx context.Context) error {
+func (r *readLoop) connection(ctx context.Context) error {
 	what := call{http.MethodGet, "/v1/streams/" + url.PathEscape(r.id) + "/events", http.Header{"Accept": {"text/event-stream"}}, nil}
 	if r.token != "" {
 		what.path += "?token=" + url.QueryEscape(r.token)
@@ -209,7 +209,7 @@ func (r *reading) connection(ctx context.Context) error {
 func unfinished(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
-		return &broken{&streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(service), Message: "the connection ended before the stream", Cause: err}}
+		return &brokenExchange{&streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(service), Message: "the connection ended before the stream", Cause: err}}
 	case errors.Is(err, errLarge):
 		return foreign(err.Error(), err)
 	default:
@@ -217,12 +217,12 @@ func unfinished(err error) error {
 	}
 }
 
-func (r *reading) fail(err *streamerr.Error) {
+func (r *readLoop) fail(err *streamerr.Error) {
 	r.ending = &Ending{Reason: err.Reason, Path: err.Path, Usage: r.usage, Err: err}
 }
 
 // take yields the event of a frame, if there is one for the reader.
-func (r *reading) take(f frame) error {
+func (r *readLoop) take(f frame) error {
 	e, err := r.parse(f)
 	if err != nil || e.Kind == "" {
 		return err
@@ -241,7 +241,7 @@ func (r *reading) take(f frame) error {
 }
 
 // parse reads the data of an event, strictly in what is needed. An error event, and one of a later version, is no Event.
-func (r *reading) parse(f frame) (e Event, err error) {
+func (r *readLoop) parse(f frame) (e Event, err error) {
 	e.ID = f.id
 	var bad error
 	switch f.event {

@@ -18,8 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An asked is a request as the service had it.
-type asked struct {
+// A recordedRequest is a request that the service has received.
+type recordedRequest struct {
 	method, url, body string
 	header            http.Header
 	at                time.Time
@@ -29,7 +29,7 @@ type asked struct {
 type service struct {
 	*httptest.Server
 	mu      sync.Mutex
-	asked   []asked
+	asked   []recordedRequest
 	answers []http.HandlerFunc
 }
 
@@ -45,12 +45,12 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	answer := s.answers[min(len(s.asked), len(s.answers)-1)]
-	s.asked = append(s.asked, asked{r.Method, r.URL.String(), string(body), r.Header, time.Now()})
+	s.asked = append(s.asked, recordedRequest{r.Method, r.URL.String(), string(body), r.Header, time.Now()})
 	s.mu.Unlock()
 	answer(w, r)
 }
 
-func (s *service) requests() []asked {
+func (s *service) requests() []recordedRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked

@@ -69,23 +69,24 @@ func TestRequestThatTheEdgeDoesNotAnswerGetsATypedError(t *testing.T) {
 	}
 }
 
-// An unread is a response to a client that does not read: a write waits until its deadline is set to a time that has passed.
-type unread struct {
+// A stalledWriter is a response to a client that does not read: a write waits until its deadline is set to
+// a time in the past.
+type stalledWriter struct {
 	header http.Header
 	waits  chan struct{} // closed with the first write
 	failed chan struct{} // closed by the deadline
 }
 
-func (u *unread) Header() http.Header { return u.header }
-func (u *unread) WriteHeader(int)     {}
-func (u *unread) Flush()              {}
-func (u *unread) Write([]byte) (int, error) {
+func (u *stalledWriter) Header() http.Header { return u.header }
+func (u *stalledWriter) WriteHeader(int)     {}
+func (u *stalledWriter) Flush()              {}
+func (u *stalledWriter) Write([]byte) (int, error) {
 	close(u.waits)
 	<-u.failed
 	return 0, os.ErrDeadlineExceeded
 }
 
-func (u *unread) SetWriteDeadline(at time.Time) error {
+func (u *stalledWriter) SetWriteDeadline(at time.Time) error {
 	if time.Until(at) < time.Minute {
 		close(u.failed)
 	}
@@ -98,7 +99,7 @@ func TestWriteToAClientThatDoesNotReadEndsWhenTheEdgeResets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	u := &unread{http.Header{}, make(chan struct{}), make(chan struct{})}
+	u := &stalledWriter{http.Header{}, make(chan struct{}), make(chan struct{})}
 	edge := make(chan error, 1)
 	go func() { // an edge that resets the connection once the write waits
 		conn, err := ln.Accept()

@@ -49,27 +49,27 @@ func done(chunks *Chunks, end *llmv1.End, lines call.Lines) {
 	lines.End(append(lines.Begin(), Done...))
 }
 
-// A gathered choice is all that has come of it.
-type gathered struct {
+// A gatheredChoice is a choice whose deltas are joined into one answer.
+type gatheredChoice struct {
 	answer.Answer
 	tokens []*chatv1.TokenLogprob
 	finish llmv1.Finish
 }
 
 // gather puts choices together, and returns what whole makes of them with the End.
-func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gathered, *llmv1.End) []byte) call.Gatherer {
+func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gatheredChoice, *llmv1.End) []byte) call.Gatherer {
 	var started *llmv1.Started
-	var all []gathered
+	var all []gatheredChoice
 	return func(out *chatv1.GenerateResponse) []byte {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
-			started, all = m.Started, make([]gathered, call.Choices(req))
+			started, all = m.Started, make([]gatheredChoice, call.Choices(req))
 		case *chatv1.GenerateResponse_Delta:
 			g := &all[m.Delta.GetChoice()]
 			g.Add(m.Delta)
 			g.tokens = append(g.tokens, m.Delta.GetLogprobs()...)
 		case *chatv1.GenerateResponse_Restarted:
-			all[m.Restarted.GetChoice()] = gathered{}
+			all[m.Restarted.GetChoice()] = gatheredChoice{}
 		case *chatv1.GenerateResponse_ChoiceEnd:
 			all[m.ChoiceEnd.GetChoice()].finish = m.ChoiceEnd.GetFinish()
 		case *chatv1.GenerateResponse_End:
@@ -84,7 +84,7 @@ func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gathered, *llm
 
 // whole writes a chat's answer as one body.
 func (c *Chat) whole() call.Gatherer {
-	return gather(c.Request, func(started *llmv1.Started, all []gathered, end *llmv1.End) []byte {
+	return gather(c.Request, func(started *llmv1.Started, all []gatheredChoice, end *llmv1.End) []byte {
 		body := completion{
 			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
 			Usage: usageOf(end.GetUsage()),

@@ -14,11 +14,12 @@ type Logprobs struct {
 
 // A TokenLogprob is a token and how likely it was.
 type TokenLogprob struct {
-	likely
-	Top []likely `json:"top_logprobs"`
+	logprob
+	Top []logprob `json:"top_logprobs"`
 }
 
-type likely struct {
+// A logprob is a token, its log-probability, and its bytes.
+type logprob struct {
 	Token   string  `json:"token"`
 	Logprob float32 `json:"logprob"`
 	Bytes   []int   `json:"bytes"` // null for a token that adds nothing to the text
@@ -31,7 +32,7 @@ func NewLogprobs(tokens []*chatv1.TokenLogprob) *Logprobs {
 	}
 	p := &Logprobs{Content: make([]TokenLogprob, len(tokens))}
 	for i, t := range tokens {
-		one := TokenLogprob{likely: likelyOf(t), Top: make([]likely, len(t.GetTop()))}
+		one := TokenLogprob{logprob: likelyOf(t), Top: make([]logprob, len(t.GetTop()))}
 		for j, top := range t.GetTop() {
 			one.Top[j] = likelyOf(top)
 		}
@@ -40,8 +41,8 @@ func NewLogprobs(tokens []*chatv1.TokenLogprob) *Logprobs {
 	return p
 }
 
-func likelyOf(t *chatv1.TokenLogprob) likely {
-	l := likely{Token: t.GetToken(), Logprob: t.GetLogprob()}
+func likelyOf(t *chatv1.TokenLogprob) logprob {
+	l := logprob{Token: t.GetToken(), Logprob: t.GetLogprob()}
 	for _, b := range t.GetBytes() {
 		l.Bytes = append(l.Bytes, int(b))
 	}

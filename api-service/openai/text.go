@@ -73,7 +73,7 @@ type textChoice struct {
 // wholeText writes a text completion as one body.
 func (c *Chat) wholeText() call.Gatherer {
 	top := c.Request.GetSampling().GetLogprobs() > 0
-	return gather(c.Request, func(started *llmv1.Started, all []gathered, end *llmv1.End) []byte {
+	return gather(c.Request, func(started *llmv1.Started, all []gatheredChoice, end *llmv1.End) []byte {
 		body := textCompletion{
 			ID: textID(started.GetStreamId()), Object: textObject, Created: time.Now().Unix(), Model: started.GetModel(), Usage: usageOf(end.GetUsage()),
 		}

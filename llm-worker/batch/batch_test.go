@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A counting model answers prompt [n] with 1, 2, ... n and a hidden token, one a millisecond.
-type counting struct {
+// A countingModel answers prompt [n] with 1, 2, ... n and a hidden token, one a millisecond.
+type countingModel struct {
 	room int // sequences; 0 is no bound
 	fail func(step int) error
 
@@ -36,18 +36,18 @@ type counting struct {
 	asked int // to join
 }
 
-func newCounting() *counting {
-	return &counting{at: map[uint64]uint32{}, goal: map[uint64]uint32{}}
+func newCounting() *countingModel {
+	return &countingModel{at: map[uint64]uint32{}, goal: map[uint64]uint32{}}
 }
 
-func (m *counting) Check(req *workerv1.TokenRequest) error {
+func (m *countingModel) Check(req *workerv1.TokenRequest) error {
 	if len(req.GetPrompt()) != 1 {
 		return streamerr.InvalidParam("prompt", "prompt must be one number")
 	}
 	return nil
 }
 
-func (m *counting) Join(id uint64, req *workerv1.TokenRequest) error {
+func (m *countingModel) Join(id uint64, req *workerv1.TokenRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked++
@@ -59,14 +59,14 @@ func (m *counting) Join(id uint64, req *workerv1.TokenRequest) error {
 	return nil
 }
 
-func (m *counting) Leave(id uint64) {
+func (m *countingModel) Leave(id uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.at, id)
 	delete(m.goal, id)
 }
 
-func (m *counting) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+func (m *countingModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	time.Sleep(time.Millisecond)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,13 +87,13 @@ func (m *counting) Step(ids []uint64, out []batch.Output) ([]batch.Output, error
 	return out, nil
 }
 
-func (m *counting) KV() (used, total uint64) {
+func (m *countingModel) KV() (used, total uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return uint64(len(m.at)), uint64(m.room)
 }
 
-func (m *counting) live() int {
+func (m *countingModel) live() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.at)
@@ -177,7 +177,7 @@ func TestSlowReaderNeverBlocksBatchAndLosesNothing(t *testing.T) {
 
 func TestUsageOfAMovedStreamIsThatOfTheWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := run(t, moved{newCounting()}, batch.Options{})
+		l, _ := run(t, longPromptModel{newCounting()}, batch.Options{})
 		var kept ledger.Ledger
 		record := kept.Open("id", "worker", "")
 		req := &workerv1.TokenRequest{Prompt: []uint32{5, 1, 2, 3}, Generated: 3}
@@ -197,10 +197,10 @@ func TestUsageOfAMovedStreamIsThatOfTheWhole(t *testing.T) {
 	})
 }
 
-// moved is a counting model that takes longer prompts, of which it knows the first number.
-type moved struct{ *counting }
+// A longPromptModel is a countingModel that takes longer prompts and uses the first number of each.
+type longPromptModel struct{ *countingModel }
 
-func (m moved) Check(*workerv1.TokenRequest) error { return nil }
+func (m longPromptModel) Check(*workerv1.TokenRequest) error { return nil }
 
 func TestReaderPastTheBoundEndsWithSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -247,11 +247,11 @@ func TestQueueIsBoundedAndFirstComeFirstServed(t *testing.T) {
 }
 
 // slowKV takes its time to say how much memory is used.
-type slowKV struct{ *counting }
+type slowKV struct{ *countingModel }
 
 func (m slowKV) KV() (used, total uint64) {
 	time.Sleep(10 * time.Millisecond)
-	return m.counting.KV()
+	return m.countingModel.KV()
 }
 
 func TestPlaceIsFreeWhenItsStreamHasEnded(t *testing.T) {
@@ -361,17 +361,17 @@ func TestEndOfRunEndsEveryStreamOnce(t *testing.T) {
 	})
 }
 
-// A slow model's step takes a second, which is more than a stream's grace.
-type slow struct{ *counting }
+// A slowModel takes a second per step, which is more than the grace of a stream.
+type slowModel struct{ *countingModel }
 
-func (m slow) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+func (m slowModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	time.Sleep(time.Second)
-	return m.counting.Step(ids, out)
+	return m.countingModel.Step(ids, out)
 }
 
 func TestStreamKilledInAStepKeepsItsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := run(t, slow{newCounting()}, batch.Options{})
+		l, _ := run(t, slowModel{newCounting()}, batch.Options{})
 		var kept ledger.Ledger
 		ctx, ctl := stream.WithControl(t.Context(), time.Millisecond)
 		defer ctl.Release()
@@ -391,7 +391,7 @@ func TestStreamKilledInAStepKeepsItsCount(t *testing.T) {
 func BenchmarkLoop(b *testing.B) {
 	for _, streams := range []int{1, 64} {
 		b.Run(map[int]string{1: "1 stream", 64: "64 streams"}[streams], func(b *testing.B) {
-			l := batch.New(free{newCounting()}, batch.Options{MaxUnread: 1 << 30})
+			l := batch.New(freeModel{newCounting()}, batch.Options{MaxUnread: 1 << 30})
 			ctx, cancel := context.WithCancel(b.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() { l.Run(ctx) })
@@ -413,10 +413,10 @@ func BenchmarkLoop(b *testing.B) {
 	}
 }
 
-// free is a counting model whose steps take no time.
-type free struct{ *counting }
+// A freeModel is a countingModel whose steps take no time.
+type freeModel struct{ *countingModel }
 
-func (m free) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+func (m freeModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	for _, id := range ids {
 		m.at[id]++
 		o := batch.Output{ID: id, Token: m.at[id]}
@@ -428,11 +428,12 @@ func (m free) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	return out, nil
 }
 
-// partly is a counting model that fails the sequence of prompt [13] at its third token, and finds two tokens of each in its cache.
-type partly struct{ *counting }
+// A partlyCachedModel is a countingModel that fails the sequence of prompt [13] at its third token, and
+// finds two tokens of each prompt in its cache.
+type partlyCachedModel struct{ *countingModel }
 
-func (m partly) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
-	out, err := m.counting.Step(ids, out)
+func (m partlyCachedModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	out, err := m.countingModel.Step(ids, out)
 	for i := range out {
 		out[i].Cached = 2
 		if m.goal[out[i].ID] == 13 && out[i].Token == 3 {
@@ -445,7 +446,7 @@ func (m partly) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 func TestSequenceThatFailsEndsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()
-		l, _ := run(t, partly{m}, batch.Options{})
+		l, _ := run(t, partlyCachedModel{m}, batch.Options{})
 		var told []uint32 // with the first tokens alone
 		for out := range l.Generate(t.Context(), count(10)) {
 			if tokens := out.GetTokens(); tokens != nil && tokens.CachedTokens != nil {

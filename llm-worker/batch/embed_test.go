@@ -15,24 +15,26 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A reading model is a counting one that takes a step for each token of a text, whose vector is the sum of them. The text that
-// begins with 666 has none.
-type reading struct {
-	*counting
+// A readingModel is a countingModel that takes one step for each token of a text. The vector of a text is
+// the sum of its tokens. A text that begins with 666 has none.
+type readingModel struct {
+	*countingModel
 	texts map[uint64][]uint32
 	order []uint32 // of the texts that have joined, by their first tokens
 }
 
-func newReading() *reading { return &reading{counting: newCounting(), texts: map[uint64][]uint32{}} }
+func newReading() *readingModel {
+	return &readingModel{countingModel: newCounting(), texts: map[uint64][]uint32{}}
+}
 
-func (m *reading) CheckEmbed(ids []uint32) error {
+func (m *readingModel) CheckEmbed(ids []uint32) error {
 	if len(ids) == 0 {
 		return streamerr.InvalidParam("", "the text has no tokens")
 	}
 	return nil
 }
 
-func (m *reading) JoinEmbed(id uint64, ids []uint32) error {
+func (m *readingModel) JoinEmbed(id uint64, ids []uint32) error {
 	if err := m.Join(id, count(uint32(len(ids)))); err != nil {
 		return err
 	}
@@ -40,13 +42,13 @@ func (m *reading) JoinEmbed(id uint64, ids []uint32) error {
 	return nil
 }
 
-func (m *reading) Leave(id uint64) {
-	m.counting.Leave(id)
+func (m *readingModel) Leave(id uint64) {
+	m.countingModel.Leave(id)
 	delete(m.texts, id)
 }
 
-func (m *reading) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
-	all, err := m.counting.Step(ids, nil)
+func (m *readingModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	all, err := m.countingModel.Step(ids, nil)
 	for _, o := range all {
 		text := m.texts[o.ID]
 		switch {

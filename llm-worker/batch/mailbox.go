@@ -15,10 +15,10 @@ type mailbox struct {
 
 	mu     sync.Mutex // guards the following fields
 	unread []uint32
-	likely likely  // of unread, if the request asks for it
-	begun  bool    // a token was put
-	cached *uint32 // tokens of the prompt; to be told with the next ones
-	over   string  // what is handed over, in the place of tokens
+	likely logprobs // of unread, if the request asks for it
+	begun  bool     // a token was put
+	cached *uint32  // tokens of the prompt; to be told with the next ones
+	over   string   // what is handed over, in the place of tokens
 	end    *llmv1.End
 	err    error
 }

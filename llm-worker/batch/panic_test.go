@@ -53,22 +53,22 @@ func TestFailedStepEndsItsStreamsAndTheLoopGoesOn(t *testing.T) {
 	}
 }
 
-// A fragile model panics when the sequence of prompt [13] joins, having taken room for it, and when that of prompt [14] leaves.
-type fragile struct{ *counting }
+// A fragileModel panics when the sequence of prompt [13] has joined, and when that of prompt [14] leaves.
+type fragileModel struct{ *countingModel }
 
-func (m fragile) Join(id uint64, req *workerv1.TokenRequest) error {
-	err := m.counting.Join(id, req)
+func (m fragileModel) Join(id uint64, req *workerv1.TokenRequest) error {
+	err := m.countingModel.Join(id, req)
 	if err == nil && req.GetPrompt()[0] == 13 {
 		panic("unlucky")
 	}
 	return err
 }
 
-func (m fragile) Leave(id uint64) {
+func (m fragileModel) Leave(id uint64) {
 	m.mu.Lock()
 	unlucky := m.goal[id] == 14
 	m.mu.Unlock()
-	m.counting.Leave(id)
+	m.countingModel.Leave(id)
 	if unlucky {
 		panic("unlucky")
 	}
@@ -77,7 +77,7 @@ func (m fragile) Leave(id uint64) {
 func TestPanicInJoinOrLeaveConcernsItsStreamAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newCounting()
-		l, _ := run(t, fragile{m}, batch.Options{MaxRunning: 2})
+		l, _ := run(t, fragileModel{m}, batch.Options{MaxRunning: 2})
 		var wg sync.WaitGroup
 		for _, n := range []uint32{20, 13, 14, 13, 20} {
 			wg.Go(func() {
@@ -94,19 +94,19 @@ func TestPanicInJoinOrLeaveConcernsItsStreamAlone(t *testing.T) {
 	})
 }
 
-// A leaky model reports that it is full when it is empty.
-type leaky struct{ *counting }
+// A leakyModel reports that it is full when it is empty.
+type leakyModel struct{ *countingModel }
 
-func (m leaky) Join(id uint64, req *workerv1.TokenRequest) error {
+func (m leakyModel) Join(id uint64, req *workerv1.TokenRequest) error {
 	if req.GetPrompt()[0] == 13 {
 		return batch.ErrFull
 	}
-	return m.counting.Join(id, req)
+	return m.countingModel.Join(id, req)
 }
 
 func TestStreamThatFitsNowhereDoesNotBlockTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a queue that is never woken is a deadlock here
-		l, _ := run(t, leaky{newCounting()}, batch.Options{})
+		l, _ := run(t, leakyModel{newCounting()}, batch.Options{})
 		if _, _, _, err := read(t.Context(), l, count(13), nil); !errors.Is(err, streamerr.Internal) {
 			t.Error(err)
 		}

@@ -78,7 +78,7 @@ func TestWhatIsLeftOutDependsOnTheAnswerAlone(t *testing.T) {
 		var answer []uint32
 		for range 5 {
 			here.Apply(make([]float32, v.size), 1000, nil)
-			id := slices.MinFunc(here.state.mask.tokens, func(a, b allowed) int { return int(b.need) - int(a.need) }).id
+			id := slices.MinFunc(here.state.mask.tokens, func(a, b allowedToken) int { return int(b.need) - int(a.need) }).id
 			answer = append(answer, id)
 			if here.Advance(id) != nil || forgetful.Advance(id) != nil {
 				t.Fatal("it is allowed")

@@ -12,12 +12,12 @@ type Matcher struct {
 
 // A mask is the tokens that a state allows.
 type mask struct {
-	tokens []allowed
+	tokens []allowedToken
 	need   int // the most of any of them
 }
 
-// allowed is a token, and how many bytes an answer needs behind it at the least.
-type allowed struct {
+// An allowedToken is a token, and the least number of bytes that the answer needs after it.
+type allowedToken struct {
 	id   uint32
 	need int32
 }
@@ -128,7 +128,7 @@ func (m *Matcher) walk() *mask {
 				continue
 			}
 			for _, id := range n.tokens {
-				all.tokens = append(all.tokens, allowed{id, int32(next.need)})
+				all.tokens = append(all.tokens, allowedToken{id, int32(next.need)})
 				all.need = max(all.need, next.need)
 			}
 			queue = append(queue, place{child, next})

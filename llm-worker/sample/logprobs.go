@@ -23,24 +23,24 @@ type Logprobs struct {
 	Top   []float32 // theirs
 }
 
-// likely finds the Logprobs of a sequence's tokens.
-type likely struct {
+// A logprobFinder finds the Logprobs of a sequence's tokens.
+type logprobFinder struct {
 	raw   []float32 // the logits as the model made them
 	best  int       // of raw
 	found Logprobs  // has the logits of the likeliest until finish
 }
 
 // newLikely returns nil if p asks for nothing, so that the usual request pays nothing.
-func newLikely(p *llmv1.Sampling, vocab int) *likely {
+func newLikely(p *llmv1.Sampling, vocab int) *logprobFinder {
 	if p == nil || p.Logprobs == nil {
 		return nil
 	}
 	n := min(saturated(*p.Logprobs), vocab)
-	return &likely{raw: make([]float32, 0, vocab), found: Logprobs{IDs: make([]uint32, 0, n), Top: make([]float32, 0, n)}}
+	return &logprobFinder{raw: make([]float32, 0, vocab), found: Logprobs{IDs: make([]uint32, 0, n), Top: make([]float32, 0, n)}}
 }
 
 // look keeps what finish will need; a copy, because Next writes over the logits. ok is false if they are no distribution.
-func (l *likely) look(logits []float32) (ok bool) {
+func (l *logprobFinder) look(logits []float32) (ok bool) {
 	if l.best, ok = argmax(logits); !ok {
 		return false
 	}
@@ -65,7 +65,7 @@ func (l *likely) look(logits []float32) (ok bool) {
 }
 
 // finish returns what was found, which is good until the next look.
-func (l *likely) finish(token uint32) *Logprobs {
+func (l *logprobFinder) finish(token uint32) *Logprobs {
 	largest := l.raw[l.best]
 	norm := largest + float32(math.Log(l.mass(largest)))
 	for i := range l.found.Top {
@@ -76,7 +76,7 @@ func (l *likely) finish(token uint32) *Logprobs {
 }
 
 // mass sums up exp(logit - largest), some logits at a time: float32 alone would lose what many unlikely tokens weigh together.
-func (l *likely) mass(largest float32) (mass float64) {
+func (l *logprobFinder) mass(largest float32) (mass float64) {
 	var some [512]float32
 	for rest := l.raw; len(rest) > 0; {
 		n := copy(some[:], rest)

@@ -64,7 +64,7 @@ type Sampler struct {
 	penalty *penalty // nil when the request asks for none
 	guide   *guide.Matcher
 	random  *rand.PCG
-	likely  *likely // nil when the request asks for none
+	likely  *logprobFinder // nil when the request asks for none
 }
 
 type bias struct {

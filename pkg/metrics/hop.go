@@ -50,11 +50,11 @@ type Hop struct {
 	live   map[*Stream]struct{}
 	in     totals // of streams that have ended
 	out    totals
-	models map[served]*modelOptions
+	models map[modelKey]*modelOptions
 }
 
-// served is what streams are told apart by.
-type served struct {
+// A modelKey identifies the metrics of the streams of one operation and one model.
+type modelKey struct {
 	op    Operation
 	model string
 }
@@ -71,7 +71,7 @@ func newHop(in *instruments, paused *atomic.Bool, name string, op Operation) *Ho
 		record:      []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(hop))},
 		live:        map[*Stream]struct{}{},
 		unknown:     map[Operation]*modelOptions{},
-		models:      map[served]*modelOptions{},
+		models:      map[modelKey]*modelOptions{},
 	}
 	for _, each := range []Operation{Chat, TextCompletion, Embeddings, other} {
 		h.unknown[each] = newModelOptions(h.gen(each))
@@ -216,17 +216,17 @@ const maxModels = 100
 func (h *Hop) model(op Operation, name string) *modelOptions {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if o := h.models[served{op, name}]; o != nil {
+	if o := h.models[modelKey{op, name}]; o != nil {
 		return o
 	}
 	if len(h.models) >= maxModels {
 		name = other
 	}
-	o := h.models[served{op, name}]
+	o := h.models[modelKey{op, name}]
 	if o == nil {
 		o = newModelOptions(append(h.gen(op), attribute.String("gen_ai.response.model", name)))
 		o.known = true
-		h.models[served{op, name}] = o
+		h.models[modelKey{op, name}] = o
 	}
 	return o
 }

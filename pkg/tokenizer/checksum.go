@@ -77,18 +77,18 @@ func (d digest) flags(all ...bool) {
 	}
 }
 
-// A spelt token is an entry of the vocabulary.
-type spelt struct {
+// An entry is a token of the vocabulary, with its text.
+type entry struct {
 	id   uint32
 	text string
 }
 
 func (d digest) vocabulary(v vocabulary) {
-	all := make([]spelt, 0, len(v))
+	all := make([]entry, 0, len(v))
 	for text, id := range v {
-		all = append(all, spelt{id, text})
+		all = append(all, entry{id, text})
 	}
-	slices.SortFunc(all, func(a, b spelt) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.text, b.text)) })
+	slices.SortFunc(all, func(a, b entry) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.text, b.text)) })
 	d.number(uint64(len(all)))
 	for _, token := range all {
 		d.number(uint64(token.id))

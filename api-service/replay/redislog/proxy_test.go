@@ -52,7 +52,7 @@ func (p *proxy) mend(t *testing.T) {
 			}
 			p.mu.Unlock()
 			p.wg.Go(func() { _, _ = io.Copy(in, out); _ = in.Close() })
-			p.wg.Go(func() { _, _ = io.Copy(gated{out, &p.gate}, in); _ = out.Close() })
+			p.wg.Go(func() { _, _ = io.Copy(gatedWriter{out, &p.gate}, in); _ = out.Close() })
 		}
 	})
 }
@@ -62,12 +62,13 @@ func (p *proxy) hold() { p.gate.Lock() }
 
 func (p *proxy) pass() { p.gate.Unlock() }
 
-type gated struct {
+// A gatedWriter holds back writes while its gate is locked.
+type gatedWriter struct {
 	io.Writer
 	gate *sync.RWMutex
 }
 
-func (g gated) Write(b []byte) (int, error) {
+func (g gatedWriter) Write(b []byte) (int, error) {
 	g.gate.RLock()
 	defer g.gate.RUnlock()
 	return g.Writer.Write(b)

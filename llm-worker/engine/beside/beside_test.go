@@ -139,15 +139,15 @@ func TestEngineKeepsTheContract(t *testing.T) {
 	})
 }
 
-// told is what came of a stream, and when.
-type told struct {
+// An outcome is the result of a stream, with the times of its start and its end.
+type outcome struct {
 	started, ended time.Duration
 	tokens         []uint32
 	end            *llmv1.End
 	err            error
 }
 
-func read(e *beside.Engine, req *workerv1.TokenRequest) (r told) {
+func read(e *beside.Engine, req *workerv1.TokenRequest) (r outcome) {
 	begun := time.Now()
 	for out, err := range e.Generate(stream.WithID(context.Background(), "id"), req) {
 		if out.GetStarted() != nil {

@@ -190,9 +190,9 @@ func trusting(t testing.TB, pool *x509.CertPool, url string, change ...func(*ope
 }
 
 // watched starts an engine, and returns the changes of its health, and its log.
-func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logged) {
+func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*openai.Options)) (*openai.Engine, chan bool, *logBuffer) {
 	t.Helper()
-	lines := new(logged)
+	lines := new(logBuffer)
 	opts := openai.Options{
 		Options: beside.Options{Upstream: url, Name: "tiny", MaxRunning: 32, Log: slog.New(slog.NewTextHandler(lines, nil))}, Prompt: openai.PromptAuto,
 	}
@@ -214,19 +214,19 @@ func watched(t testing.TB, trusted *x509.CertPool, url string, change ...func(*o
 	return e, health, lines
 }
 
-// logged is a log that can be read while it is written.
-type logged struct {
+// A logBuffer is a log that can be read while it is written.
+type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *logged) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()

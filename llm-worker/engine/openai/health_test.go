@@ -57,7 +57,7 @@ type patient struct {
 	tokens   atomic.Int32 // that trials had generated, or would have
 	probes   atomic.Int32
 	health   chan bool
-	log      logged
+	log      logBuffer
 	end      func()
 }
 

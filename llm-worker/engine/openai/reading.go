@@ -21,8 +21,9 @@ const asksToRead = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_e
 // maxRead bounds what comes back, in bytes.
 const maxRead = 2 << 20
 
-// A reading is a request that has a prompt read for another server. vLLM tells its parameters only in answers that are no streams.
-type reading struct {
+// A prefillCall asks vLLM to read a prompt (prefill) for another server, which decodes. vLLM returns the
+// parameters of the handover only in answers that are not streamed.
+type prefillCall struct {
 	object *overhttp.Object
 	prompt int // tokens
 
@@ -33,10 +34,10 @@ type reading struct {
 }
 
 // Open implements beside.Call: it returns when the prompt is read.
-func (r *reading) Open(ctx context.Context) error { return r.object.Read(ctx, maxRead, &r.answer) }
+func (r *prefillCall) Open(ctx context.Context) error { return r.object.Read(ctx, maxRead, &r.answer) }
 
 // Next implements beside.Call. The token that was generated beside, because vLLM generates one at least, is nobody's.
-func (r *reading) Next() ([]uint32, *llmv1.End, error) {
+func (r *prefillCall) Next() ([]uint32, *llmv1.End, error) {
 	if !isObject(r.answer.Parameters) {
 		return nil, nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates has read the prompt, and does not say where it is: is it started with --kv-transfer-config?")
 	}
@@ -50,16 +51,16 @@ func (r *reading) Next() ([]uint32, *llmv1.End, error) {
 }
 
 // Handover implements beside.Reader.
-func (r *reading) Handover() []byte { return r.answer.Parameters }
+func (r *prefillCall) Handover() []byte { return r.answer.Parameters }
 
 // Stop implements beside.Call.
-func (r *reading) Stop() (confirmed bool) {
+func (r *prefillCall) Stop() (confirmed bool) {
 	r.object.HangUp()
 	return true // as with an answer
 }
 
 // read returns the call that has an upstream read a prompt.
-func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*reading, error) {
+func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*prefillCall, error) {
 	c, err := e.completion(up, req)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,7 @@ func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*reading, error
 	if err != nil {
 		return nil, err
 	}
-	return &reading{object: e.client.Object("/v1/completions", body), prompt: len(req.GetPrompt())}, nil
+	return &prefillCall{object: e.client.Object("/v1/completions", body), prompt: len(req.GetPrompt())}, nil
 }
 
 // given returns parameters that another server has told, for this one. They mean nothing here, but they must not break the body that

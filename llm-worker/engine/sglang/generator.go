@@ -20,11 +20,11 @@ type generator struct {
 	client *overhttp.Client
 	config *beside.Config
 
-	last *listed // owned by look
+	last *modelInfo // owned by look
 }
 
-// listed is what the server says of itself.
-type listed struct {
+// A modelInfo is what the server reports about its model.
+type modelInfo struct {
 	name    string
 	context int
 	seeded  bool
@@ -51,7 +51,7 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 }
 
 // list asks for the model, and for what else cannot change while a server runs if anew.
-func (g *generator) list(ctx context.Context, anew bool) (*listed, error) {
+func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 	var models struct {
 		Data []struct {
 			ID      string `json:"id"`
@@ -64,7 +64,7 @@ func (g *generator) list(ctx context.Context, anew bool) (*listed, error) {
 	if len(models.Data) == 0 {
 		return nil, errors.New("/v1/models lists no model")
 	}
-	now := &listed{name: models.Data[0].ID, context: models.Data[0].Context}
+	now := &modelInfo{name: models.Data[0].ID, context: models.Data[0].Context}
 	if !anew {
 		now.seeded = g.last.seeded
 		return now, nil

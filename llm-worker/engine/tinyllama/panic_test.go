@@ -12,8 +12,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A poisoned model breaks the sequences of prompts that begin with one of these tokens, so that the lane that runs them panics.
-type poisoned struct{ *Model }
+// A poisonedModel makes the lane panic that runs a prompt which begins with one of these tokens.
+type poisonedModel struct{ *Model }
 
 const (
 	poisonSampler = 1000 + iota // when it chooses the first token
@@ -21,7 +21,7 @@ const (
 	poisonSum                   // when the states of a text are added up
 )
 
-func (m poisoned) Join(id uint64, req *workerv1.TokenRequest) error {
+func (m poisonedModel) Join(id uint64, req *workerv1.TokenRequest) error {
 	err := m.Model.Join(id, req)
 	if s := m.sequences[id]; s != nil {
 		s.poison()
@@ -29,7 +29,7 @@ func (m poisoned) Join(id uint64, req *workerv1.TokenRequest) error {
 	return err
 }
 
-func (m poisoned) JoinEmbed(id uint64, ids []uint32) error {
+func (m poisonedModel) JoinEmbed(id uint64, ids []uint32) error {
 	err := m.Model.JoinEmbed(id, ids)
 	if s := m.sequences[id]; s != nil {
 		s.poison()
@@ -69,7 +69,7 @@ func TestPanicInALaneEndsItsSequenceAlone(t *testing.T) {
 	for name, opts := range map[string]Options{"one lane": {Threads: 1}, "four lanes": {Threads: 4, PrefillChunk: 48}} {
 		t.Run(name, func(t *testing.T) {
 			m := New(tinyWeights(t), opts)
-			l := batch.New(poisoned{m}, batch.Options{})
+			l := batch.New(poisonedModel{m}, batch.Options{})
 			ctx, cancel := context.WithCancel(context.Background())
 			var loop, streams sync.WaitGroup
 			loop.Go(func() { l.Run(ctx) })

@@ -129,11 +129,11 @@ func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 	if dialect.HTTP != nil {
 		web := &http.Server{Handler: dialect.HTTP(s), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
 		s.stop = func() { _ = web.Close() }
-		wg.Go(func() { _ = web.Serve(keeping{ln, s}) })
+		wg.Go(func() { _ = web.Serve(trackingListener{ln, s}) })
 	} else {
 		service := grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, st grpc.ServerStream) error { return s.serve(st) }))
 		s.stop = service.Stop
-		wg.Go(func() { _ = service.Serve(keeping{ln, s}) })
+		wg.Go(func() { _ = service.Serve(trackingListener{ln, s}) })
 	}
 	t.Cleanup(func() {
 		close(s.Hang)
@@ -143,13 +143,13 @@ func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 	return s
 }
 
-// keeping is a listener that remembers its connections.
-type keeping struct {
+// A trackingListener records its connections, so that Cut can close them.
+type trackingListener struct {
 	net.Listener
 	server *Server
 }
 
-func (l keeping) Accept() (net.Conn, error) {
+func (l trackingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil {
 		l.server.mu.Lock()

@@ -36,14 +36,14 @@ type Method[Resp any] struct {
 	Read func(*Resp) (p Piece, ok bool)
 }
 
-// heard is what is known of how a call has ended.
-type heard struct{ trailer atomic.Bool }
+// A trailerFlag records whether the server has sent the trailer of a call, which holds its status.
+type trailerFlag struct{ trailer atomic.Bool }
 
 // A Call is a beside.Call of a service.
 type Call[Resp any] struct {
 	method Method[Resp]
 	answer beside.Answer
-	heard  heard
+	heard  trailerFlag
 
 	// Owned by the goroutine that calls Open and Next.
 	st    grpc.ServerStreamingClient[Resp]
@@ -70,7 +70,7 @@ var errStopped = errors.New("overgrpc: the call was stopped")
 
 // Open implements beside.Call. The head of an answer comes with its first message, as a rule, so that is awaited.
 func (c *Call[Resp]) Open(ctx context.Context) error {
-	ctx, cancel := outgoing(context.WithValue(ctx, heardKey{}, &c.heard))
+	ctx, cancel := outgoing(context.WithValue(ctx, trailerKey{}, &c.heard))
 	c.mu.Lock()
 	stopped := c.stopped
 	c.cancel = cancel

@@ -52,7 +52,7 @@ func Dial(upstream string) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.WithDefaultCallOptions(experimental.AcceptCompressors(), grpc.MaxCallRecvMsgSize(maxMessage)), // a server that is offered gzip may compress every token
-		grpc.WithStatsHandler(ears{}),
+		grpc.WithStatsHandler(trailerHandler{}),
 		grpc.WithNoProxy(), // the server is beside the worker
 	)
 }
@@ -68,8 +68,8 @@ func outgoing(ctx context.Context) (context.Context, context.CancelFunc) {
 func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var heard heard
-	err := ask(context.WithValue(ctx, heardKey{}, &heard))
+	var heard trailerFlag
+	err := ask(context.WithValue(ctx, trailerKey{}, &heard))
 	if err == nil {
 		return nil
 	}
@@ -82,15 +82,17 @@ func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) e
 	return failure(err, heard.trailer.Load(), false)
 }
 
-// ears hear whether a call's status is the server's word, or was made up here because the connection broke.
-type ears struct{}
+// A trailerHandler sets the trailerFlag of a call. Without a trailer, grpc-go made up the status of the
+// call because the connection broke.
+type trailerHandler struct{}
 
-type heardKey struct{}
+// trailerKey is the key of a *trailerFlag in the context of a call.
+type trailerKey struct{}
 
-func (ears) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (trailerHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-func (ears) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	heard, ok := ctx.Value(heardKey{}).(*heard)
+func (trailerHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	heard, ok := ctx.Value(trailerKey{}).(*trailerFlag)
 	if !ok {
 		return
 	}
@@ -102,9 +104,9 @@ func (ears) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-func (ears) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (trailerHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-func (ears) HandleConn(context.Context, stats.ConnStats) {}
+func (trailerHandler) HandleConn(context.Context, stats.ConnStats) {}
 
 // IDs returns token ids as they are meant; a negative one is none.
 func IDs(ids []int32) []uint32 {

@@ -7,17 +7,18 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
-// said is the JSON that servers write for an error: OpenAI's error object, the same fields on the top level (vLLM and
-// SGLang), a text in "error", or "detail" for a request that FastAPI itself has refused.
-type said struct {
+// An errorBody is the JSON that servers write for an error: OpenAI's error object, the same fields on the
+// top level (vLLM and SGLang), a text in "error", or "detail" for a request that FastAPI has refused.
+type errorBody struct {
 	Error   json.RawMessage `json:"error"`
 	Message string          `json:"message"`
 	Detail  json.RawMessage `json:"detail"`
-	particulars
+	errorFields
 }
 
-// particulars are the members of an error object that programs read. Servers write numbers as numbers or as text.
-type particulars struct {
+// errorFields are the members of an error object that programs read. Servers write numbers as numbers or
+// as text.
+type errorFields struct {
 	Type       json.RawMessage `json:"type"`
 	Code       json.RawMessage `json:"code"`
 	Status     json.RawMessage `json:"status_code"`
@@ -27,10 +28,10 @@ type particulars struct {
 // ReadComplaint reads a server's error from a body or from the data of an event. If the form is unknown, the whole
 // text is the message.
 func ReadComplaint(body []byte) *beside.Complaint {
-	var s said
+	var s errorBody
 	var object struct {
 		Message string `json:"message"`
-		particulars
+		errorFields
 	}
 	var words string
 	_ = json.Unmarshal(body, &s) // fields of another type stay empty
@@ -56,7 +57,7 @@ func ReadComplaint(body []byte) *beside.Complaint {
 }
 
 // into copies the particulars into c. A numeric code is an HTTP status.
-func (p *particulars) into(c *beside.Complaint) {
+func (p *errorFields) into(c *beside.Complaint) {
 	if text := scalar(p.Type); text != "" {
 		c.Type = text
 	}

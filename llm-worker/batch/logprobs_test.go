@@ -10,11 +10,11 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// A telling model says of each number how likely it was: less by one each time, with two others in its place.
-type telling struct{ *counting }
+// A logprobModel gives each number a log-probability: 1 less each time, with two alternatives.
+type logprobModel struct{ *countingModel }
 
-func (m telling) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
-	out, err := m.counting.Step(ids, out)
+func (m logprobModel) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
+	out, err := m.countingModel.Step(ids, out)
 	for i := range out {
 		n := out[i].Token
 		out[i].Logprobs = &batch.Logprobs{Token: -float32(n), IDs: []uint32{n, n + 1}, Top: []float32{-float32(n), -float32(n) - 0.5}}
@@ -25,7 +25,7 @@ func (m telling) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) 
 func TestLogprobsStayWithTheirTokensHoweverSlowTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const goal = 20000
-		loop, _ := run(t, telling{newCounting()}, batch.Options{})
+		loop, _ := run(t, logprobModel{newCounting()}, batch.Options{})
 		var sizes []int
 		next := uint32(1)
 		var end *llmv1.End
