@@ -88,6 +88,7 @@ func (r *Record) Note(e observer.Event) {
 		r.trace.Does(e.Text)
 	case observer.Calling:
 		r.trace.Header(streamtrace.SendHeader, streamtrace.Down, "", e.Path...)
+		r.called(e.Kind)
 	case observer.CalleeAnswered:
 		r.trace.Header(streamtrace.RecvHeader, streamtrace.Down, "", e.Path...)
 	case observer.Announced:
@@ -110,8 +111,8 @@ func (r *Record) Note(e observer.Event) {
 		r.trace.Note(streamtrace.RecvRst, streamtrace.Down, code, e.Reason, e.Path)
 	case observer.CalleeEnded:
 		r.trace.Note(streamtrace.RecvTrailer, streamtrace.Down, e.Code, e.Reason, e.Path)
-	case observer.Confirmed:
-		r.Confirmed()
+	case observer.Confirmed, observer.Unconfirmed, observer.CallOver, observer.CalleeLeft:
+		r.called(e.Kind)
 	case observer.Unreceived:
 		r.Unreceived(e.Tokens)
 	case observer.Waited:
@@ -120,6 +121,28 @@ func (r *Record) Note(e observer.Event) {
 		r.End(e.Reason, e.Path, e.Text)
 	case observer.CallerTold:
 		r.trace.Note(streamtrace.SendTrailer, streamtrace.Up, e.Code, e.Reason, e.Path)
+	}
+}
+
+// called records what became of a call. A stop is confirmed when all calls that were open when it came are over, and each of them
+// was ended by its callee; a callee that was left before has no say.
+func (r *Record) called(kind observer.Kind) {
+	r.mu.Lock()
+	switch kind {
+	case observer.Calling:
+		r.calls++
+	case observer.Confirmed:
+		r.owned = true
+	case observer.Unconfirmed:
+		r.unsure = true
+	case observer.CallOver, observer.CalleeLeft:
+		r.calls--
+	default:
+	}
+	confirmed := r.calls == 0 && r.owned && !r.unsure
+	r.mu.Unlock()
+	if confirmed {
+		r.Confirmed()
 	}
 }
 

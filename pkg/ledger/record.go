@@ -49,6 +49,9 @@ type Record struct {
 	message   string
 	moves     []*streamv1.Move     // few: whoever moves streams bounds how often
 	handovers []*streamv1.Handover // at most one for each worker that had the stream
+	calls     int                  // calls below that are open
+	owned     bool                 // a call has ended, as its callee was asked to
+	unsure    bool                 // a call is over, and nobody knows whether its callee has stopped
 	parts     int                  // streams that it is on the hop below; 0 is one, of the same id
 	delivery  *streamv1.Delivery
 }

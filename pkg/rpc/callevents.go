@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -53,9 +54,9 @@ func (c *callEvents) over(st grpc.ClientStream, err error) {
 	if e == nil { // io.EOF
 		e = &streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(c.peer)}
 	}
-	if reason, path, ok := trailer(st); ok {
+	if reason, path, ok := wire.Trailer(st); ok {
 		e = &streamerr.Error{Reason: reason, Path: path}
-	} else if unsaid(e) {
+	} else if wire.Unsaid(e) {
 		c.flow.Note(observer.Event{Kind: observer.CalleeReset, Reason: e.Reason, Path: e.Path})
 		return
 	}
@@ -64,19 +65,4 @@ func (c *callEvents) over(st grpc.ClientStream, err error) {
 		code = status.Code(err)
 	}
 	c.flow.Note(observer.Event{Kind: observer.CalleeEnded, Code: code.String(), Reason: e.Reason, Path: e.Path})
-}
-
-// unsaid holds for the ends of calls that no trailer of a server's says.
-func unsaid(e *streamerr.Error) bool {
-	return e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset
-}
-
-// trailer reads the trailers of ours in a call that is over.
-func trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path, ok bool) {
-	if st == nil {
-		return 0, nil, false
-	}
-	md := st.Trailer()
-	reason = streamerr.ParseReason(first(md, streamerr.ReasonTrailer))
-	return reason, streamerr.ParsePath(first(md, streamerr.PathTrailer)), reason != streamerr.Unspecified
 }

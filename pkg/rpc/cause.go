@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -24,7 +25,7 @@ func cause(ctx context.Context) error {
 	case ownCode:
 		return &streamerr.Error{Reason: streamerr.PeerReset, Message: "this hop's own code canceled the stream without a cause", Cause: err}
 	default:
-		return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(unnamedPeer), Message: "the caller canceled the stream without a cause", Cause: err}
+		return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(wire.UnnamedPeer), Message: "the caller canceled the stream without a cause", Cause: err}
 	}
 }
 

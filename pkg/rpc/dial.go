@@ -2,21 +2,18 @@ package rpc
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
-	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// errLeft is the cause of a call that is cut because the grace after its stop has passed.
-var errLeft = errors.New("rpc: the peer did not end the call within the grace")
 
 // Dial returns the engine behind a bidi method of a peer. open starts a call, such as chatv1.NewChatClient(cc).Generate.
 // self and peer are hop names.
@@ -27,197 +24,294 @@ var errLeft = errors.New("rpc: the peer did not end the call within the grace")
 func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
 		return func(yield func(*Out, error) bool) {
-			if stopped := cause(ctx); stopped != nil {
-				yield(nil, stopped)
+			c := &dialed[Req, In, Out]{m: m, yield: yield}
+			if !c.begin(ctx, self, peer, protocol.CallerConfig{Mute: m.mute(), Endless: m.endless()}, c.sendStop) {
+				yield(nil, cause(ctx))
 				return
 			}
-			stream.NoteCallee(ctx, peer)
-			// Detached: were the call to end with ctx, its RST would overtake the Stop that says why.
-			callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
-			defer cut(nil)
-			c := &call[Req, In, Out]{
-				self: self, peer: peer, m: m, cut: cut, opened: make(chan struct{}), said: make(chan *time.Timer, 1),
-				events: callEvents{flow: observer.Of(ctx), peer: peer},
-			}
-			c.events.opening(via(ctx).Append(self))
-			c.run(ctx, func() (grpc.BidiStreamingClient[In, Out], error) {
-				first, err := m.request(req)
-				if err != nil {
-					return nil, err
-				}
-				st, err := open(callCtx)
-				if err != nil {
-					return nil, err
-				}
-				if err = st.Send(first); err != nil {
-					if _, why := st.Recv(); why != nil { // Send only says that the call is over
-						err = why
-					}
-				}
-				return st, err
-			}, yield)
+			defer c.end()
+			defer c.drain()
+			c.receive(func() error { return c.open(open, req) })
 		}
 	}
 }
 
-// A call is one stream on a peer.
-type call[Req, In, Out any] struct {
-	self, peer string
-	m          *Method[Req, In, Out]
-	cut        context.CancelCauseFunc // resets the call
-	events     callEvents
+// A dialed call is the caller's end of a call of a bidi method.
+type dialed[Req, In, Out any] struct {
+	call
+	m     *Method[Req, In, Out]
+	yield func(*Out, error) bool
 
-	st     grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before opened is closed
-	opened chan struct{}                     // closed once the request is sent or has failed
-	said   chan *time.Timer                  // capacity 1: the grace timer of the one stop
+	st   grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine hears of it
+	held *Out                              // the message with the ending
+	gone bool                              // the reader has left the loop
+	over bool                              // the machine has finished
 
-	// Owned by the goroutine of the call.
-	received  int // tokens counted in the record; tokens that came after a stop are not counted
+	received  int // tokens that the stream's Flow was told; tokens that came after the reader left are not counted
 	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
 }
 
-// generatedTrailer is the trailer in which a callee reports how many tokens engines have generated for the stream.
-const generatedTrailer = "whence-tokens-generated"
-
-// recv receives a message, or the end of the call with its trailers.
-func (c *call[Req, In, Out]) recv() (*Out, error) {
-	out, err := c.st.Recv()
+// open opens the call and sends the request.
+func (c *dialed[Req, In, Out]) open(open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), req Req) error {
+	first, err := c.m.request(req)
 	if err != nil {
-		// Only now the trailers may be read.
-		if n, err := strconv.ParseUint(first(c.st.Trailer(), generatedTrailer), 10, 31); err == nil {
-			c.generated = int(n)
-		}
-		return nil, err
+		return err
 	}
-	return out, nil
+	st, err := open(c.callCtx)
+	if err != nil {
+		return err
+	}
+	c.st = st
+	if err = st.Send(first); err != nil {
+		if _, why := st.Recv(); why != nil { // Send only says that the call is over
+			err = why
+		}
+	}
+	return err
 }
 
-func (c *call[Req, In, Out]) run(ctx context.Context, open func() (grpc.BidiStreamingClient[In, Out], error), yield func(*Out, error) bool) {
-	flow := c.events.flow
-	defer func() {
-		if n := c.generated - c.received; n > 0 {
-			flow.Note(observer.Event{Kind: observer.Unreceived, Tokens: n})
-		}
-	}()
-	undo := stream.AfterStop(ctx, func(error) { c.stop(cause(ctx)) })
-	var left error = streamerr.New(streamerr.Internal, "the reader panicked") // unless the code below says otherwise
-	defer func() {
-		switch stopped := !undo(); {
-		case stopped: // c.stop runs or has run
-		case left == nil:
-			return // ended by itself
-		default:
-			c.stop(left)
-		}
-		timer := <-c.said
-		for c.st != nil {
-			if _, err := c.recv(); err != nil {
-				c.events.over(c.st, err)
-				break
-			}
-		}
-		if timer.Stop() { // the peer has ended the call by itself
-			flow.Note(observer.Event{Kind: observer.Confirmed})
-		}
-	}()
-
-	st, err := c.open(open)
-	for err == nil {
-		var out *Out
-		if out, err = c.recv(); err != nil {
-			break
+// receive passes the messages of the call to the reader, until the stream is over or the reader leaves.
+func (c *dialed[Req, In, Out]) receive(open func() error) {
+	if err := open(); err != nil {
+		c.closed(err)
+		return
+	}
+	c.step(protocol.Event{Kind: protocol.Opened})
+	for !c.over && !c.gone {
+		out, err := c.st.Recv()
+		if err != nil {
+			c.closed(err)
+			return
 		}
 		c.events.answered()
 		tokens := c.m.tokens(out)
 		c.received += tokens
-		flow.Received(tokens, out)
-		if c.m.end(out) != nil {
-			if err = c.status(); err != nil {
-				break
-			}
-			left = nil
-			yield(out, nil)
-			return
-		}
-		if !yield(out, nil) {
-			left = streamerr.New(streamerr.Completed, "the reader has what it needs")
-			return
-		}
-	}
-	left = nil
-	c.events.over(st, err)
-	if ended := c.ended(ctx, err); ended != nil {
-		yield(nil, ended)
+		c.flow.Received(tokens, out)
+		c.pass(out)
 	}
 }
 
-// open opens the call and sends the request. Afterwards stop no longer waits for it, even if it has failed.
-func (c *call[Req, In, Out]) open(open func() (grpc.BidiStreamingClient[In, Out], error)) (grpc.BidiStreamingClient[In, Out], error) {
-	defer close(c.opened)
-	st, err := open()
-	c.st = st
-	return st, err
-}
-
-// status awaits the end of the call behind its End message, within the grace, so that the peer has forgotten the stream when
-// the caller hears of its end. A peer that is slow to forget it, or is lost before it says goodbye, has said how the stream ended.
-func (c *call[Req, In, Out]) status() error {
-	timer := time.AfterFunc(DefaultGrace, func() { c.reset(streamerr.New(streamerr.Completed, "")) })
-	defer timer.Stop()
-	switch _, err := c.recv(); {
-	case errors.Is(err, io.EOF):
-		c.events.over(c.st, err)
-		return nil
-	case err != nil:
-		if _, _, told := trailer(c.st); told || !unsaid(streamerr.FromGRPC(c.peer, err)) {
-			return err
+// pass gives a message to the machine, and to the reader if the machine says so.
+func (c *dialed[Req, In, Out]) pass(out *Out) {
+	kind := protocol.Item
+	if c.m.end(out) != nil {
+		kind = protocol.End
+	}
+	do := c.step(protocol.Event{Kind: kind})
+	for _, a := range do.all() {
+		switch a.Verb {
+		case protocol.Deliver:
+			c.deliver(out, nil)
+		case protocol.Hold:
+			c.held = out
+		case protocol.Finish:
+			c.finish(a.Err)
+		default:
 		}
-		c.events.over(c.st, err)
-		return nil
-	default:
-		return streamerr.New(streamerr.Internal, "%s sent a message after its ending", c.peer)
 	}
 }
 
-// stop sends the cause to the peer and half-closes. It cuts the call after the grace, or at once if the method has no
-// message for the cause.
-func (c *call[Req, In, Out]) stop(cause error) {
-	told := streamerr.Via(c.self, cause)
-	timer := time.AfterFunc(DefaultGrace, func() { c.reset(told) })
-	defer func() { c.said <- timer }()
-	<-c.opened // at the latest when cut
+// closed gives the end of the call, or of the attempt to open it, to the machine.
+func (c *dialed[Req, In, Out]) closed(err error) {
+	c.generatedSaid()
+	var st grpc.ClientStream
+	if c.st != nil {
+		st = c.st
+	}
+	do := c.ended(st, err)
+	for _, a := range do.all() {
+		switch a.Verb {
+		case protocol.DeliverHeld:
+			c.deliver(c.held, nil)
+		case protocol.Finish:
+			c.finish(a.Err)
+		default:
+		}
+	}
+}
+
+// deliver passes a pair to the reader, unless it has left.
+func (c *dialed[Req, In, Out]) deliver(out *Out, err error) {
+	if c.gone {
+		return
+	}
+	c.gone = true // if yield panics
+	c.gone = !c.yield(out, err)
+}
+
+func (c *dialed[Req, In, Out]) finish(err error) {
+	c.over = true
+	if err != nil {
+		c.deliver(nil, err)
+	}
+}
+
+// drain tells the callee of a reader that left, and awaits the end of the call.
+func (c *dialed[Req, In, Out]) drain() {
+	if !c.over {
+		c.step(protocol.Event{Kind: protocol.Left})
+	}
+	for !c.over {
+		if out, err := c.st.Recv(); err != nil {
+			c.closed(err)
+		} else {
+			c.pass(out)
+		}
+	}
+	if n := c.generated - c.received; n > 0 {
+		c.flow.Note(observer.Event{Kind: observer.Unreceived, Tokens: n})
+	}
+}
+
+// generatedSaid reads generatedTrailer of a call that is over.
+func (c *dialed[Req, In, Out]) generatedSaid() {
 	if c.st == nil {
 		return
 	}
-	message := c.m.control(toStop(told))
-	if message == nil {
-		if timer.Stop() {
-			c.reset(told)
-		}
-		return
-	}
+	c.generated = wire.Generated(c.st)
+}
+
+// sendStop sends the Stop and half-closes. A broken call is noticed by Recv.
+func (c *dialed[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
 	c.events.resetting(observer.StopSent, told)
-	_ = c.st.Send(message) // a broken call is noticed by Recv
+	_ = c.st.Send(c.m.control(wire.ToStop(told, grace)))
 	_ = c.st.CloseSend()
 }
 
-// reset cuts the call, in which the peer was told cause and has not ended.
-func (c *call[Req, In, Out]) reset(cause *streamerr.Error) {
-	c.events.resetting(observer.CallReset, cause)
-	c.cut(errLeft)
+// A call is the part of a caller's end of a call that does not depend on the method's kind and messages.
+type call struct {
+	self, peer string
+	ctx        context.Context // the stream's
+	callCtx    context.Context // detached: were the call to end with ctx, its reset would overtake the Stop that says why
+	cut        context.CancelCauseFunc
+	flow       observer.Flow
+	events     callEvents
+	begun      time.Time
+	sendStop   func(told *streamerr.Error, grace time.Duration)
+	undo       func() bool
+	told       chan struct{} // closed when the stop from above was handled
+
+	left bool // the callee was left; owned by the step that leaves
+
+	mu      sync.Mutex // guards the following fields
+	machine *protocol.Caller
+	timer   *time.Timer // nil until the machine wants a Tick
 }
 
-// ended returns why a call is over: the cause of the stop if there was one, else the peer's status; nil for a normal
-// end.
-func (c *call[Req, In, Out]) ended(ctx context.Context, err error) error {
-	if stopped := cause(ctx); stopped != nil {
-		return stopped
+// begin reports false if the stream was stopped before the call. Otherwise the caller calls end.
+func (c *call) begin(ctx context.Context, self, peer string, config protocol.CallerConfig, sendStop func(*streamerr.Error, time.Duration)) bool {
+	if cause(ctx) != nil {
+		return false
 	}
-	if errors.Is(err, io.EOF) {
-		if c.m.endless() {
-			return nil
+	stream.NoteCallee(ctx, peer)
+	config.Self, config.Peer, config.Grace = self, peer, DefaultGrace
+	c.self, c.peer, c.ctx, c.sendStop = self, peer, ctx, sendStop
+	c.callCtx, c.cut = context.WithCancelCause(wire.Outgoing(context.WithoutCancel(ctx), self))
+	c.flow, c.begun = observer.Of(ctx), time.Now()
+	c.events = callEvents{flow: c.flow, peer: peer}
+	c.machine, c.told = protocol.NewCaller(config), make(chan struct{})
+	c.events.opening(wire.Via(ctx).Append(self))
+	c.step(protocol.Event{Kind: protocol.Open})
+	c.undo = stream.AfterStop(ctx, func(error) {
+		defer close(c.told)
+		c.stop()
+	})
+	return true
+}
+
+// stop tells the machine that ctx's stream is to stop. A stream that goes on without the call, on another worker, is one whose
+// hop has not stopped it.
+func (c *call) stop() {
+	root, _ := c.ctx.Value(rootKey{}).(*stream.Control)
+	c.step(protocol.Event{
+		Kind: protocol.Stop, Err: cause(c.ctx), Grace: stream.ControlOf(c.ctx).Grace(),
+		Part: root != nil && root.State() == stream.Live,
+	})
+}
+
+// end frees what the call holds. It is over by then.
+func (c *call) end() {
+	if !c.undo() {
+		<-c.told
+	}
+	c.mu.Lock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.mu.Unlock()
+	if !c.left {
+		c.flow.Note(observer.Event{Kind: observer.CallOver})
+	}
+	c.cut(nil)
+}
+
+// ended tells the machine that the call is over, with err as Recv has it.
+func (c *call) ended(st grpc.ClientStream, err error) actions {
+	if cause(c.ctx) != nil {
+		c.stop() // which may be on its way
+	}
+	e := streamerr.FromGRPC(c.peer, err)
+	_, _, told := wire.Trailer(st)
+	over := protocol.Event{Kind: protocol.Over, Own: told || e == nil || !wire.Unsaid(e)}
+	if e != nil {
+		over.Err = e
+	}
+	c.events.over(st, err)
+	return c.step(over)
+}
+
+// actions are those of one step.
+type actions struct {
+	some [4]protocol.Action
+	n    int
+}
+
+func (a *actions) all() []protocol.Action { return a.some[:a.n] }
+
+// step gives an event to the machine, and executes the actions that are not the reader's.
+func (c *call) step(e protocol.Event) (a actions) {
+	c.mu.Lock()
+	if e.Kind == protocol.Item {
+		a.n = copy(a.some[:], c.machine.Step(0, e))
+		c.mu.Unlock()
+		if a.n == 1 && a.some[0].Verb == protocol.Deliver {
+			return a
 		}
-		return &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.peer), Message: "the peer closed the stream without an ending"}
+	} else {
+		now := time.Since(c.begun)
+		a.n = copy(a.some[:], c.machine.Step(now, e))
+		c.timer = wakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
+		c.mu.Unlock()
 	}
-	return streamerr.FromGRPC(c.peer, err)
+	for _, do := range a.all() {
+		switch do.Verb {
+		case protocol.SendStop:
+			c.sendStop(streamerr.Via(c.self, do.Err), do.Grace)
+		case protocol.Reset:
+			c.events.resetting(observer.CallReset, streamerr.Via(c.self, do.Err))
+			c.cut(do.Err)
+		case protocol.Confirm:
+			c.flow.Note(observer.Event{Kind: observer.Confirmed})
+		case protocol.Unconfirmed:
+			c.flow.Note(observer.Event{Kind: observer.Unconfirmed})
+		case protocol.Leave:
+			c.left = true
+			c.flow.Note(observer.Event{Kind: observer.CalleeLeft})
+		default:
+		}
+	}
+	return a
+}
+
+// wakeUp returns a timer that calls tick after d, if that is wanted. It is old, if there was one.
+func wakeUp(old *time.Timer, d time.Duration, wanted bool, tick func()) *time.Timer {
+	switch {
+	case wanted && old == nil:
+		return time.AfterFunc(d, tick)
+	case wanted:
+		old.Reset(d)
+	case old != nil:
+		old.Stop()
+	}
+	return old
 }

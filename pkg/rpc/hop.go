@@ -15,14 +15,15 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/drain"
-	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // DefaultGrace is how long a stopped stream has to say goodbye before it is cut.
-const DefaultGrace = 250 * time.Millisecond
+const DefaultGrace = protocol.DefaultGrace
 
 // A Hop is what a service knows of the streams that it serves. Its fields must not change while it is in use.
 type Hop struct {
@@ -62,7 +63,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		return nil, nil, h.refusal(*id, err)
 	}
 	flow := h.observe(parent, *id, owner, peer)
-	ctx = observer.With(stream.WithID(ctx, *id), flow)
+	ctx = context.WithValue(observer.With(stream.WithID(ctx, *id), flow), rootKey{}, ctl)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := context.AfterFunc(parent, func() {
 		gone := lost()
@@ -80,10 +81,13 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	}, nil
 }
 
+// rootKey is the key of the Control of the whole stream on a hop, below which parts of it may have Controls of their own.
+type rootKey struct{}
+
 // observe returns what sees a stream that came with call.
 func (h *Hop) observe(call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
-	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: callers(call)}
+	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call)}
 	if md, ok := metadata.FromIncomingContext(call); ok {
 		b.Header = md.Get
 	}
@@ -132,31 +136,14 @@ func (h *Hop) refusal(id string, err error) error {
 	}
 }
 
-// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline: ours began when the call came.
-const clockSlack = 100 * time.Millisecond
-
-// callLost says why a call is done without a Stop having come.
-func callLost(call context.Context) *streamerr.Error {
-	// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
-	at, ok := call.Deadline()
-	if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {
-		return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
-	}
-	e := &streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(call)), Message: "the caller reset the call without a reason"}
-	if connloss.Lost(call) {
-		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
-	}
-	return e
-}
-
 // Stop ends a stream from outside of it, for a service's unary Stop method. A stream of an owner that the request does not name is
 // refused like a stream that does not exist.
 func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*streamv1.StopStreamResponse, error) {
 	if req.GetStop().GetReason() == streamv1.Reason_REASON_COMPLETED { // whoever reads it would wait for an End
 		return nil, streamerr.Via(h.Name, streamerr.InvalidParam("stop.reason", "a stream that is stopped from outside has not completed"))
 	}
-	ctx = withIncomingVia(ctx)
-	cause := fromStop(ctx, req.GetStop(), streamerr.OperatorStop)
+	ctx = wire.Incoming(ctx)
+	cause := wire.FromStop(ctx, req.GetStop(), streamerr.OperatorStop)
 	if cause.Reason == streamerr.OperatorStop && len(req.GetStop().GetPath()) == 0 {
 		cause.Path = streamerr.NewPath("operator")
 	}

@@ -137,6 +137,9 @@ func (m *Method[Req, In, Out]) end(out *Out) *streamerr.Ending {
 	return m.End(out)
 }
 
+// mute reports whether the method's messages cannot carry a Stop.
+func (m *Method[Req, In, Out]) mute() bool { return m == nil || m.Stop == nil }
+
 // endless reports whether the method's messages cannot carry an ending.
 func (m *Method[Req, In, Out]) endless() bool { return m == nil || m.End == nil }
 

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -22,52 +25,84 @@ import (
 // with an End message and status OK, or with a status that carries reason and path. A caller that half-closes after its
 // request is served to the end; one that sends a Stop hears the ending in the trailers; one that resets or vanishes stops
 // the engine with PEER_RESET.
+//
+// The engine runs on a goroutine of its own, which also sends: a caller that does not read holds that goroutine in Send until
+// the handler returns, and the handler must be able to return before.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
-	incoming := withIncomingVia(st.Context())
+	answer := func(Outcome) error { return nil } // the messages were
+	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
+}
+
+// ServeGather is Serve for a client-streaming method: each item goes to collect, and when the stream has completed, what done
+// returns is the answer.
+func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
+	send := func(out *Out) error { collect(out); return nil }
+	answer := func(o Outcome) error {
+		if o.Err != nil {
+			return nil
+		}
+		return st.SendAndClose(done())
+	}
+	gathered := gathering[In, Out, Resp]{ClientStreamingServer: st}
+	return serve(h, gathered, m, engine, protocol.CalleeConfig{Whole: true}, send, answer)
+}
+
+// gathering is a call to which nothing is sent before all is there.
+type gathering[In, Out, Resp any] struct {
+	grpc.ClientStreamingServer[In, Resp]
+}
+
+// Send implements grpc.BidiStreamingServer.
+func (gathering[In, Out, Resp]) Send(*Out) error { return nil }
+
+func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out],
+	config protocol.CalleeConfig, send func(*Out) error, answer func(Outcome) error) error {
+	incoming := wire.Incoming(st.Context())
 	req, id, err := receive(h, st, m)
 	if err != nil {
 		return h.refuse(err)
 	}
-	heard := make(chan struct{}) // closed when nothing more can come from the caller
-	lost := func() *streamerr.Error {
-		select {
-		case <-heard: // a Stop that came before the call's end says more than the end
-		case <-time.After(h.grace()):
-		}
-		return callLost(incoming)
-	}
-	ctx, end, err := h.Begin(incoming, id, m.owner(req), address(incoming), lost)
+	inbox := m.inbox(req)
+	config.Sequence = inbox != nil
+	s, end, err := h.serve(incoming, id, m.owner(req), config)
 	if err != nil {
 		return h.refuse(err)
 	}
-	go func() { // ends when st does, which is when this handler has returned
-		defer close(heard)
-		hear(ctx, h, st, m, req)
-	}()
-	d := delivery[Out]{send: st.Send, lost: lost}
+	go hear(s, st, m, inbox) // ends when st does, which is when this handler has returned
 	driven := make(chan Outcome, 1)
 	go func() { // waited for below, or by whoever waits for the hop's live streams
-		driven <- drive(ctx, h, m, engine, req, answering(ctx, func(out *Out) error { return d.pass(ctx, out) }), true)
+		o := drive(s.ctx, h, m, engine, req, sending(s, send), true)
+		driven <- s.close(o, func() error {
+			st.SetTrailer(endTrailer(s.ctx, o))
+			return answer(o)
+		})
 	}()
-	var o Outcome
-	select {
-	case o = <-driven:
-		defer end()
-	case <-ctx.Done():
-		if !d.abandon() {
-			o = <-driven
-			defer end()
-			break
+	stopping, killed, lost := stream.Stopping(s.ctx), s.ctx.Done(), incoming.Done()
+	for {
+		select {
+		case o := <-driven:
+			end()
+			return o.status()
+		case <-s.abandoned:
+			// A call is over only when its handler has returned, and until then Send waits for a caller that does not read.
+			o := Outcome{Err: streamerr.Via(h.Name, stream.Cause(s.ctx))}
+			go func() { <-driven; end() }()
+			st.SetTrailer(endTrailer(s.ctx, o))
+			if incoming.Err() == nil { // else there is nobody to hear it
+				o.Told(s.ctx, o.Reason().Code().String())
+			}
+			return o.status()
+		case <-lost:
+			lost = nil
+			s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(incoming)})
+		case <-stopping:
+			stopping = nil
+			s.halt()
+		case <-killed:
+			killed = nil
+			s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)})
 		}
-		// A call is over only when its handler has returned, and until then Send waits for a caller that does not read.
-		o = Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
-		defer func() { go func() { <-driven; end() }() }()
 	}
-	st.SetTrailer(endTrailer(ctx, o))
-	if incoming.Err() == nil { // else there is nobody to hear it
-		o.Told(ctx, o.Reason().Code().String())
-	}
-	return o.status()
 }
 
 // receive returns the request of a call, and where its stream id is. A panic of m is an error of this call alone.
@@ -91,113 +126,204 @@ func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *
 	return req, m.id(req), nil
 }
 
-// ServeUnary runs engine for a unary method, and hands each item to collect.
+// ServeUnary runs engine for a unary method, and hands each item to collect. Behind package guard, the ending is recorded when
+// the answer was sent; otherwise when ServeUnary returns.
 func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, collect func(*Out)) error {
-	call := withIncomingVia(ctx)
-	ctx, end, err := h.Begin(call, m.id(req), m.owner(req), address(call), func() *streamerr.Error { return callLost(call) })
+	call := wire.Incoming(ctx)
+	s, end, err := h.serve(call, m.id(req), m.owner(req), protocol.CalleeConfig{Whole: true})
 	if err != nil {
 		return h.refuse(err)
 	}
-	defer end()
-	o := drive(ctx, h, m, engine, req, answering(ctx, func(out *Out) error { collect(out); return nil }), true)
-	_ = grpc.SetTrailer(ctx, endTrailer(ctx, o)) // fails only where there is no call to answer
-	if call.Err() == nil {
-		o.Told(ctx, o.Reason().Code().String())
+	s.step(protocol.Event{Kind: protocol.HalfClose})
+	unhook := context.AfterFunc(call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(call)}) })
+	undo := stream.AfterStop(s.ctx, func(error) { s.halt() })
+	o := drive(s.ctx, h, m, engine, req, sending(s, func(out *Out) error { collect(out); return nil }), true)
+	undo()
+	_ = grpc.SetTrailer(s.ctx, endTrailer(s.ctx, o)) // fails only where there is no call to answer
+	finish := func(err error) {
+		unhook()
+		s.close(o, func() error { return err })
+		end()
+	}
+	if o.Err != nil || !delivery.After(ctx, finish) {
+		finish(nil)
 	}
 	return o.status()
 }
 
-// ServeGather is Serve for a client-streaming method: each item goes to collect, and when the stream has completed, what done
-// returns is the answer.
-func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
-	if err := Serve(h, gathering[In, Out, Resp]{st, collect}, m, engine); err != nil {
-		return err
+// A served call is the callee's end of a call, from the request on.
+type served struct {
+	hop       *Hop
+	call, ctx context.Context // the call's and the stream's
+	begun     time.Time
+	abandoned chan struct{} // closed when the message in hand is given up
+
+	mu      sync.Mutex // guards the following fields
+	machine *protocol.Callee
+	timer   *time.Timer // nil until the machine wants a Tick
+}
+
+// serve takes a stream in that came with call. The caller calls end when the call is over.
+func (h *Hop) serve(call context.Context, id *string, owner string, config protocol.CalleeConfig) (s *served, end func(), err error) {
+	config.Grace = h.grace()
+	ctx, release, err := h.Begin(context.WithoutCancel(call), id, owner, wire.Address(call), nil)
+	if err != nil {
+		return nil, nil, err
 	}
-	return st.SendAndClose(done())
+	s = &served{hop: h, call: call, ctx: ctx, begun: time.Now(), abandoned: make(chan struct{}), machine: protocol.NewCallee(config)}
+	return s, func() {
+		s.mu.Lock()
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+		s.mu.Unlock()
+		release()
+	}, nil
 }
 
-// gathering is a call to which nothing is sent before all is there.
-type gathering[In, Out, Resp any] struct {
-	grpc.ClientStreamingServer[In, Resp]
-	collect func(*Out)
+// halt tells the machine that the stream was stopped.
+func (s *served) halt() {
+	s.step(protocol.Event{Kind: protocol.Halt, Err: stream.Cause(s.ctx), Grace: stream.ControlOf(s.ctx).Grace()})
 }
 
-// Send implements grpc.BidiStreamingServer.
-func (g gathering[In, Out, Resp]) Send(out *Out) error {
-	g.collect(out)
-	return nil
+// step gives an event to the machine, executes the actions that need no answer, and returns the first of all.
+func (s *served) step(e protocol.Event) (first protocol.Action, any bool) {
+	var a actions
+	s.mu.Lock()
+	if e.Kind == protocol.Item || e.Kind == protocol.Sent {
+		if out := s.machine.Step(0, e); len(out) > 0 {
+			first, any = out[0], true
+		}
+		s.mu.Unlock()
+		return first, any
+	}
+	now := time.Since(s.begun)
+	a.n = copy(a.some[:], s.machine.Step(now, e))
+	s.timer = wakeUp(s.timer, s.machine.Wake()-now, s.machine.Wake() > 0, func() { s.step(protocol.Event{Kind: protocol.Tick}) })
+	s.mu.Unlock()
+	ctl := stream.ControlOf(s.ctx)
+	for _, do := range a.all() {
+		switch do.Verb {
+		case protocol.StopEngine:
+			ctl.StopWithin(do.Err, do.Grace)
+		case protocol.Kill:
+			ctl.Kill(do.Err)
+		case protocol.Abandon:
+			close(s.abandoned)
+		case protocol.Gone:
+			why := streamerr.As(stream.Cause(s.ctx))
+			observer.Of(s.ctx).Note(observer.Event{Kind: observer.CallerGone, Err: streamerr.As(do.Err), Reason: why.Reason, Path: why.Path})
+		default:
+		}
+	}
+	return a.some[0], a.n > 0
 }
 
-// answering returns send, and notes the beginning of the answer.
-func answering[Out any](ctx context.Context, send func(*Out) error) func(*Out) error {
+// close gives the outcome to the caller by answer, unless the machine knows better, and records it.
+func (s *served) close(o Outcome, answer func() error) Outcome {
+	var why error
+	if o.Err != nil {
+		why = o.Err
+	}
+	do, _ := s.step(protocol.Event{Kind: protocol.Done, Err: why})
+	if do.Verb == protocol.Answer {
+		failed := answer()
+		if failed != nil {
+			failed = s.unsent(failed)
+		}
+		do, _ = s.step(protocol.Event{Kind: protocol.Answered, Err: failed})
+		if failed == nil && s.call.Err() == nil { // else there is nobody to hear it
+			o.Told(s.ctx, o.Reason().Code().String())
+		}
+	}
+	if do.Verb == protocol.Record && do.Err != nil && why == nil {
+		o = Outcome{Err: streamerr.Via(s.hop.Name, do.Err)}
+	}
+	s.hop.close(s.ctx, o, s.begun)
+	return o
+}
+
+// unsent returns how the call is over that a message could not be sent to.
+func (s *served) unsent(err error) *streamerr.Error {
+	gone := wire.Lost(s.call)
+	gone.Cause = err
+	return gone
+}
+
+// sending returns send for drive: it notes the beginning of the answer, and asks the machine for each message.
+func sending[Out any](s *served, send func(*Out) error) func(*Out) error {
 	begun := false
 	return func(out *Out) error {
+		if do, _ := s.step(protocol.Event{Kind: protocol.Item}); do.Verb != protocol.Deliver {
+			return stream.Cause(s.ctx)
+		}
 		if !begun {
 			begun = true
-			observer.Of(ctx).Note(observer.Event{Kind: observer.Answering})
+			observer.Of(s.ctx).Note(observer.Event{Kind: observer.Answering})
 		}
-		return send(out)
+		err := send(out)
+		if err == nil {
+			if _, dropped := s.step(protocol.Event{Kind: protocol.Sent}); dropped {
+				return stream.Cause(s.ctx)
+			}
+			return nil
+		}
+		s.step(protocol.Event{Kind: protocol.Unsent, Err: s.unsent(err)})
+		<-stream.Stopping(s.ctx) // at the latest when the grace is over
+		return stream.Cause(s.ctx)
 	}
-}
-
-// address says where a call comes from.
-func address(call context.Context) string {
-	if p, ok := peer.FromContext(call); ok && p.Addr != nil {
-		return p.Addr.String()
-	}
-	return ""
 }
 
 func endTrailer(ctx context.Context, o Outcome) metadata.MD {
-	return metadata.Pairs(streamerr.ReasonTrailer, o.Reason().String(), streamerr.PathTrailer, o.Path().String(),
-		generatedTrailer, strconv.Itoa(observer.Of(ctx).Generated()))
+	return wire.EndTrailer(o.Reason(), o.Path(), observer.Of(ctx).Generated())
 }
 
+// maxUnreadable is how many messages in a row may be unreadable before the rest of a call is not read.
+const maxUnreadable = 8
+
 // hear receives what follows on the request, until the call ends.
-func hear[Req, In, Out any](ctx context.Context, h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], req Req) {
-	ctl := stream.ControlOf(ctx)
+func hear[Req, In, Out any](s *served, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
+	defer s.step(protocol.Event{Kind: protocol.HalfClose}) // a Stop that came before the call's end says more than the end
 	defer func() {
 		if v := recover(); v != nil {
-			ctl.Stop(h.panicked(ctx, v))
+			stream.ControlOf(s.ctx).Stop(s.hop.panicked(s.ctx, v))
 		}
 	}()
-	inbox := m.inbox(req)
-	for {
+	for unreadable := 0; unreadable < maxUnreadable; {
 		in, err := st.Recv()
 		switch {
-		case err != nil && inbox == nil:
-			return // half-close, which is no cancel; a reset ends st.Context and is heard there
-		case errors.Is(err, io.EOF):
-			inbox.Close()
+		case errors.Is(err, io.EOF): // half-close, which is no cancel
+			if inbox != nil {
+				inbox.Close()
+			}
+			return
+		case err != nil && s.call.Err() != nil && !refused(err):
 			return
 		case err != nil:
-			h.unheard(ctx, st.Context(), err)
-			return
-		}
-		if stop, ok := m.stopped(in); ok {
-			ctl.Stop(fromStop(ctx, stop, streamerr.UserStop))
+			e := streamerr.New(streamerr.Invalid, "a message of the caller could not be read: %s", status.Convert(err).Message())
+			e.Cause = err
+			s.step(protocol.Event{Kind: protocol.Unreadable, Err: e, Own: refused(err)})
+			unreadable++
 			continue
 		}
-		if inbox == nil {
-			ctl.Stop(streamerr.New(streamerr.Invalid, "only the first message may be a request"))
+		unreadable = 0
+		if stop, ok := m.stopped(in); ok {
+			s.step(protocol.Event{Kind: protocol.Stop, Err: wire.FromStop(s.call, stop, streamerr.UserStop), Grace: stop.GetGrace().AsDuration()})
+			continue
+		}
+		if do, _ := s.step(protocol.Event{Kind: protocol.Message}); do.Verb != protocol.Put {
 			continue
 		}
 		if err := inbox.Put(in, size(in)); err != nil {
-			ctl.Stop(streamerr.New(streamerr.Invalid, "%v: wait for answers", err))
+			s.step(protocol.Event{Kind: protocol.Stop, Err: streamerr.New(streamerr.Invalid, "%v: wait for answers", err)})
 		}
 	}
 }
 
-// unheard ends a stream that can hear no more of its request, unless the call is over: then that is why.
-func (h *Hop) unheard(ctx, call context.Context, err error) {
-	select {
-	case <-call.Done():
-	case <-ctx.Done():
-	case <-time.After(h.grace()):
-		e := streamerr.New(streamerr.Invalid, "a message of the caller could not be read: %s", status.Convert(err).Message())
-		e.Cause = err
-		stream.ControlOf(ctx).Stop(e)
-	}
+// refused reports whether an error of Recv is about the message. grpc-go ends the call for such a message.
+func refused(err error) bool {
+	code := status.Code(err)
+	return code == codes.Internal || code == codes.ResourceExhausted || code == codes.Unimplemented
 }
 
 func size(m any) int {
@@ -205,65 +331,4 @@ func size(m any) int {
 		return proto.Size(m)
 	}
 	return 0
-}
-
-// ErrUndelivered is what send returns to Drive for an item that nobody got, of a stream that is to go on.
-var ErrUndelivered = errors.New("rpc: there is nobody to deliver to")
-
-// Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, and says how the stream
-// ended, to its caller and in the log. An error of send, but for ErrUndelivered, is why the stream stops. A panic is INTERNAL, and
-// ends nothing but this stream.
-func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) Outcome {
-	return drive(ctx, h, m, engine, req, send, false)
-}
-
-// drive is Drive. asItIs reports whether send sends the messages as they are, so that they have the size of what was sent.
-func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) (o Outcome) {
-	begun := time.Now()
-	defer func() {
-		if v := recover(); v != nil {
-			o = Outcome{Err: streamerr.Via(h.Name, h.panicked(ctx, v))}
-		}
-		h.close(ctx, o, begun)
-	}()
-	flow := observer.Of(ctx)
-	flow.Note(observer.Event{Kind: observer.Running, Text: m.operation()})
-	timers := h.watch(ctx)
-	defer timers.end()
-	for out, err := range engine(ctx, req) {
-		if err != nil {
-			return Outcome{Err: streamerr.Via(h.Name, ending(ctx, err))}
-		}
-		tokens := m.tokens(out)
-		timers.item(tokens)
-		end := m.end(out)
-		if end != nil {
-			end.Cross(h.Name)
-		}
-		if end != nil || m.started(out) {
-			flow.Note(observer.Event{Kind: observer.Announced, Message: out})
-		}
-		timers.passing.Store(true)
-		err := send(out)
-		timers.passing.Store(false)
-		switch {
-		case err == nil && asItIs:
-			flow.Sent(tokens, out)
-		case err == nil:
-			flow.Sent(tokens, nil)
-		case !errors.Is(err, ErrUndelivered):
-			stream.ControlOf(ctx).Stop(err)
-			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
-		}
-		if end != nil {
-			return Outcome{End: end}
-		}
-	}
-	if stopped := cause(ctx); stopped != nil {
-		return Outcome{Err: streamerr.Via(h.Name, stopped)}
-	}
-	if m.endless() {
-		return Outcome{End: &streamerr.Ending{Reason: streamerr.Completed, Path: &[]string{h.Name}}}
-	}
-	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 }

@@ -3,12 +3,15 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -26,50 +29,46 @@ type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
 // A unary call has no room for a Stop, and its reset says nothing, so when the stream is stopped the peer is told by tell, with
 // the cause and the path so far, and then has the grace to answer; one that cannot be told is reset at once. The Stop names the
 // owner of the request, so that it cannot end the stream of another owner that has the same id.
-func DialUnary[Req, In, Out any](self, peer string, call func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
-	return stream.Unary(func(ctx context.Context, req Req) (*Out, error) {
-		callCtx, cut := context.WithCancelCause(withOutgoingVia(context.WithoutCancel(ctx), self))
-		defer cut(nil)
-		flow := observer.Of(ctx)
-		events := callEvents{flow: flow, peer: peer}
-		events.opening(via(ctx).Append(self))
-		answered, told := make(chan struct{}), make(chan struct{})
-		telling, answeredNow := context.WithCancel(callCtx)
+func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
+	return stream.Unary(func(ctx context.Context, req Req) (answer *Out, err error) {
+		var c call
+		answered := make(chan struct{})
+		telling, answeredNow := context.WithCancel(context.WithoutCancel(ctx))
 		defer answeredNow()
-		undo := stream.AfterStop(ctx, func(error) {
-			defer close(told)
-			e := streamerr.Via(self, cause(ctx))
-			events.resetting(observer.StopSent, e)
-			grace, cancel := context.WithTimeout(telling, DefaultGrace)
+		sendStop := func(told *streamerr.Error, grace time.Duration) {
+			c.events.resetting(observer.StopSent, told)
+			stop := &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: wire.ToStop(told, grace), Owners: []string{m.owner(req)}}
+			within, cancel := context.WithTimeout(wire.Outgoing(telling, self), DefaultGrace)
 			defer cancel()
-			if !tell.until(grace, answered, &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: toStop(e), Owners: []string{m.owner(req)}}) {
-				events.resetting(observer.CallReset, e)
-				cut(errLeft)
+			if !tell.until(within, answered, stop) {
+				c.step(protocol.Event{Kind: protocol.Untold})
 			}
-		})
-		out, err := call(callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
+		}
+		if !c.begin(ctx, self, peer, protocol.CallerConfig{Endless: true}, sendStop) {
+			return nil, cause(ctx)
+		}
+		defer c.end()
+		c.step(protocol.Event{Kind: protocol.Opened})
+		out, err := ask(c.callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
 		close(answered)
 		answeredNow() // a Stop that is on its way has come too late
-		stopped := !undo()
-		if stopped {
-			<-told
-		}
 		if err == nil {
-			events.answered()
-			flow.Received(m.tokens(out), out)
+			c.events.answered()
+			c.flow.Received(m.tokens(out), out)
+			c.step(protocol.Event{Kind: protocol.End}) // even if it was stopped: this is all of it
+			err = io.EOF
 		}
-		events.over(nil, err)
-		if stopped && !events.cut.Load() {
-			flow.Note(observer.Event{Kind: observer.Confirmed})
+		do := c.ended(nil, err)
+		for _, a := range do.all() {
+			switch a.Verb {
+			case protocol.DeliverHeld:
+				answer = out
+			case protocol.Finish:
+				return answer, a.Err
+			default:
+			}
 		}
-		switch stopped := cause(ctx); {
-		case err == nil: // even if it was stopped: this is all of it
-			return out, nil
-		case stopped != nil:
-			return nil, stopped
-		default:
-			return nil, streamerr.FromGRPC(peer, err)
-		}
+		return answer, nil
 	})
 }
 

@@ -31,6 +31,7 @@ type Control struct {
 	mu     sync.Mutex // guards the following fields
 	state  State
 	timer  *time.Timer // kills after the grace; nil before Stop
+	until  time.Time   // when timer kills; zero before Stop
 	onStop func(cause error)
 	idle   bool // the stream waits for its caller, and for nothing else
 	onIdle func(idle bool)
@@ -55,10 +56,15 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 }
 
 // Stop asks the engine to finish the item in hand and to end the sequence. cause must not be nil.
-func (c *Control) Stop(cause error) { c.advance(Stopped, cause) }
+func (c *Control) Stop(cause error) { c.advance(Stopped, cause, c.grace) }
+
+// StopWithin is Stop with a grace of its own, at most the Control's: that of a caller that has less time.
+func (c *Control) StopWithin(cause error, grace time.Duration) {
+	c.advance(Stopped, cause, min(c.grace, grace))
+}
 
 // Kill cancels the stream's context now. cause must not be nil; if the stream was stopped before, that cause stays.
-func (c *Control) Kill(cause error) { c.advance(Killed, cause) }
+func (c *Control) Kill(cause error) { c.advance(Killed, cause, 0) }
 
 // Release frees what the Control holds. The stream must have ended; a cause that was not set before is
 // context.Canceled.
@@ -66,7 +72,7 @@ func (c *Control) Release() {
 	c.mu.Lock()
 	c.onStop = nil
 	c.mu.Unlock()
-	c.advance(Killed, context.Canceled)
+	c.advance(Killed, context.Canceled, 0)
 }
 
 // OnStop has f called when the stream is asked to stop, before anybody else can know of it, and at once if it was already.
@@ -113,7 +119,7 @@ func (c *Control) stopIdle(cause error) {
 	}
 }
 
-func (c *Control) advance(to State, cause error) {
+func (c *Control) advance(to State, cause error, grace time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to <= c.state {
@@ -125,13 +131,32 @@ func (c *Control) advance(to State, cause error) {
 	c.state = to
 	c.stop(cause) // keeps the first cause
 	if to == Stopped {
-		c.timer = time.AfterFunc(c.grace, func() { c.Kill(cause) })
+		c.until = time.Now().Add(grace)
+		c.timer = time.AfterFunc(grace, func() { c.Kill(cause) })
 		return
 	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 	c.kill(context.Cause(c.stopping))
+}
+
+// Grace returns how long a stream that is stopped may still take to end: all of the grace while it is live, and 0 when it
+// was killed. A nil Control has none.
+func (c *Control) Grace() time.Duration {
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.state {
+	case Live:
+		return c.grace
+	case Stopped:
+		return max(0, time.Until(c.until))
+	default:
+		return 0
+	}
 }
 
 // State reports how far the stream has been ended.

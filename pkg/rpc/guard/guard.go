@@ -9,6 +9,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -90,12 +92,15 @@ func (g *guard) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 // unary returns the stream handler of a unary method.
 func unary(m grpc.MethodDesc) grpc.StreamHandler {
-	return func(impl any, st grpc.ServerStream) error {
-		resp, err := m.Handler(impl, st.Context(), st.RecvMsg, nil)
-		if err != nil {
-			return err
+	return func(impl any, st grpc.ServerStream) (err error) {
+		ctx, sent := delivery.With(st.Context())
+		err = errors.New("the handler panicked") // unless what follows says otherwise
+		defer func() { sent(err) }()
+		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
+		if err == nil {
+			err = st.SendMsg(resp)
 		}
-		return st.SendMsg(resp)
+		return err
 	}
 }
 

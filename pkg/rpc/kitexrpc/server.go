@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
 )
 
 // A peer that vanished without a word is noticed after ping and timeout; Kitex's own figure for servers is two hours. Clients
@@ -211,13 +213,15 @@ func (svc service) handler(limit int, h grpc.StreamHandler) serviceinfo.MethodHa
 
 // unary makes a stream handler of a unary method.
 func unary(service string, m grpc.MethodDesc) grpc.StreamHandler {
-	return func(impl any, st grpc.ServerStream) error {
-		ctx := grpc.NewContextWithServerTransportStream(st.Context(), transportStream{st, "/" + service + "/" + m.MethodName})
+	return func(impl any, st grpc.ServerStream) (err error) {
+		ctx, sent := delivery.With(grpc.NewContextWithServerTransportStream(st.Context(), transportStream{st, "/" + service + "/" + m.MethodName}))
+		err = errors.New("the handler panicked") // unless what follows says otherwise
+		defer func() { sent(err) }()
 		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
-		if err != nil {
-			return err
+		if err == nil {
+			err = st.SendMsg(resp)
 		}
-		return st.SendMsg(resp)
+		return err
 	}
 }
 

@@ -31,6 +31,7 @@ type serverStream struct {
 	st    streaming.Stream
 	conn  nphttp2.GRPCConn
 	limit int
+	skip  uint32 // bytes of a refused message that are still to be read; owned by the receiver
 }
 
 var _ grpc.ServerStream = (*serverStream)(nil)
@@ -87,15 +88,20 @@ func (s *serverStream) RecvMsg(m any) error {
 	if !ok {
 		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
 	}
+	if err := s.skipRefused(); err != nil {
+		return err
+	}
 	var header [frameHeader]byte
 	if _, err := s.conn.Read(header[:]); err != nil {
 		return recvError(err)
 	}
+	size := binary.BigEndian.Uint32(header[1:])
 	if header[0] != 0 {
+		s.skip = size
 		return status.Error(codes.Unimplemented, "compressed messages are not supported; send with identity")
 	}
-	size := binary.BigEndian.Uint32(header[1:])
 	if uint64(size) > uint64(s.limit) {
+		s.skip = size
 		return status.Errorf(codes.ResourceExhausted, "received a message of %d bytes; at most %d are allowed", size, s.limit)
 	}
 	body := make([]byte, size)
@@ -107,6 +113,25 @@ func (s *serverStream) RecvMsg(m any) error {
 	}
 	if err := proto.Unmarshal(body, msg); err != nil {
 		return status.Error(codes.InvalidArgument, fmt.Sprintf("the message is not a %s: %v", msg.ProtoReflect().Descriptor().FullName(), err))
+	}
+	return nil
+}
+
+// skipRefused reads what is left of a message that was refused for its header, so that the message behind it can be read.
+func (s *serverStream) skipRefused() error {
+	if s.skip == 0 {
+		return nil
+	}
+	chunk := make([]byte, min(s.skip, 32<<10))
+	for s.skip > 0 {
+		n, err := s.conn.Read(chunk[:min(int(s.skip), len(chunk))])
+		if err != nil {
+			return recvError(err)
+		}
+		if n <= 0 {
+			return status.Error(codes.Internal, "the rest of a refused message cannot be read")
+		}
+		s.skip -= uint32(n)
 	}
 	return nil
 }

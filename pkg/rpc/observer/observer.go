@@ -93,8 +93,14 @@ const (
 	CalleeReset
 	// CalleeEnded: the callee has ended the call with a trailer, of Code, Reason and Path.
 	CalleeEnded
-	// Confirmed: the callee has stopped, as it was asked to.
+	// Confirmed: the callee has ended its call, as it was asked to; other calls of the stream may not be over.
 	Confirmed
+	// Unconfirmed: the call is over, and nobody knows whether the callee has stopped, as it was asked to.
+	Unconfirmed
+	// CalleeLeft: the stream goes on without the callee, or ends without its ending. Its CallOver does not follow.
+	CalleeLeft
+	// CallOver: the call that began with Calling is over.
+	CallOver
 	// Unreceived: Tokens were generated below and never reached this hop. It may come after Ended.
 	Unreceived
 	// Waited: the stream has waited for its caller's next message; Took says how long.

@@ -22,6 +22,7 @@ type Callee struct {
 	killed     bool
 	kill       time.Duration // when the engine is killed; 0 is never
 	unreadable error         // a message could not be read, and nothing has explained it yet
+	refused    bool          // and it is the caller's message that is at fault, for sure
 	lost       error         // the call is over before its answer
 	settle     time.Duration // when unreadable or lost counts; 0 is never
 	deaf       bool          // nothing more can come from the caller
@@ -73,9 +74,7 @@ func (c *Callee) Step(now time.Duration, e Event) []Action {
 	case Message:
 		c.message(now)
 	case Unreadable:
-		if c.lost == nil && c.stopped == nil && c.unreadable == nil {
-			c.unreadable, c.settle = e.Err, now+c.grace
-		}
+		c.garbled(now, e)
 	case HalfClose:
 		c.hushed(now)
 	case Unsent:
@@ -144,6 +143,17 @@ func (c *Callee) message(now time.Duration) {
 	c.stop(now, streamerr.New(streamerr.Invalid, "only the first message may be a request"), 0)
 }
 
+// garbled records that a message could not be read.
+func (c *Callee) garbled(now time.Duration, e Event) {
+	switch {
+	case c.stopped != nil || c.unreadable != nil:
+	case c.lost == nil:
+		c.unreadable, c.refused, c.settle = e.Err, e.Own, now+c.grace
+	case e.Own && c.settle > 0:
+		c.lost = e.Err
+	}
+}
+
 // hushed records that nothing more can come from the caller: if the call is over, no Stop will explain it.
 func (c *Callee) hushed(now time.Duration) {
 	if c.deaf {
@@ -163,7 +173,11 @@ func (c *Callee) lose(now time.Duration, how error) {
 	if c.lost != nil {
 		return
 	}
-	c.lost, c.unreadable = how, nil
+	c.lost = how
+	if c.refused { // by the library, which has ended the call for its message
+		c.lost = c.unreadable
+	}
+	c.unreadable = nil
 	if c.deaf {
 		c.give(now)
 		return

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -13,6 +14,9 @@ type CallerConfig struct {
 	Mute       bool          // messages have no room for a Stop: a stream is stopped by resetting its call
 	Endless    bool          // messages have no room for an ending: a stream that is over is complete
 }
+
+// errEnded is why a call is reset whose callee has said the ending and does not end the call.
+var errEnded error = streamerr.New(streamerr.Completed, "the stream has ended")
 
 type callerPhase uint8
 
@@ -73,9 +77,11 @@ func (c *Caller) Step(now time.Duration, e Event) []Action {
 		c.leave(now)
 	case Over:
 		c.close(e)
+	case Untold:
+		c.cut(c.why())
 	case Tick:
 		if c.wake > 0 && now >= c.wake {
-			c.cut(c.why())
+			c.cut(cmp.Or(c.why(), errEnded))
 		}
 	default:
 	}

@@ -36,6 +36,7 @@ const (
 	Opened                  // the request was sent
 	End                     // a message with the stream's ending
 	Left                    // the reader wants no more messages
+	Untold                  // the Stop could not be sent
 	Over                    // the call is over, or could not be opened: Err is its status, nil for OK, and Own reports whether the callee has ended it
 )
 
@@ -58,7 +59,7 @@ type Event struct {
 	Kind  Kind
 	Err   error
 	Grace time.Duration // of Stop and Halt: how long the stream may take to end; 0 is not known
-	Own   bool          // of Over
+	Own   bool          // of Over; of Unreadable: the message is at fault, and the call may end for it
 	Part  bool          // of Stop on a Caller: this call is to stop, and the stream goes on without it
 }
 

@@ -22,7 +22,7 @@ type machine interface {
 
 var events = map[string]Kind{
 	"tick": Tick, "stop": Stop, "item": Item,
-	"open": Open, "opened": Opened, "end": End, "left": Left, "over": Over,
+	"open": Open, "opened": Opened, "end": End, "left": Left, "untold": Untold, "over": Over,
 	"halt": Halt, "killed": Killed, "message": Message, "unreadable": Unreadable, "half-close": HalfClose, "lost": Lost, "sent": Sent, "unsent": Unsent,
 	"done": Done, "answered": Answered,
 }

@@ -1312,7 +1312,10 @@ type Stop struct {
 	// The hops that this stop has crossed, origin first.
 	Path []string `protobuf:"bytes,2,rep,name=path,proto3" json:"path,omitempty"`
 	// A text for people.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// How long the receiver and the hops below it may take to end the stream. Each hop passes on less than it has. Not set: each
+	// hop's own grace.
+	Grace         *durationpb.Duration `protobuf:"bytes,4,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1366,6 +1369,13 @@ func (x *Stop) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Stop) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
 }
 
 // End is the last message of a stream that completed. A failed stream ends with a status instead,
@@ -1627,11 +1637,12 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"WhyRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\";\n" +
 	"\vWhyResponse\x12,\n" +
-	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"f\n" +
+	"\x04hops\x18\x01 \x03(\v2\x18.whence.stream.v1.RecordR\x04hops\"\x97\x01\n" +
 	"\x04Stop\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"k\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12/\n" +
+	"\x05grace\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"k\n" +
 	"\x03End\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
@@ -1758,18 +1769,19 @@ var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	5,  // 22: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
 	5,  // 23: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
 	4,  // 24: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	4,  // 25: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	15, // 26: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	20, // 27: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	11, // 28: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	13, // 29: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	12, // 30: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	14, // 31: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	30, // [30:32] is the sub-list for method output_type
-	28, // [28:30] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	20, // 25: whence.stream.v1.Stop.grace:type_name -> google.protobuf.Duration
+	4,  // 26: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	15, // 27: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	20, // 28: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	11, // 29: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	13, // 30: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	12, // 31: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	14, // 32: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	31, // [31:33] is the sub-list for method output_type
+	29, // [29:31] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }

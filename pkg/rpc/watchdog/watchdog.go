@@ -1,0 +1,187 @@
+// Package watchdog bounds how long the parts of a stream may take, without a timer operation or a look at the clock per item.
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Timers bound how long the streams of a hop may take; 0 is no bound. Each ends the stream with DEADLINE, and says which
+// timer of which hop has fired. Inner hops should be less patient than outer ones, so that the one nearest to the fault
+// speaks. A stall while an item waits for a caller that does not read is that caller's, and ends with SLOW_READER.
+type Timers struct {
+	// Deadline bounds the whole stream.
+	Deadline time.Duration
+	// FirstToken bounds the time from the request to the first token, the wait in the queue included.
+	FirstToken time.Duration
+	// Stall bounds the time between two items from below, once there was a token. It may fire up to a twentieth late.
+	Stall time.Duration
+	// Idle bounds how long a stream may wait for its caller's next message, which no other timer but Deadline counts.
+	Idle time.Duration
+}
+
+// Validate reports what is wrong with t.
+func (t *Timers) Validate() error {
+	if t.Deadline < 0 || t.FirstToken < 0 || t.Stall < 0 || t.Idle < 0 {
+		return errors.New("--deadline, --first-token-timeout, --stall-timeout and --idle-timeout must not be negative")
+	}
+	return nil
+}
+
+// stallChecks is how many times within the stall timeout a stream is checked for new items.
+const stallChecks = 20
+
+// A Watch is the timers of one stream. Its methods belong to the goroutine that ranges over the engine.
+type Watch struct {
+	name     string // the hop in the messages
+	timers   Timers
+	ctl      *stream.Control
+	onWaited func(time.Duration)
+	deadline *time.Timer
+	begun    bool      // there was a token since the caller's last message
+	idle     time.Time // when the stream began to wait for its caller
+
+	// steps grows by one when an item comes, and by one when it was passed on: it is odd while an item is on its way up.
+	steps atomic.Uint64
+
+	mu    sync.Mutex // guards the following fields
+	next  *time.Timer
+	round int       // of next: a timer of an earlier round has no say
+	seen  uint64    // steps at the last check
+	since time.Time // when steps were first seen to be that
+}
+
+// Watch begins the timers of ctx's stream on the hop of that name. The caller calls End.
+func (t *Timers) Watch(ctx context.Context, name string) *Watch {
+	w := &Watch{name: name, timers: *t, ctl: stream.ControlOf(ctx)}
+	asked, _ := ctx.Value(deadlineKey{}).(time.Duration)
+	if d := shortest(t.Deadline, asked); d > 0 {
+		w.deadline = time.AfterFunc(d, func() { _ = w.stop("deadline", "the stream has taken longer than", d) })
+	}
+	w.awaitFirstToken()
+	return w
+}
+
+// OnWait has f called when the stream begins to wait for its caller, and waited afterwards with the time that it has
+// waited. A wait has a timer of its own; what follows is timed as if the stream had just begun.
+func (w *Watch) OnWait(f func(), waited func(time.Duration)) {
+	w.onWaited = waited
+	w.ctl.OnIdle(func(idle bool) {
+		w.wait(idle)
+		if idle {
+			f()
+		}
+	})
+}
+
+func (w *Watch) wait(idle bool) {
+	if !idle {
+		w.onWaited(time.Since(w.idle))
+		w.begun = false
+		w.awaitFirstToken()
+		return
+	}
+	w.idle = time.Now()
+	d := w.timers.Idle
+	w.start(d, func() time.Duration { return w.stop("idle timeout", "the caller sent nothing for", d) })
+}
+
+func (w *Watch) awaitFirstToken() {
+	d := w.timers.FirstToken
+	w.start(d, func() time.Duration { return w.stop("first-token timeout", "there was no token within", d) })
+}
+
+// start replaces the running timer: f is called after d, if d is a bound and no other timer is started before. f returns
+// when to call it again; 0 is never.
+func (w *Watch) start(d time.Duration, f func() (again time.Duration)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.next != nil {
+		w.next.Stop()
+		w.next = nil
+	}
+	w.round++
+	round := w.round
+	if d <= 0 {
+		return
+	}
+	w.seen, w.since = w.steps.Load(), time.Now()
+	w.next = time.AfterFunc(d, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.round != round {
+			return
+		}
+		if again := f(); again > 0 {
+			w.next.Reset(again)
+		}
+	})
+}
+
+func (w *Watch) stop(timer, what string, d time.Duration) (again time.Duration) {
+	w.ctl.Stop(streamerr.New(streamerr.Deadline, "%s %v (%s of %s)", what, d, timer, w.name))
+	return 0
+}
+
+// checkStall stops the stream if no item has come for the stall timeout, by the fault of the side that holds it up.
+func (w *Watch) checkStall() (again time.Duration) {
+	now, steps := time.Now(), w.steps.Load()
+	if steps != w.seen {
+		w.seen, w.since = steps, now
+	}
+	d := w.timers.Stall
+	if left := d - now.Sub(w.since); left > 0 {
+		return min(left, max(1, d/stallChecks))
+	}
+	cause := streamerr.New(streamerr.Deadline, "there was no token for %v (stall timeout of %s)", d, w.name)
+	if steps%2 == 1 {
+		cause = streamerr.New(streamerr.SlowReader, "the caller has read nothing for %v (stall timeout of %s)", d, w.name)
+	}
+	w.ctl.Stop(cause)
+	return 0
+}
+
+// Item records that an item with a number of tokens has come, and is on its way up.
+func (w *Watch) Item(tokens int) {
+	w.steps.Add(1)
+	if !w.begun && tokens > 0 {
+		w.begun = true
+		d := w.timers.Stall
+		w.start(min(d, max(1, d/stallChecks)), w.checkStall)
+	}
+}
+
+// Passed records that the item was passed on.
+func (w *Watch) Passed() { w.steps.Add(1) }
+
+// End stops the timers.
+func (w *Watch) End() {
+	if w.onWaited != nil {
+		w.ctl.OnIdle(nil)
+	}
+	if w.deadline != nil {
+		w.deadline.Stop()
+	}
+	w.start(0, nil)
+}
+
+type deadlineKey struct{}
+
+// WithDeadline returns a context whose stream may take at most d, beside what its hop allows.
+func WithDeadline(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, deadlineKey{}, d)
+}
+
+// shortest returns the smaller of two bounds, of which 0 is none.
+func shortest(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,158 @@
+// Package wire is what a stream's calls carry beside their messages: in headers the hops that a call has crossed and the trace,
+// in a Stop the cause, and in trailers the ending.
+package wire
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// UnnamedPeer is the origin of what a caller does that did not say its name.
+const UnnamedPeer = "client"
+
+type viaKey struct{}
+
+// Incoming keeps the hops that the call has crossed, for this hop's own calls and for the path of a bare reset.
+func Incoming(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx)
+	via := streamerr.ParsePath(first(md, streamerr.ViaHeader))
+	return context.WithValue(ctx, viaKey{}, via)
+}
+
+func first(md metadata.MD, key string) string {
+	if values := md.Get(key); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// traceHeaders returns the headers of W3C's Trace Context that came with a call, in pairs.
+func traceHeaders(ctx context.Context) (pairs []string) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for _, key := range []string{"traceparent", "tracestate"} {
+		for _, value := range md.Get(key) {
+			pairs = append(pairs, key, value)
+		}
+	}
+	return pairs
+}
+
+// Via returns the hops that the call of ctx has crossed, origin first; nil if it did not say.
+func Via(ctx context.Context) streamerr.Path {
+	v, _ := ctx.Value(viaKey{}).(streamerr.Path)
+	return v
+}
+
+// caller names the hop that called this one.
+func caller(ctx context.Context) string {
+	if v := Via(ctx); len(v) > 0 {
+		return v[len(v)-1]
+	}
+	return UnnamedPeer
+}
+
+// Callers is the path of a call up to here.
+func Callers(ctx context.Context) streamerr.Path {
+	if v := Via(ctx); len(v) > 0 {
+		return v
+	}
+	return streamerr.NewPath(UnnamedPeer)
+}
+
+// Outgoing tells the callee which hops the call has crossed, this one included, and of which trace it is.
+func Outgoing(ctx context.Context, hop string) context.Context {
+	pairs := []string{streamerr.ViaHeader, Via(ctx).Append(hop).String()}
+	flow := observer.Of(ctx)
+	flow.Headers(func(key, value string) { pairs = append(pairs, key, value) })
+	if flow == (observer.Nobody{}) { // a hop without an observer passes on the trace that it was told
+		pairs = append(pairs, traceHeaders(ctx)...)
+	}
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
+}
+
+// ToStop is what a hop says to the one below it.
+func ToStop(e *streamerr.Error, grace time.Duration) *streamv1.Stop {
+	return &streamv1.Stop{Reason: e.Reason.Proto(), Path: e.Path, Message: e.Text(), Grace: durationpb.New(grace)}
+}
+
+// FromStop is what a hop hears from the one above it. A stop that says nothing is the caller's.
+func FromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Reason) *streamerr.Error {
+	e := streamerr.New(streamerr.Reason(stop.GetReason()), "%s", stop.GetMessage())
+	e.Path = streamerr.NewPath(stop.GetPath()...)
+	if e.Reason == streamerr.Unspecified {
+		e.Reason = unspecified
+	}
+	if len(e.Path) == 0 {
+		e.Path = streamerr.NewPath(caller(ctx))
+	}
+	return e
+}
+
+// clockSlack is how much earlier a caller's timer may fire than ours for the same deadline: ours began when the call came.
+const clockSlack = 100 * time.Millisecond
+
+// Lost says why a call is done without a Stop having come.
+func Lost(call context.Context) *streamerr.Error {
+	// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
+	at, ok := call.Deadline()
+	if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {
+		return streamerr.New(streamerr.Deadline, "the deadline that the caller set on the call has passed")
+	}
+	e := &streamerr.Error{Reason: streamerr.PeerReset, Path: streamerr.NewPath(caller(call)), Message: "the caller reset the call without a reason"}
+	if connloss.Lost(call) {
+		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
+	}
+	return e
+}
+
+// Address says where a call comes from.
+func Address(call context.Context) string {
+	if p, ok := peer.FromContext(call); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// EndTrailer returns the trailers of a stream that ended, for which engines have generated a number of tokens.
+func EndTrailer(reason streamerr.Reason, path streamerr.Path, generated int) metadata.MD {
+	return metadata.Pairs(streamerr.ReasonTrailer, reason.String(), streamerr.PathTrailer, path.String(), generatedTrailer, strconv.Itoa(generated))
+}
+
+// generatedTrailer is the trailer in which a callee reports how many tokens engines have generated for the stream.
+const generatedTrailer = "whence-tokens-generated"
+
+// Unsaid holds for the ends of calls that no trailer of a server's says.
+func Unsaid(e *streamerr.Error) bool {
+	return e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset
+}
+
+// Trailer reads the trailers of ours in a call that is over.
+func Trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path, ok bool) {
+	if st == nil {
+		return 0, nil, false
+	}
+	md := st.Trailer()
+	reason = streamerr.ParseReason(first(md, streamerr.ReasonTrailer))
+	return reason, streamerr.ParsePath(first(md, streamerr.PathTrailer)), reason != streamerr.Unspecified
+}
+
+// Generated returns how many tokens the callee of a call that is over says engines have generated, or 0.
+func Generated(st grpc.ClientStream) int {
+	n, err := strconv.ParseUint(first(st.Trailer(), generatedTrailer), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
