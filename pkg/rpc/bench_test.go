@@ -1,0 +1,101 @@
+package rpc_test
+
+import (
+	"context"
+	"io"
+	"iter"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// plain is a method whose streams end with the call, so that items are all that a benchmark sees.
+var plain = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, workerv1.GenerateResponse]{
+	Open: methods.Worker.Open, Opened: methods.Worker.Opened, Stop: methods.Worker.Stop,
+	Stopped: func(*workerv1.GenerateRequest) (*streamv1.Stop, bool) { return nil, false },
+	Tokens:  func(*workerv1.GenerateResponse) int { return 1 },
+	End:     func(*workerv1.GenerateResponse) *streamerr.Ending { return nil },
+}
+
+// freeServer is a call whose messages cost nothing.
+type freeServer struct {
+	grpc.ServerStream
+	ctx    context.Context
+	opened bool
+}
+
+func (s *freeServer) Context() context.Context              { return s.ctx }
+func (s *freeServer) SetTrailer(metadata.MD)                {}
+func (s *freeServer) Send(*workerv1.GenerateResponse) error { return nil }
+func (s *freeServer) Recv() (*workerv1.GenerateRequest, error) {
+	if s.opened {
+		return nil, io.EOF
+	}
+	s.opened = true
+	return plain.Open(&workerv1.TokenRequest{}), nil
+}
+
+// freeClient is the other end of such a call.
+type freeClient struct {
+	grpc.ClientStream
+	left int
+	item *workerv1.GenerateResponse
+}
+
+func (c *freeClient) Send(*workerv1.GenerateRequest) error { return nil }
+func (c *freeClient) CloseSend() error                     { return nil }
+func (c *freeClient) Trailer() metadata.MD                 { return nil }
+func (c *freeClient) Recv() (*workerv1.GenerateResponse, error) {
+	if c.left == 0 {
+		return nil, io.EOF
+	}
+	c.left--
+	return c.item, nil
+}
+
+func oneToken() *workerv1.GenerateResponse {
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}
+}
+
+// BenchmarkServe is what our own code costs for an item that is served.
+func BenchmarkServe(b *testing.B) {
+	svc, item := newService("worker", nil), oneToken()
+	b.ReportAllocs()
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	_ = rpc.Serve(svc.hop, &freeServer{ctx: ctx}, plain, func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for b.Loop() {
+				if !yield(item, nil) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkDial is what our own code costs for an item that is received.
+func BenchmarkDial(b *testing.B) {
+	open := func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
+		return &freeClient{left: b.N, item: oneToken()}, nil
+	}
+	b.ReportAllocs()
+	for range rpc.Dial("self", "peer", open, plain)(b.Context(), &workerv1.TokenRequest{}) {
+	}
+}
+
+// TestItemsAllocateNothing in our own code, on either end.
+func TestItemsAllocateNothing(t *testing.T) {
+	for name, bench := range map[string]func(*testing.B){"serve": BenchmarkServe, "dial": BenchmarkDial} {
+		if r := testing.Benchmark(bench); r.AllocsPerOp() != 0 {
+			t.Errorf("%s: %d allocations per item: %v %v", name, r.AllocsPerOp(), r, r.MemString())
+		}
+	}
+}
