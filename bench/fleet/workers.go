@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"log/slog"
 	"net"
 	"sync"
@@ -55,7 +56,7 @@ func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
 		Self: "chat-service", Migrations: 3, Check: func(*llmv1.WorkerInfo) error { return nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	var err error
-	opts.Policy, opts.Prompts, opts.KV, err = route.Policies(p.name, route.KVOptions{Overlap: route.DefaultKVOverlap, TTL: time.Duration(float64(route.DefaultKVTTL) * c.slow)})
+	opts.Policy, opts.Prompts, opts.KV, err = route.Policies(p.name, kvcache.Options{Overlap: kvcache.DefaultOverlap, TTL: time.Duration(float64(kvcache.DefaultTTL) * c.slow)})
 	if err != nil {
 		stop()
 		return nil, err

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -46,3 +47,6 @@ func (w *Worker) Answer() { w.breaker.answered() }
 func (w *Worker) PretendEmbeds(engine EmbedEngine) {
 	w.embed = func(string) EmbedEngine { return engine }
 }
+
+// PretendKVEvents gives a pretended worker KV events.
+func (w *Worker) PretendKVEvents(events func(context.Context) (KVEvents, error)) { w.events = events }

@@ -54,6 +54,7 @@ type Worker struct {
 	check    func(*Worker, *llmv1.WorkerInfo) error
 	engine   func(peer string) Engine
 	embed    func(peer string) EmbedEngine
+	events   func(context.Context) (KVEvents, error)
 	log      *slog.Logger
 	cooled   func(streamerr.Reason) // called when the worker is ejected; may be nil
 	probeNow chan struct{}          // capacity 1: a failed stream has the worker probed at once
@@ -98,7 +99,10 @@ func dial(self, target string, check func(*Worker, *llmv1.WorkerInfo) error, log
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
 		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, methods.Worker) },
 		embed:  dialEmbed(self, client),
-		check:  check, log: log, probeNow: make(chan struct{}, 1), turned: make(chan struct{}, 1),
+		events: func(ctx context.Context) (KVEvents, error) {
+			return client.KVEvents(ctx, &workerv1.KVEventsRequest{})
+		},
+		check: check, log: log, probeNow: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -134,9 +138,7 @@ func (w *Worker) Last() *llmv1.WorkerInfo {
 func (w *Worker) Engine(peer string) Engine { return w.engine(peer) }
 
 // KVEvents returns what the worker's KV cache holds, as it changes.
-func (w *Worker) KVEvents(ctx context.Context) (KVEvents, error) {
-	return w.client.KVEvents(ctx, &workerv1.KVEventsRequest{})
-}
+func (w *Worker) KVEvents(ctx context.Context) (KVEvents, error) { return w.events(ctx) }
 
 // Turned has something when the worker's health has changed. There is one reader.
 func (w *Worker) Turned() <-chan struct{} { return w.turned }

@@ -6,6 +6,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -31,7 +31,7 @@ type Card struct {
 	EOS        []uint32 // tokens that end an answer, beside those that workers know
 	Workers    string   // a list or a discover.Source
 	Policy     string   // which of them gets a stream, as policy.Parse reads it; "" is policy.LeastLoaded
-	KV         route.KVOptions
+	KV         kvcache.Options
 
 	Migrations   int           // how often a stream may go on with another worker
 	MigrateAfter time.Duration // how long a worker may be silent until another one goes on; 0 is for ever

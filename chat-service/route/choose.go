@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -63,19 +64,19 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 		}
 		usable = free
 	}
-	var look *lookup
+	var look *kvcache.Lookup
 	if p.opts.KV != nil {
-		look = p.opts.KV.look(wish.req)
+		look = p.opts.KV.Lookup(wish.req)
 	}
 	candidates := make([]policy.Candidate, len(usable))
 	for i, s := range usable {
-		candidates[i] = policy.Candidate{Name: s.Name, Streams: float64(s.Streams) + s.Failures, Unread: s.Unread, Held: s.Tokens, Cached: look.cached(s.Worker, s.Info)}
+		candidates[i] = policy.Candidate{Name: s.Name, Streams: float64(s.Streams) + s.Failures, Unread: s.Unread, Held: s.Tokens, Cached: look.Cached(s.Worker, s.Info)}
 	}
 	at := wish.by(policy.Request{Prompt: len(wish.req.GetPrompt()), Session: func() uint64 { return session(wish.req) }}, candidates)
 	chosen, expected := usable[at], -1
 	if look != nil {
 		expected = candidates[at].Cached
-		look.sent(chosen.Worker, chosen.Info, now)
+		look.Sent(chosen.Worker, chosen.Info, now)
 	}
 	p.opts.Metrics.Chose(fit.RoleOf(chosen.Info))
 	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -138,7 +139,7 @@ func TestPoolOfEmbeddersKeepsTheContract(t *testing.T) {
 
 // Every policy can choose, though there is no prompt.
 func TestPoliciesShareVectorsOut(t *testing.T) {
-	policies := map[string]Options{"kv": {KV: NewKV(KVOptions{}), Policy: named(policy.KV)}}
+	policies := map[string]Options{"kv": {KV: kvcache.New(kvcache.Options{}), Policy: named(policy.KV)}}
 	for _, name := range []string{policy.LeastLoaded, "round-robin", "power-of-two", "session"} {
 		chosen, err := policy.Parse(name, policy.Options{})
 		if err != nil {

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -8,17 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/whence-dev/whence/chat-service/fleet"
-	"github.com/whence-dev/whence/chat-service/kvindex"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
 // cachingPool returns a pool by kv, of fakes that cache in blocks of 16 tokens and tell nothing.
-func cachingPool(t testing.TB, opts KVOptions, names ...string) (*Pool, *KV) {
+func cachingPool(t testing.TB, opts kvcache.Options, names ...string) (*Pool, *kvcache.Tracker) {
 	t.Helper()
 	fakes := make([]*fake, len(names))
 	for i, name := range names {
@@ -33,7 +31,7 @@ func cachingPool(t testing.TB, opts KVOptions, names ...string) (*Pool, *KV) {
 		said := info(w.Name())
 		said.KvBlockSize = 16
 		w.Say(said)
-		k.join(w, true)
+		k.Join(w)
 	}
 	return p, k
 }
@@ -47,8 +45,8 @@ func prompt(seed, n int) *workerv1.TokenRequest {
 }
 
 func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
-	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c")
-	k.index.Store(k.places[p.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 320).GetPrompt(), 16))
+	p, k := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b", "c")
+	k.Lookup(prompt(1, 320)).Sent(p.Members()[1], p.Members()[1].Info(), time.Now())
 	for i := range 5 {
 		a := take(p, &workerv1.TokenRequest{Prompt: slices.Concat(prompt(1, 320).GetPrompt(), prompt(10+i, 80).GetPrompt())})
 		if a.peer != "b" || a.expected != 320 {
@@ -62,14 +60,14 @@ func TestPromptGoesWhereItsPrefixIs(t *testing.T) {
 }
 
 func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
-	p, k := cachingPool(t, KVOptions{Overlap: 1}, "a", "b")
-	k.index.Store(k.places[p.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 160).GetPrompt(), 16))
+	p, k := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b")
+	k.Lookup(prompt(1, 160)).Sent(p.Members()[1], p.Members()[1].Info(), time.Now())
 	p.Members()[1].Charge(10000, 0)
 	if a := take(p, prompt(1, 176)); a.peer != "a" || a.expected != 0 {
 		t.Error(a.peer, a.expected)
 	}
-	ignoring, k := cachingPool(t, KVOptions{Overlap: 0}, "a", "b")
-	k.index.Store(k.places[ignoring.Members()[1]].number, kvblock.Chain(nil, 0, prompt(1, 16).GetPrompt(), 16))
+	ignoring, k := cachingPool(t, kvcache.Options{Overlap: 0}, "a", "b")
+	k.Lookup(prompt(1, 16)).Sent(ignoring.Members()[1], ignoring.Members()[1].Info(), time.Now())
 	busy := ignoring.Members()[1].Charge(32, 0)
 	busy.Read()
 	if a := take(ignoring, prompt(1, 176)); a.peer != "a" {
@@ -79,7 +77,7 @@ func TestBusyWorkerIsNotWorthItsCache(t *testing.T) {
 
 func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, k := cachingPool(t, KVOptions{Overlap: 1, TTL: time.Minute}, "a", "b", "c", "d")
+		p, k := cachingPool(t, kvcache.Options{Overlap: 1, TTL: time.Minute}, "a", "b", "c", "d")
 		first := take(p, prompt(1, 160))
 		first.abandon()
 		for range 8 {
@@ -89,16 +87,20 @@ func TestWhatWasSentIsExpectedUntilItExpires(t *testing.T) {
 				a.abandon()
 			}
 		}
-		time.Sleep(time.Minute)
-		k.guessed.Expire(time.Now())
+		ctx, cancel := context.WithCancel(t.Context())
+		var following sync.WaitGroup
+		following.Go(func() { k.Follow(ctx, first.worker) })
+		time.Sleep(time.Minute + fleet.ProbeEvery)
 		if a := take(p, prompt(1, 170)); a.expected != 0 {
 			t.Error(a.expected)
 		}
+		cancel()
+		following.Wait()
 	})
 }
 
 func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
-	p, _ := cachingPool(t, KVOptions{Overlap: 1}, "a", "b", "c", "d")
+	p, _ := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b", "c", "d")
 	counts := map[string]int{}
 	for i := range 40 {
 		a := take(p, prompt(i, 170))
@@ -114,7 +116,7 @@ func TestWorkersThatCostTheSameTakeTurns(t *testing.T) {
 
 func TestChargesAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := cachingPool(t, KVOptions{Overlap: 1}, "a", "b")
+		p, _ := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b")
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -141,7 +143,7 @@ func TestChargesAreGivenBack(t *testing.T) {
 }
 
 func TestUsageSaysWhatWasExpected(t *testing.T) {
-	p, _ := cachingPool(t, KVOptions{Overlap: 1}, "a", "b")
+	p, _ := cachingPool(t, kvcache.Options{Overlap: 1}, "a", "b")
 	for _, want := range []uint32{0, 32} {
 		for out := range p.Generate(t.Context(), prompt(1, 40)) {
 			if u := out.GetEnd().GetUsage(); u != nil && (u.ExpectedCachedTokens == nil || u.GetExpectedCachedTokens() != want) {
@@ -149,73 +151,6 @@ func TestUsageSaysWhatWasExpected(t *testing.T) {
 			}
 		}
 	}
-}
-
-// KVEvents tells what the fake's script says.
-func (s *service) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingServer[workerv1.KVEventsResponse]) error {
-	for {
-		select {
-		case batch := <-s.events:
-			if batch == nil {
-				return nil
-			}
-			if err := st.Send(batch); err != nil {
-				return err
-			}
-		case <-st.Context().Done():
-			return st.Context().Err()
-		}
-	}
-}
-
-func TestIndexFollowsWhatWorkersTell(t *testing.T) {
-	s := serve(t, &fake{name: "a"}, "")
-	s.info.KvEvents, s.info.KvBlockSize = true, 16
-	k := NewKV(KVOptions{Overlap: 1})
-	var log journal
-	p, _ := dialAll(t, Options{KV: k}, &log, s)
-	names := kvblock.Chain(nil, 0, prompt(1, 64).GetPrompt(), 16)
-	expect := func(want int) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%d tokens are expected", want), func() bool {
-			return k.look(prompt(1, 100)).cached(p.Members()[0], s.info) == want
-		})
-	}
-	s.events <- &workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:2]}
-	expect(32)
-	s.events <- &workerv1.KVEventsResponse{Sequence: 2, Stored: names[2:]}
-	expect(64)
-	s.events <- &workerv1.KVEventsResponse{Sequence: 3, Removed: names[3:]}
-	expect(48)
-	s.events <- &workerv1.KVEventsResponse{Sequence: 4, Reset_: true, Stored: names[:1]}
-	expect(16)
-	s.events <- nil // the call ends: nothing is known any more
-	expect(0)
-	s.events <- &workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names}
-	expect(64)
-	s.grpc.Stop()
-	expect(0)
-}
-
-// TestWorkerThatNamesNoBlockIsGuessed: it says that it has KV events, and none of them names a block.
-func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
-	s := serve(t, &fake{name: "a"}, "")
-	s.info.KvEvents, s.info.KvBlockSize = true, 16
-	k := NewKV(KVOptions{Overlap: 1})
-	p, _ := dialAll(t, Options{KV: k}, new(journal), s)
-	names := kvblock.Chain(nil, 0, prompt(1, 64).GetPrompt(), 16)
-	forecast := func() *kvindex.Forecast {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return k.forecast(k.places[p.Members()[0]])
-	}
-	s.events <- &workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:1]}
-	eventually(t, "its events are trusted when they name a block", func() bool { return k.telling() == 1 && forecast() == k.awaited })
-	s.events <- &workerv1.KVEventsResponse{Sequence: 2, Removed: names[:1]}
-	s.events <- &workerv1.KVEventsResponse{Sequence: 3, Reset_: true}
-	eventually(t, "what is sent to it is expected there while its events name nothing", func() bool { return k.telling() == 0 && forecast() == k.guessed })
-	s.events <- &workerv1.KVEventsResponse{Sequence: 4, Stored: names}
-	eventually(t, "its events are trusted again", func() bool { return k.telling() == 1 && forecast() == k.awaited })
 }
 
 func TestPromptsThatBeginAlikeAreOneSession(t *testing.T) {
@@ -234,7 +169,7 @@ func BenchmarkTakeByKV(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprint(i)
 	}
-	p, _ := cachingPool(b, KVOptions{Overlap: 1}, names...)
+	p, _ := cachingPool(b, kvcache.Options{Overlap: 1}, names...)
 	req := prompt(1, 8192)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	"github.com/whence-dev/whence/chat-service/route/policy"
@@ -37,7 +38,7 @@ type Options struct {
 	// are read sooner than fetched.
 	HandoverAbove int
 	// KV knows what the workers have cached; nil is nobody.
-	KV *KV
+	KV *kvcache.Tracker
 	// Metrics counts choices, retries, moves and cool-downs; nil counts nothing.
 	Metrics *metrics.Router
 	// Migrations is how often a stream may move once it has had a token.
@@ -74,7 +75,7 @@ type Pool struct {
 func New(opts Options) *Pool {
 	workers := fleet.Options{Self: opts.Self, Check: opts.Check, Log: opts.Log, Cooled: func(why streamerr.Reason) { opts.Metrics.Cooled(why) }}
 	if opts.KV != nil {
-		workers.Follow = opts.KV.follow
+		workers.Follow = opts.KV.Follow
 	}
 	p := &Pool{Fleet: fleet.New(workers), opts: opts, policy: opts.Policy, prompts: opts.Prompts, moving: make(map[*fleet.Worker]int)}
 	if p.policy == nil {
@@ -84,6 +85,22 @@ func New(opts Options) *Pool {
 		p.prompts = named(policy.ForPrompts(policy.LeastLoaded))
 	}
 	return p
+}
+
+// Policies returns what Options need for a policy by name: the policy of streams, the policy of prompts that one
+// worker reads for another, and the tracker of KV caches, which is nil if the policy ignores them.
+func Policies(name string, opts kvcache.Options) (streams, prompts policy.Policy, kv *kvcache.Tracker, err error) {
+	tuning := policy.Options{Overlap: opts.Overlap, Temperature: opts.Temperature}
+	if streams, err = policy.Parse(name, tuning); err != nil {
+		return nil, nil, nil, err
+	}
+	if prompts, err = policy.Parse(policy.ForPrompts(name), tuning); err != nil {
+		return nil, nil, nil, err
+	}
+	if policy.UsesCache(name) {
+		kv = kvcache.New(opts)
+	}
+	return streams, prompts, kv, nil
 }
 
 // named returns a policy of a name that is known to be good.

@@ -41,7 +41,6 @@ type service struct {
 	grpc   *grpc.Server
 	up     *health.Server
 	addr   string
-	events chan *workerv1.KVEventsResponse // what KVEvents tells; nil ends the call
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -66,7 +65,7 @@ func serve(t *testing.T, f *fake, addr string) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &service{fake: f, info: info(f.name), grpc: grpc.NewServer(), up: health.NewServer(), addr: ln.Addr().String(), events: make(chan *workerv1.KVEventsResponse)}
+	s := &service{fake: f, info: info(f.name), grpc: grpc.NewServer(), up: health.NewServer(), addr: ln.Addr().String()}
 	s.hop.Name, s.hop.Log, s.hop.Observer = f.name, slog.New(slog.DiscardHandler), &ledger.Ledger{}
 	s.up.SetServingStatus(workerv1.Worker_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	healthpb.RegisterHealthServer(s.grpc, s.up)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"log/slog"
 	"net"
 	"sync"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/models"
-	"github.com/whence-dev/whence/chat-service/route"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/process"
@@ -33,7 +33,7 @@ type Config struct {
 	Name       string // in paths and logs
 	Worker     string // where llm-workers are, as discover.Parse reads it
 	Policy     string // which of them gets a stream; as policy.Parse reads it; "" is policy.LeastLoaded
-	KV         route.KVOptions
+	KV         kvcache.Options
 	Model      string // Hugging Face directory with tokenizer and template; "" is the embedded model
 	ModelName  string // what requests call the model; "" is the worker's name for it
 	Models     string // file with the cards of several models, instead of Model and ModelName; see models.File
