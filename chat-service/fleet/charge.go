@@ -58,9 +58,3 @@ func (c *Charge) End() {
 	}
 	c.worker.done()
 }
-
-// Unread returns how many tokens of our streams' prompts the worker has still to read, as far as is known.
-func (w *Worker) Unread() int64 { return w.unread.Load() }
-
-// Tokens returns how many tokens our streams take of its KV cache, likewise.
-func (w *Worker) Tokens() int64 { return w.tokens.Load() }

@@ -2,13 +2,9 @@ package route
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
-	"sync"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 )
@@ -17,47 +13,34 @@ import (
 // left at once, while the call is given the grace to tell it why.
 type attempt struct {
 	// Static.
-	worker   *fleet.Worker
-	peer     string            // the worker's name at the time of the choice
-	info     *llmv1.WorkerInfo // at the time of the choice
-	standing fleet.Standing    // at the time of the choice
-	unread   int               // tokens that the worker had to read at the time of the choice, including the stream's prompt
-	items    chan item         // bounded: when it is full the call is not read, and gRPC's flow control holds the worker
-	left     chan struct{}     // closed by leave: items are no longer read
-	ended    chan struct{}     // closed when the call is over
+	worker *fleet.Worker
+	peer   string            // the worker's name at the time of the choice
+	info   *llmv1.WorkerInfo // at the time of the choice
+	unread int               // tokens that the worker had to read at the time of the choice, including the stream's prompt
+	ended  chan struct{}     // closed when the call is over
 
 	expected int          // tokens of the prompt that are expected in the cache of the worker that reads it; -1 if unknown
 	found    *uint32      // tokens that another worker that has read the prompt had in its cache; nil if the prompt was not handed over
 	charge   fleet.Charge // to the worker
 
-	// Set by start.
+	// Set by open.
 	stop   func(cause error)
 	finish func()
 	down   <-chan struct{} // closed when the worker is no longer healthy
 
-	// Owned by the stream's goroutine.
+	// Guarded by the stream's mu.
 	moved  func() // releases the stream's place among those that have moved there; nil if it has none
-	over   bool   // the last item has come
-	closed bool   // left is closed
+	over   bool   // the last message has come
+	closed bool   // the stream takes no more messages
+	behind bool   // the stream goes on, or ends, without waiting for the end of the call
 }
-
-// An item is what an engine yields.
-type item struct {
-	out      *workerv1.GenerateResponse
-	err      error
-	panicked any // what the engine panicked with, for the stream's goroutine
-}
-
-// unread is how many items a call may be ahead of the stream.
-const unread = 16
 
 // newAttempt makes the stream one of the worker's, until the attempt has ended or is abandoned. expected is the
 // number of prompt tokens that are expected in the worker's cache, or -1 if unknown.
 func newAttempt(s fleet.Snapshot, prompt, expected int) *attempt {
 	return &attempt{
-		worker: s.Worker, peer: s.Info.GetInstance(), info: s.Info, standing: s.Standing, unread: int(s.Unread) + prompt - max(0, expected),
-		expected: expected, charge: s.Worker.Charge(prompt, max(0, expected)),
-		items: make(chan item, unread), left: make(chan struct{}), ended: make(chan struct{}),
+		worker: s.Worker, peer: s.Info.GetInstance(), info: s.Info, unread: int(s.Unread) + prompt - max(0, expected),
+		expected: expected, charge: s.Worker.Charge(prompt, max(0, expected)), ended: make(chan struct{}),
 	}
 }
 
@@ -75,8 +58,8 @@ func (a *attempt) settle() {
 	}
 }
 
-// start opens the call, one of calls. A stop of ctx's stream reaches it with its cause.
-func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv1.TokenRequest) {
+// open returns the context of the attempt's call. A stop of ctx's stream reaches the call with its cause.
+func (a *attempt) open(ctx context.Context) context.Context {
 	calling, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	a.stop, a.down = ctl.Stop, a.worker.Down()
@@ -86,34 +69,7 @@ func (a *attempt) start(ctx context.Context, calls *sync.WaitGroup, req *workerv
 		a.charge.End()
 		close(a.ended)
 	}
-	calls.Go(func() { a.run(calling, req) })
-}
-
-// run hands on what the worker sends.
-func (a *attempt) run(ctx context.Context, req *workerv1.TokenRequest) {
-	defer a.finish()
-	defer close(a.items)
-	defer func() {
-		if v := recover(); v != nil {
-			a.put(item{panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
-		}
-	}()
-	for out, err := range a.worker.Engine(a.peer)(ctx, req) {
-		a.charge.Note(out)
-		if !a.put(item{out: out, err: err}) {
-			return
-		}
-	}
-}
-
-// put reports false when nobody reads any more.
-func (a *attempt) put(it item) bool {
-	select {
-	case a.items <- it:
-		return true
-	case <-a.left:
-		return false
-	}
+	return calling
 }
 
 // complete corrects the worker's usage. Tokens that came from another worker were in no cache before, though the
@@ -140,5 +96,4 @@ func (a *attempt) leave(cause error) {
 		a.stop(cause)
 	}
 	a.settle()
-	close(a.left)
 }

@@ -33,6 +33,7 @@ type wish struct {
 	may     func(*llmv1.WorkerInfo) bool
 	idle    bool  // in good standing, and with a free place
 	turn    *turn // of a stream that moves; nil for others
+	pays    bool  // a worker in poor standing costs one retry of the budget
 }
 
 // An outcome is the result of a wish.
@@ -41,7 +42,8 @@ type outcome int
 const (
 	found outcome = iota
 	nobody
-	busy // the eligible workers already have maxMoving moved streams to read; the stream waits for its turn
+	busy   // the eligible workers already have maxMoving moved streams to read; the stream waits for its turn
+	unpaid // the budget has no retry left for the worker that was found
 )
 
 // choose takes a snapshot of each worker, and counts the stream as the chosen worker's. Workers in poor standing are better than
@@ -74,6 +76,10 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	}
 	at := wish.by(policy.Request{Prompt: len(wish.req.GetPrompt()), Session: func() uint64 { return session(wish.req) }}, candidates)
 	chosen, expected := usable[at], -1
+	if wish.pays && chosen.Standing != fleet.Good && !p.retries.Spend(now) {
+		p.opts.Metrics.Unretried()
+		return nil, unpaid
+	}
 	if look != nil {
 		expected = candidates[at].Cached
 		look.Sent(chosen.Worker, chosen.Info, now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
@@ -22,37 +23,50 @@ type (
 	yielder = func(*workerv1.GenerateResponse, error) bool
 )
 
-// A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events. Its fields
-// are owned by the stream's goroutine.
+// A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events.
+//
+// Each attempt has a goroutine, which receives the worker's messages and carries each through the machine and up to
+// the reader (receive.go). The goroutine that ranges over Generate sleeps meanwhile; it wakes up for timers, for the
+// worker's health and for the stream's turn to move (watch.go). All of them step the machine under mu, which is free
+// while the reader has a message: events that occur then wait in pending for the goroutine that yields.
 type drive struct {
 	// Static.
 	ctx      context.Context //nolint:containedctx // of the stream, which the drive is
 	pool     *Pool
-	machine  *failover.Machine[*fleet.Worker]
 	req      *workerv1.TokenRequest // as it was asked
 	sampling *llmv1.Sampling        // as it was asked, with a seed
 	began    time.Time
-	yield    yielder
+	timer    *time.Timer
+	turn     *turn         // to move
+	changed  chan struct{} // capacity 1: watch must look for what it waits for
+	done     chan struct{} // closed when the stream has ended, or its reader has left
 
-	answer []uint32 // delivered so far
-	it     item     // the last item
-	err    error    // why the reader left; nil if the answer was enough
+	mu      sync.Mutex // guards the following fields
+	machine *failover.Machine[*fleet.Worker]
+	yield   yielder                    // nil when the reader has left; called without mu, by one goroutine at a time
+	now     time.Duration              // when the event in hand happened, since began
+	out     *workerv1.GenerateResponse // the message in hand
+	answer  []uint32                   // delivered so far
+	err     error                      // why the reader left; nil if the answer was enough
+
+	yielding bool          // the reader has a message, and the goroutine that yields steps the machine afterwards
+	ending   bool          // the current call has had its last message, and its goroutine steps the machine when it is over
+	pending  events        // happened meanwhile
+	over     bool          // done is closed
+	armed    time.Duration // when timer fires, since began; 0 if it does not
+	crash    *crash        // of the goroutine of an attempt
+	stopped  bool          // the machine knows of the stream's stop
+	ill      *attempt      // the machine knows that its worker is down
 
 	attempt *attempt   // answers, or will answer when its prompt has been read; may be nil
 	next    *attempt   // was found to replace attempt
 	reading *reading   // the prefill of the prompt by another worker; may be nil
 	behind  []*attempt // that were left without waiting for them
-
-	timer    *time.Timer
-	armed    time.Time       // when timer fires; zero if it does not
-	turn     *turn           // to move
-	stopped  bool            // the machine knows of the stream's stop
-	stopping <-chan struct{} // closed when the stream is stopped; nil before the first wait
-	ill      *attempt        // the machine knows that its worker is down
 }
 
 // Generate is a stream.Engine. A stream ends UNAVAILABLE if no worker can be reached, and with its first loss if no
-// other worker can continue it.
+// other worker can continue it. It yields on other goroutines than its caller's, one at a time; a panic of the reader is
+// repeated by the caller's.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		if cause := stream.Cause(ctx); cause != nil {
@@ -62,53 +76,73 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		now := time.Now()
 		p.retries.Earn(now)
 		d := &drive{
-			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, yield: yield, timer: time.NewTimer(time.Hour),
-			machine: failover.New[*fleet.Worker](p.opts.limits()), turn: newTurn(now), err: streamerr.New(streamerr.Internal, "the reader panicked"),
+			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), turn: newTurn(now),
+			changed: make(chan struct{}, 1), done: make(chan struct{}),
+			machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: streamerr.New(streamerr.Internal, "the reader panicked"),
 		}
 		defer d.close()
-		d.step(event{Kind: failover.Begin})
-		for !d.machine.Over() && !d.isLeft() {
-			d.step(d.wait())
-		}
+		d.handle(failover.Begin)
+		d.watch()
+		d.crash.repeat()
 	}
 }
 
-// isLeft reports whether the reader wants no more.
-func (d *drive) isLeft() bool { return d.yield == nil }
-
-// close ends the calls that are still running, and waits for them.
+// close ends the calls that are still running, and waits for them. Calls that were left behind end by themselves.
 func (d *drive) close() {
 	d.timer.Stop()
 	d.pool.leaveTurn(d.turn)
+	d.mu.Lock()
+	a := d.attempt
 	if d.next != nil {
 		d.next.abandon()
 	}
 	if r := d.reading; r != nil {
-		r.attempt.leave(d.err)
-		<-r.attempt.ended
-		d.attempt.abandon()
+		a.abandon()
+		a = r.attempt
+	}
+	if a == nil || a.behind {
+		d.mu.Unlock()
 		return
 	}
-	if a := d.attempt; a != nil && !a.closed {
-		a.leave(d.err)
-		<-a.ended
-	}
+	a.leave(d.err)
+	d.mu.Unlock()
+	<-a.ended
 }
 
-// step feeds the machine an event and executes its actions.
+// step feeds the machine an event and executes its actions, then those of the events that came while the reader had a
+// message. mu is held, but for the time in which the reader has a message.
 func (d *drive) step(e event) {
+	d.react(e)
+	for d.pending != 0 && !d.finished() {
+		d.now = time.Since(d.began)
+		d.react(event{Kind: d.pending.take()})
+	}
+	if d.finished() {
+		if !d.over {
+			d.over = true
+			close(d.done)
+		}
+		return
+	}
+	d.arm()
+}
+
+// finished reports whether the stream has ended, or its reader wants no more.
+func (d *drive) finished() bool { return d.yield == nil || d.machine.Over() }
+
+func (d *drive) react(e event) {
 	switch e.Kind {
 	case failover.Tick, failover.Fail, failover.Read, failover.Down, failover.Turn:
 		if cause := stream.Cause(d.ctx); cause != nil && !d.stopped { // a stop wins over every failure
 			d.stopped = true
-			d.step(event{Kind: failover.Stop, Err: cause})
+			d.react(event{Kind: failover.Stop, Err: cause})
 		}
 	default:
 	}
 	for again := true; again; {
 		again = false
-		for _, a := range d.machine.Step(time.Since(d.began), e) {
-			if e, again = d.do(a); again || d.isLeft() {
+		for _, a := range d.machine.Step(d.now, e) {
+			if e, again = d.do(a); again || d.yield == nil {
 				break // a request is the last action of a step
 			}
 		}
@@ -131,7 +165,7 @@ func (d *drive) do(a action) (answer event, again bool) {
 		a.Worker.Deliver()
 		d.attempt.settle()
 	case failover.Blamed:
-		d.blame(a.Worker, a.As, streamerr.As(a.Err))
+		blame(a.Worker, a.As, streamerr.As(a.Err))
 	case failover.Leave:
 		d.leave(a.Err)
 	case failover.Moved:
@@ -140,21 +174,11 @@ func (d *drive) do(a action) (answer event, again bool) {
 		d.pass(d.finish(), nil)
 	case failover.End:
 		d.pass(nil, a.Err)
-	case failover.Wait, failover.Done:
+	case failover.Wait:
+		d.rewatch()
+	case failover.Done:
 	}
 	return answer, false
-}
-
-// pass yields an item.
-func (d *drive) pass(out *workerv1.GenerateResponse, err error) {
-	if d.yield(out, err) {
-		return
-	}
-	d.yield = nil
-	d.err = streamerr.New(streamerr.Completed, "the reader has what it needs")
-	if cause := stream.Cause(d.ctx); cause != nil {
-		d.err = cause // the reader has gone because of that
-	}
 }
 
 // find chooses a worker.
@@ -164,20 +188,19 @@ func (d *drive) find(a action) event {
 	if d.machine.Sent() > 0 {
 		positions = len(req.GetPrompt()) + d.machine.Room()
 	}
-	w := wish{req: req, without: append(d.deaf(), a.Without...), idle: a.Idle}
+	w := wish{req: req, without: append(d.deaf(), a.Without...), idle: a.Idle, pays: a.Retry && !a.Move}
 	if a.Move {
 		w.turn = d.turn
 	}
 	found, outcome := d.pool.take(w, positions)
-	switch {
-	case outcome == busy:
+	switch outcome {
+	case busy:
 		return event{Kind: failover.Busy}
-	case outcome == nobody:
+	case nobody:
 		return event{Kind: failover.NotFound, Err: d.pool.refused(d.req)}
-	case a.Retry && !a.Move && found.standing != fleet.Good && !d.pool.retries.Spend(time.Now()):
-		found.abandon()
-		d.pool.opts.Metrics.Unretried()
+	case unpaid:
 		return event{Kind: failover.NotFound}
+	default:
 	}
 	d.next = found
 	return event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{
@@ -203,7 +226,14 @@ func (d *drive) call() {
 		req.KvTransfer = d.conclude(r)
 	}
 	d.pool.opts.Metrics.Expect(d.attempt.expected)
-	d.attempt.start(d.ctx, &d.pool.calls, req)
+	d.start(d.attempt, req)
+}
+
+// start opens the call of an attempt.
+func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
+	ctx := a.open(d.ctx)
+	d.pool.calls.Go(func() { d.run(ctx, a, req) })
+	d.rewatch()
 }
 
 // leave leaves the current attempt, or the attempt that reads the prompt for it, without waiting: it must delay
@@ -217,6 +247,7 @@ func (d *drive) leave(why error) {
 		d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelWarn, "worker sent more tokens than it was asked for, and the rest is left out",
 			slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer))
 	}
+	a.behind = true
 	a.leave(why)
 	d.behind = append(d.behind, a)
 }
@@ -234,7 +265,7 @@ func (d *drive) deaf() (workers []*fleet.Worker) {
 }
 
 // blame records a failure against a worker.
-func (d *drive) blame(w *fleet.Worker, as failover.Blame, why *streamerr.Error) {
+func blame(w *fleet.Worker, as failover.Blame, why *streamerr.Error) {
 	switch as {
 	case failover.Failed:
 		w.Fail(why.Reason)

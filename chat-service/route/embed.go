@@ -21,7 +21,6 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *wor
 	began := time.Now()
 	machine := failover.New[*fleet.Worker](failover.Limits{})
 	var current, next *attempt
-	d := drive{pool: p} // blames workers
 	for e := (event{Kind: failover.Begin}); ; {
 		for _, a := range machine.Step(time.Since(began), e) {
 			switch a.Verb {
@@ -34,7 +33,7 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *wor
 				}
 				e = event{Kind: failover.Fail, Err: err}
 			case failover.Blamed:
-				d.blame(a.Worker, a.As, streamerr.As(a.Err))
+				blame(a.Worker, a.As, streamerr.As(a.Err))
 			case failover.Moved:
 				p.noteMove(ctx, a, next.peer)
 			case failover.End:
@@ -47,14 +46,13 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *wor
 
 // findEmbedder answers the machine's Ask.
 func (p *Pool) findEmbedder(req *workerv1.EmbedRequest, a action) (*attempt, event) {
-	found := p.takeEmbedder(req, a.Without)
-	switch {
-	case found == nil:
+	found, outcome := p.takeEmbedder(req, a)
+	switch outcome {
+	case nobody:
 		return nil, event{Kind: failover.NotFound, Err: p.embedRefused(req)}
-	case a.Retry && found.standing != fleet.Good && !p.retries.Spend(time.Now()):
-		found.abandon()
-		p.opts.Metrics.Unretried()
+	case unpaid:
 		return nil, event{Kind: failover.NotFound}
+	default:
 	}
 	return found, event{Kind: failover.Found, Choice: failover.Choice[*fleet.Worker]{Worker: found.worker, Name: found.peer, Room: 1}}
 }
@@ -70,21 +68,21 @@ func (a *attempt) embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *
 	return resp, err
 }
 
-// takeEmbedder chooses a worker that makes vectors, and counts the stream as the worker's; it returns nil if there is
-// none. To a policy the request is a stream without a prompt and with a new session, because no worker has its texts
+// takeEmbedder chooses a worker that makes vectors, and counts the stream as the worker's. To a policy the request is
+// a stream without a prompt and with a new session, because no worker has its texts
 // in a cache.
-func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, without []*fleet.Worker) *attempt {
+func (p *Pool) takeEmbedder(req *workerv1.EmbedRequest, ask action) (*attempt, outcome) {
 	total, longest := fit.Sizes(req)
 	stands := &workerv1.TokenRequest{
 		StreamId: req.GetStreamId(), Model: req.GetModel(), Session: req.GetStreamId(), Claim: req.GetClaim(), Sampling: &llmv1.Sampling{MaxTokens: new(uint32(1))},
 	}
-	a, _ := p.choose(wish{req: stands, by: p.policy, without: without, may: func(info *llmv1.WorkerInfo) bool {
+	a, outcome := p.choose(wish{req: stands, by: p.policy, without: ask.Without, pays: ask.Retry, may: func(info *llmv1.WorkerInfo) bool {
 		return info.GetEmbeds() && int(info.GetContextLength()) >= longest
 	}})
 	if a != nil {
 		a.charge.Add(total)
 	}
-	return a
+	return a, outcome
 }
 
 // embedRefused says why no worker makes the vectors. A worker that is known to make some and is not healthy may come back, so then

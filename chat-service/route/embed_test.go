@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
@@ -67,7 +68,7 @@ func TestVectorsComeFromAnotherWorkerWhenOneIsLostOrFull(t *testing.T) {
 				t.Errorf("the record tells of %v", moves)
 			}
 			for _, w := range p.Members() {
-				if w.Load() != 0 || w.Unread() != 0 || w.Tokens() != 0 {
+				if s := w.Snapshot(time.Now()); w.Load() != 0 || s.Unread != 0 || s.Tokens != 0 {
 					t.Error("a request is still counted")
 				}
 			}
@@ -155,7 +156,7 @@ func TestPoliciesShareVectorsOut(t *testing.T) {
 			for range 40 {
 				req := text(2)
 				req.StreamId = stream.NewID()
-				a := p.takeEmbedder(req, nil)
+				a, _ := p.takeEmbedder(req, action{})
 				got[a.worker]++
 				defer a.charge.End()
 			}

@@ -46,20 +46,8 @@ func (d *drive) read() event {
 		return event{Kind: failover.Read}
 	}
 	d.reading = &reading{attempt: from, began: time.Now(), failed: streamerr.New(streamerr.Internal, "the worker ended without an ending")}
-	from.start(d.ctx, &d.pool.calls, ask)
+	d.start(from, ask)
 	return event{Kind: failover.ReaderFound, Choice: failover.Choice[*fleet.Worker]{Worker: from.worker, Name: from.peer, Unread: from.unread}}
-}
-
-// unread returns the event that a reader's failure is.
-func (d *drive) unread(err error) event {
-	if err != nil {
-		d.reading.failed = err
-	}
-	why := streamerr.As(d.reading.failed)
-	if stream.Cause(d.ctx) == nil {
-		d.blame(d.reading.attempt.worker, failover.RuleOf(why.Reason).Blame, why)
-	}
-	return event{Kind: failover.Read}
 }
 
 // heard returns the event that a reader's message is.
@@ -70,21 +58,33 @@ func (d *drive) heard(out *workerv1.GenerateResponse) event {
 		return event{Kind: failover.Started}
 	case *workerv1.GenerateResponse_Handover:
 		r.parameters = m.Handover.GetParameters()
-	case *workerv1.GenerateResponse_End:
-		r.attempt.end()
+	case *workerv1.GenerateResponse_Tokens:
+		r.failed = streamerr.New(streamerr.Internal, "the worker answers, and was to read the prompt alone")
+		d.leave(r.failed)
+		return event{Kind: failover.Read}
+	}
+	return event{Kind: failover.Tick}
+}
+
+// readerEnded returns the event that the end of a reader's call is.
+func (d *drive) readerEnded(last *workerv1.GenerateResponse, err error) event {
+	r := d.reading
+	if end := last.GetEnd(); end != nil {
 		r.attempt.worker.Deliver()
-		r.cached, r.failed = m.End.GetUsage().GetCachedTokens(), nil
+		r.cached, r.failed = end.GetUsage().GetCachedTokens(), nil
 		if n := len(r.parameters); n == 0 || n > maxParameters {
 			r.failed = streamerr.New(streamerr.Internal, "the worker hands the prompt over with %d bytes; it must be 1 to %d", n, maxParameters)
 		}
 		return event{Kind: failover.Read}
-	case *workerv1.GenerateResponse_Tokens:
-		r.failed = streamerr.New(streamerr.Internal, "the worker answers, and was to read the prompt alone")
-		r.attempt.leave(r.failed)
-		<-r.attempt.ended
-		return event{Kind: failover.Read}
 	}
-	return event{Kind: failover.Tick}
+	if err != nil {
+		r.failed = err
+	}
+	why := streamerr.As(r.failed)
+	if stream.Cause(d.ctx) == nil {
+		blame(r.attempt.worker, failover.RuleOf(why.Reason).Blame, why)
+	}
+	return event{Kind: failover.Read}
 }
 
 // conclude records the result of a reading, and returns the KVTransfer for the current worker.

@@ -84,8 +84,8 @@ func TestPromptIsReadByOneWorkerAndAnsweredByAnother(t *testing.T) {
 			t.Error("asked to answer:", asked)
 		}
 		for _, w := range p.Members() {
-			if w.Load() != 0 || w.Unread() != 0 || w.Tokens() != 0 {
-				t.Errorf("%s still has %d streams, %d tokens to read, and %d", w.Name(), w.Load(), w.Unread(), w.Tokens())
+			if s := w.Snapshot(time.Now()); w.Load() != 0 || s.Unread != 0 || s.Tokens != 0 {
+				t.Errorf("%s still has %d streams, %d tokens to read, and %d", w.Name(), w.Load(), s.Unread, s.Tokens)
 			}
 		}
 		if found := len(record.GetEvents()); found != 0 { // nobody traces here
@@ -141,8 +141,8 @@ func TestPromptThatNobodyElseReadsIsReadByWhoAnswers(t *testing.T) {
 				}
 				p.calls.Wait()
 				for _, w := range p.Members() {
-					if w.Load() != 0 || w.Unread() != 0 {
-						t.Errorf("%s still has %d streams, and %d tokens to read", w.Name(), w.Load(), w.Unread())
+					if s := w.Snapshot(time.Now()); w.Load() != 0 || s.Unread != 0 {
+						t.Errorf("%s still has %d streams, and %d tokens to read", w.Name(), w.Load(), s.Unread)
 					}
 				}
 			})

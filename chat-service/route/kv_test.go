@@ -129,14 +129,14 @@ func TestChargesAreGivenBack(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if p.Members()[0].Tokens() == 0 || p.Members()[0].Unread() == 0 {
+		if s := p.Members()[0].Snapshot(time.Now()); s.Tokens == 0 || s.Unread == 0 {
 			t.Error("twenty streams charge nothing")
 		}
 		wg.Wait()
 		p.calls.Wait()
 		for _, w := range p.Members() {
-			if w.Unread() != 0 || w.Tokens() != 0 || w.Load() != 0 {
-				t.Errorf("%s is left with %d tokens to read, %d in use and %d streams", w.Name(), w.Unread(), w.Tokens(), w.Load())
+			if s := w.Snapshot(time.Now()); s.Unread != 0 || s.Tokens != 0 || w.Load() != 0 {
+				t.Errorf("%s is left with %d tokens to read, %d in use and %d streams", w.Name(), s.Unread, s.Tokens, w.Load())
 			}
 		}
 	})

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -14,16 +14,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// retryAfter is the Retry-After for callers while no worker is healthy.
-const retryAfter = time.Second
-
 // unavailable says that no worker of a model can be asked, and why.
 func (p *Pool) unavailable(model string) error {
 	e := streamerr.New(streamerr.Unavailable, "no healthy worker for %q", model)
 	if problem := p.Problem(); problem != "" {
 		e.Message += ": " + problem
 	}
-	e.RetryAfter = retryAfter
+	e.RetryAfter = failover.RetryAfter
 	return e
 }
 

@@ -11,8 +11,8 @@ import (
 // This file searches for another worker: what starts the search, in which order workers are asked, and how the search
 // ends.
 
-// retryAfter is the Retry-After for callers when no worker could be reached.
-const retryAfter = time.Second
+// RetryAfter is the Retry-After for callers when no worker can be reached.
+const RetryAfter = time.Second
 
 // ask asks for a worker; the current attempt is over, or there was none.
 func (m *Machine[W]) ask() {
@@ -87,7 +87,7 @@ func (m *Machine[W]) again(now time.Duration) {
 		m.wake += now - m.heard
 	}
 	if m.ill && !m.flowing {
-		m.wake = now + retryAfter
+		m.wake = now + RetryAfter
 	}
 }
 
@@ -195,7 +195,7 @@ func (m *Machine[W]) end() {
 		e.Message = e.Text() + "; then " + strings.Join(m.later, "; then ")
 	}
 	if e.Reason == streamerr.PeerLost && !m.started {
-		e.Reason, e.RetryAfter = streamerr.Unavailable, max(e.RetryAfter, retryAfter)
+		e.Reason, e.RetryAfter = streamerr.Unavailable, max(e.RetryAfter, RetryAfter)
 	}
 	m.done(Action[W]{Verb: End, Err: &e})
 }

@@ -1,0 +1,206 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/route/failover"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// This file carries a worker's messages through the machine and to the reader, on the goroutine that receives them.
+
+// run is the goroutine of an attempt.
+func (d *drive) run(ctx context.Context, a *attempt, req *workerv1.TokenRequest) {
+	returned := false
+	defer func() {
+		if !returned {
+			d.crashed(a, recover())
+		}
+	}()
+	last, err := d.receive(ctx, a, req)
+	d.conclusion(a, last, err)
+	returned = true
+}
+
+// receive carries the messages of a call to the reader, except for its last: an End, an error, or nothing. The call is over
+// when receive returns.
+func (d *drive) receive(ctx context.Context, a *attempt, req *workerv1.TokenRequest) (last *workerv1.GenerateResponse, err error) {
+	defer a.finish()
+	for out, failed := range a.worker.Engine(a.peer)(ctx, req) {
+		switch {
+		case last != nil || err != nil:
+			return last, err // what follows an ending
+		case failed != nil || out.GetEnd() != nil:
+			last, err = out, failed
+			d.ends(a)
+		case !d.carry(a, out):
+			return nil, nil
+		}
+	}
+	return last, err
+}
+
+// ends notes that the last message of an attempt has come.
+func (d *drive) ends(a *attempt) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !a.closed {
+		a.over, d.ending = true, true
+	}
+}
+
+// carry takes a message of an attempt through the machine and to the reader. It reports whether the attempt continues.
+func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
+	now := time.Since(d.began) // the one look at the clock
+	d.mu.Lock()
+	defer d.carried(a)
+	if a.closed {
+		return false
+	}
+	a.charge.Note(out)
+	d.now, d.out = now, out
+	if d.reading != nil {
+		d.step(d.heard(out))
+	} else {
+		d.step(eventOf(out))
+	}
+	d.out = nil
+	if d.yield == nil {
+		a.leave(d.err)
+	}
+	return !a.closed
+}
+
+// carried gives mu back. If the reader has panicked, the worker is told before its call unwinds.
+func (d *drive) carried(a *attempt) {
+	if d.yielding {
+		a.leave(d.err)
+	}
+	d.mu.Unlock()
+}
+
+// eventOf returns the event that a message of the worker that answers is.
+func eventOf(out *workerv1.GenerateResponse) event {
+	switch m := out.GetMessage().(type) {
+	case *workerv1.GenerateResponse_Started:
+		return event{Kind: failover.Started}
+	case *workerv1.GenerateResponse_Tokens:
+		return event{Kind: failover.Tokens, N: len(m.Tokens.GetIds())}
+	default:
+		return event{Kind: failover.Tick} // a message of a later version
+	}
+}
+
+// conclusion steps the machine with the last message of a call that is over, unless the attempt was left before.
+func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a.closed {
+		return
+	}
+	a.over, d.ending, d.pending = true, false, 0 // the end of the call says more
+	a.leave(nil)
+	d.now, d.out = time.Since(d.began), last
+	switch {
+	case d.reading != nil:
+		d.step(d.readerEnded(last, err))
+	case last.GetEnd() != nil:
+		a.complete(last.GetEnd().GetUsage())
+		d.step(event{Kind: failover.Ended})
+	default:
+		d.step(event{Kind: failover.Fail, Err: err})
+	}
+}
+
+// deliver passes on the message in hand, and n tokens of it if it has tokens.
+func (d *drive) deliver(n int) {
+	if tokens := d.out.GetTokens(); tokens != nil {
+		cut(tokens, n)
+		if tokens.CachedTokens != nil && d.attempt.found != nil {
+			tokens.CachedTokens = new(min(*tokens.CachedTokens, *d.attempt.found))
+		}
+		d.answer = append(d.answer, tokens.GetIds()...)
+	}
+	d.pass(d.out, nil)
+}
+
+// pass yields a message. mu is free meanwhile.
+func (d *drive) pass(out *workerv1.GenerateResponse, err error) {
+	d.yielding = true // and still is after a panic
+	more := d.unlocked(out, err)
+	d.yielding = false
+	if more {
+		return
+	}
+	d.yield = nil
+	d.err = streamerr.New(streamerr.Completed, "the reader has what it needs")
+	if cause := stream.Cause(d.ctx); cause != nil {
+		d.err = cause // the reader has gone because of that
+	}
+}
+
+func (d *drive) unlocked(out *workerv1.GenerateResponse, err error) bool {
+	d.mu.Unlock()
+	defer d.mu.Lock()
+	return d.yield(out, err)
+}
+
+// cut shortens a message to its first n tokens, with their details.
+func cut(t *workerv1.Tokens, n int) {
+	before := len(t.GetIds())
+	if n >= before {
+		return
+	}
+	t.Ids = t.GetIds()[:n]
+	t.Logprobs = t.GetLogprobs()[:min(n, len(t.GetLogprobs()))]
+	each := len(t.GetTopIds()) / before
+	t.TopIds = t.GetTopIds()[:each*n]
+	t.TopLogprobs = t.GetTopLogprobs()[:min(each*n, len(t.GetTopLogprobs()))]
+}
+
+// finish returns the End of a stream that left its worker after its last allowed token.
+func (d *drive) finish() *workerv1.GenerateResponse {
+	before := d.req.GetGenerated()
+	return &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{
+		Reason: streamv1.Reason_REASON_COMPLETED, Path: streamerr.NewPath(d.attempt.peer), Finish: llmv1.Finish_FINISH_LENGTH,
+		Usage: &llmv1.Usage{PromptTokens: uint32(len(d.req.GetPrompt())) - before, CompletionTokens: before + uint32(len(d.answer))},
+	}}}
+}
+
+// A crash is a panic, or an exit, of the goroutine of an attempt.
+type crash struct{ panicked any } // nil if the goroutine has exited
+
+// crashed ends the stream after a panic of an engine or of the reader, with v; nil is an exit. An attempt that was left
+// takes only its own call with it, unless the reader has a message from it.
+func (d *drive) crashed(a *attempt, v any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a.closed && !d.yielding || d.over {
+		return
+	}
+	d.crash = &crash{}
+	if v != nil {
+		d.crash.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
+	}
+	d.yield, d.over = nil, true
+	close(d.done)
+}
+
+// repeat does what the goroutine of an attempt did. A nil crash does nothing.
+func (c *crash) repeat() {
+	switch {
+	case c == nil:
+	case c.panicked == nil:
+		runtime.Goexit()
+	default:
+		panic(c.panicked)
+	}
+}

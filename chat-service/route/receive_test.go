@@ -1,0 +1,142 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/kvcache"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestTokenIsWithItsReaderWhenTheCallIsReadOn(t *testing.T) {
+	sent, got := 0, 0
+	w := fleet.Pretended("w/0", func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for sent < 20 {
+				sent++
+				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{uint32(sent)}}}}, nil) {
+					return
+				}
+				if got != sent {
+					t.Errorf("the call is read on after %d tokens, and the reader has %d", sent, got)
+				}
+			}
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{}}}, nil)
+		}
+	})
+	w.Say(info("w/0"))
+	p := poolOf(t, Options{Migrations: 1, MigrateAfter: time.Second})
+	p.Pretend(w)
+	if r := read(t.Context(), p, ask(40), func(tokens int) { got = tokens }); r.err != nil || len(r.tokens) != 20 {
+		t.Error(r.err, len(r.tokens))
+	}
+}
+
+// The loop's body runs on another goroutine than the loop: what it does there must happen here.
+func TestPanicOfTheReaderIsRepeated(t *testing.T) {
+	a := &fake{name: "w/0"}
+	p := poolOf(t, Options{}, a)
+	defer func() {
+		if v := recover(); !strings.Contains(fmt.Sprint(v), "the reader's bug") || a.running() != 0 || p.Members()[0].Load() != 0 {
+			t.Errorf("%.40v, %d run", v, a.running())
+		}
+		if e := streamerr.As(a.left()); e.Reason != streamerr.Internal || e.Message != "the reader panicked" {
+			t.Error(e)
+		}
+	}()
+	read(t.Context(), p, ask(9), func(int) { panic("the reader's bug") })
+}
+
+func TestExitOfTheReaderIsRepeated(t *testing.T) {
+	a := &fake{name: "w/0"}
+	p := poolOf(t, Options{}, a)
+	var reading sync.WaitGroup
+	exited := true
+	reading.Go(func() {
+		read(t.Context(), p, ask(9), func(int) { runtime.Goexit() })
+		exited = false
+	})
+	reading.Wait()
+	if !exited || a.running() != 0 || p.Members()[0].Load() != 0 {
+		t.Errorf("exited: %t, %d run", exited, a.running())
+	}
+}
+
+// Health and time must not wait for a reader, nor act in the middle of a delivery.
+func TestWorkerThatIsDownWhileItsReaderIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := hangsAt("w/0", 0), &fake{name: "w/1"}
+		p := poolOf(t, Options{Policy: inOrder, Migrations: 3, MigrateAfter: time.Second, FirstTokenMove: 3 * time.Second}, a, b)
+		time.AfterFunc(time.Second, func() { p.Members()[0].Say(nil) })
+		began, started, tokens := time.Now(), 0, 0
+		for out, err := range p.Generate(t.Context(), ask(9)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.GetStarted() != nil {
+				started++
+				time.Sleep(time.Minute) // the worker is down meanwhile
+			}
+			tokens += len(out.GetTokens().GetIds())
+		}
+		if took := time.Since(began); started != 1 || tokens != 9 || took > time.Minute+20*time.Millisecond {
+			t.Error(started, tokens, took)
+		}
+		p.calls.Wait()
+	})
+}
+
+func TestStopReachesTheEngineWhileTheReaderIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, ctl := controlled(t)
+		defer ctl.Release()
+		heard := time.Duration(-1)
+		began := time.Now()
+		w := fleet.Pretended("w/0", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+			return func(yield func(*workerv1.GenerateResponse, error) bool) {
+				var waiting sync.WaitGroup
+				stopping := stream.Stopping(ctx)
+				waiting.Go(func() { <-stopping; heard = time.Since(began) })
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
+				waiting.Wait()
+				yield(nil, stream.Cause(ctx))
+			}
+		})
+		w.Say(info("w/0"))
+		p := poolOf(t, Options{})
+		p.Pretend(w)
+		time.AfterFunc(time.Second, func() { ctl.Stop(errGone) })
+		for range p.Generate(ctx, ask(9)) {
+			time.Sleep(5 * time.Second)
+		}
+		if heard != time.Second {
+			t.Error("the engine heard the stop after", heard)
+		}
+	})
+}
+
+func TestRetryThatTheBudgetRefusesCountsNothing(t *testing.T) {
+	p, k := cachingPool(t, kvcache.Options{Overlap: 1}, "a")
+	w := p.Members()[0]
+	w.Fail(streamerr.EngineFailed)
+	for p.retries.Spend(time.Now()) {
+	}
+	req := prompt(1, 160)
+	if a, outcome := p.take(wish{req: req, pays: true}, 0); a != nil || outcome != unpaid {
+		t.Fatal(a, outcome)
+	}
+	if n := k.Lookup(req).Cached(w, w.Info()); n != 0 || w.Load() != 0 {
+		t.Errorf("the worker is expected to have %d tokens of the prompt, and has %d streams", n, w.Load())
+	}
+}
