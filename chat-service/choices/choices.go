@@ -5,9 +5,8 @@
 // choice, a ChoiceEnd for each choice, and one ending. The first choice that fails ends the whole stream with the
 // same ending; the other choices are stopped with the same cause.
 //
-// One goroutine reads each choice, and holds one item until the reader has taken it. Items are delivered in order of
-// arrival, so no choice starves, and a slow reader slows down all workers. All goroutines have ended when the reader
-// leaves.
+// The goroutine that receives a choice's token carries it to the reader, one choice at a time, in the order of arrival:
+// no choice starves, and a slow reader slows down all workers. All goroutines have ended when the reader leaves.
 package choices
 
 import (
@@ -69,13 +68,12 @@ func Merge(ctx context.Context, req *chatv1.ChatRequest, source Source) iter.Seq
 			return
 		}
 		n := Count(req)
-		m := newMerge(n, Each(req))
-		defer m.leave()
+		m := newMerge(ctx, n, Each(req), yield)
 		ledger.Of(ctx).Split(n)
 		for i := range n {
 			m.begin(stream.WithID(ctx, ID(req.GetStreamId(), i)), i, source)
 		}
-		m.run(ctx, yield)
+		m.end()
 	}
 }
 

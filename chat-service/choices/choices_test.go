@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -433,5 +434,37 @@ func BenchmarkChoices(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// The loop's body runs on the goroutines of the choices: what it does there must happen on the loop's.
+func TestPanicOfTheReaderEndsAllChoices(t *testing.T) {
+	f := newFake(0)
+	defer func() {
+		if v := recover(); !strings.Contains(fmt.Sprint(v), "the reader's bug") || f.running() != 0 {
+			t.Errorf("%.40v, %d run", v, f.running())
+		}
+	}()
+	items := 0
+	for range merged(f.generate)(t.Context(), asking(3)) {
+		if items++; items == 5 {
+			panic("the reader's bug")
+		}
+	}
+}
+
+func TestExitOfTheReaderEndsAllChoices(t *testing.T) {
+	f := newFake(0)
+	exited := true
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for range merged(f.generate)(t.Context(), asking(3)) {
+			runtime.Goexit()
+		}
+		exited = false
+	})
+	reading.Wait()
+	if !exited || f.running() != 0 {
+		t.Errorf("exited: %t, %d run", exited, f.running())
 	}
 }

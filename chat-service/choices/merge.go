@@ -3,6 +3,7 @@ package choices
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -14,166 +15,212 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A merge makes one stream of several choices. The stream's goroutine owns it, except the goroutines that begin
-// starts.
+// A merge makes one stream of several choices. Each choice has a goroutine, which carries its messages to the reader; the
+// goroutine that ranges over the stream sleeps until all have ended.
 type merge struct {
-	each int           // choices of one prompt
-	came chan item     // not buffered: a choice with an item waits for the reader
-	left chan struct{} // closed when the reader has left
+	// Static.
+	ctx     context.Context //nolint:containedctx // of the stream, which the merge is
+	n, each int             // choices, and those of one prompt
+	running sync.WaitGroup
 
-	controls []*stream.Control
-	running  sync.WaitGroup
+	baton baton // held while a message is with the reader, and guards the following fields
+	yield func(*chatv1.GenerateResponse, error) bool
 
 	started *llmv1.Started // of all that have started so far
 	waiting int            // choices that have not
-	open    int            // choices that have not ended
 	told    bool           // Started was yielded
 	usage   llmv1.Usage
 	path    []string
-	cause   error // why the choices that still run are stopped
-	gone    bool  // the choices have been stopped and have ended
+
+	mu       sync.Mutex // guards the following fields
+	controls []*stream.Control
+	cause    error  // why the choices are stopped; nil while they run
+	failed   error  // the ending that the reader gets, if a choice has failed
+	crash    *crash // of a goroutine
 }
 
-// An item is one message of a choice, or the error with which the choice failed.
-type item struct {
-	choice   int
-	out      *chatv1.GenerateResponse
-	err      error
-	panicked any // the value of a panic in the choice, which the stream's goroutine repeats
-}
+// A crash is a panic, or an exit, of the goroutine of a choice.
+type crash struct{ panicked any } // nil if the goroutine has exited
 
-func newMerge(n, each int) *merge {
-	return &merge{
-		each: each, came: make(chan item), left: make(chan struct{}), waiting: n, open: n, started: &llmv1.Started{},
-		cause: streamerr.New(streamerr.Internal, "the reader panicked"), // unless run says otherwise
-	}
+func newMerge(ctx context.Context, n, each int, yield func(*chatv1.GenerateResponse, error) bool) *merge {
+	return &merge{ctx: ctx, n: n, each: each, yield: yield, waiting: n, started: &llmv1.Started{}}
 }
 
 // begin runs a choice of the stream of ctx. A stop of the whole stream reaches the choice with its cause.
 func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	own, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
+	m.mu.Lock()
 	m.controls = append(m.controls, ctl)
+	cause := m.cause
+	m.mu.Unlock()
+	if cause != nil { // an earlier choice has failed
+		ctl.Stop(cause)
+	}
 	m.running.Go(func() {
 		defer ctl.Release()
 		defer undo()
+		returned := false
 		defer func() {
-			if v := recover(); v != nil {
-				m.put(item{choice: choice, panicked: fmt.Sprintf("%v\n%s", v, debug.Stack())})
+			if !returned {
+				m.crashed(recover())
 			}
 		}()
-		ended := false
-		for out, err := range source(own, choice) {
-			ended = ended || err != nil || out.GetEnd() != nil
-			if !m.put(item{choice: choice, out: out, err: err}) {
-				return
-			}
-		}
-		if !ended { // run would wait for the ending for ever
-			m.put(item{choice: choice, err: streamerr.New(streamerr.Internal, "choice %d stopped without an ending; this is a defect of chat-service", choice)})
-		}
+		m.run(own, choice, source)
+		returned = true
 	})
 }
 
-// put hands an item to the reader, and reports false if the reader has left.
-func (m *merge) put(it item) bool {
-	select {
-	case m.came <- it:
-		return true
-	case <-m.left:
-		return false
+// run carries the messages of a choice to the reader until it ends, or the stream does.
+func (m *merge) run(ctx context.Context, choice int, source Source) {
+	turn, ended := newTurn(), false
+	for out, err := range source(ctx, choice) {
+		switch {
+		case ended:
+			return // what follows an ending
+		case err != nil:
+			m.fail(m.why(choice, err))
+			ended = true
+		case !m.carry(turn, choice, out):
+			return
+		default:
+			ended = out.GetEnd() != nil
+		}
 	}
-}
-
-// leave stops the choices that still run, and waits until all have ended.
-func (m *merge) leave() {
-	if m.gone {
+	if ended {
 		return
 	}
-	m.gone = true
-	if m.open > 0 {
-		for _, ctl := range m.controls {
-			ctl.Stop(m.cause)
-		}
-	}
-	close(m.left)
-	m.running.Wait()
+	m.fail(streamerr.New(streamerr.Internal, "choice %d stopped without an ending; this is a defect of chat-service", choice))
 }
 
-// run yields the items of all choices until every choice has ended, or one has failed.
-func (m *merge) run(ctx context.Context, yield func(*chatv1.GenerateResponse, error) bool) {
-	for m.open > 0 {
-		it := <-m.came
-		switch {
-		case it.panicked != nil:
-			m.cause = streamerr.New(streamerr.Internal, "another choice panicked")
-			panic(it.panicked)
-		case it.err != nil:
-			m.cause = m.why(ctx, it)
-			m.leave() // before the reader learns of the failure
-			yield(nil, m.cause)
-			return
-		case !m.pass(ctx, it, yield):
-			m.cause = streamerr.New(streamerr.Completed, "the reader has what it needs")
-			if cause := stream.Cause(ctx); cause != nil {
-				m.cause = cause // the stop is why the reader has left
-			}
-			return
-		}
+// carry passes a message of a choice to the reader. It reports false when the stream has ended or the reader has left.
+func (m *merge) carry(turn turn, choice int, out *chatv1.GenerateResponse) bool {
+	m.baton.take(turn)
+	defer m.baton.give()
+	if m.stopped() {
+		return false
 	}
-	m.leave()
-	yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
-		Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
-	}}}, nil)
+	if m.pass(choice, out) {
+		return true
+	}
+	left := error(streamerr.New(streamerr.Completed, "the reader has what it needs"))
+	if cause := stream.Cause(m.ctx); cause != nil {
+		left = cause // the stop is why the reader has left
+	}
+	m.stop(left)
+	return false
+}
+
+// stop stops all choices with the first cause.
+func (m *merge) stop(cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cause != nil {
+		return
+	}
+	m.cause = cause
+	for _, ctl := range m.controls {
+		ctl.Stop(cause)
+	}
+}
+
+func (m *merge) stopped() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cause != nil
+}
+
+// fail ends the stream with err, unless it has ended before.
+func (m *merge) fail(err error) {
+	m.mu.Lock()
+	if m.cause == nil {
+		m.failed = err
+	}
+	m.mu.Unlock()
+	m.stop(err)
+}
+
+// crashed ends the stream after a panic of a choice or of the reader, with v; nil is an exit.
+func (m *merge) crashed(v any) {
+	c := &crash{}
+	if v != nil {
+		c.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
+	}
+	m.mu.Lock()
+	if m.crash == nil {
+		m.crash = c
+	}
+	m.mu.Unlock()
+	m.stop(streamerr.New(streamerr.Internal, "another choice, or the reader, panicked"))
+}
+
+// end waits until all choices have ended, and then yields the stream's ending, unless the reader has left.
+func (m *merge) end() {
+	m.running.Wait()
+	switch {
+	case m.crash != nil && m.crash.panicked == nil:
+		runtime.Goexit()
+	case m.crash != nil:
+		panic(m.crash.panicked)
+	case m.failed != nil:
+		m.yield(nil, m.failed)
+	case m.cause == nil:
+		m.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Path: m.path, Usage: &m.usage,
+		}}}, nil)
+	}
 }
 
 // why returns the ending of the stream after a choice has failed.
-func (m *merge) why(ctx context.Context, it item) error {
-	if cause := stream.Cause(ctx); cause != nil {
+func (m *merge) why(choice int, err error) error {
+	if cause := stream.Cause(m.ctx); cause != nil {
 		return cause
 	}
-	if len(m.controls) > m.each { // there are several prompts
-		return OfPrompt(it.err, it.choice/m.each)
+	if m.n > m.each { // there are several prompts
+		return OfPrompt(err, choice/m.each)
 	}
-	return it.err
+	return err
 }
 
-// pass yields an item of a choice as one of the whole. It reports false when the reader has left.
-func (m *merge) pass(ctx context.Context, it item, yield func(*chatv1.GenerateResponse, error) bool) bool {
-	choice := uint32(it.choice)
-	switch message := it.out.GetMessage().(type) {
+// pass yields a message of a choice as one of the whole. It reports false when the reader has left.
+func (m *merge) pass(index int, out *chatv1.GenerateResponse) bool {
+	choice := uint32(index)
+	switch message := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		m.waiting--
-		m.starts(ctx, message.Started, it.choice%m.each == 0)
-		return m.waiting > 0 || m.tell(yield)
+		m.starts(message.Started, index%m.each == 0)
+		return m.waiting > 0 || m.tell()
 	case *chatv1.GenerateResponse_Delta:
 		message.Delta.Choice = choice
 	case *chatv1.GenerateResponse_Restarted:
 		message.Restarted.Choice = choice
 	case *chatv1.GenerateResponse_End:
-		m.open--
-		end := message.End
-		m.path = end.GetPath()
-		m.usage.CompletionTokens += end.GetUsage().GetCompletionTokens()
-		if usage := end.GetUsage(); usage != nil && usage.ReasoningTokens != nil {
-			m.usage.ReasoningTokens = new(m.usage.GetReasoningTokens() + *usage.ReasoningTokens)
-		}
-		if it.choice%m.each == 0 {
-			m.usage.PromptTokens += end.GetUsage().GetPromptTokens()
-			m.usage.CachedTokens += end.GetUsage().GetCachedTokens()
-		}
-		it.out = &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{
-			Choice: choice, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(), Tokens: end.GetTokens(),
-		}}}
+		out = m.ends(choice, message.End)
 	}
 	// Started waits for all choices, so that a request of which one is refused is refused as a whole; but not longer than it
 	// takes until one of them speaks, because others may be waiting for its place.
-	return m.tell(yield) && yield(it.out, nil)
+	return m.tell() && m.yield(out, nil)
+}
+
+// ends records the end of a choice, and returns its message.
+func (m *merge) ends(choice uint32, end *llmv1.End) *chatv1.GenerateResponse {
+	m.path = end.GetPath()
+	m.usage.CompletionTokens += end.GetUsage().GetCompletionTokens()
+	if usage := end.GetUsage(); usage != nil && usage.ReasoningTokens != nil {
+		m.usage.ReasoningTokens = new(m.usage.GetReasoningTokens() + *usage.ReasoningTokens)
+	}
+	if int(choice)%m.each == 0 {
+		m.usage.PromptTokens += end.GetUsage().GetPromptTokens()
+		m.usage.CachedTokens += end.GetUsage().GetCachedTokens()
+	}
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{
+		Choice: choice, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(), Tokens: end.GetTokens(),
+	}}}
 }
 
 // starts records that a choice has started.
-func (m *merge) starts(ctx context.Context, s *llmv1.Started, first bool) {
-	m.started.StreamId, m.started.Model = stream.ID(ctx), s.GetModel()
+func (m *merge) starts(s *llmv1.Started, first bool) {
+	m.started.StreamId, m.started.Model = stream.ID(m.ctx), s.GetModel()
 	m.started.QueuedBehind = max(m.started.QueuedBehind, s.GetQueuedBehind())
 	if first {
 		m.started.PromptTokens += s.GetPromptTokens()
@@ -181,10 +228,10 @@ func (m *merge) starts(ctx context.Context, s *llmv1.Started, first bool) {
 }
 
 // tell yields Started, once.
-func (m *merge) tell(yield func(*chatv1.GenerateResponse, error) bool) bool {
+func (m *merge) tell() bool {
 	if m.told {
 		return true
 	}
 	m.told = true
-	return yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}}, nil)
+	return m.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.started}}, nil)
 }

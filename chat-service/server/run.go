@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/whence-dev/whence/chat-service/kvcache"
 	"log/slog"
 	"net"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/models"
 	"github.com/whence-dev/whence/chat-service/route/policy"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"

@@ -1,0 +1,42 @@
+package choices
+
+import "sync"
+
+// A baton is a lock that passes from choice to choice in the order of arrival, so that no choice starves. A choice that
+// waits for it waits for a slow reader: that is the backpressure on its worker. Without a wait it costs no more than a
+// mutex. The zero value is free.
+type baton struct {
+	mu      sync.Mutex // guards the following fields
+	held    bool
+	waiting []turn // bounded by the number of choices
+}
+
+// A turn is where a choice waits for the baton.
+type turn chan struct{} // capacity 1
+
+func newTurn() turn { return make(turn, 1) }
+
+func (b *baton) take(t turn) {
+	b.mu.Lock()
+	if !b.held {
+		b.held = true
+		b.mu.Unlock()
+		return
+	}
+	b.waiting = append(b.waiting, t)
+	b.mu.Unlock()
+	<-t
+}
+
+// give passes the baton on.
+func (b *baton) give() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.held = false
+		return
+	}
+	next := b.waiting[0]
+	b.waiting = append(b.waiting[:0], b.waiting[1:]...)
+	next <- struct{}{}
+}
