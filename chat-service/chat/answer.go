@@ -23,51 +23,86 @@ const replayStep = 256
 // stops the worker.
 func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		// send yields messages that are not nil.
-		send := func(messages ...*chatv1.GenerateResponse) bool {
-			for _, m := range messages {
-				if m != nil && !yield(m, nil) {
-					return false
-				}
-			}
-			return true
-		}
-		post, answered := postprocess.New(p.postprocess()), req.GetPrompt()[len(p.ids):]
-		if len(answered) >= p.room {
+		a := answering{prepared: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
+		if len(a.answered) >= p.room {
 			worker = complete(len(p.ids), p.room)
 		}
 		for out, err := range worker(ctx, req) {
 			if err != nil {
-				if send(post.Abort()) {
+				if a.send(a.post.Abort(), nil) {
 					yield(nil, err)
 				}
 				return
 			}
-			var delta, end *chatv1.GenerateResponse
-			switch m := out.GetMessage().(type) {
-			case *workerv1.GenerateResponse_Started:
-				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m.Started}}, nil) {
-					return
-				}
-				post.Started(m.Started.GetPromptTokens())
-				if p.echo != "" && !yield(postprocess.Delta(p.echo), nil) {
-					return
-				}
-				for ids := range slices.Chunk(answered, replayStep) {
-					if delta, end = post.Replay(ids); !send(delta, end) || end != nil {
-						return
-					}
-				}
-				continue
-			case *workerv1.GenerateResponse_Tokens:
-				delta, end = post.Tokens(m.Tokens)
-			case *workerv1.GenerateResponse_End:
-				delta, end = post.End(m.End)
-			}
-			if !send(delta, end) || end != nil {
+			if !a.carry(out) {
 				return
 			}
 		}
+	}
+}
+
+// An answering is one answer under way.
+type answering struct {
+	*prepared
+	post     *postprocess.Processor
+	answered []uint32 // by another chat-service
+	yield    func(*chatv1.GenerateResponse, error) bool
+}
+
+// carry takes a message of the worker through the stages and to the reader. It reports false when the answer is over, or its
+// reader has left.
+func (a *answering) carry(out *workerv1.GenerateResponse) bool {
+	switch m := out.GetMessage().(type) {
+	case *workerv1.GenerateResponse_Started:
+		return a.begin(m.Started)
+	case *workerv1.GenerateResponse_Tokens:
+		return a.send(a.post.Tokens(m.Tokens))
+	case *workerv1.GenerateResponse_End:
+		return a.send(a.post.End(m.End))
+	default:
+		return true // a message of a later version
+	}
+}
+
+// begin yields Started, the text of the prompt if it is asked for, and again what another chat-service has delivered.
+func (a *answering) begin(started *llmv1.Started) bool {
+	if !a.send(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: started}}, nil) {
+		return false
+	}
+	a.post.Started(started.GetPromptTokens())
+	if a.echo != "" && !a.send(postprocess.Delta(a.echo), nil) {
+		return false
+	}
+	for ids := range slices.Chunk(a.answered, replayStep) {
+		if !a.send(a.post.Replay(ids)) {
+			return false
+		}
+	}
+	return true
+}
+
+// send yields a delta and an end, each of which may be nil. It reports false after an end, or if the reader has left.
+func (a *answering) send(delta, end *chatv1.GenerateResponse) bool {
+	if delta != nil && !a.yield(delta, nil) {
+		return false
+	}
+	if end != nil {
+		a.yield(end, nil)
+	}
+	return end == nil
+}
+
+// ended is a choice whose end another chat-service has delivered.
+func (p *prepared) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{
+			StreamId: id, Model: p.model.Name, PromptTokens: end.GetUsage().GetPromptTokens(),
+		}}}, nil) {
+			return
+		}
+		yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{
+			Reason: streamv1.Reason_REASON_COMPLETED, Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage(),
+		}}}, nil)
 	}
 }
 

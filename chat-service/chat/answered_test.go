@@ -25,6 +25,7 @@ import (
 type heard struct {
 	answer.Answer
 	ids    []uint32
+	likely []string // log-probabilities
 	tokens uint32
 	rest   string // of remainders
 	end    *llmv1.End
@@ -44,6 +45,9 @@ func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *heard {
 		case d != nil:
 			h.Add(d)
 			h.ids = append(h.ids, d.GetIds()...)
+			for _, p := range d.GetLogprobs() {
+				h.likely = append(h.likely, fmt.Sprintf("%d %q %v %q of %d", p.GetId(), p.GetToken(), p.GetLogprob(), p.GetBytes(), len(p.GetTop())))
+			}
 			h.tokens += d.GetTokens()
 		}
 		if out.GetEnd() != nil {
@@ -116,44 +120,61 @@ func TestAnswerThatGoesOnElsewhereIsTheSame(t *testing.T) {
 		"no call":    {plain, "Hm. <tool_call> is <tool_cal of what?", tooled("x")},
 		"thoughts":   {thinks, "is it 🙂\n</think>\n\nyes </thin", user("x")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			p := &parrot{ids: c.m.Tokenizer.Encode(c.says, false), finish: llmv1.Finish_FINISH_STOP}
-			asks := func(answered []uint32) *chatv1.ChatRequest {
-				return with(c.req, func(r *chatv1.ChatRequest) {
-					r.TellIds = true
-					if answered != nil {
-						r.Answered = &chatv1.TokenIDs{Ids: answered}
-					}
-				})
+		for _, likely := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, logprobs %t", name, likely), func(t *testing.T) { checkGoesOn(t, c.m, c.says, c.req, likely, r) })
+		}
+	}
+}
+
+func checkGoesOn(t *testing.T, m *chat.Model, says string, req *chatv1.ChatRequest, likely bool, r *rand.Rand) {
+	t.Helper()
+	tells := func(e chat.TokenEngine) chat.TokenEngine {
+		if likely {
+			return tellingEngine(e)
+		}
+		return e
+	}
+	p := &parrot{ids: m.Tokenizer.Encode(says, false), finish: llmv1.Finish_FINISH_STOP}
+	asks := func(answered []uint32) *chatv1.ChatRequest {
+		return with(req, func(r *chatv1.ChatRequest) {
+			r.TellIds = true
+			if likely {
+				r.Sampling = &llmv1.Sampling{Logprobs: proto.Uint32(1)}
 			}
-			whole := listen(t, chat.New(c.m, p.generate), asks(nil))
-			if whole.err != nil || whole.end == nil || whole.rest != "" {
-				t.Fatal(whole.err, whole.end, whole.rest)
-			}
-			for i := range 2 * (len(p.ids) + 1) {
-				at := i / 2
-				if p.step = nil; i%2 == 1 { // which tokens come together changes what is counted, but not what is said
-					p.step = func() int { return 1 + r.IntN(4) }
-				}
-				cut := &parrot{ids: p.ids[:at], step: p.step, fail: streamerr.New(streamerr.Draining, "it has to go")}
-				begun := listen(t, chat.New(c.m, cut.generate), asks(nil))
-				if begun.err == nil { // it had what it needed
-					continue
-				}
-				if !slices.Equal(begun.ids, p.ids[:len(begun.ids)]) || int(begun.tokens) != len(begun.ids) {
-					t.Fatalf("after %d: %d tokens, which are %v of %v", at, begun.tokens, begun.ids, p.ids)
-				}
-				if !begun.begins(whole) {
-					t.Fatalf("after %d: %s is no beginning of %s", at, begun.said(), whole.said())
-				}
-				on := listen(t, chat.New(c.m, goOn(p)), asks(begun.ids))
-				counts := proto.Equal(on.end, whole.end) && begun.tokens+on.tokens == whole.tokens
-				if on.err != nil || on.end == nil || on.said() != whole.said() || !counts && p.step == nil {
-					t.Fatalf("after %d\n got %s, %v of %d + %d tokens, %v\nwant %s, %v of %d tokens", at,
-						on.said(), on.end, begun.tokens, on.tokens, on.err, whole.said(), whole.end, whole.tokens)
-				}
+			if answered != nil {
+				r.Answered = &chatv1.TokenIDs{Ids: answered}
 			}
 		})
+	}
+	whole := listen(t, chat.New(m, tells(p.generate)), asks(nil))
+	if whole.err != nil || whole.end == nil || whole.rest != "" {
+		t.Fatal(whole.err, whole.end, whole.rest)
+	}
+	for i := range 2 * (len(p.ids) + 1) {
+		at := i / 2
+		if p.step = nil; i%2 == 1 { // which tokens come together changes what is counted, but not what is said
+			p.step = func() int { return 1 + r.IntN(4) }
+		}
+		cut := &parrot{ids: p.ids[:at], step: p.step, fail: streamerr.New(streamerr.Draining, "it has to go")}
+		begun := listen(t, chat.New(m, tells(cut.generate)), asks(nil))
+		if begun.err == nil { // it had what it needed
+			continue
+		}
+		if !slices.Equal(begun.ids, p.ids[:len(begun.ids)]) || int(begun.tokens) != len(begun.ids) {
+			t.Fatalf("after %d: %d tokens, which are %v of %v", at, begun.tokens, begun.ids, p.ids)
+		}
+		if !begun.begins(whole) {
+			t.Fatalf("after %d: %s is no beginning of %s", at, begun.said(), whole.said())
+		}
+		on := listen(t, chat.New(m, tells(goOn(p))), asks(begun.ids))
+		counts := proto.Equal(on.end, whole.end) && begun.tokens+on.tokens == whole.tokens
+		if all := slices.Concat(begun.likely, on.likely); !slices.Equal(all[:min(len(all), len(whole.likely))], whole.likely) || len(all) != len(whole.likely) && p.step == nil || likely == (len(all) == 0) {
+			t.Fatalf("after %d: log-probabilities\n %v, then\n %v; want\n %v", at, begun.likely, on.likely, whole.likely)
+		}
+		if on.err != nil || on.end == nil || on.said() != whole.said() || !counts && p.step == nil {
+			t.Fatalf("after %d\n got %s, %v of %d + %d tokens, %v\nwant %s, %v of %d tokens", at,
+				on.said(), on.end, begun.tokens, on.tokens, on.err, whole.said(), whole.end, whole.tokens)
+		}
 	}
 }
 
@@ -215,8 +236,14 @@ func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
 	}{
 		{"answered", func(r *chatv1.ChatRequest) { r.Answered.Ids = []uint32{1 << 30} }},
 		{"answered", func(r *chatv1.ChatRequest) { r.TellIds = false }},
-		{"tell_ids", func(r *chatv1.ChatRequest) { r.N = 2 }},
-		{"tell_ids", func(r *chatv1.ChatRequest) { r.Sampling = &llmv1.Sampling{Logprobs: proto.Uint32(1)} }},
+		{"answered", func(r *chatv1.ChatRequest) { r.N = 2 }},
+		{"answered_choices", func(r *chatv1.ChatRequest) { r.AnsweredChoices = []*chatv1.AnsweredChoice{{}} }},
+		{"answered_choices", func(r *chatv1.ChatRequest) {
+			r.N, r.Answered, r.AnsweredChoices = 3, nil, []*chatv1.AnsweredChoice{{}, {}}
+		}},
+		{"answered_choices[1]", func(r *chatv1.ChatRequest) {
+			r.N, r.Answered, r.AnsweredChoices = 2, nil, []*chatv1.AnsweredChoice{{}, {Ids: []uint32{1 << 30}}}
+		}},
 	} {
 		p := &parrot{}
 		req := with(user("x"), func(r *chatv1.ChatRequest) { r.TellIds, r.Answered = true, &chatv1.TokenIDs{Ids: []uint32{1}} })
@@ -224,5 +251,43 @@ func TestAnswersThatCannotGoOnAreRefusedByName(t *testing.T) {
 		if e := streamerr.As(h.err); h.err == nil || e.Reason != streamerr.Invalid || e.Param != c.param {
 			t.Errorf("%s: %v", c.param, h.err)
 		}
+	}
+}
+
+// TestChoicesGoOnElsewhere has another pipeline go on with two choices, of which one has ended.
+func TestChoicesGoOnElsewhere(t *testing.T) {
+	m := model(t)
+	p := &parrot{ids: m.Tokenizer.Encode("one two three", false), finish: llmv1.Finish_FINISH_STOP}
+	req := with(user("x"), func(r *chatv1.ChatRequest) {
+		end := &chatv1.ChoiceEnd{Finish: llmv1.Finish_FINISH_LENGTH, Usage: &llmv1.Usage{PromptTokens: 9, CompletionTokens: 4}}
+		r.N, r.TellIds = 3, true
+		r.AnsweredChoices = []*chatv1.AnsweredChoice{{Ids: p.ids[:2], End: end}, {Ids: p.ids[:2]}, {}}
+	})
+	var texts [3]answer.Answer
+	var tokens [3]uint32
+	var ends [3]*chatv1.ChoiceEnd
+	var usage *llmv1.Usage
+	for out, err := range chat.New(m, goOn(p))(t.Context(), req) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := out.GetDelta(); d != nil {
+			texts[d.GetChoice()].Add(d)
+			tokens[d.GetChoice()] += d.GetTokens()
+		}
+		if end := out.GetChoiceEnd(); end != nil {
+			ends[end.GetChoice()] = end
+		}
+		usage = out.GetEnd().GetUsage()
+	}
+	whole := uint32(len(p.ids))
+	if texts[0].Text() != "" || texts[1].Text() != "one two three" || texts[2].Text() != "one two three" || tokens != [3]uint32{0, whole - 2, whole} {
+		t.Errorf("%q %q %q of %v tokens", texts[0].Text(), texts[1].Text(), texts[2].Text(), tokens)
+	}
+	if ends[0].GetFinish() != llmv1.Finish_FINISH_LENGTH || ends[0].GetTokens() != 0 || ends[1].GetFinish() != llmv1.Finish_FINISH_STOP || ends[2] == nil {
+		t.Error(ends)
+	}
+	if usage.GetCompletionTokens() != 4+2*whole {
+		t.Error(usage)
 	}
 }

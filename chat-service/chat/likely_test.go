@@ -17,11 +17,13 @@ import (
 )
 
 // telling has a parrot say how likely its tokens are: the n-th minus n, with two others in its place.
-func telling(p *parrot) chat.TokenEngine {
+func telling(p *parrot) chat.TokenEngine { return tellingEngine(p.generate) }
+
+func tellingEngine(next chat.TokenEngine) chat.TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 		return func(yield func(*workerv1.GenerateResponse, error) bool) {
-			n := float32(0)
-			for out, err := range p.generate(ctx, req) {
+			n := -float32(req.GetGenerated())
+			for out, err := range next(ctx, req) {
 				if m := out.GetTokens(); m != nil {
 					told := &workerv1.Tokens{Ids: m.GetIds()}
 					for _, id := range m.GetIds() {

@@ -4,7 +4,7 @@
 //	     Deltas <─ merge choices <─ restart <─ postprocess (detokenise, stop strings, reasoning, tool calls) <─ Tokens
 //
 // A request's prompts are rendered and tokenised once, however many choices each of them has. An answer that began elsewhere
-// (ChatRequest.answered) is replayed through postprocess, so that all its stages are where they were.
+// (ChatRequest.answered, answered_choices) is replayed through postprocess, so that all its stages are where they were.
 //
 // Converse and Compose make of the pipeline engines over requests that come in several messages.
 package chat
@@ -72,18 +72,33 @@ func New(m *Model, worker TokenEngine) Engine {
 			return stream.Fail[*chatv1.GenerateResponse](err)
 		}
 		if choices.Count(req) == 1 {
-			return m.choice(ctx, worker, prompts[0], req.GetStreamId(), 0)
+			return m.choice(ctx, worker, prompts[0], req.GetStreamId(), 0, &chatv1.AnsweredChoice{Ids: req.GetAnswered().GetIds()})
 		}
 		each := choices.Each(req)
 		return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
-			return m.choice(ctx, worker, prompts[choice/each], stream.ID(ctx), choice%each)
+			var answered *chatv1.AnsweredChoice
+			if choice < len(req.GetAnsweredChoices()) {
+				answered = req.GetAnsweredChoices()[choice]
+			}
+			return m.choice(ctx, worker, prompts[choice/each], stream.ID(ctx), choice%each, answered)
 		})
 	}
 }
 
-// choice answers a prompt once. id names the stream on the hops below, and number is added to the seed.
-func (m *Model) choice(ctx context.Context, worker TokenEngine, p *prepared, id string, number int) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return restart.New(m.Restarts, func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		return p.answer(ctx, worker, p.request(id, number, req.GetAnswered().GetIds()))
-	})(ctx, p.req)
+// choice answers a prompt once. id names the stream on the hops below, and number is added to the seed. answered is the part that
+// another chat-service has delivered.
+func (m *Model) choice(ctx context.Context, worker TokenEngine, p *prepared, id string, number int, answered *chatv1.AnsweredChoice) iter.Seq2[*chatv1.GenerateResponse, error] {
+	if end := answered.GetEnd(); end != nil {
+		return p.ended(id, end)
+	}
+	answer := func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error] {
+		if anew {
+			return p.answer(ctx, worker, p.request(id, number, nil))
+		}
+		return p.answer(ctx, worker, p.request(id, number, answered.GetIds()))
+	}
+	if p.req.GetGathered() {
+		return restart.Gathered(ctx, &m.Restarts, answer)
+	}
+	return answer(ctx, false)
 }

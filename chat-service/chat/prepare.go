@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -100,9 +101,12 @@ func (p *prepared) fit() error {
 		return streamerr.InvalidParam("sampling.max_tokens",
 			"the %s %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", are, len(p.ids), asked, m.Name, length)
 	}
-	for _, id := range p.req.GetAnswered().GetIds() {
-		if int64(id) >= int64(m.Tokenizer.VocabSize()) {
-			return streamerr.InvalidParam("answered", "token id %d is not below %d, the size of the vocabulary", id, m.Tokenizer.VocabSize())
+	if err := p.checkIDs("answered", p.req.GetAnswered().GetIds()); err != nil {
+		return err
+	}
+	for i, choice := range p.req.GetAnsweredChoices() {
+		if err := p.checkIDs(fmt.Sprintf("answered_choices[%d]", i), choice.GetIds()); err != nil {
+			return err
 		}
 	}
 	shorter := m.workerContext() > m.ContextLength && (p.sampling == nil || p.sampling.MaxTokens == nil)
@@ -120,6 +124,17 @@ func (p *prepared) fit() error {
 	}
 	if asked > 0 {
 		p.room = asked
+	}
+	return nil
+}
+
+// checkIDs refuses token ids of an answer that are none of the model's.
+func (p *prepared) checkIDs(field string, ids []uint32) error {
+	size := p.model.Tokenizer.VocabSize()
+	for _, id := range ids {
+		if int64(id) >= int64(size) {
+			return streamerr.InvalidParam(field, "token id %d is not below %d, the size of the vocabulary", id, size)
+		}
 	}
 	return nil
 }

@@ -41,16 +41,16 @@ func checkStops(req *chatv1.ChatRequest) error {
 }
 
 func checkAnswered(req *chatv1.ChatRequest) error {
-	s := req.GetSampling()
+	n, told := choices.Count(req), len(req.GetAnsweredChoices())
 	switch {
-	case !req.GetTellIds() && req.GetAnswered() == nil:
+	case req.GetAnswered() == nil && told == 0:
 		return nil
 	case !req.GetTellIds():
 		return streamerr.InvalidParam("answered", "an answer that was begun elsewhere goes on only where tell_ids is set")
-	case choices.Count(req) > 1:
-		return streamerr.InvalidParam("tell_ids", "the tokens of %d choices are not told; of one they are", choices.Count(req))
-	case s != nil && s.Logprobs != nil:
-		return streamerr.InvalidParam("tell_ids", "tokens with their log-probabilities are in logprobs; tell_ids must be left out")
+	case n > 1 && req.GetAnswered() != nil:
+		return streamerr.InvalidParam("answered", "the request has %d choices; answered_choices has what was answered of each", n)
+	case told > 0 && (n == 1 || told != n):
+		return streamerr.InvalidParam("answered_choices", "there are %d answered choices of a request with %d; there must be one for each, or answered for a single choice", told, n)
 	}
 	return nil
 }

@@ -36,11 +36,23 @@ func (s *speller) spell(t *workerv1.Tokens) []*chatv1.TokenLogprob {
 	return spelled
 }
 
+// skip passes over tokens of the text without their log-probabilities.
+func (s *speller) skip(ids []uint32) {
+	for _, id := range ids {
+		s.begun = s.begun || s.inText(id) && len(s.tokenizer.Bytes(id, true)) > 0
+	}
+}
+
+// inText reports whether a token is part of the text.
+func (s *speller) inText(id uint32) bool {
+	return s.keep || !s.tokenizer.IsSpecial(id) || slices.Contains(s.shown, id)
+}
+
 // token spells id as if it were the next token of the text. A special token that is left out of the text has only its name.
 func (s *speller) token(id uint32, logprob float32) *chatv1.TokenLogprob {
 	bytes := s.tokenizer.Bytes(id, !s.begun)
 	p := &chatv1.TokenLogprob{Id: id, Token: strings.ToValidUTF8(string(bytes), "\uFFFD"), Logprob: logprob}
-	if s.keep || !s.tokenizer.IsSpecial(id) || slices.Contains(s.shown, id) {
+	if s.inText(id) {
 		p.Bytes = bytes
 	}
 	return p
@@ -103,3 +115,6 @@ func (a *aligner) rest(to []*chatv1.TokenLogprob) []*chatv1.TokenLogprob {
 	a.waiting = nil
 	return to
 }
+
+// held returns how many tokens are held back.
+func (a *aligner) held() uint32 { return uint32(len(a.spelled) + len(a.waiting)) }

@@ -109,6 +109,7 @@ func (p *Processor) Started(promptTokens uint32) { p.usage.PromptTokens = prompt
 func (p *Processor) Replay(ids []uint32) (out, end *chatv1.GenerateResponse) {
 	p.replayed = true
 	defer func() { p.replayed = false }()
+	p.speller.skip(ids)
 	return p.Tokens(&workerv1.Tokens{Ids: ids})
 }
 
@@ -151,7 +152,7 @@ func (p *Processor) End(end *llmv1.End) (out, last *chatv1.GenerateResponse) {
 		return p.delta.message(), endMessage(end)
 	}
 	out = p.take()
-	end.Tokens += p.delta.tokens // tokens that no delta has counted
+	end.Tokens += p.delta.counted() // tokens that no delta has counted
 	return out, endMessage(end)
 }
 
@@ -168,11 +169,16 @@ func (p *Processor) push(ids []uint32, logprobs []*chatv1.TokenLogprob) {
 	n := uint32(len(ids))
 	p.usage.CompletionTokens += n
 	p.unshown += n
-	if !p.replayed {
-		p.delta.tokens += n
-	}
-	if p.opts.TellIDs {
-		p.delta.ids = append(p.delta.ids, ids...)
+	switch {
+	case logprobs != nil && p.opts.TellIDs: // the delta that has their log-probabilities tells and counts them
+		p.delta.byLogprobs = true
+	default:
+		if !p.replayed {
+			p.delta.tokens += n
+		}
+		if p.opts.TellIDs {
+			p.delta.ids = append(p.delta.ids, ids...)
+		}
 	}
 	if logprobs != nil {
 		p.aligner.add(logprobs)
@@ -292,7 +298,10 @@ func (p *Processor) over() (out, end *chatv1.GenerateResponse) {
 		p.adjust(last)
 	}
 	out = p.take()
-	last.Tokens = p.delta.tokens
+	last.Tokens = p.delta.counted()
+	if p.delta.byLogprobs {
+		last.Tokens += p.aligner.held()
+	}
 	return out, endMessage(last)
 }
 
@@ -338,6 +347,15 @@ type delta struct {
 	logprobs        []*chatv1.TokenLogprob
 	calls           []*chatv1.ToolCallDelta
 	remainder       bool
+	byLogprobs      bool // tokens and ids do not include the tokens of logprobs
+}
+
+// counted returns how many tokens the delta counts.
+func (d *delta) counted() uint32 {
+	if d.byLogprobs {
+		return d.tokens + uint32(len(d.logprobs))
+	}
+	return d.tokens
 }
 
 func (d *delta) begin(index uint32, id, name string) {
@@ -359,11 +377,16 @@ func (d *delta) message() *chatv1.GenerateResponse {
 		oneof chatv1.GenerateResponse_Delta
 		delta chatv1.Delta
 	})
-	m.delta.Text, m.delta.Reasoning, m.delta.Tokens = d.text, d.reasoning, d.tokens
+	m.delta.Text, m.delta.Reasoning, m.delta.Tokens = d.text, d.reasoning, d.counted()
+	if d.byLogprobs {
+		for _, p := range d.logprobs {
+			d.ids = append(d.ids, p.GetId())
+		}
+	}
 	m.delta.Ids, m.delta.Logprobs, m.delta.ToolCalls = slices.Clip(d.ids), d.logprobs, d.calls
 	m.delta.Remainder = d.remainder
 	m.oneof.Delta = &m.delta
 	m.resp.Message = &m.oneof
-	*d = delta{}
+	*d = delta{byLogprobs: d.byLogprobs}
 	return &m.resp
 }

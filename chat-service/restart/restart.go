@@ -3,7 +3,7 @@
 //
 // Package route retries before the first token and moves after it. If the worker's engine cannot resume, a stream
 // whose text the client has read must end as its worker did. A gathered answer (ChatRequest.gathered) need not,
-// because its caller still holds all of it: New takes back the delivered part (Restarted) and calls the engine below
+// because its caller still holds all of it: Gathered takes back the delivered part (Restarted) and calls the engine below
 // once more, with all stages in their first state. Each choice is restarted separately. The deadline and the stop are
 // those of the whole stream.
 //
@@ -16,8 +16,6 @@ import (
 	"iter"
 	"log/slog"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -28,8 +26,8 @@ import (
 // Max is the maximum number of restarts of an answer: each costs a whole answer.
 const Max = 2
 
-// An Engine answers conversations and prompts.
-type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+// A Source answers one choice. anew leaves out the part of the answer that another chat-service has delivered.
+type Source func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error]
 
 // A TokenEngine answers token ids.
 type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
@@ -44,40 +42,19 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// New returns an engine over next, which answers requests for one choice. Requests that are not gathered go through untouched.
-func New(o Options, next Engine) Engine {
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		if !req.GetGathered() {
-			return next(ctx, req)
-		}
-		return func(yield func(*chatv1.GenerateResponse, error) bool) {
-			a := &answer{opts: &o, next: next, req: req, yield: yield}
-			for a.try(ctx) {
-				a.req = anew(req)
-			}
+// Gathered answers a choice of a gathered request with next, which it calls again when the choice is restarted.
+func Gathered(ctx context.Context, o *Options, next Source) iter.Seq2[*chatv1.GenerateResponse, error] {
+	return func(yield func(*chatv1.GenerateResponse, error) bool) {
+		a := &answer{opts: o, next: next, yield: yield}
+		for a.try(ctx) { // until there is no reason to restart
 		}
 	}
-}
-
-// anew returns the request without the part that was answered before.
-func anew(req *chatv1.ChatRequest) *chatv1.ChatRequest {
-	if req.GetAnswered() == nil {
-		return req
-	}
-	out := &chatv1.ChatRequest{}
-	req.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		out.ProtoReflect().Set(field, v) // shared, and only read
-		return true
-	})
-	out.Answered = nil
-	return out
 }
 
 // An answer is one choice of a gathered request. Its fields are owned by the stream's goroutine.
 type answer struct {
 	opts  *Options
-	next  Engine
-	req   *chatv1.ChatRequest
+	next  Source
 	yield func(*chatv1.GenerateResponse, error) bool
 
 	restarts int
@@ -98,7 +75,7 @@ type attemptKey struct{}
 // try runs the engine below once. It reports whether to restart the answer.
 func (a *answer) try(ctx context.Context) (again bool) {
 	t := &attempt{}
-	for out, err := range a.next(stream.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.req) {
+	for out, err := range a.next(stream.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.restarts > 0) {
 		switch {
 		case err != nil && a.restarts < Max && t.flowing && stream.Cause(ctx) == nil && restarts(streamerr.As(err)) && a.allowed():
 			a.lose(t, err)
@@ -172,7 +149,7 @@ func (a *answer) fail(ctx context.Context, err error) {
 	a.yield(nil, err)
 }
 
-// Watch returns next, and tells New about its tokens, so that New knows how far a try has come. It belongs below all
+// Watch returns next, and tells Gathered about its tokens, so that Gathered knows how far a try has come. It belongs below all
 // stages that may hold tokens back.
 func Watch(next TokenEngine) TokenEngine {
 	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/whence-dev/whence/chat-service/restart"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -99,12 +101,31 @@ type outcome struct {
 	record    *streamv1.Record
 }
 
+// An engine answers requests for one choice.
+type engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+
+// restarting returns an engine that restarts gathered answers of next.
+func restarting(o restart.Options, next engine) engine {
+	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+		if !req.GetGathered() {
+			return next(ctx, req)
+		}
+		return restart.Gathered(ctx, &o, func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error] {
+			asked := proto.CloneOf(req)
+			if anew {
+				asked.Answered = nil
+			}
+			return next(ctx, asked)
+		})
+	}
+}
+
 func ask(ctx context.Context, o restart.Options, p *pipeline, req *chatv1.ChatRequest) (got outcome) {
 	var l ledger.Ledger
 	record := l.Open("s", "chat-service", "")
 	ctx, ctl := stream.WithControl(ledger.With(ctx, record), time.Second)
 	defer ctl.Release()
-	for out, err := range restart.New(o, p.engine)(ctx, req) {
+	for out, err := range restarting(o, p.engine)(ctx, req) {
 		if err != nil {
 			got.err = err
 			break
@@ -217,7 +238,7 @@ func TestStopEndsTheAnswerAndNotTheTry(t *testing.T) {
 	gone := streamerr.New(streamerr.ClientGone, "left")
 	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
 	var last error
-	for out, err := range restart.New(restart.Options{}, p.engine)(ctx, gathered) {
+	for out, err := range restarting(restart.Options{}, p.engine)(ctx, gathered) {
 		if out.GetDelta() != nil {
 			ctl.Stop(gone)
 		}
@@ -228,7 +249,7 @@ func TestStopEndsTheAnswerAndNotTheTry(t *testing.T) {
 	}
 }
 
-func TestRestartForgetsWhatWasAnsweredElsewhere(t *testing.T) {
+func TestRestartLeavesOutWhatWasAnsweredElsewhere(t *testing.T) {
 	req := &chatv1.ChatRequest{Gathered: true, TellIds: true, Answered: &chatv1.TokenIDs{Ids: []uint32{1, 2}}}
 	p := &pipeline{tries: []try{{words: 2, fails: lost}, {words: 3}}}
 	if got := ask(t.Context(), restart.Options{}, p, req); got.err != nil {
@@ -271,7 +292,7 @@ func TestRestartKeepsTheContract(t *testing.T) {
 			return func() *chatv1.ChatRequest { return &chatv1.ChatRequest{StreamId: "s", Model: name, Gathered: true} }
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Engine: restart.New(restart.Options{}, failing), Short: model("short"), Long: model("long"), Bad: model("bad"),
+			Engine: restarting(restart.Options{}, failing), Short: model("short"), Long: model("long"), Bad: model("bad"),
 		}
 	})
 }

@@ -592,18 +592,21 @@ type ChatRequest struct {
 	// session have prefixes in common, so the router may send them to one worker.
 	Session string `protobuf:"bytes,23,opt,name=session,proto3" json:"session,omitempty"`
 	// Whether deltas have the ids of their tokens, so that another chat-service can continue the
-	// answer. For one choice only, and not with sampling.logprobs.
+	// answer. With sampling.logprobs, the ids and the token count of a delta are those of its
+	// logprobs.
 	TellIds bool `protobuf:"varint,24,opt,name=tell_ids,json=tellIds,proto3" json:"tell_ids,omitempty"`
 	// The ids of the answer so far, as the deltas of another chat-service have told them. The answer
 	// is sent again from its beginning, in deltas that count none of these tokens, and then continues
-	// as if it had never moved. Only with tell_ids.
+	// as if it had never moved. Only with tell_ids, and for requests with one choice.
 	Answered *TokenIDs `protobuf:"bytes,25,opt,name=answered,proto3" json:"answered,omitempty"`
 	// Whether the caller shows nothing of the answer before its End. If the worker of a choice is
 	// lost and no other worker can resume it, chat-service then restarts the choice, and a Restarted
 	// takes back its deltas. Converse ignores this; Complete and Compose always set it.
-	Gathered      bool `protobuf:"varint,26,opt,name=gathered,proto3" json:"gathered,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Gathered bool `protobuf:"varint,26,opt,name=gathered,proto3" json:"gathered,omitempty"`
+	// answered for requests with several choices: empty, or one for each choice, in their order.
+	AnsweredChoices []*AnsweredChoice `protobuf:"bytes,27,rep,name=answered_choices,json=answeredChoices,proto3" json:"answered_choices,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ChatRequest) Reset() {
@@ -776,6 +779,69 @@ func (x *ChatRequest) GetGathered() bool {
 	return false
 }
 
+func (x *ChatRequest) GetAnsweredChoices() []*AnsweredChoice {
+	if x != nil {
+		return x.AnsweredChoices
+	}
+	return nil
+}
+
+// AnsweredChoice is what another chat-service has delivered of a choice.
+type AnsweredChoice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ids of the choice so far, as deltas have told them.
+	Ids []uint32 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// The end of the choice, if it has ended: then it is not answered again, and only its ChoiceEnd is
+	// sent again, which counts no tokens.
+	End           *ChoiceEnd `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnsweredChoice) Reset() {
+	*x = AnsweredChoice{}
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnsweredChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnsweredChoice) ProtoMessage() {}
+
+func (x *AnsweredChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnsweredChoice.ProtoReflect.Descriptor instead.
+func (*AnsweredChoice) Descriptor() ([]byte, []int) {
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AnsweredChoice) GetIds() []uint32 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *AnsweredChoice) GetEnd() *ChoiceEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
 // GenerateRequest is the request, or control.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -790,7 +856,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +868,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[7]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +881,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{7}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GenerateRequest) GetMessage() isGenerateRequest_Message {
@@ -890,7 +956,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +968,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[8]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +981,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{8}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Delta) GetText() string {
@@ -994,7 +1060,7 @@ type TokenLogprob struct {
 
 func (x *TokenLogprob) Reset() {
 	*x = TokenLogprob{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1072,7 @@ func (x *TokenLogprob) String() string {
 func (*TokenLogprob) ProtoMessage() {}
 
 func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[9]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1085,7 @@ func (x *TokenLogprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenLogprob.ProtoReflect.Descriptor instead.
 func (*TokenLogprob) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{9}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TokenLogprob) GetId() uint32 {
@@ -1079,7 +1145,7 @@ type ChoiceEnd struct {
 
 func (x *ChoiceEnd) Reset() {
 	*x = ChoiceEnd{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1157,7 @@ func (x *ChoiceEnd) String() string {
 func (*ChoiceEnd) ProtoMessage() {}
 
 func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[10]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1170,7 @@ func (x *ChoiceEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoiceEnd.ProtoReflect.Descriptor instead.
 func (*ChoiceEnd) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{10}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ChoiceEnd) GetChoice() uint32 {
@@ -1166,7 +1232,7 @@ type ToolCallDelta struct {
 
 func (x *ToolCallDelta) Reset() {
 	*x = ToolCallDelta{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1244,7 @@ func (x *ToolCallDelta) String() string {
 func (*ToolCallDelta) ProtoMessage() {}
 
 func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[11]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1257,7 @@ func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallDelta.ProtoReflect.Descriptor instead.
 func (*ToolCallDelta) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{11}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ToolCallDelta) GetIndex() uint32 {
@@ -1239,7 +1305,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1317,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[12]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1330,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{12}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GenerateResponse) GetMessage() isGenerateResponse_Message {
@@ -1371,7 +1437,7 @@ type Restarted struct {
 
 func (x *Restarted) Reset() {
 	*x = Restarted{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1449,7 @@ func (x *Restarted) String() string {
 func (*Restarted) ProtoMessage() {}
 
 func (x *Restarted) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[13]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1462,7 @@ func (x *Restarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restarted.ProtoReflect.Descriptor instead.
 func (*Restarted) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{13}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Restarted) GetChoice() uint32 {
@@ -1417,7 +1483,7 @@ type CompleteRequest struct {
 
 func (x *CompleteRequest) Reset() {
 	*x = CompleteRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1495,7 @@ func (x *CompleteRequest) String() string {
 func (*CompleteRequest) ProtoMessage() {}
 
 func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[14]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1508,7 @@ func (x *CompleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteRequest.ProtoReflect.Descriptor instead.
 func (*CompleteRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{14}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CompleteRequest) GetChat() *ChatRequest {
@@ -1475,7 +1541,7 @@ type CompleteResponse struct {
 
 func (x *CompleteResponse) Reset() {
 	*x = CompleteResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1553,7 @@ func (x *CompleteResponse) String() string {
 func (*CompleteResponse) ProtoMessage() {}
 
 func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[15]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1566,7 @@ func (x *CompleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteResponse.ProtoReflect.Descriptor instead.
 func (*CompleteResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{15}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CompleteResponse) GetStarted() *v1.Started {
@@ -1571,7 +1637,7 @@ type Choice struct {
 
 func (x *Choice) Reset() {
 	*x = Choice{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1649,7 @@ func (x *Choice) String() string {
 func (*Choice) ProtoMessage() {}
 
 func (x *Choice) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[16]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1662,7 @@ func (x *Choice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Choice.ProtoReflect.Descriptor instead.
 func (*Choice) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{16}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Choice) GetText() string {
@@ -1655,7 +1721,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1733,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[17]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1746,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{17}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TokenizeRequest) GetModel() string {
@@ -1740,7 +1806,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1818,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[18]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1831,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{18}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TokenizeResponse) GetIds() []uint32 {
@@ -1802,7 +1868,7 @@ type DetokenizeRequest struct {
 
 func (x *DetokenizeRequest) Reset() {
 	*x = DetokenizeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +1880,7 @@ func (x *DetokenizeRequest) String() string {
 func (*DetokenizeRequest) ProtoMessage() {}
 
 func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[19]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +1893,7 @@ func (x *DetokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeRequest.ProtoReflect.Descriptor instead.
 func (*DetokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{19}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DetokenizeRequest) GetModel() string {
@@ -1855,7 +1921,7 @@ type DetokenizeResponse struct {
 
 func (x *DetokenizeResponse) Reset() {
 	*x = DetokenizeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1933,7 @@ func (x *DetokenizeResponse) String() string {
 func (*DetokenizeResponse) ProtoMessage() {}
 
 func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[20]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1946,7 @@ func (x *DetokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetokenizeResponse.ProtoReflect.Descriptor instead.
 func (*DetokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{20}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DetokenizeResponse) GetText() string {
@@ -1907,7 +1973,7 @@ type ComposeRequest struct {
 
 func (x *ComposeRequest) Reset() {
 	*x = ComposeRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +1985,7 @@ func (x *ComposeRequest) String() string {
 func (*ComposeRequest) ProtoMessage() {}
 
 func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[21]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +1998,7 @@ func (x *ComposeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeRequest.ProtoReflect.Descriptor instead.
 func (*ComposeRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{21}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ComposeRequest) GetMessage() isComposeRequest_Message {
@@ -2035,7 +2101,7 @@ type Go struct {
 
 func (x *Go) Reset() {
 	*x = Go{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2113,7 @@ func (x *Go) String() string {
 func (*Go) ProtoMessage() {}
 
 func (x *Go) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[22]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2126,7 @@ func (x *Go) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Go.ProtoReflect.Descriptor instead.
 func (*Go) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{22}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
 }
 
 // ComposeResponse is a whole answer.
@@ -2074,7 +2140,7 @@ type ComposeResponse struct {
 
 func (x *ComposeResponse) Reset() {
 	*x = ComposeResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2086,7 +2152,7 @@ func (x *ComposeResponse) String() string {
 func (*ComposeResponse) ProtoMessage() {}
 
 func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[23]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2099,7 +2165,7 @@ func (x *ComposeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComposeResponse.ProtoReflect.Descriptor instead.
 func (*ComposeResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{23}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ComposeResponse) GetAnswer() *CompleteResponse {
@@ -2124,7 +2190,7 @@ type ConverseRequest struct {
 
 func (x *ConverseRequest) Reset() {
 	*x = ConverseRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2202,7 @@ func (x *ConverseRequest) String() string {
 func (*ConverseRequest) ProtoMessage() {}
 
 func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[24]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2215,7 @@ func (x *ConverseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseRequest.ProtoReflect.Descriptor instead.
 func (*ConverseRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{24}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConverseRequest) GetMessage() isConverseRequest_Message {
@@ -2222,7 +2288,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2300,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[25]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2313,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{25}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Turn) GetMessages() []*Message {
@@ -2273,7 +2339,7 @@ type ConverseResponse struct {
 
 func (x *ConverseResponse) Reset() {
 	*x = ConverseResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2351,7 @@ func (x *ConverseResponse) String() string {
 func (*ConverseResponse) ProtoMessage() {}
 
 func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[26]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2364,7 @@ func (x *ConverseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConverseResponse.ProtoReflect.Descriptor instead.
 func (*ConverseResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{26}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConverseResponse) GetMessage() isConverseResponse_Message {
@@ -2396,7 +2462,7 @@ type TurnEnd struct {
 
 func (x *TurnEnd) Reset() {
 	*x = TurnEnd{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2474,7 @@ func (x *TurnEnd) String() string {
 func (*TurnEnd) ProtoMessage() {}
 
 func (x *TurnEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[27]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2487,7 @@ func (x *TurnEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnd.ProtoReflect.Descriptor instead.
 func (*TurnEnd) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{27}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TurnEnd) GetTurn() uint32 {
@@ -2479,7 +2545,7 @@ type EmbeddingsRequest struct {
 
 func (x *EmbeddingsRequest) Reset() {
 	*x = EmbeddingsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2557,7 @@ func (x *EmbeddingsRequest) String() string {
 func (*EmbeddingsRequest) ProtoMessage() {}
 
 func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[28]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2570,7 @@ func (x *EmbeddingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingsRequest.ProtoReflect.Descriptor instead.
 func (*EmbeddingsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{28}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EmbeddingsRequest) GetStreamId() string {
@@ -2557,7 +2623,7 @@ type EmbeddingsResponse struct {
 
 func (x *EmbeddingsResponse) Reset() {
 	*x = EmbeddingsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2635,7 @@ func (x *EmbeddingsResponse) String() string {
 func (*EmbeddingsResponse) ProtoMessage() {}
 
 func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[29]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2648,7 @@ func (x *EmbeddingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingsResponse.ProtoReflect.Descriptor instead.
 func (*EmbeddingsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{29}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EmbeddingsResponse) GetEmbeddings() []*v1.Embedding {
@@ -2615,7 +2681,7 @@ type ModelsRequest struct {
 
 func (x *ModelsRequest) Reset() {
 	*x = ModelsRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2693,7 @@ func (x *ModelsRequest) String() string {
 func (*ModelsRequest) ProtoMessage() {}
 
 func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[30]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2706,7 @@ func (x *ModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsRequest.ProtoReflect.Descriptor instead.
 func (*ModelsRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{30}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
 }
 
 // Model is a model that chat-service serves.
@@ -2676,7 +2742,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2754,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[31]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2767,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{31}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Model) GetId() string {
@@ -2792,7 +2858,7 @@ type ModelsResponse struct {
 
 func (x *ModelsResponse) Reset() {
 	*x = ModelsResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2870,7 @@ func (x *ModelsResponse) String() string {
 func (*ModelsResponse) ProtoMessage() {}
 
 func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[32]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2883,7 @@ func (x *ModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelsResponse.ProtoReflect.Descriptor instead.
 func (*ModelsResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{32}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ModelsResponse) GetModels() []*Model {
@@ -2838,7 +2904,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2916,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[33]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2929,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{33}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StopRequest) GetStream() *v11.StopStreamRequest {
@@ -2884,7 +2950,7 @@ type StopResponse struct {
 
 func (x *StopResponse) Reset() {
 	*x = StopResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2896,7 +2962,7 @@ func (x *StopResponse) String() string {
 func (*StopResponse) ProtoMessage() {}
 
 func (x *StopResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[34]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2909,7 +2975,7 @@ func (x *StopResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
 func (*StopResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{34}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StopResponse) GetStream() *v11.StopStreamResponse {
@@ -2928,7 +2994,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3006,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[35]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3019,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{35}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
 }
 
 // Worker is a worker as chat-service sees it.
@@ -2984,7 +3050,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3062,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[36]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3075,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{36}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Worker) GetTarget() string {
@@ -3086,7 +3152,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3164,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_whence_chat_v1_chat_proto_msgTypes[37]
+	mi := &file_whence_chat_v1_chat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3177,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{37}
+	return file_whence_chat_v1_chat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -3154,7 +3220,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x03ids\x18\x02 \x01(\v2\x18.whence.chat.v1.TokenIDsH\x00R\x03idsB\t\n" +
 	"\acontent\"\x1c\n" +
 	"\bTokenIDs\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xdf\x06\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\"\xaa\a\n" +
 	"\vChatRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x123\n" +
@@ -3177,9 +3243,13 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\asession\x18\x17 \x01(\tR\asession\x12\x19\n" +
 	"\btell_ids\x18\x18 \x01(\bR\atellIds\x124\n" +
 	"\banswered\x18\x19 \x01(\v2\x18.whence.chat.v1.TokenIDsR\banswered\x12\x1a\n" +
-	"\bgathered\x18\x1a \x01(\bR\bgatheredB\x16\n" +
+	"\bgathered\x18\x1a \x01(\bR\bgathered\x12I\n" +
+	"\x10answered_choices\x18\x1b \x03(\v2\x1e.whence.chat.v1.AnsweredChoiceR\x0fansweredChoicesB\x16\n" +
 	"\x14_parallel_tool_callsB\x15\n" +
-	"\x13_separate_reasoningJ\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x10\x10\x11J\x04\b\x13\x10\x14J\x04\b\x14\x10\x15J\x04\b\x16\x10\x17\"}\n" +
+	"\x13_separate_reasoningJ\x04\b\v\x10\fJ\x04\b\f\x10\rJ\x04\b\x10\x10\x11J\x04\b\x13\x10\x14J\x04\b\x14\x10\x15J\x04\b\x16\x10\x17\"O\n" +
+	"\x0eAnsweredChoice\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\rR\x03ids\x12+\n" +
+	"\x03end\x18\x02 \x01(\v2\x19.whence.chat.v1.ChoiceEndR\x03end\"}\n" +
 	"\x0fGenerateRequest\x121\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1b.whence.chat.v1.ChatRequestH\x00R\x04chat\x12,\n" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopH\x00R\x04stopB\t\n" +
@@ -3378,7 +3448,7 @@ func file_whence_chat_v1_chat_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_chat_v1_chat_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_whence_chat_v1_chat_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(ToolMode)(0),                  // 0: whence.chat.v1.ToolMode
 	(WorkerState)(0),               // 1: whence.chat.v1.WorkerState
@@ -3389,134 +3459,137 @@ var file_whence_chat_v1_chat_proto_goTypes = []any{
 	(*Prompt)(nil),                 // 6: whence.chat.v1.Prompt
 	(*TokenIDs)(nil),               // 7: whence.chat.v1.TokenIDs
 	(*ChatRequest)(nil),            // 8: whence.chat.v1.ChatRequest
-	(*GenerateRequest)(nil),        // 9: whence.chat.v1.GenerateRequest
-	(*Delta)(nil),                  // 10: whence.chat.v1.Delta
-	(*TokenLogprob)(nil),           // 11: whence.chat.v1.TokenLogprob
-	(*ChoiceEnd)(nil),              // 12: whence.chat.v1.ChoiceEnd
-	(*ToolCallDelta)(nil),          // 13: whence.chat.v1.ToolCallDelta
-	(*GenerateResponse)(nil),       // 14: whence.chat.v1.GenerateResponse
-	(*Restarted)(nil),              // 15: whence.chat.v1.Restarted
-	(*CompleteRequest)(nil),        // 16: whence.chat.v1.CompleteRequest
-	(*CompleteResponse)(nil),       // 17: whence.chat.v1.CompleteResponse
-	(*Choice)(nil),                 // 18: whence.chat.v1.Choice
-	(*TokenizeRequest)(nil),        // 19: whence.chat.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),       // 20: whence.chat.v1.TokenizeResponse
-	(*DetokenizeRequest)(nil),      // 21: whence.chat.v1.DetokenizeRequest
-	(*DetokenizeResponse)(nil),     // 22: whence.chat.v1.DetokenizeResponse
-	(*ComposeRequest)(nil),         // 23: whence.chat.v1.ComposeRequest
-	(*Go)(nil),                     // 24: whence.chat.v1.Go
-	(*ComposeResponse)(nil),        // 25: whence.chat.v1.ComposeResponse
-	(*ConverseRequest)(nil),        // 26: whence.chat.v1.ConverseRequest
-	(*Turn)(nil),                   // 27: whence.chat.v1.Turn
-	(*ConverseResponse)(nil),       // 28: whence.chat.v1.ConverseResponse
-	(*TurnEnd)(nil),                // 29: whence.chat.v1.TurnEnd
-	(*EmbeddingsRequest)(nil),      // 30: whence.chat.v1.EmbeddingsRequest
-	(*EmbeddingsResponse)(nil),     // 31: whence.chat.v1.EmbeddingsResponse
-	(*ModelsRequest)(nil),          // 32: whence.chat.v1.ModelsRequest
-	(*Model)(nil),                  // 33: whence.chat.v1.Model
-	(*ModelsResponse)(nil),         // 34: whence.chat.v1.ModelsResponse
-	(*StopRequest)(nil),            // 35: whence.chat.v1.StopRequest
-	(*StopResponse)(nil),           // 36: whence.chat.v1.StopResponse
-	(*WorkersRequest)(nil),         // 37: whence.chat.v1.WorkersRequest
-	(*Worker)(nil),                 // 38: whence.chat.v1.Worker
-	(*WorkersResponse)(nil),        // 39: whence.chat.v1.WorkersResponse
-	(*v1.Sampling)(nil),            // 40: whence.llm.v1.Sampling
-	(*v1.Claim)(nil),               // 41: whence.llm.v1.Claim
-	(*v11.Stop)(nil),               // 42: whence.stream.v1.Stop
-	(v1.Finish)(0),                 // 43: whence.llm.v1.Finish
-	(*v1.Usage)(nil),               // 44: whence.llm.v1.Usage
-	(*v1.Started)(nil),             // 45: whence.llm.v1.Started
-	(*v1.End)(nil),                 // 46: whence.llm.v1.End
-	(*v1.Embedding)(nil),           // 47: whence.llm.v1.Embedding
-	(*v11.StopStreamRequest)(nil),  // 48: whence.stream.v1.StopStreamRequest
-	(*v11.StopStreamResponse)(nil), // 49: whence.stream.v1.StopStreamResponse
-	(*v1.WorkerInfo)(nil),          // 50: whence.llm.v1.WorkerInfo
-	(*timestamppb.Timestamp)(nil),  // 51: google.protobuf.Timestamp
+	(*AnsweredChoice)(nil),         // 9: whence.chat.v1.AnsweredChoice
+	(*GenerateRequest)(nil),        // 10: whence.chat.v1.GenerateRequest
+	(*Delta)(nil),                  // 11: whence.chat.v1.Delta
+	(*TokenLogprob)(nil),           // 12: whence.chat.v1.TokenLogprob
+	(*ChoiceEnd)(nil),              // 13: whence.chat.v1.ChoiceEnd
+	(*ToolCallDelta)(nil),          // 14: whence.chat.v1.ToolCallDelta
+	(*GenerateResponse)(nil),       // 15: whence.chat.v1.GenerateResponse
+	(*Restarted)(nil),              // 16: whence.chat.v1.Restarted
+	(*CompleteRequest)(nil),        // 17: whence.chat.v1.CompleteRequest
+	(*CompleteResponse)(nil),       // 18: whence.chat.v1.CompleteResponse
+	(*Choice)(nil),                 // 19: whence.chat.v1.Choice
+	(*TokenizeRequest)(nil),        // 20: whence.chat.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),       // 21: whence.chat.v1.TokenizeResponse
+	(*DetokenizeRequest)(nil),      // 22: whence.chat.v1.DetokenizeRequest
+	(*DetokenizeResponse)(nil),     // 23: whence.chat.v1.DetokenizeResponse
+	(*ComposeRequest)(nil),         // 24: whence.chat.v1.ComposeRequest
+	(*Go)(nil),                     // 25: whence.chat.v1.Go
+	(*ComposeResponse)(nil),        // 26: whence.chat.v1.ComposeResponse
+	(*ConverseRequest)(nil),        // 27: whence.chat.v1.ConverseRequest
+	(*Turn)(nil),                   // 28: whence.chat.v1.Turn
+	(*ConverseResponse)(nil),       // 29: whence.chat.v1.ConverseResponse
+	(*TurnEnd)(nil),                // 30: whence.chat.v1.TurnEnd
+	(*EmbeddingsRequest)(nil),      // 31: whence.chat.v1.EmbeddingsRequest
+	(*EmbeddingsResponse)(nil),     // 32: whence.chat.v1.EmbeddingsResponse
+	(*ModelsRequest)(nil),          // 33: whence.chat.v1.ModelsRequest
+	(*Model)(nil),                  // 34: whence.chat.v1.Model
+	(*ModelsResponse)(nil),         // 35: whence.chat.v1.ModelsResponse
+	(*StopRequest)(nil),            // 36: whence.chat.v1.StopRequest
+	(*StopResponse)(nil),           // 37: whence.chat.v1.StopResponse
+	(*WorkersRequest)(nil),         // 38: whence.chat.v1.WorkersRequest
+	(*Worker)(nil),                 // 39: whence.chat.v1.Worker
+	(*WorkersResponse)(nil),        // 40: whence.chat.v1.WorkersResponse
+	(*v1.Sampling)(nil),            // 41: whence.llm.v1.Sampling
+	(*v1.Claim)(nil),               // 42: whence.llm.v1.Claim
+	(*v11.Stop)(nil),               // 43: whence.stream.v1.Stop
+	(v1.Finish)(0),                 // 44: whence.llm.v1.Finish
+	(*v1.Usage)(nil),               // 45: whence.llm.v1.Usage
+	(*v1.Started)(nil),             // 46: whence.llm.v1.Started
+	(*v1.End)(nil),                 // 47: whence.llm.v1.End
+	(*v1.Embedding)(nil),           // 48: whence.llm.v1.Embedding
+	(*v11.StopStreamRequest)(nil),  // 49: whence.stream.v1.StopStreamRequest
+	(*v11.StopStreamResponse)(nil), // 50: whence.stream.v1.StopStreamResponse
+	(*v1.WorkerInfo)(nil),          // 51: whence.llm.v1.WorkerInfo
+	(*timestamppb.Timestamp)(nil),  // 52: google.protobuf.Timestamp
 }
 var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	3,  // 0: whence.chat.v1.Message.tool_calls:type_name -> whence.chat.v1.ToolCall
 	0,  // 1: whence.chat.v1.ToolChoice.mode:type_name -> whence.chat.v1.ToolMode
 	7,  // 2: whence.chat.v1.Prompt.ids:type_name -> whence.chat.v1.TokenIDs
 	2,  // 3: whence.chat.v1.ChatRequest.messages:type_name -> whence.chat.v1.Message
-	40, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
+	41, // 4: whence.chat.v1.ChatRequest.sampling:type_name -> whence.llm.v1.Sampling
 	6,  // 5: whence.chat.v1.ChatRequest.prompts:type_name -> whence.chat.v1.Prompt
 	4,  // 6: whence.chat.v1.ChatRequest.tools:type_name -> whence.chat.v1.Tool
 	5,  // 7: whence.chat.v1.ChatRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
-	41, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
+	42, // 8: whence.chat.v1.ChatRequest.claim:type_name -> whence.llm.v1.Claim
 	7,  // 9: whence.chat.v1.ChatRequest.answered:type_name -> whence.chat.v1.TokenIDs
-	8,  // 10: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 11: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
-	11, // 12: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	13, // 13: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
-	11, // 14: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
-	43, // 15: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
-	44, // 16: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
-	45, // 17: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
-	10, // 18: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
-	46, // 19: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
-	12, // 20: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
-	15, // 21: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
-	8,  // 22: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	45, // 23: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
-	46, // 24: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
-	18, // 25: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
-	11, // 26: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 27: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
-	12, // 28: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
-	11, // 29: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
-	3,  // 30: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
-	2,  // 31: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	8,  // 32: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 33: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
-	2,  // 34: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
-	24, // 35: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
-	17, // 36: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
-	8,  // 37: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	42, // 38: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
-	27, // 39: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
-	2,  // 40: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	45, // 41: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
-	10, // 42: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
-	29, // 43: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	46, // 44: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
-	43, // 45: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
-	44, // 46: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
-	6,  // 47: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	41, // 48: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
-	47, // 49: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	46, // 50: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
-	33, // 51: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	48, // 52: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	49, // 53: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 54: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	50, // 55: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
-	51, // 56: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	38, // 57: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	9,  // 58: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	16, // 59: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	23, // 60: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	26, // 61: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	30, // 62: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	32, // 63: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	35, // 64: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	37, // 65: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	19, // 66: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	21, // 67: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	14, // 68: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	17, // 69: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	25, // 70: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	28, // 71: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	31, // 72: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	34, // 73: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	36, // 74: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	39, // 75: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	20, // 76: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	22, // 77: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	68, // [68:78] is the sub-list for method output_type
-	58, // [58:68] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	9,  // 10: whence.chat.v1.ChatRequest.answered_choices:type_name -> whence.chat.v1.AnsweredChoice
+	13, // 11: whence.chat.v1.AnsweredChoice.end:type_name -> whence.chat.v1.ChoiceEnd
+	8,  // 12: whence.chat.v1.GenerateRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	43, // 13: whence.chat.v1.GenerateRequest.stop:type_name -> whence.stream.v1.Stop
+	12, // 14: whence.chat.v1.Delta.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	14, // 15: whence.chat.v1.Delta.tool_calls:type_name -> whence.chat.v1.ToolCallDelta
+	12, // 16: whence.chat.v1.TokenLogprob.top:type_name -> whence.chat.v1.TokenLogprob
+	44, // 17: whence.chat.v1.ChoiceEnd.finish:type_name -> whence.llm.v1.Finish
+	45, // 18: whence.chat.v1.ChoiceEnd.usage:type_name -> whence.llm.v1.Usage
+	46, // 19: whence.chat.v1.GenerateResponse.started:type_name -> whence.llm.v1.Started
+	11, // 20: whence.chat.v1.GenerateResponse.delta:type_name -> whence.chat.v1.Delta
+	47, // 21: whence.chat.v1.GenerateResponse.end:type_name -> whence.llm.v1.End
+	13, // 22: whence.chat.v1.GenerateResponse.choice_end:type_name -> whence.chat.v1.ChoiceEnd
+	16, // 23: whence.chat.v1.GenerateResponse.restarted:type_name -> whence.chat.v1.Restarted
+	8,  // 24: whence.chat.v1.CompleteRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	46, // 25: whence.chat.v1.CompleteResponse.started:type_name -> whence.llm.v1.Started
+	47, // 26: whence.chat.v1.CompleteResponse.end:type_name -> whence.llm.v1.End
+	19, // 27: whence.chat.v1.CompleteResponse.choices:type_name -> whence.chat.v1.Choice
+	12, // 28: whence.chat.v1.CompleteResponse.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 29: whence.chat.v1.CompleteResponse.tool_calls:type_name -> whence.chat.v1.ToolCall
+	13, // 30: whence.chat.v1.Choice.end:type_name -> whence.chat.v1.ChoiceEnd
+	12, // 31: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
+	3,  // 32: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
+	2,  // 33: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
+	8,  // 34: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	43, // 35: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	2,  // 36: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
+	25, // 37: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
+	18, // 38: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
+	8,  // 39: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	43, // 40: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	28, // 41: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
+	2,  // 42: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
+	46, // 43: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
+	11, // 44: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
+	30, // 45: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
+	47, // 46: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	44, // 47: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	45, // 48: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
+	6,  // 49: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
+	42, // 50: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	48, // 51: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	47, // 52: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
+	34, // 53: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	49, // 54: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	50, // 55: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 56: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	51, // 57: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
+	52, // 58: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	39, // 59: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	10, // 60: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	17, // 61: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	24, // 62: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	27, // 63: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	31, // 64: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	33, // 65: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	36, // 66: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	38, // 67: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	20, // 68: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	22, // 69: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	15, // 70: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	18, // 71: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	26, // 72: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	29, // 73: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	32, // 74: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	35, // 75: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	37, // 76: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	40, // 77: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	21, // 78: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	23, // 79: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	70, // [70:80] is the sub-list for method output_type
+	60, // [60:70] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }
@@ -3529,44 +3602,44 @@ func file_whence_chat_v1_chat_proto_init() {
 		(*Prompt_Ids)(nil),
 	}
 	file_whence_chat_v1_chat_proto_msgTypes[6].OneofWrappers = []any{}
-	file_whence_chat_v1_chat_proto_msgTypes[7].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[8].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Stop)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[10].OneofWrappers = []any{}
-	file_whence_chat_v1_chat_proto_msgTypes[12].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[11].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[13].OneofWrappers = []any{
 		(*GenerateResponse_Started)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_End)(nil),
 		(*GenerateResponse_ChoiceEnd)(nil),
 		(*GenerateResponse_Restarted)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[21].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[22].OneofWrappers = []any{
 		(*ComposeRequest_Chat)(nil),
 		(*ComposeRequest_Stop)(nil),
 		(*ComposeRequest_Piece)(nil),
 		(*ComposeRequest_Next)(nil),
 		(*ComposeRequest_Go)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[24].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[25].OneofWrappers = []any{
 		(*ConverseRequest_Chat)(nil),
 		(*ConverseRequest_Stop)(nil),
 		(*ConverseRequest_Turn)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[26].OneofWrappers = []any{
+	file_whence_chat_v1_chat_proto_msgTypes[27].OneofWrappers = []any{
 		(*ConverseResponse_Started)(nil),
 		(*ConverseResponse_Delta)(nil),
 		(*ConverseResponse_TurnEnd)(nil),
 		(*ConverseResponse_End)(nil),
 	}
-	file_whence_chat_v1_chat_proto_msgTypes[28].OneofWrappers = []any{}
+	file_whence_chat_v1_chat_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_chat_v1_chat_proto_rawDesc), len(file_whence_chat_v1_chat_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
