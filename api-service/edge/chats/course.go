@@ -3,6 +3,7 @@ package chats
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -22,20 +23,21 @@ const (
 	// firstPause is the first one after all chat-services were asked, and lastPause the longest.
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
+	// maxChoices bounds the choices that a course keeps track of. Chat-services refuse requests with more than 64.
+	maxChoices = 64
 )
 
 // A course is the way of one stream from chat-service to chat-service. Its fields are owned by the stream's goroutine.
 type course struct {
 	fleet *Fleet
 	asked *chatv1.ChatRequest
-	moves bool // it can be resumed: its chat-service reports the ids of delivered tokens
-	anew  bool // if it cannot be resumed it can be restarted, because its client has seen nothing of it
+	moves bool // another chat-service can resume it: its own reports the ids of delivered tokens
 	yield func(*chatv1.GenerateResponse, error) bool
 
-	ending error   // if nobody goes on with it
-	tried  []*peer // since the last pause
-	begun  bool    // Started was delivered
-	told   told
+	ending error          // if nobody goes on with it
+	tried  []*peer        // since the last pause
+	begun  bool           // Started was delivered
+	told   []told         // of each choice
 	tokens map[uint32]int // of a gathered answer, by choice: delivered and not taken back; else nil
 
 	// Of the move that is being tried.
@@ -44,16 +46,13 @@ type course struct {
 	pause time.Duration
 	moved int // moves that were made
 
-	remainder *chatv1.GenerateResponse // not delivered yet
+	remainders []*chatv1.GenerateResponse // not delivered yet; at most one of each choice
 }
 
 func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
-	logprobs := req.GetSampling() != nil && req.GetSampling().Logprobs != nil
-	several := len(f.source.Static()) != 1
-	resumes := req.GetN() <= 1 && len(req.GetPrompts()) <= 1 && !logprobs
 	c := &course{
-		fleet: f, asked: req, yield: yield, ending: errNobody,
-		moves: several && resumes, anew: several && !resumes && req.GetGathered(),
+		fleet: f, asked: req, yield: yield, ending: errNobody, moves: len(f.source.Static()) != 1,
+		told: make([]told, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
 	}
 	if req.GetGathered() {
 		c.tokens = map[uint32]int{}
@@ -72,8 +71,15 @@ func (c *course) request() *chatv1.ChatRequest {
 		return true
 	})
 	req.TellIds = true
-	if c.begun {
-		req.Answered = &chatv1.TokenIDs{Ids: c.told.ids}
+	switch {
+	case !c.begun:
+	case len(c.told) == 1:
+		req.Answered = &chatv1.TokenIDs{Ids: c.told[0].ids}
+	default:
+		req.AnsweredChoices = make([]*chatv1.AnsweredChoice, len(c.told))
+		for i, t := range c.told {
+			req.AnsweredChoices[i] = &chatv1.AnsweredChoice{Ids: t.ids, End: t.end}
+		}
 	}
 	return req
 }
@@ -119,14 +125,18 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // lost notes that the stream has failed at p with err.
 func (c *course) lost(ctx context.Context, p *peer, err error) {
-	c.tried = append(c.tried, p)
 	e := streamerr.As(err)
+	if !c.begun && c.moves && e.Param == "tell_ids" { // an earlier version, which does not tell all ids; it is asked again without
+		c.moves = false
+		return
+	}
+	c.tried = append(c.tried, p)
 	switch {
 	case !c.begun:
 		c.ending = err
 	case c.from == nil: // it had the stream
 		c.ending = err
-		if (c.moves || c.anew) && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
+		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
 			c.from, c.tried = p, []*peer{p}
 			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
 		}
@@ -146,28 +156,39 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
 		if c.begun {
-			return c.move(ctx, p)
+			c.move(ctx, p)
+			return true
 		}
 		c.begun = true
 	case *chatv1.GenerateResponse_Restarted:
-		c.takeBack(ctx, m.Restarted.GetChoice())
-		c.told, c.remainder = told{}, nil
+		choice := m.Restarted.GetChoice()
+		c.takeBack(ctx, choice)
+		*c.choice(choice) = told{}
+		c.remainders = slices.DeleteFunc(c.remainders, func(r *chatv1.GenerateResponse) bool { return r.GetDelta().GetChoice() == choice })
 	case *chatv1.GenerateResponse_Delta:
 		switch {
 		case !c.moves:
 		case m.Delta.GetRemainder():
-			c.remainder = out
+			c.remainders = append(c.remainders, out)
 			return true
-		case !c.told.add(m.Delta):
+		case !c.choice(m.Delta.GetChoice()).add(m.Delta):
 			return true
 		}
 		c.count(m.Delta.GetChoice(), m.Delta.GetTokens())
 		c.from = nil // it goes on
 	case *chatv1.GenerateResponse_ChoiceEnd:
+		t := c.choice(m.ChoiceEnd.GetChoice())
+		if t.end != nil {
+			return true // it was delivered before the move
+		}
+		t.end = m.ChoiceEnd
 		c.count(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetTokens())
 	}
 	return c.yield(out, nil)
 }
+
+// choice returns what was delivered of a choice. A number that is too large is the last choice's.
+func (c *course) choice(number uint32) *told { return &c.told[min(int(number), len(c.told)-1)] }
 
 // count notes tokens of a gathered answer that are delivered.
 func (c *course) count(choice, tokens uint32) {
@@ -182,35 +203,29 @@ func (c *course) takeBack(ctx context.Context, choice uint32) {
 	delete(c.tokens, choice)
 }
 
-// restart discards the delivered parts of all choices. It reports false when the reader has left.
-func (c *course) restart(ctx context.Context) bool {
-	for choice := range c.tokens {
-		c.takeBack(ctx, choice)
-		if !c.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{Choice: choice}}}, nil) {
-			return false
-		}
-	}
-	return true
-}
-
-// move records that p continues the stream, or restarts it. It reports false when the reader has left.
-func (c *course) move(ctx context.Context, p *peer) bool {
+// move records that p continues the stream.
+func (c *course) move(ctx context.Context, p *peer) {
 	c.moved++
-	c.told.again()
-	c.remainder = nil
+	delivered := 0
+	for i := range c.told {
+		c.told[i].again()
+		delivered += len(c.told[i].ids)
+	}
+	c.remainders = nil
 	why := streamerr.As(c.ending)
 	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
 		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", p.name),
-		slog.String("reason", why.Reason.String()), slog.Int("tokens", len(c.told.ids)), slog.String("message", why.Text()))
-	ledger.Of(ctx).Moved(c.from.name, p.name, why.Reason, len(c.told.ids))
-	return !c.anew || c.restart(ctx)
+		slog.String("reason", why.Reason.String()), slog.Int("tokens", delivered), slog.String("message", why.Text()))
+	ledger.Of(ctx).Moved(c.from.name, p.name, why.Reason, delivered)
 }
 
 // end ends a stream with which nobody goes on.
 func (c *course) end() {
 	// Whoever failed may have been about to tell again what was delivered.
-	if c.remainder != nil && c.told.add(c.remainder.GetDelta()) && !c.yield(c.remainder, nil) {
-		return
+	for _, r := range c.remainders {
+		if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta()) && !c.yield(r, nil) {
+			return
+		}
 	}
 	c.yield(nil, c.ending)
 }

@@ -11,6 +11,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -96,16 +98,12 @@ func TestStreamGoesOnWhereItWas(t *testing.T) {
 }
 
 func TestStreamEndsAsItsChatServiceDidWhereNobodyGoesOn(t *testing.T) {
-	likely := &chatv1.ChatRequest{Sampling: &llmv1.Sampling{Logprobs: proto.Uint32(0)}}
 	for name, c := range map[string]struct {
 		asked   *chatv1.ChatRequest
 		refusal *streamerr.Error
 	}{
-		"the request is refused there":      {&chatv1.ChatRequest{}, streamerr.InvalidParam("generated", "not here")},
-		"there is no room for it in time":   {&chatv1.ChatRequest{}, streamerr.New(streamerr.Overloaded, "full")},
-		"it is two answers":                 {&chatv1.ChatRequest{N: 2}, nil},
-		"it is the answers to two prompts":  {&chatv1.ChatRequest{Prompts: []*chatv1.Prompt{{}, {}}}, nil},
-		"its tokens are told with logprobs": {likely, nil},
+		"the request is refused there":    {&chatv1.ChatRequest{}, streamerr.InvalidParam("generated", "not here")},
+		"there is no room for it in time": {&chatv1.ChatRequest{}, streamerr.New(streamerr.Overloaded, "full")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
@@ -191,31 +189,116 @@ func TestRemainderOfWhatIsToldAgainIsNotDeliveredTwice(t *testing.T) {
 	}
 }
 
-func TestGatheredAnswerThatCannotBeResumedIsStartedAnew(t *testing.T) {
+// A choice is what came of one choice.
+type choice struct {
+	text   string
+	tokens uint32
+	likely []float32
+	ends   int
+}
+
+// readChoices reads a stream until it ends. each is called for each delta.
+func readChoices(t *testing.T, f *Fleet, req *chatv1.ChatRequest, each func(all []choice)) (all []choice, record *streamv1.Record) {
+	t.Helper()
+	ctx, ctl := stream.WithControl(t.Context(), time.Second)
+	defer ctl.Release()
+	req.StreamId = stream.NewID()
+	kept := records.Open(req.GetStreamId(), "api", "client")
+	all = make([]choice, several(req))
+	for out, err := range f.Generate(ledger.With(ctx, kept), req) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end := out.GetChoiceEnd(); end != nil {
+			all[end.GetChoice()].ends++
+		}
+		if d := out.GetDelta(); d != nil {
+			c := &all[d.GetChoice()]
+			c.text += d.GetText()
+			c.tokens += d.GetTokens()
+			for _, p := range d.GetLogprobs() {
+				c.likely = append(c.likely, p.GetLogprob())
+			}
+			each(all)
+		}
+	}
+	return all, kept.Proto()
+}
+
+// counts checks that a choice has counted without a gap, and nothing twice.
+func (c choice) counts(t *testing.T, logprobs bool) {
+	t.Helper()
+	var text strings.Builder
+	for n := range c.tokens {
+		fmt.Fprintf(&text, "%d ", n)
+		if logprobs && (int(n) >= len(c.likely) || c.likely[n] != -float32(n)) {
+			t.Fatalf("log-probabilities %v of %d tokens", c.likely, c.tokens)
+		}
+	}
+	if c.tokens == 0 || c.text != text.String() || logprobs && len(c.likely) != int(c.tokens) {
+		t.Errorf("%d tokens, %d log-probabilities: %q", c.tokens, len(c.likely), c.text)
+	}
+}
+
+func TestChoicesAndLogprobsGoOnElsewhere(t *testing.T) {
+	likely := &llmv1.Sampling{Logprobs: proto.Uint32(0)}
 	for name, req := range map[string]*chatv1.ChatRequest{
-		"of several answers": {N: 2, Gathered: true},
-		"with logprobs":      {Sampling: &llmv1.Sampling{Logprobs: proto.Uint32(0)}, Gathered: true},
+		"three answers":               {N: 3},
+		"answers to two prompts":      {Prompts: []*chatv1.Prompt{{}, {}}},
+		"logprobs":                    {Sampling: likely},
+		"three answers with logprobs": {N: 3, Sampling: likely},
+		"a gathered answer":           {N: 2, Sampling: likely, Gathered: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 			f := still(t, a, b)
 			b.refuse.Store(streamerr.New(streamerr.Unavailable, "not yet"))
-			l := ask(t, f, req).started(t).runs(t)
-			b.refuse.Store(nil)
-			a.grpc.Stop()
-			eventually(t, "it is started anew", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.restarted == 1 })
-			l.runs(t)
-			close(b.finish)
-			l.counts(t)
-			if moves := l.record.Proto().GetMoves(); len(moves) != 1 || moves[0].GetReason() != streamv1.Reason_REASON_PEER_LOST || moves[0].GetTokens() != 0 {
+			last := several(req) - 1
+			all, record := readChoices(t, f, req, func(all []choice) {
+				switch all[last].tokens {
+				case 20:
+					b.refuse.Store(nil)
+					a.grpc.Stop()
+				case 100:
+					select {
+					case <-b.finish:
+					default:
+						close(b.finish)
+					}
+				}
+			})
+			for i, c := range all {
+				c.counts(t, req.GetSampling() != nil)
+				if several(req) > 1 && c.ends != 1 {
+					t.Errorf("choice %d has ended %d times", i, c.ends)
+				}
+			}
+			if all[last].tokens < 100 || several(req) > 1 && all[0].tokens != 3 {
+				t.Error(all)
+			}
+			if moves := record.GetMoves(); len(moves) != 1 || moves[0].GetReason() != streamv1.Reason_REASON_PEER_LOST || moves[0].GetTokens() < 20 {
 				t.Error(moves)
 			}
-			came := l.record.Proto().GetTokensIn()
-			takenBack := -int32(l.record.Proto().GetTokensOut()) // the test does not record deliveries
-			if takenBack <= 0 || takenBack != int32(came-l.sum) {
-				t.Errorf("%d tokens came for an answer of %d, and %d were taken back", came, l.sum, takenBack)
-			}
 		})
+	}
+}
+
+// TestEarlierChatServiceIsAskedAsBefore covers an upgrade, in which api-service goes first.
+func TestEarlierChatServiceIsAskedAsBefore(t *testing.T) {
+	a := serve(t, "chat-service/0", "127.0.0.1:0")
+	b := serve(t, "chat-service/1", "127.0.0.1:0")
+	a.old, b.old = true, true
+	all, record := readChoices(t, still(t, a, b), &chatv1.ChatRequest{N: 2}, func(all []choice) {
+		if all[1].tokens == 20 {
+			close(a.finish)
+			close(b.finish)
+		}
+	})
+	for _, c := range all {
+		c.counts(t, false)
+	}
+	if len(record.GetMoves()) != 0 {
+		t.Error(record.GetMoves())
 	}
 }
 

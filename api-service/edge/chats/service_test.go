@@ -34,6 +34,7 @@ type service struct {
 	finish  chan struct{}                   // closed: streams end
 	drain   chan struct{}                   // closed: they fail
 	fail    atomic.Pointer[streamerr.Error] // they do with this
+	old     bool                            // it tells no ids of several choices
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -53,36 +54,99 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 			yield(nil, streamerr.InvalidParam("model", "there is none"))
 			return
 		}
+		if s.old && req.GetTellIds() && several(req) > 1 {
+			yield(nil, streamerr.InvalidParam("tell_ids", "not for several choices"))
+			return
+		}
 		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil) {
 			return
 		}
-		n := uint32(len(req.GetAnswered().GetIds()))
-		if n > 0 && !yield(again(req.GetAnswered().GetIds()), nil) {
+		s.count(ctx, req, yield)
+	}
+}
+
+// several returns how many choices a request has.
+func several(req *chatv1.ChatRequest) int {
+	return max(1, int(req.GetN())) * max(1, len(req.GetPrompts()))
+}
+
+// count answers each choice of a request. With several choices, the first ends after three tokens.
+func (s *service) count(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) {
+	at, over := make([]uint32, several(req)), make([]bool, several(req))
+	for i := range at {
+		ids := req.GetAnswered().GetIds()
+		if i < len(req.GetAnsweredChoices()) {
+			ids, over[i] = req.GetAnsweredChoices()[i].GetIds(), req.GetAnsweredChoices()[i].GetEnd() != nil
+		}
+		at[i] = uint32(len(ids))
+		if over[i] {
+			if !yield(choiceEnd(i), nil) {
+				return
+			}
+		} else if len(ids) > 0 && !yield(of(i, again(ids)), nil) {
 			return
 		}
-		for ; n < 3 || req.GetModel() != "short"; n++ {
-			select {
-			case <-s.finish:
-				yield(ended(), nil)
+	}
+	for at[0] < 3 || req.GetModel() != "short" {
+		select {
+		case <-s.finish:
+			endAll(over, yield)
+			return
+		case <-s.drain:
+			_ = yield(delta(&chatv1.Delta{Text: "<", Remainder: true}), nil) && yield(nil, streamerr.New(streamerr.Draining, "it goes"))
+			return
+		case <-stream.Stopping(ctx):
+			yield(nil, stream.Cause(ctx))
+			return
+		case <-time.After(time.Millisecond):
+			if e := s.fail.Load(); e != nil {
+				yield(nil, e)
 				return
-			case <-s.drain:
-				_ = yield(delta(&chatv1.Delta{Text: "<", Remainder: true}), nil) && yield(nil, streamerr.New(streamerr.Draining, "it goes"))
-				return
-			case <-stream.Stopping(ctx):
-				yield(nil, stream.Cause(ctx))
-				return
-			case <-time.After(time.Millisecond):
-				if e := s.fail.Load(); e != nil {
-					yield(nil, e)
+			}
+			for i := range at {
+				if over[i] {
+					continue
+				}
+				d := likely(counted(at[i], req.GetTellIds()), at[i], req)
+				if !yield(of(i, d), nil) {
 					return
 				}
-				if !yield(counted(n, req.GetTellIds()), nil) {
-					return
+				if at[i]++; i == 0 && len(at) > 1 && at[i] == 3 {
+					if over[i] = true; !yield(choiceEnd(i), nil) {
+						return
+					}
 				}
 			}
 		}
-		yield(ended(), nil)
 	}
+	yield(ended(), nil)
+}
+
+// endAll ends the choices that are not over, and the stream.
+func endAll(over []bool, yield func(*chatv1.GenerateResponse, error) bool) {
+	for i := range over {
+		if len(over) > 1 && !over[i] && !yield(choiceEnd(i), nil) {
+			return
+		}
+	}
+	yield(ended(), nil)
+}
+
+// likely adds the log-probability of token n to d, if the request asks for it.
+func likely(d *chatv1.GenerateResponse, n uint32, req *chatv1.ChatRequest) *chatv1.GenerateResponse {
+	if s := req.GetSampling(); s != nil && s.Logprobs != nil {
+		d.GetDelta().Logprobs = []*chatv1.TokenLogprob{{Id: n, Logprob: -float32(n)}}
+	}
+	return d
+}
+
+func of(choice int, out *chatv1.GenerateResponse) *chatv1.GenerateResponse {
+	out.GetDelta().Choice = uint32(choice)
+	return out
+}
+
+func choiceEnd(choice int) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{Choice: uint32(choice)}}}
 }
 
 func ended() *chatv1.GenerateResponse {

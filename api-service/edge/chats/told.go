@@ -7,8 +7,9 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// A told is what was delivered of an answer.
+// A told is what was delivered of a choice.
 type told struct {
+	end             *chatv1.ChoiceEnd // nil until it was delivered, and if there is one choice
 	ids             []uint32
 	text, reasoning int            // bytes
 	arguments       map[uint32]int // bytes, of each tool call
@@ -37,7 +38,7 @@ func (t *told) add(d *chatv1.Delta) bool {
 	d.Reasoning = fresh(d.GetReasoning(), &t.known.reasoning)
 	t.reasoning += len(d.GetReasoning())
 	d.ToolCalls = slices.DeleteFunc(d.GetToolCalls(), t.addCall)
-	return d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0
+	return d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0
 }
 
 // addCall reports whether nothing is left of a piece of a tool call.
