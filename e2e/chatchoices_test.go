@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A choiceRead is what a client has read of one choice.
+type choiceRead struct {
+	text, finish string
+	likely       []string
+}
+
+// readChoices streams an answer and returns its choices. each is called after every event that has text, with their number.
+func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events int)) (all [2]choiceRead) {
+	t.Helper()
+	resp, err := w.send(t, a, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	events, done := 0, false
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		if done = data == "[DONE]"; done {
+			break
+		}
+		var chunk struct {
+			Error   any
+			Choices []struct {
+				Index        int
+				Delta        struct{ Content string }
+				FinishReason string `json:"finish_reason"`
+				Logprobs     *struct{ Content []json.RawMessage }
+			}
+		}
+		if err := json.Unmarshal([]byte(data), &chunk); err != nil || chunk.Error != nil {
+			t.Fatal(data, err)
+		}
+		for _, c := range chunk.Choices {
+			into := &all[c.Index]
+			into.text += c.Delta.Content
+			into.finish += c.FinishReason
+			if c.Logprobs != nil {
+				for _, one := range c.Logprobs.Content {
+					into.likely = append(into.likely, string(one))
+				}
+			}
+			if c.Delta.Content != "" {
+				events++
+				each(events)
+			}
+		}
+	}
+	if !done {
+		t.Error("the stream has no end")
+	}
+	return all
+}
+
+// TestChoicesAndLogprobsOfALostChatServiceGoOn kills the chat-service of a stream with two choices, and of one with logprobs. The
+// client reads what it reads undisturbed.
+func TestChoicesAndLogprobsOfALostChatServiceGoOn(t *testing.T) {
+	t.Parallel()
+	w := &whence{topology: separate, processes: map[string]*process{}}
+	worker := service(t, llmWorker, "127.0.0.1:0", []string{"--pace", "40"})
+	chats := map[string]*process{}
+	var addrs []string
+	for _, name := range []string{"chat-service/0", "chat-service/1"} {
+		chats[name] = service(t, chatService, "127.0.0.1:0", []string{"--name", name, "--worker", worker.listening(t)})
+		addrs = append(addrs, chats[name].listening(t))
+	}
+	w.worker, w.processes[llmWorker] = worker.listening(t), worker
+	w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", strings.Join(addrs, ",")})
+	w.api = w.processes[apiService].listening(t)
+	w.connected(t)
+	asks := map[string]ask{
+		"two choices":               greedy(short, "stream", true, "n", 2),
+		"logprobs":                  greedy(short, "stream", true, "logprobs", true, "top_logprobs", 2),
+		"two choices with logprobs": greedy(short, "stream", true, "n", 2, "logprobs", true, "stop", []string{"never said"}),
+	}
+	for name, a := range asks {
+		want := w.readChoices(t, a, "", func(int) {})
+		if want[0].text == "" || want[0].finish == "" || strings.Contains(name, "logprobs") == (len(want[0].likely) == 0) {
+			t.Fatalf("%s: undisturbed %+v", name, want)
+		}
+		id := "moved-" + fmt.Sprint(len(name))
+		got := w.readChoices(t, a, id, func(events int) {
+			if events != 12 {
+				return
+			}
+			for _, hop := range w.why(t, id).Hops {
+				if p := chats[hop.Hop]; p != nil {
+					p.kill(t)
+					for i, addr := range addrs {
+						if fmt.Sprint("chat-service/", i) == hop.Hop {
+							chats[hop.Hop] = start(t, chatService, append([]string{"--listen", addr}, p.args[2:]...)...)
+						}
+					}
+				}
+			}
+		})
+		for i := range got {
+			if got[i].text != want[i].text || got[i].finish != want[i].finish || !slices.Equal(got[i].likely, want[i].likely) {
+				t.Errorf("%s: choice %d\n got %+v\nwant %+v", name, i, got[i], want[i])
+			}
+		}
+		if moves := w.why(t, id).Hops[0].Moves; len(moves) != 1 {
+			t.Errorf("%s: moves %+v", name, moves)
+		}
+		for _, p := range chats {
+			p.listening(t)
+		}
+		eventually(t, "both take streams", func() bool { w.works(t); return w.readiness() == 200 })
+	}
+	w.idle(t)
+}
