@@ -49,6 +49,7 @@ const (
 type breaker struct {
 	mu      sync.Mutex // guards the following fields
 	doubted bool       // since a stream failed or a probe was late, until a probe succeeds
+	doubts  int        // failures since the last token that may be the requests' fault
 	streak  int        // failures since the last token
 	rate    float64    // failure rate
 	sample  int        // streams in rate, up to ejectSample
@@ -89,6 +90,17 @@ func (b *breaker) fail(now time.Time, why streamerr.Reason) (ejected time.Durati
 	return d
 }
 
+// doubt records a failure that may be the request's fault. It reports whether it is one too many.
+func (b *breaker) doubt() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.doubts++; b.doubts < ejectAfter {
+		return false
+	}
+	b.doubts = 0
+	return true
+}
+
 // refuse records that the worker was full and wants callers to come back after retryAfter, or does not say when if that is 0. It
 // returns the cool-down if there is a new one.
 func (b *breaker) refuse(now time.Time, retryAfter time.Duration) (ejected time.Duration) {
@@ -124,7 +136,7 @@ func (b *breaker) record(failure float64) {
 func (b *breaker) deliver(now time.Time) (closed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.streak = 0
+	b.streak, b.doubts = 0, 0
 	b.record(0)
 	if b.open && now.Before(b.until) {
 		return false // it began before the cool-down, or for want of another worker
@@ -155,7 +167,7 @@ func (b *breaker) answered() {
 func (b *breaker) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.doubted, b.streak, b.rate, b.sample = false, 0, 0, 0
+	b.doubted, b.streak, b.doubts, b.rate, b.sample = false, 0, 0, 0, 0
 	b.open, b.trying, b.level, b.full, b.failed = false, false, 0, 0, 0
 }
 

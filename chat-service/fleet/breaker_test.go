@@ -165,3 +165,21 @@ func TestStreamsHearThatTheirWorkerIsDown(t *testing.T) {
 		t.Error("the worker is back")
 	}
 }
+
+func TestDoubtsWithoutATokenBetweenThemAreAFailure(t *testing.T) {
+	var b breaker
+	now := time.Now()
+	for range 5 { // requests that fail everywhere, on a worker that answers others
+		for range ejectAfter - 1 {
+			if b.doubt() {
+				t.Fatal("a worker that answers is held at fault")
+			}
+		}
+		b.deliver(now)
+	}
+	for i := range ejectAfter {
+		if last := i == ejectAfter-1; b.doubt() != last {
+			t.Errorf("doubt %d", i+1)
+		}
+	}
+}

@@ -19,6 +19,14 @@ func (w *Worker) Fail(why streamerr.Reason) {
 	w.Probe()
 }
 
+// Doubt records that the worker failed a stream that another worker has failed, too, so that the request may be at fault.
+// Several doubts without a token between them are a failure.
+func (w *Worker) Doubt(why streamerr.Reason) {
+	if w.breaker.doubt() {
+		w.Fail(why)
+	}
+}
+
 // Refuse records that the worker was full and asks callers to wait for retryAfter; 0 means it did not say.
 func (w *Worker) Refuse(retryAfter time.Duration) {
 	if d := w.breaker.refuse(time.Now(), retryAfter); d > 0 {

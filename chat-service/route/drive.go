@@ -269,6 +269,8 @@ func blame(w *fleet.Worker, as failover.Blame, why *streamerr.Error) {
 	switch as {
 	case failover.Failed:
 		w.Fail(why.Reason)
+	case failover.Doubted:
+		w.Doubt(why.Reason)
 	case failover.Full:
 		w.Refuse(why.RetryAfter)
 	case failover.Nothing:

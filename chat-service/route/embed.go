@@ -28,10 +28,17 @@ func (p *Pool) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *wor
 				next, e = p.findEmbedder(req, a)
 			case failover.Call:
 				current = next
-				if resp, err = current.embed(ctx, req); err == nil || stream.Cause(ctx) != nil {
-					return resp, err
+				resp, err = current.embed(ctx, req)
+				switch {
+				case err == nil:
+					e = event{Kind: failover.Ended}
+				case stream.Cause(ctx) != nil:
+					return nil, err
+				default:
+					e = event{Kind: failover.Fail, Err: err}
 				}
-				e = event{Kind: failover.Fail, Err: err}
+			case failover.Done:
+				return resp, nil
 			case failover.Blamed:
 				blame(a.Worker, a.As, streamerr.As(a.Err))
 			case failover.Moved:

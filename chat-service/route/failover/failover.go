@@ -118,23 +118,24 @@ type Machine[W comparable] struct {
 	admitted bool          // the current attempt, or its reader, has said Started
 	flowing  bool          // the current attempt has delivered a token
 	heard    time.Duration // when it last sent something
-	blamed   bool          // it was blamed
+	blamed   bool          // it was blamed, or is a suspect
 	ill      bool          // its health probes have failed
 
 	// The search for a worker, since the last token.
-	first  *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
-	latest *streamerr.Error // why the last attempt failed
-	since  time.Duration    // when it began
-	later  []string         // refusals since
-	swap   *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
-	tried  []W              // failed or refused
-	full   []W              // the workers in tried that were full
-	left   []W              // the workers in tried that were left because their first token was late, or their probes failed
-	once   int              // failures whose rule says Once
-	deaths int              // attempts that were lost after Started and before a token
-	slow   bool             // a worker was left because its first token took too long
-	pauses int
-	pause  time.Duration // the Retry-After of the last full worker
+	first    *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
+	latest   *streamerr.Error // why the last attempt failed
+	since    time.Duration    // when it began
+	later    []string         // refusals since
+	swap     *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
+	tried    []W              // failed or refused
+	full     []W              // the workers in tried that were full
+	left     []W              // the workers in tried that were left because their first token was late, or their probes failed
+	once     int              // failures whose rule says Once
+	deaths   int              // attempts that were lost, or left, after Started and before a token
+	suspects []Action[W]      // blames of workers whose failure may be the request's fault
+	slow     bool             // a worker was left because its first token took too long
+	pauses   int
+	pause    time.Duration // the Retry-After of the last full worker
 }
 
 // New returns the machine of a stream. Its first event is Begin.
@@ -184,6 +185,7 @@ func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
 	case Read:
 		m.read(now)
 	case Ended:
+		m.accuse(Failed)
 		m.do(Action[W]{Verb: Deliver})
 		m.done(Action[W]{Verb: Done})
 	case Fail:
@@ -201,6 +203,7 @@ func (m *Machine[W]) Step(now time.Duration, e Event[W]) []Action[W] {
 func (m *Machine[W]) do(a Action[W]) { m.out = append(m.out, a) }
 
 func (m *Machine[W]) done(a Action[W]) {
+	m.accuse(Doubted)
 	m.do(a)
 	m.phase, m.wake = over, 0
 }
@@ -229,6 +232,7 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 	}
 	if !m.flowing {
 		m.flowing, m.last = true, m.cur
+		m.accuse(Failed) // the request was not at fault
 		m.recover()
 		m.do(Action[W]{Verb: Trust, Worker: m.cur.Worker})
 	}

@@ -32,6 +32,9 @@ const (
 	Nothing Blame = iota
 	// Failed: the worker is probed, gets no streams until a probe succeeds, and is ejected if it fails repeatedly.
 	Failed
+	// Doubted: the worker failed, or the request is at fault, because no other worker has answered it. Several doubts
+	// without a token between them count as a failure.
+	Doubted
 	// Full: the worker cools down for its Retry-After, or with a backoff.
 	Full
 )
@@ -88,8 +91,8 @@ const (
 	// Within bounds the search for a worker that continues an answer, from the failure on. The search waits only for
 	// full workers and for the stream's turn to move.
 	Within = 20 * time.Second
-	// maxDeaths is how many workers a stream may lose (PEER_LOST, PEER_RESET) after they have admitted it and before they send a
-	// token. Then the stream ends: the request may be what kills the workers. A token resets the count.
+	// maxDeaths is how many workers a stream may lose (PEER_LOST, PEER_RESET), or leave because they hang, after they have
+	// admitted it and before they send a token. Then the stream ends: the request may be what kills the workers. A token resets the count.
 	maxDeaths = 3
 	// firstPause is the first pause before full workers are asked again; each further one is twice as long, up to maxPause.
 	firstPause = 500 * time.Millisecond

@@ -54,6 +54,9 @@ func (m *Machine[W]) leave(now time.Duration) {
 	m.do(Action[W]{Verb: Leave, Err: why})
 	m.tried = append(m.tried, m.cur.Worker)
 	if !m.flowing {
+		if m.admitted {
+			m.deaths++
+		}
 		m.slow = m.slow || m.admitted
 		m.left = append(m.left, m.cur.Worker)
 	}
@@ -119,7 +122,11 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 	if why.Reason == streamerr.Deadline && m.flowing && now-m.heard < quiet {
 		rule, response = Rule{}, Tell
 	}
-	m.blame(why, rule.Blame)
+	if response == Once {
+		m.suspect(why, rule.Blame)
+	} else {
+		m.blame(why, rule.Blame)
+	}
 	refusal := m.first != nil && response == Tell && !wanted(why.Reason)
 	if m.first == nil && response == Tell || wanted(why.Reason) {
 		m.done(Action[W]{Verb: End, Err: cause})
@@ -188,8 +195,29 @@ func (m *Machine[W]) blame(why *streamerr.Error, as Blame) {
 	m.do(Action[W]{Verb: Blamed, Worker: m.cur.Worker, Err: why, As: as})
 }
 
+// suspect has the worker blamed as soon as another worker has answered the request.
+func (m *Machine[W]) suspect(why *streamerr.Error, as Blame) {
+	if as == Nothing || m.blamed {
+		return
+	}
+	m.blamed = true
+	m.suspects = append(m.suspects, Action[W]{Verb: Blamed, Worker: m.cur.Worker, Err: why})
+}
+
+// accuse blames the suspects.
+func (m *Machine[W]) accuse(as Blame) {
+	for _, a := range m.suspects {
+		a.As = as
+		m.do(a)
+	}
+	m.suspects = m.suspects[:0]
+}
+
 // end ends the stream with the failure that began the search, and names the later refusals.
 func (m *Machine[W]) end() {
+	if m.once < 2 {
+		m.accuse(Failed) // no other worker has failed on the request
+	}
 	e := *m.first
 	if len(m.later) > 0 {
 		e.Message = e.Text() + "; then " + strings.Join(m.later, "; then ")
@@ -218,7 +246,7 @@ func (m *Machine[W]) down(now time.Duration) {
 		m.leaveReader(now, why, true)
 	case calling:
 		m.ill = true
-		m.change(why, false)
+		m.change(now, why, false)
 	default:
 	}
 }
@@ -252,15 +280,23 @@ func (m *Machine[W]) tick(now time.Duration) {
 		case m.sent > 0 && !m.mayMove():
 			m.wake = 0
 		default:
-			m.change(silent, slow && !m.ill)
+			m.change(now, silent, slow && !m.ill)
 		}
 	default:
 	}
 }
 
 // change asks for another worker while the current attempt continues.
-func (m *Machine[W]) change(why *streamerr.Error, idle bool) {
+func (m *Machine[W]) change(now time.Duration, why *streamerr.Error, idle bool) {
 	if m.sent > 0 && !m.mayMove() {
+		return
+	}
+	if m.admitted && !m.flowing && m.deaths+1 >= maxDeaths { // the request may be what hangs the workers
+		if m.wake = 0; m.ill {
+			m.note(now, why)
+			m.do(Action[W]{Verb: Leave, Err: why})
+			m.end()
+		}
 		return
 	}
 	m.swap, m.wake = why, 0

@@ -159,6 +159,7 @@ func (a *Action[W]) text() string {
 	}
 	add(a.Verb == Trust || a.Verb == Blamed, a.Worker)
 	add(a.As == Failed, "failed")
+	add(a.As == Doubted, "doubted")
 	add(a.As == Full, "full")
 	add(a.Verb == Moved, "from", a.From, "exact", a.Exact)
 	add(a.N > 0, a.N)
