@@ -124,10 +124,10 @@ func TestArrowsPointDownwards(t *testing.T) {
 func TestTransportsStayWhereTheyBelong(t *testing.T) {
 	for library, homes := range map[string][]string{
 		"github.com/cloudwego/kitex": {"pkg/rpc/kitexrpc"},
-		"github.com/cloudwego/hertz": {"api-service/edge"},
+		"github.com/cloudwego/hertz": {"api-service/edge", "e2e/simulation"}, // which brings connections in memory
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
-			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", // where servers and clients are made
+			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", "e2e/simulation", // where servers and clients are made
 		},
 	} {
 		for _, p := range packages(t) {

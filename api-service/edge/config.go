@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/front"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/leave"
@@ -57,7 +58,9 @@ type Config struct {
 	Metrics        *metrics.Metrics    // nil for none
 	Traces         *streamtrace.Tracer // nil for none
 	Grace          time.Duration       // for streams that run when the process drains
-	Stage          Stage               // put around the chat-service by a program that builds this service in; nil is none
+	// Connect connects to a chat-service, for programs that bring their own transport; nil means Kitex clients.
+	Connect chats.Connect
+	Stage   Stage // put around the chat-service by a program that builds this service in; nil is none
 }
 
 // A Stage sees every stream of the service.

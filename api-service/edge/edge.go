@@ -18,6 +18,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/server"
+	hertzconfig "github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
@@ -85,7 +86,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	fleet, err := chats.New(c.Name, source, log)
+	fleet, err := chats.NewOver(c.Connect, c.Name, source, log)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
@@ -135,15 +136,27 @@ func (e *Edge) Close() error {
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
-	reached := ln.Addr()
+	h := e.server(ln.Addr(), server.WithListener(ln), server.WithTransport(netpoll.NewTransporter)) // the only one that senses disconnects at once
+	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
+}
+
+// Drain takes no new streams, lets the live streams finish for the grace of the Config, and ends the rest with DRAINING. It returns
+// how long connections may take to close.
+func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
+	e.hop.Drain(ctx, e.config.Grace)
+	e.behind.Wait()
+	return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
+}
+
+// server returns the HTTP server, which listens at addr.
+func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.Hertz {
+	reached := addr
 	if e.config.TrustForwarded {
 		reached = nil // by proxies, under names that are theirs
 	}
 	e.guard.Loopback = gate.Loopback(reached)
 	arrival := httpd.Arrival{Within: e.config.ReadTimeout, MaxBody: e.config.MaxBody}
-	h := server.New(
-		server.WithListener(ln),
-		server.WithTransport(netpoll.NewTransporter), // the only one that senses disconnects at once
+	h := server.New(append(transport,
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			if err := clientconn.Tune(conn, e.config.MaxUnsent); err != nil {
 				e.log.Debug("the options of a new connection cannot be set", "err", err) // it is closed, or is not TCP
@@ -163,15 +176,11 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		server.WithHandleMethodNotAllowed(true),
 		server.WithRedirectTrailingSlash(false),
 		server.WithDisablePrintRoute(true),
-	)
+	)...)
 	h.Name = "whence"
 	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(gate.New(reached, e.config.Origins, e.config.Hosts), exposed), e.authenticate())
 	e.routes(h)
-	return httpd.Run(ctx, h, ln, func() time.Duration {
-		e.hop.Drain(ctx, e.config.Grace)
-		e.behind.Wait()
-		return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
-	}, e.log)
+	return h
 }
 
 // dismiss lets readers read endings for half of the goodbye. Then it ends the remaining readers, such as readers of

@@ -24,6 +24,8 @@ const MaxWorkers = 64
 type Options struct {
 	// Self is this hop's name.
 	Self string
+	// Connect connects to a worker; nil means grpc-go.
+	Connect Connect
 	// Check says why a worker that answers cannot be used.
 	Check func(*llmv1.WorkerInfo) error
 	// Follow is called for each member while Watch runs, in a goroutine of its own, and returns when ctx is done; nil is nobody.

@@ -61,7 +61,7 @@ func (f *Fleet) Set(targets ...string) error {
 
 // join makes a worker, with a slot that is free. The fleet's mu is held.
 func (f *Fleet) join(target string, slot int) (*Worker, error) {
-	w, err := dial(f.opts.Self, target, f.check, f.opts.Log)
+	w, err := dial(f.opts.Connect, f.opts.Self, target, f.check, f.opts.Log)
 	if err != nil {
 		return nil, err
 	}

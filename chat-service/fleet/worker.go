@@ -81,16 +81,32 @@ type Worker struct {
 	down    downSignal
 }
 
-// dial returns the worker at target, a host:port; it connects in watch. self is this hop's name. check says why a worker
-// that answers cannot be used.
-func dial(self, target string, check func(*Worker, *llmv1.WorkerInfo) error, log *slog.Logger) (*Worker, error) {
-	conn, err := grpc.NewClient(target,
+// A Conn is a connection to one worker.
+type Conn interface {
+	grpc.ClientConnInterface
+	io.Closer
+}
+
+// A Connect connects to the worker at target, a host:port. It does not wait for the connection.
+type Connect func(target string) (Conn, error)
+
+// overGRPC connects to the worker at target in watch, with grpc-go.
+func overGRPC(target string) (Conn, error) {
+	return grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: redialEvery / 10, Multiplier: 2, MaxDelay: redialEvery}, MinConnectTimeout: redialEvery}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
 		// A library of this process registers gzip. A worker that is offered it may compress every token.
 		grpc.WithDefaultCallOptions(experimental.AcceptCompressors()),
 	)
+}
+
+// dial returns the worker at target, a host:port. self is this hop's name. check says why a worker that answers cannot be used.
+func dial(connect Connect, self, target string, check func(*Worker, *llmv1.WorkerInfo) error, log *slog.Logger) (*Worker, error) {
+	if connect == nil {
+		connect = overGRPC
+	}
+	conn, err := connect(target)
 	if err != nil {
 		return nil, fmt.Errorf("worker at %s: %w", target, err)
 	}

@@ -23,7 +23,6 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/discover"
-	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -54,7 +53,8 @@ type model struct {
 }
 
 // prepare reads a model's files. Nothing runs before start.
-func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, error) {
+func (r *Registry) prepare(c Card) (*model, error) {
+	self, log, m := r.self, r.log, r.Metrics
 	streams, prompts, kv, err := route.Policies(c.Policy, c.KV)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,11 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 		return nil, err
 	}
 	print := fingerprint(dir) // before they are read: what changes meanwhile is read again
-	loaded, err := chat.Load(dir, c.ID(), owner)
+	load := chat.Load
+	if r.Load != nil {
+		load = r.Load
+	}
+	loaded, err := load(dir, c.ID(), owner)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func prepare(c Card, self string, log *slog.Logger, m *metrics.Hop) (*model, err
 	}
 	loaded.EOS = c.EOS
 	pool := route.New(route.Options{
-		Self: self, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
+		Self: self, Connect: r.Connect, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, HandoverAbove: c.HandoverAbove,
 		Check: func(info *llmv1.WorkerInfo) error { return fits(loaded, info) }, Log: log,
 	})

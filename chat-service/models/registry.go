@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"iter"
 	"log/slog"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/fleet"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -23,8 +25,12 @@ import (
 
 // A Registry is the models that are served.
 type Registry struct {
-	// Metrics counts what becomes of streams here; nil for none. It must be set before the first Set.
+	// Metrics counts what becomes of streams here; nil for none. It must be set before the first Set, as the following fields.
 	Metrics *metrics.Hop
+	// Connect connects to a worker; nil means grpc-go.
+	Connect fleet.Connect
+	// Load reads a model's directory; nil means chat.Load.
+	Load func(dir fs.FS, name, owner string) (*chat.Model, error)
 
 	// Static.
 	self    string
@@ -75,7 +81,7 @@ func (r *Registry) Set(cards []Card) error {
 			next[i] = before
 			continue
 		}
-		if next[i], err = prepare(c, r.self, r.log, r.Metrics); err != nil {
+		if next[i], err = r.prepare(c); err != nil {
 			return fmt.Errorf("model %s: %w", c.ID(), err)
 		}
 		fresh = append(fresh, next[i])

@@ -29,7 +29,8 @@ import (
 // Options say how a Pool works.
 type Options struct {
 	// Self is this hop's name.
-	Self string
+	Self    string
+	Connect fleet.Connect // see fleet.Options
 	// Policy chooses the worker of a stream; nil is policy.LeastLoaded.
 	Policy policy.Policy
 	// Prompts chooses the prefill worker of a prompt; nil means the worker with the fewest tokens to read.
@@ -73,7 +74,7 @@ type Pool struct {
 
 // New returns a pool without workers. Set gives it some, and Watch probes them.
 func New(opts Options) *Pool {
-	workers := fleet.Options{Self: opts.Self, Check: opts.Check, Log: opts.Log, Cooled: func(why streamerr.Reason) { opts.Metrics.Cooled(why) }}
+	workers := fleet.Options{Self: opts.Self, Connect: opts.Connect, Check: opts.Check, Log: opts.Log, Cooled: func(why streamerr.Reason) { opts.Metrics.Cooled(why) }}
 	if opts.KV != nil {
 		workers.Follow = opts.KV.Follow
 	}

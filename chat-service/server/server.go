@@ -102,11 +102,7 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
-	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: ledger.At(s.hop).Metrics, Log: s.hop.Log})
-	chatv1.RegisterChatServer(guarded, s)
-	inspect.Register(guarded, s.hop, s.below)
-	healthpb.RegisterHealthServer(guarded, s.health)
-	reflection.RegisterV1(guarded)
+	s.Register(srv)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {
@@ -114,9 +110,23 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		return err
 	case <-ctx.Done():
 	}
+	s.Drain(ctx, grace)
+	srv.Stop()
+	return <-failed
+}
+
+// Register registers all services of s with a gRPC server.
+func (s *Server) Register(srv guard.Server) {
+	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: ledger.At(s.hop).Metrics, Log: s.hop.Log})
+	chatv1.RegisterChatServer(guarded, s)
+	inspect.Register(guarded, s.hop, s.below)
+	healthpb.RegisterHealthServer(guarded, s.health)
+	reflection.RegisterV1(guarded)
+}
+
+// Drain takes no new streams, lets the live streams finish for grace, and ends the rest with DRAINING.
+func (s *Server) Drain(ctx context.Context, grace time.Duration) {
 	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
 	s.health.Shutdown()
 	s.hop.Drain(ctx, grace)
-	srv.Stop()
-	return <-failed
 }

@@ -59,6 +59,9 @@ func NewServer(name, model string, engine Engine, info func() *llmv1.WorkerInfo,
 	return s
 }
 
+// Hop returns what the server knows of its streams.
+func (s *Server) Hop() *rpc.Hop { return &s.hop }
+
 // SetHealthy says whether requests can be answered.
 func (s *Server) SetHealthy(healthy bool) {
 	inspect.SetHealthy(s.health, workerv1.Worker_ServiceDesc.ServiceName, healthy)
@@ -150,11 +153,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(s.limits.Transport()),
 	)
-	guarded := guard.New(gs, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.records.Metrics, Log: s.hop.Log})
-	healthpb.RegisterHealthServer(guarded, s.health)
-	workerv1.RegisterWorkerServer(guarded, s)
-	inspect.Register(guarded, &s.hop, nil)
-	reflection.Register(guarded)
+	s.Register(gs)
 
 	failed := make(chan error, 1)
 	go func() { failed <- gs.Serve(ln) }()
@@ -163,10 +162,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		return err
 	case <-ctx.Done():
 	}
-	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
-	s.health.Shutdown()
-	s.hop.Drain(ctx, grace)
-	close(s.gone)
+	s.Drain(ctx, grace)
 	watchdog := time.AfterFunc(drain.Goodbye(ctx, stopWait), gs.Stop)
 	gs.GracefulStop()
 	watchdog.Stop()
@@ -174,4 +170,21 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		return err
 	}
 	return nil
+}
+
+// Register registers all services of s with a gRPC server.
+func (s *Server) Register(srv guard.Server) {
+	guarded := guard.New(srv, guard.Options{Name: s.hop.Name, Limits: s.limits, Observer: s.records.Metrics, Log: s.hop.Log})
+	healthpb.RegisterHealthServer(guarded, s.health)
+	workerv1.RegisterWorkerServer(guarded, s)
+	inspect.Register(guarded, &s.hop, nil)
+	reflection.Register(guarded)
+}
+
+// Drain takes no new streams, lets the live streams finish for grace, and ends the rest with DRAINING. It is called once.
+func (s *Server) Drain(ctx context.Context, grace time.Duration) {
+	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
+	s.health.Shutdown()
+	s.hop.Drain(ctx, grace)
+	close(s.gone)
 }

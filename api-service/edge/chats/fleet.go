@@ -8,12 +8,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/discover"
@@ -38,10 +41,11 @@ type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsRe
 // A Fleet is the chat-services.
 type Fleet struct {
 	// Static.
-	self   string
-	source *discover.Source
-	log    *slog.Logger
-	within time.Duration // moveWithin, but in tests
+	self    string
+	source  *discover.Source
+	connect Connect
+	log     *slog.Logger
+	within  time.Duration // moveWithin, but in tests
 
 	peers atomic.Pointer[[]*peer] // replaced by set, never changed
 
@@ -50,9 +54,26 @@ type Fleet struct {
 	probe func(*peer) // has a chat-service watched; nil while Run does not run
 }
 
+// A Connect connects to the chat-service at addr, a host:port. It does not wait for the connection.
+type Connect func(addr string) (Conn, error)
+
+// A Conn is a connection to one chat-service.
+type Conn interface {
+	grpc.ClientConnInterface
+	io.Closer
+}
+
 // New returns the chat-services of source. self is this hop's name.
 func New(self string, source *discover.Source, log *slog.Logger) (*Fleet, error) {
-	f := &Fleet{self: self, source: source, log: log, within: moveWithin}
+	return NewOver(nil, self, source, log)
+}
+
+// NewOver is New over connections of connect; nil means Kitex clients.
+func NewOver(connect Connect, self string, source *discover.Source, log *slog.Logger) (*Fleet, error) {
+	if connect == nil {
+		connect = overKitex
+	}
+	f := &Fleet{self: self, source: source, connect: connect, log: log, within: moveWithin}
 	f.peers.Store(new([]*peer))
 	return f, f.set(source.Static()) // before Run, for those who ask before
 }
@@ -115,7 +136,7 @@ func (f *Fleet) set(addrs []string) error {
 		if len(f.source.Static()) != 1 {
 			name += "/" + addr
 		}
-		p, err := dial(f.self, name, addr)
+		p, err := dial(f.connect, f.self, name, addr)
 		if err != nil {
 			errs = append(errs, err)
 			continue

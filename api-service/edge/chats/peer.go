@@ -3,6 +3,7 @@ package chats
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ type peer struct {
 	// Static.
 	addr    string
 	name    string // in paths, until it names itself
-	conn    *kitexrpc.ClientConn
+	conn    io.Closer
 	chat    chatv1.ChatClient
 	streams streamv1.StreamsClient
 	health  healthpb.HealthClient
@@ -46,8 +47,13 @@ type peer struct {
 	closing sync.Once
 }
 
-func dial(self, name, addr string) (*peer, error) {
-	conn, err := kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+// overKitex is the Connect of production.
+func overKitex(addr string) (Conn, error) {
+	return kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+}
+
+func dial(connect Connect, self, name, addr string) (*peer, error) {
+	conn, err := connect(addr)
 	if err != nil {
 		return nil, err
 	}
