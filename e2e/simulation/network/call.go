@@ -1,0 +1,319 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// A Call is one call, for a report when all is over.
+type Call struct {
+	// Static.
+	From, To, Method string
+	Opened           time.Time
+
+	id       uint64
+	unary    bool
+	conn     *conn
+	down, up *queue
+	cancel   context.CancelFunc // of the callee's context
+	undo     func() bool
+
+	mu       sync.Mutex // guards the following fields
+	request  []byte
+	trailer  metadata.MD
+	returned time.Time // when the handler has; zero before
+	served   bool
+	broke    bool // the connection broke or stalled before the caller knew the end
+	known    bool // the caller knows the end
+	resetAt  time.Time
+}
+
+// A Report is what became of a call.
+type Report struct {
+	Request  []byte      // the first message, encoded; nil if there was none
+	Served   bool        // the handler has begun
+	Returned time.Time   // when the handler returned; zero if it runs
+	Trailer  metadata.MD // set by the handler
+	Broke    bool        // the connection broke, or was stalled, before the caller knew the end
+	Known    bool        // the caller has heard the end
+	Reset    time.Time   // when the caller reset the call; zero if it did not
+}
+
+// Caller returns the process that calls.
+func (c *Call) Caller() *Host { return c.conn.from }
+
+// Callee returns the process that is called.
+func (c *Call) Callee() *Host { return c.conn.to }
+
+// Report tells what became of the call.
+func (c *Call) Report() Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Report{c.request, c.served, c.returned, c.trailer, c.broke, c.known, c.resetAt}
+}
+
+// A transportStream is a call in the callee's context.
+type transportStream struct{ call *Call }
+
+var _ grpc.ServerTransportStream = transportStream{}
+
+// Method implements grpc.ServerTransportStream.
+func (t transportStream) Method() string { return t.call.Method }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (t transportStream) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader implements grpc.ServerTransportStream.
+func (t transportStream) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (t transportStream) SetTrailer(md metadata.MD) error {
+	t.call.setTrailer(md)
+	return nil
+}
+
+// serve runs the handler.
+func (c *Call) serve(ctx context.Context, handler grpc.StreamHandler, impl any) {
+	n := c.conn.net
+	defer func() {
+		n.mu.Lock()
+		n.open--
+		n.mu.Unlock()
+		c.conn.to.serving.Done()
+	}()
+	defer c.cancel()
+	if c.conn.isBroken() || ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	c.served = true
+	c.mu.Unlock()
+	err := handler(impl, &serverStream{call: c, ctx: ctx})
+	c.mu.Lock()
+	c.returned = time.Now()
+	trailer := c.trailer.Copy()
+	c.mu.Unlock()
+	if err == nil {
+		err = io.EOF
+	} else {
+		s, ok := status.FromError(err)
+		if !ok {
+			s = status.FromContextError(err)
+		}
+		err = s.Err()
+	}
+	if !c.conn.isBroken() {
+		c.up.end(err, trailer, c.up.arrival())
+	}
+	c.down.drop()
+	c.down.abort(status.Error(codes.Canceled, "the handler has returned"))
+}
+
+// reset ends the call because the caller's context has ended. The reset overtakes messages.
+func (c *Call) reset(ctx context.Context) {
+	err := status.FromContextError(ctx.Err()).Err()
+	c.mu.Lock()
+	known := c.known
+	if !known {
+		c.resetAt = time.Now()
+	}
+	c.mu.Unlock()
+	if known {
+		c.forget()
+		return
+	}
+	c.up.abort(err)
+	c.down.shut()
+	time.AfterFunc(time.Until(c.late(time.Now().Add(c.conn.net.delay(c.id, 5, 0)))), func() {
+		if !c.conn.isBroken() {
+			c.down.end(status.Error(codes.Canceled, "the caller has reset the call"), nil, time.Time{})
+			c.up.shut()
+			c.cancel()
+		}
+		c.forget()
+	})
+}
+
+// forget takes the call off its connection.
+func (c *Call) forget() {
+	c.conn.mu.Lock()
+	defer c.conn.mu.Unlock()
+	delete(c.conn.calls, c)
+}
+
+// late returns when a message that is due at a time comes over the link.
+func (c *Call) late(due time.Time) time.Time {
+	n := c.conn.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.link(c.From, c.To)
+	if due.After(l.stalledFrom) && due.Before(l.stalledUntil) {
+		c.mu.Lock()
+		c.broke = c.broke || !c.known
+		c.mu.Unlock()
+		return l.stalledUntil
+	}
+	return due
+}
+
+// cutAt loses what had not arrived by a time.
+func (c *Call) cutAt(now time.Time) {
+	c.mu.Lock()
+	c.broke = c.broke || !c.known
+	c.mu.Unlock()
+	c.down.cut(now)
+	c.up.cut(now)
+}
+
+// sent counts a message. It reports false if the connection breaks in its place.
+func (c *Call) sent() bool {
+	n := c.conn.net
+	if c.unary {
+		return true
+	}
+	n.mu.Lock()
+	n.messages++
+	count, l := n.messages, n.link(c.From, c.To)
+	cut := l.cutAfter == 1
+	l.cutAfter = max(0, l.cutAfter-1)
+	n.mu.Unlock()
+	if cut {
+		c.conn.cut(nil)
+		return false
+	}
+	if n.step != nil {
+		n.step(count)
+	}
+	return true
+}
+
+// A clientStream is the caller's side of a call.
+type clientStream struct {
+	call *Call
+	ctx  context.Context //nolint:containedctx // as grpc.ClientStream has it
+	mu   sync.Mutex
+	md   metadata.MD
+}
+
+var _ grpc.ClientStream = (*clientStream)(nil)
+
+// Header implements grpc.ClientStream.
+func (s *clientStream) Header() (metadata.MD, error) { return nil, nil }
+
+// Trailer implements grpc.ClientStream.
+func (s *clientStream) Trailer() metadata.MD {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.md
+}
+
+// CloseSend implements grpc.ClientStream.
+func (s *clientStream) CloseSend() error {
+	s.call.down.end(io.EOF, nil, s.call.down.arrival())
+	return nil
+}
+
+// Context implements grpc.ClientStream.
+func (s *clientStream) Context() context.Context { return s.ctx }
+
+// SendMsg implements grpc.ClientStream.
+func (s *clientStream) SendMsg(m any) error {
+	b, err := proto.Marshal(m.(proto.Message)) //nolint:forcetypeassert // all are
+	if err != nil {
+		return err
+	}
+	s.call.mu.Lock()
+	if s.call.request == nil {
+		s.call.request = b
+	}
+	s.call.mu.Unlock()
+	if !s.call.sent() {
+		return io.EOF
+	}
+	if s.call.down.put(b, s.ctx.Done()) != nil {
+		return io.EOF
+	}
+	return nil
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *clientStream) RecvMsg(m any) error {
+	b, md, err := s.call.up.take()
+	if err != nil {
+		s.mu.Lock()
+		if s.md == nil {
+			s.md = md
+		}
+		s.mu.Unlock()
+		s.call.mu.Lock()
+		s.call.known = true
+		s.call.mu.Unlock()
+		if s.call.undo() {
+			s.call.forget()
+		}
+		return err
+	}
+	if m == nil {
+		return errors.New("network: there is a second response")
+	}
+	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all are
+}
+
+// A serverStream is the callee's side of a call.
+type serverStream struct {
+	call *Call
+	ctx  context.Context //nolint:containedctx // as grpc.ServerStream has it
+}
+
+var _ grpc.ServerStream = (*serverStream)(nil)
+
+// Context implements grpc.ServerStream.
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// SetHeader implements grpc.ServerStream.
+func (s *serverStream) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader implements grpc.ServerStream.
+func (s *serverStream) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer implements grpc.ServerStream.
+func (s *serverStream) SetTrailer(md metadata.MD) { s.call.setTrailer(md) }
+
+// SendMsg implements grpc.ServerStream.
+func (s *serverStream) SendMsg(m any) error {
+	b, err := proto.Marshal(m.(proto.Message)) //nolint:forcetypeassert // all are
+	if err != nil {
+		return err
+	}
+	if !s.call.sent() {
+		return nil // a broken connection is noticed later
+	}
+	if err := s.call.up.put(b, s.ctx.Done()); err != nil {
+		return status.Error(codes.Canceled, err.Error())
+	}
+	return nil
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *serverStream) RecvMsg(m any) error {
+	b, _, err := s.call.down.take()
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all are
+}
+
+func (c *Call) setTrailer(md metadata.MD) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trailer = metadata.Join(c.trailer, md)
+}

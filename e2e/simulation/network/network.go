@@ -1,0 +1,230 @@
+// Package network carries gRPC calls between the services of one process, in memory and in virtual time, and breaks
+// them as a TCP network would.
+//
+// A Host is the place of one process: gRPC services are registered with it, and it dials other hosts. Messages are
+// encoded and take time. Messages of one call keep their order; messages of several calls do not. A connection that is
+// cut loses what is on its way, and both sides notice later, each in its own time. A stalled connection delivers
+// nothing; each side gives it up when its keep-alive would. Each delay depends on the seed, the call and the position
+// of the message in the call alone, so that one seed means one network, however goroutines are scheduled.
+//
+// A Network is made, used and left within one bubble of testing/synctest.
+package network
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Window is how many bytes of messages may be on their way to a receiver that does not read, in each direction of a
+// call. It is far below gRPC's, so that short answers meet backpressure.
+const Window = 1 << 10
+
+// The times after which the sides of a stalled connection give it up, like the keep-alives of the services.
+const (
+	callerGivesUp = 25 * time.Second
+	calleeGivesUp = 15 * time.Second
+	dialGivesUp   = time.Second
+)
+
+// A Network joins hosts.
+type Network struct {
+	seed     uint64
+	maxDelay time.Duration // of one message
+
+	mu       sync.Mutex // guards the following fields, and those of hosts and links
+	hosts    map[string]*Host
+	links    map[string]*link
+	calls    []*Call
+	open     int // calls whose handler runs, or is to run
+	messages int
+	step     func(n int) // called for each message of a stream; may be nil
+}
+
+// New returns a network without hosts.
+func New(seed uint64, maxDelay time.Duration) *Network {
+	return &Network{seed: seed, maxDelay: maxDelay, hosts: map[string]*Host{}, links: map[string]*link{}}
+}
+
+// OnMessage has step called, on a goroutine of its own, for the n-th message of a bidi call, counted from 1. It is set
+// before the first call.
+func (n *Network) OnMessage(step func(n int)) { n.step = step }
+
+// Calls returns all calls of bidi methods there were, in the order of their opening.
+func (n *Network) Calls() []*Call {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]*Call(nil), n.calls...)
+}
+
+// Open returns how many calls have a handler that runs.
+func (n *Network) Open() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.open
+}
+
+// A Host is the place of a process. It implements guard.Server.
+type Host struct {
+	net  *Network
+	name string // its address
+
+	services map[string]service
+	up       bool // it takes calls
+	conns    map[*conn]bool
+	serving  sync.WaitGroup
+}
+
+type service struct {
+	desc *grpc.ServiceDesc
+	impl any
+}
+
+// Host returns a new process at an address. A process that was there before must have been killed or stopped.
+func (n *Network) Host(addr string) *Host {
+	h := &Host{net: n, name: addr, services: map[string]service{}, up: true, conns: map[*conn]bool{}}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts[addr] = h
+	return h
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (h *Host) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	h.services[desc.ServiceName] = service{desc, impl}
+}
+
+// GetServiceInfo implements guard.Server.
+func (h *Host) GetServiceInfo() map[string]grpc.ServiceInfo { return nil }
+
+// Name returns the address of the process.
+func (h *Host) Name() string { return h.name }
+
+// Stop takes no further calls, and returns when the handlers have returned.
+func (h *Host) Stop() {
+	h.net.mu.Lock()
+	h.up = false
+	h.net.mu.Unlock()
+	h.serving.Wait()
+}
+
+// Kill breaks all connections of the process, in both directions, and takes no calls any more. The process itself
+// notices at once; the other sides notice later.
+func (h *Host) Kill() {
+	h.net.mu.Lock()
+	h.up = false
+	var mine []*conn
+	for c := range h.conns {
+		mine = append(mine, c)
+	}
+	h.net.mu.Unlock()
+	for _, c := range mine {
+		c.cut(h)
+	}
+}
+
+// A link is what all connections between two addresses have in common.
+type link struct {
+	stalledFrom, stalledUntil time.Time // zero for never
+	slower                    time.Duration
+	cutAfter                  int // messages until the link is cut; 0 is never
+}
+
+func key(from, to string) string { return from + ">" + to }
+
+// link returns the link between two addresses. The network's mu is held.
+func (n *Network) link(from, to string) *link {
+	l := n.links[key(from, to)]
+	if l == nil {
+		l = &link{}
+		n.links[key(from, to)] = l
+	}
+	return l
+}
+
+// Cut breaks the connections from one address to another. New ones can be made.
+func (n *Network) Cut(from, to string) {
+	for _, c := range n.between(from, to) {
+		c.cut(nil)
+	}
+}
+
+// CutAfter breaks the connections from one address to another in place of the messages-th message from now.
+func (n *Network) CutAfter(from, to string, messages int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.link(from, to).cutAfter = messages
+}
+
+// Stall has nothing pass between two addresses for a while, in both directions.
+func (n *Network) Stall(from, to string, d time.Duration) {
+	n.mu.Lock()
+	l := n.link(from, to)
+	now := time.Now()
+	l.stalledFrom, l.stalledUntil = now, now.Add(d)
+	n.mu.Unlock()
+	for _, c := range n.between(from, to) {
+		c.stalled(d)
+	}
+}
+
+// Stalled reports whether nothing passes between two addresses now.
+func (n *Network) Stalled(from, to string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return time.Now().Before(n.link(from, to).stalledUntil)
+}
+
+// Slow adds a delay to all messages between two addresses.
+func (n *Network) Slow(from, to string, d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.link(from, to).slower = d
+}
+
+// between returns the open connections from one address to another.
+func (n *Network) between(from, to string) (all []*conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h := n.hosts[to]; h != nil {
+		for c := range h.conns {
+			if c.from.name == from {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// delay draws the delay of a message. Most are below a tenth of the longest one.
+func (n *Network) delay(call uint64, direction, position int) time.Duration {
+	x := mix(n.seed ^ mix(call<<20^uint64(direction)<<16^uint64(position)))
+	share := float64(x>>11) / (1 << 53)
+	share *= share * share
+	return time.Duration(share*float64(n.maxDelay)) + time.Duration(x%1000)
+}
+
+// mix is the end of SplitMix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func hash(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// String lists who is connected, for reports.
+func (n *Network) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return fmt.Sprintf("%d hosts, %d calls, %d messages, %d calls open", len(n.hosts), len(n.calls), n.messages, n.open)
+}

@@ -1,0 +1,130 @@
+package simulation
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/protocol"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/e2e/simulation/client"
+)
+
+var (
+	seeds   = flag.Int("seeds", 2000, "how many schedules to play")
+	first   = flag.Uint64("seed", 1, "the seed of the first schedule")
+	repeat  = flag.Int("repeat", 1, "how often to play each schedule")
+	verbose = flag.Bool("journal", false, "print the journal of each schedule")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	protocol.ServerDateOnce.Do(protocol.UpdateServerDate) // whose goroutine never ends, and must be in no bubble
+	edge.LogTo(io.Discard)
+	os.Exit(m.Run())
+}
+
+func inBubble(t *testing.T, s *Schedule, wants []client.Answer) (result Result, answers []client.Answer) {
+	watchdog := time.AfterFunc(30*time.Second, func() {
+		fmt.Fprintf(os.Stderr, "a schedule hangs in real time:\n%s", s)
+		b := make([]byte, 1<<20)
+		os.Stderr.Write(b[:runtime.Stack(b, true)])
+		os.Exit(2)
+	})
+	defer watchdog.Stop()
+	defer func() {
+		if v := recover(); v != nil {
+			fmt.Fprintf(os.Stderr, "%v\n%s", v, s)
+			panic(v)
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { result, answers = Play(s, wants) })
+	return result, answers
+}
+
+type wantKey struct {
+	prompt, tokens int
+	whole, stop    bool
+	n              int
+}
+
+var (
+	wantsMu sync.Mutex
+	known   = map[wantKey]client.Answer{}
+)
+
+func wantsOf(t *testing.T, s *Schedule) []client.Answer {
+	var wants []client.Answer
+	for _, r := range s.Requests {
+		key := wantKey{r.Prompt, r.Tokens, r.Whole, r.Stop, r.N}
+		wantsMu.Lock()
+		a, ok := known[key]
+		wantsMu.Unlock()
+		if !ok {
+			alone := &Schedule{Seed: 1, Chats: 1, MaxDelay: time.Millisecond, Requests: []Request{{Prompt: r.Prompt, Tokens: r.Tokens, Whole: r.Whole, Stop: r.Stop, N: r.N, Window: 64 << 10}}}
+			result, answers := inBubble(t, alone, nil)
+			if len(result.Violations) > 0 || !answers[0].Done {
+				t.Fatalf("an undisturbed request: %v %+v\n%s", result.Violations, answers, result.Journal)
+			}
+			a = answers[0]
+			wantsMu.Lock()
+			known[key] = a
+			wantsMu.Unlock()
+		}
+		wants = append(wants, a)
+	}
+	return wants
+}
+
+func TestSchedules(t *testing.T) {
+	var next, failed atomic.Int64
+	var mu sync.Mutex
+	endings, moves, played := map[string]int{}, 0, 0
+	began := time.Now()
+	t.Run("all", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for {
+					i := next.Add(1) - 1
+					if i >= int64(*seeds) || failed.Load() > 20 {
+						return
+					}
+					s := New(*first + uint64(i))
+					wants := wantsOf(t, s)
+					for range *repeat {
+						result, _ := inBubble(t, s, wants)
+						if *verbose {
+							fmt.Println(s, result.Journal)
+						}
+						if len(result.Violations) > 0 {
+							failed.Add(1)
+							t.Errorf("%s%s", s, result.Journal)
+							for _, v := range result.Violations {
+								t.Errorf("seed %d: %s", s.Seed, v)
+							}
+							break
+						}
+						mu.Lock()
+						for reason, n := range result.Endings {
+							endings[reason] += n
+						}
+						moves += result.Moves
+						played++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	})
+	took := time.Since(began)
+	fmt.Printf("%d schedules in %v (%.0f a second), %d moves, endings %v\n", played, took.Round(time.Millisecond), float64(played)/took.Seconds(), moves, endings)
+}

@@ -1,0 +1,131 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/whencetiny"
+	"github.com/whence-dev/whence/llm-worker/batch"
+	"github.com/whence-dev/whence/llm-worker/engine/openai"
+	"github.com/whence-dev/whence/llm-worker/engine/sim"
+	"github.com/whence-dev/whence/llm-worker/kvevents"
+	"github.com/whence-dev/whence/llm-worker/sample"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var errSignal = errors.New("a signal")
+
+// An llmWorker is one run of llm-worker, whose engine is package sim's and fails when it is told to.
+type llmWorker struct {
+	*process
+	loop  *batch.Loop
+	fault atomic.Pointer[engineFault]
+}
+
+// An engineFault strikes the next item of each stream, for a while.
+type engineFault struct {
+	kind  Kind
+	until time.Time
+	lasts time.Duration // of a hang
+}
+
+type described struct {
+	vocabulary *sim.Vocabulary
+	size       int
+	eos        []uint32
+}
+
+// tokens is the vocabulary that all workers share. It is never changed.
+var tokens = sync.OnceValues(func() (*described, error) {
+	m, err := openai.LoadModel(whencetiny.FS())
+	if err != nil {
+		return nil, err
+	}
+	return &described{sim.NewVocabulary(m.ContextLength, m.VocabSize, m.EOS, m.Tokenizer), m.VocabSize, m.EOS}, nil
+})
+
+func (w *world) startWorker(i int) {
+	d, err := tokens()
+	if err != nil {
+		panic(err) // the model is a part of this program
+	}
+	name := fmt.Sprintf("llm-worker/%d", i)
+	p, ctx, log := w.process(name, workerAddr(i))
+	held := &kvevents.Hub{}
+	model := sim.New(d.vocabulary, sim.Options{Answer: 40}, held)
+	k := &llmWorker{process: p, loop: batch.New(model, batch.Options{MaxRunning: 2, MaxQueued: 2, Model: whencetiny.Name, Log: log})}
+	s := worker.NewServer(name, whencetiny.Name, k.generate, func() *llmv1.WorkerInfo {
+		return &llmv1.WorkerInfo{
+			Engine: worker.Sim, ContextLength: uint32(model.ContextLength()), VocabSize: uint32(d.size), EosTokenIds: d.eos, Continues: true,
+			KvBlockSize: uint32(model.Block()), Load: k.loop.Load(),
+			Capabilities: &llmv1.Capabilities{Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: sample.Fields()},
+		}
+	}, log)
+	s.Register(p.host)
+	p.hop = s.Hop()
+	s.SetHealthy(true)
+	w.mu.Lock()
+	w.workers[i] = k
+	w.mu.Unlock()
+	looping, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { k.loop.Run(looping) })
+	w.running.Go(func() {
+		defer close(p.ended)
+		<-ctx.Done()
+		s.Drain(ctx, grace)
+		p.host.Stop()
+		stop()
+		running.Wait()
+	})
+}
+
+// generate is the engine.
+func (k *llmWorker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		for out, err := range k.loop.Generate(ctx, req) {
+			if f := k.fault.Load(); f != nil && err == nil && time.Now().Before(f.until) {
+				if err := f.strike(ctx); err != nil {
+					yield(nil, err)
+					return
+				}
+			}
+			if !yield(out, err) {
+				return
+			}
+		}
+	}
+}
+
+// strike does what the fault does to a stream, and returns why the stream ends, or nil if it goes on.
+func (f *engineFault) strike(ctx context.Context) error {
+	switch f.kind {
+	case EnginePanics:
+		panic("the simulated engine panics")
+	case EngineIsDeaf:
+		time.Sleep(min(f.lasts, deafest))
+		return stream.Cause(ctx)
+	case EngineHangs:
+		timer := time.NewTimer(f.lasts)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-stream.Stopping(ctx):
+			return stream.Cause(ctx)
+		}
+	default:
+		e := streamerr.New(streamerr.EngineFailed, "the simulated engine fails")
+		e.Path = streamerr.NewPath("engine")
+		return e
+	}
+}
