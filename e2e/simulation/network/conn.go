@@ -134,7 +134,7 @@ func (c *conn) cut(by *Host) {
 	}
 	id := hash(c.from.name + c.to.name)
 	c.notice(by == c.from, id, 3, callerGivesUp, func() { c.callerNotices(calls) })
-	c.notice(by == c.to, id, 4, calleeGivesUp, func() { c.calleeNotices(calls) })
+	c.notice(by == c.to, id, 4, CalleeGivesUp, func() { c.calleeNotices(calls) })
 }
 
 // notice has a side notice that the connection is broken: now, or when the news has come over the link, or when its
@@ -174,10 +174,10 @@ func (c *conn) calleeNotices(calls []*Call) {
 
 // stalled gives the connection up on each side when its keep-alive would.
 func (c *conn) stalled(d time.Duration) {
-	if d < calleeGivesUp {
+	if d < CalleeGivesUp {
 		return
 	}
-	time.AfterFunc(calleeGivesUp, func() { c.cut(c.to) })
+	time.AfterFunc(CalleeGivesUp, func() { c.cut(c.to) })
 	if d >= callerGivesUp {
 		time.AfterFunc(callerGivesUp, func() { c.cut(c.from) })
 	}

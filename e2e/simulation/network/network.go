@@ -25,7 +25,7 @@ const Window = 1 << 10
 // The times after which the sides of a stalled connection give it up, like the keep-alives of the services.
 const (
 	callerGivesUp = 25 * time.Second
-	calleeGivesUp = 15 * time.Second
+	CalleeGivesUp = 15 * time.Second
 	dialGivesUp   = time.Second
 )
 
@@ -175,6 +175,18 @@ func (n *Network) Stalled(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return time.Now().Before(n.link(from, to).stalledUntil)
+}
+
+// AnyStalled reports whether nothing passes between some addresses now.
+func (n *Network) AnyStalled() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.links {
+		if time.Now().Before(l.stalledUntil) {
+			return true
+		}
+	}
+	return false
 }
 
 // Slow adds a delay to all messages between two addresses.
