@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 2000, "how many schedules to play")
+	seeds   = flag.Int("seeds", defaultSeeds, "how many schedules to play")
 	first   = flag.Uint64("seed", 1, "the seed of the first schedule")
 	repeat  = flag.Int("repeat", 1, "how often to play each schedule")
 	verbose = flag.Bool("journal", false, "print the journal of each schedule")

@@ -1,0 +1,6 @@
+//go:build race
+
+package simulation
+
+// defaultSeeds is lower under the race detector, which makes a schedule about ten times as dear.
+const defaultSeeds = 200
