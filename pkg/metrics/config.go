@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -19,16 +20,21 @@ import (
 // A Config says who scrapes the metrics of a process. The zero value is nobody.
 type Config struct {
 	Listen string // host:port that answers scrapes; "" for none
+	Pprof  bool   // Listen also serves Go's profiles, under /debug/pprof/
 }
 
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Listen, "metrics-listen", "", "`host:port` that answers Prometheus at /metrics; port 0 takes any, empty is off")
+	fs.BoolVar(&c.Pprof, "pprof", c.Pprof, "serve Go's profiles at /debug/pprof/ on --metrics-listen")
 }
 
 // Validate reports what is wrong with c.
 func (c *Config) Validate() error {
 	if c.Listen == "" {
+		if c.Pprof {
+			return errors.New("--pprof needs --metrics-listen, the address that serves the profiles")
+		}
 		return nil
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
@@ -77,7 +83,7 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 	if err != nil {
 		return fmt.Errorf("--metrics-listen: %w", err)
 	}
-	stop := m.serve(ln, log)
+	stop := m.serve(ln, c.Pprof, log)
 	defer func() { err = errors.Join(err, stop()) }()
 	return services(m)
 }
@@ -93,10 +99,18 @@ func pushed(to otlp.Collector) func(sdk.Producer) (sdk.Reader, error) {
 	}
 }
 
-// serve answers scrapes on ln until stop is called.
-func (m *Metrics) serve(ln net.Listener, log *slog.Logger) (stop func() error) {
+// serve answers scrapes on ln, and requests for profiles if profiles is set, until stop is called.
+func (m *Metrics) serve(ln net.Listener, profiles bool, log *slog.Logger) (stop func() error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Handler())
+	if profiles { // without pprof.Cmdline: flags may hold keys
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	srv := &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTimeout, WriteTimeout: scrapeTimeout, IdleTimeout: scrapeTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),

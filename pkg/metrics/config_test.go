@@ -59,6 +59,63 @@ func TestScrapesAreAnsweredWhileTheServicesRun(t *testing.T) {
 	}
 }
 
+// TestProfilesAreServedOnlyIfAsked: --pprof adds profiles to the listener of the metrics, but never the command line, which
+// may hold keys. Go's runtime metrics are there either way.
+func TestProfilesAreServedOnlyIfAsked(t *testing.T) {
+	defer http.DefaultClient.CloseIdleConnections()
+	get := func(url string) (status int, body string) {
+		resp, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(b)
+	}
+	for _, on := range []bool{false, true} {
+		var log bytes.Buffer
+		c := metrics.Config{Listen: "127.0.0.1:0", Pprof: on}
+		if err := c.Run("whence", "", slog.New(slog.NewJSONHandler(&log, nil)), func(*metrics.Metrics) error {
+			var line struct{ Addr string }
+			if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+				t.Fatal(err)
+			}
+			url := "http://" + line.Addr
+			want := http.StatusNotFound
+			if on {
+				want = http.StatusOK
+			}
+			for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=0.01"} {
+				if status, _ := get(url + path); status != want {
+					t.Errorf("pprof %t: %s has status %d, want %d", on, path, status, want)
+				}
+			}
+			if status, body := get(url + "/debug/pprof/cmdline"); status == http.StatusOK {
+				t.Errorf("pprof %t: the command line is shown: %q", on, body)
+			}
+			_, scrape := get(url + "/metrics")
+			for _, name := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "go_gc_duration_seconds_count ", "go_gc_gomemlimit_bytes ", "go_sched_gomaxprocs_threads "} {
+				if !strings.Contains(scrape, "\n"+name) {
+					t.Errorf("pprof %t: /metrics has no %s", on, name)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestProfilesNeedAListener(t *testing.T) {
+	c := metrics.Config{Pprof: true}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--metrics-listen") {
+		t.Errorf("--pprof without --metrics-listen: %v", err)
+	}
+}
+
 func TestNobodyToShowMeansNoMetrics(t *testing.T) {
 	failed := errors.New("the service's own")
 	if err := new(metrics.Config).Run("whence", "", slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
