@@ -128,6 +128,7 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
 			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", "e2e/simulation", // where servers and clients are made
+			"bench/relay", // which is compared with ours
 		},
 	} {
 		for _, p := range packages(t) {
@@ -169,10 +170,11 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"api-service/sglang",                                              // whose own API has some of the names
 		"llm-worker/engine/openai",                                        // asks servers that speak it
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // whose own API has some of its words
-		"client",               // its requests are chat completions
-		"chat-service/prompt",  // chat templates read messages under these names
-		"e2e/fidelity",         // and its gold is made of them
-		"e2e/fidelity/streams", // a client
+		"client",                     // its requests are chat completions
+		"chat-service/prompt",        // chat templates read messages under these names
+		"e2e/fidelity",               // and its gold is made of them
+		"e2e/fidelity/streams",       // a client
+		"bench/paced", "bench/relay", // servers that Whence is compared with
 	}
 	for _, p := range packages(t) {
 		name := local(p.ImportPath)

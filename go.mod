@@ -3,6 +3,7 @@ module github.com/whence-dev/whence
 go 1.26.0
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/ardanlabs/jinja v1.5.0
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/cloudwego/hertz v0.10.5

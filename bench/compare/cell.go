@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/whence-dev/whence/bench/load"
+	"github.com/whence-dev/whence/bench/paced"
+)
+
+const (
+	openWithin = 60 * time.Second
+	settling   = 200 * time.Millisecond
+	// openClients is how many requests of an open loop may run at a time.
+	openClients = 500
+)
+
+// A cell is what one round measured of one system in one scenario. Times are in microseconds.
+type cell struct {
+	Scenario string             `json:"scenario"`
+	System   string             `json:"system"`
+	Round    int                `json:"round"`
+	Seconds  float64            `json:"seconds"` // measured
+	Tokens   int64              `json:"tokens"`  // received in this time
+	Requests int64              `json:"requests"`
+	CPU      map[string]float64 `json:"cpu"`      // of each process in this time, in microseconds
+	Latency  quantiles          `json:"latency"`  // from when a token was due to when it was received
+	TTFT     quantiles          `json:"ttft"`     // from when a request was due to its first token
+	Stop     quantiles          `json:"stop"`     // from when a client left to when the engine stopped
+	Memory   float64            `json:"memory"`   // bytes of an open stream
+	Wasted   int64              `json:"wasted"`   // tokens generated for clients that had left
+	Left     int                `json:"left"`     // clients
+	Unheard  int                `json:"unheard"`  // clients that left before the engine had their request
+	Failed   int64              `json:"failed"`   // streams
+	Problems []string           `json:"problems"` // of some of them
+}
+
+// quantiles of a histogram of microseconds.
+type quantiles struct {
+	N   int64   `json:"n"`
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+}
+
+func quantilesOf(h *hdrhistogram.Histogram) quantiles {
+	if h.TotalCount() == 0 {
+		return quantiles{}
+	}
+	return quantiles{N: h.TotalCount(), P50: float64(h.ValueAtQuantile(50)), P99: float64(h.ValueAtQuantile(99))}
+}
+
+// measure runs a scenario on a system for a time.
+func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *running, window time.Duration) (*cell, error) {
+	c := &cell{Scenario: s.name, System: sys.name, CPU: map[string]float64{}}
+	if err := b.engine.set(ctx, s.pace); err != nil {
+		return nil, err
+	}
+	before, err := r.memory()
+	if err != nil {
+		return nil, err
+	}
+	rec := load.NewRecorder()
+	loads := s.begin(ctx, r.addr, rec)
+	if err := s.open(ctx, rec); err != nil {
+		c.Problems = append(c.Problems, err.Error())
+	}
+	if err := b.window(c, s, r, rec, window); err != nil {
+		return nil, err
+	}
+	if s.memory {
+		after, err := r.memory()
+		if err != nil {
+			return nil, err
+		}
+		c.Memory = float64(after-before) / float64(s.streams)
+	}
+	probes := rec
+	if s.ttft {
+		probes = load.NewRecorder()
+		l := load.Open(ctx, r.addr, ttftRate, openClients, probes, func() load.Request { return load.Request{Tokens: 1, Prompt: shortPrompt} })
+		pause(ctx, window)
+		l.Stop()
+	}
+	for _, l := range loads {
+		l.Stop()
+	}
+	if err := b.engine.idle(ctx); err != nil {
+		c.Problems = append(c.Problems, err.Error())
+	}
+	sum := rec.Summary()
+	c.Latency = quantilesOf(sum.Latency)
+	c.TTFT = quantilesOf(probes.Summary().TTFT)
+	c.Failed = sum.Failed
+	for _, err := range sum.Errors {
+		c.Problems = append(c.Problems, err.Error())
+	}
+	c.departures(sum.Left, b.engine.ended)
+	return c, ctx.Err()
+}
+
+// begin starts the clients.
+func (s *scenario) begin(ctx context.Context, addr string, rec *load.Recorder) (all []*load.Load) {
+	if s.rate > 0 {
+		all = append(all, load.Open(ctx, addr, s.rate, openClients, rec, s.next))
+	} else {
+		all = append(all, load.Closed(ctx, addr, s.streams, rec, s.next))
+	}
+	if s.unread > 0 {
+		all = append(all, load.Unread(ctx, addr, s.unread, load.NewRecorder(), s.next()))
+	}
+	if s.beside != nil {
+		all = append(all, load.Open(ctx, addr, besideRate, openClients, load.NewRecorder(), func() load.Request { return *s.beside }))
+	}
+	return all
+}
+
+// open waits until every stream has had its first token, and a moment more.
+func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
+	if s.pace.Prefill == 0 && s.life == 0 {
+		for deadline := time.Now().Add(openWithin); ; pause(ctx, 5*time.Millisecond) {
+			sum := rec.Summary()
+			if n := sum.TTFT.TotalCount(); n >= int64(s.streams) || ctx.Err() != nil {
+				break
+			} else if time.Now().After(deadline) || sum.Failed > int64(s.streams) {
+				return fmt.Errorf("of %d streams only %d have begun: %w", s.streams, n, errors.Join(sum.Errors...))
+			}
+		}
+	}
+	pause(ctx, max(settling, s.life))
+	return nil
+}
+
+// window measures what the processes spend and the clients receive in a time.
+func (b *bench) window(c *cell, s *scenario, r *running, rec *load.Recorder, length time.Duration) error {
+	procs := append([]*process{b.engine.process}, r.procs...)
+	cpu := func() (map[string]float64, error) {
+		all := map[string]float64{}
+		for _, p := range procs {
+			t, err := p.cpu()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", p.name, err)
+			}
+			all[p.name] = float64(t) / float64(time.Microsecond)
+		}
+		own, err := cpuTime(0)
+		all["load"] = float64(own) / float64(time.Microsecond)
+		return all, err
+	}
+	rec.Measure(true)
+	defer rec.Measure(false)
+	tokens, requests, begun := rec.Tokens(), rec.Requests(), time.Now()
+	spent, err := cpu()
+	if err != nil {
+		return err
+	}
+	time.Sleep(length)
+	c.CPU, err = cpu()
+	c.Seconds = time.Since(begun).Seconds()
+	c.Tokens, c.Requests = rec.Tokens()-tokens, rec.Requests()-requests
+	for name := range c.CPU {
+		c.CPU[name] -= spent[name]
+	}
+	return err
+}
+
+// departures fills in how soon the engine stopped after clients had left, and how many tokens it made for nobody.
+func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) {
+	h := load.NewHistogram()
+	for _, d := range left {
+		e, ok := ended[d.Stream]
+		if !ok || !e.Stopped {
+			c.Unheard++
+			continue
+		}
+		c.Left++
+		load.Record(h, e.At.Sub(d.At))
+		c.Wasted += int64(max(0, e.Generated-d.Received))
+	}
+	c.Stop = quantilesOf(h)
+}
+
+// memory returns the resident memory of the system's processes, in bytes.
+func (r *running) memory() (total int64, err error) {
+	for _, p := range r.procs {
+		n, e := p.rss()
+		total += n
+		err = errors.Join(err, e)
+	}
+	return total, err
+}
+
+// pause waits, but not after ctx has ended.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

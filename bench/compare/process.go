@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	readyWithin = 30 * time.Second
+	endWithin   = 5 * time.Second
+	// logTail bounds what is shown of the log of a process that failed, in bytes.
+	logTail = 4 << 10
+)
+
+// A process is a command that runs.
+type process struct {
+	name   string
+	cmd    *exec.Cmd
+	log    string // the file with its output
+	exited chan struct{}
+}
+
+// startProcess starts a command whose output goes to a file in dir.
+func startProcess(dir, name, file string, args ...string) (*process, error) {
+	log, err := os.CreateTemp(dir, strings.ReplaceAll(name, "/", "-")+"-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the process has its own
+	p := &process{name: name, cmd: exec.Command(file, args...), log: log.Name(), exited: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "WHENCE_") { // of a Whence of the user
+			p.cmd.Env = append(p.cmd.Env, v)
+		}
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		_ = p.cmd.Wait() // a status that is not 0 shows as a process that is not ready
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// ready waits until an address answers GET /readyz with status 200.
+func (p *process) ready(addr string) error {
+	client := http.Client{Timeout: time.Second}
+	defer client.CloseIdleConnections()
+	return p.await(func() error {
+		resp, err := client.Get("http://" + addr + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close() //nolint:errcheck // the status says all
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return nil
+	})
+}
+
+// listening waits until an address accepts connections.
+func (p *process) listening(addr string) error {
+	return p.await(func() error {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// await waits until a condition of the process holds, which check tells by nil.
+func (p *process) await(check func() error) error {
+	for deadline := time.Now().Add(readyWithin); ; {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s ended: %s", p.name, p.tail())
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not ready after %v: %w; its log: %s", p.name, readyWithin, err, p.tail())
+		}
+	}
+}
+
+func (p *process) tail() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-logTail):])
+}
+
+// end ends the process: at once if it does not react to SIGTERM.
+func (p *process) end() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(endWithin):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
+}
+
+// pids returns the ids of the process and of its descendants, such as nginx's workers.
+func (p *process) pids() []int {
+	all := []int{p.cmd.Process.Pid}
+	for i := 0; i < len(all); i++ {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		for _, file := range threads {
+			b, _ := os.ReadFile(file) // a thread that has ended has no children
+			for field := range strings.FieldsSeq(string(b)) {
+				if pid, err := strconv.Atoi(field); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// cpu returns the CPU time that the process and its descendants have used so far, user and system together.
+func (p *process) cpu() (total time.Duration, err error) {
+	select {
+	case <-p.exited:
+		return 0, fmt.Errorf("the process has ended: %s", p.tail())
+	default:
+	}
+	for _, pid := range p.pids() {
+		t, e := cpuTime(pid)
+		total += t
+		err = errors.Join(err, e)
+	}
+	return total, err
+}
+
+// cpuTime reads a process's CPU clock, as clock_getcpuclockid(3) names it. It counts nanoseconds, where /proc/PID/stat counts
+// hundredths of a second.
+func cpuTime(pid int) (time.Duration, error) {
+	const scheduler = 2
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduler), &t); err != nil {
+		return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// rss returns the resident memory of the process and its descendants, in bytes.
+func (p *process) rss() (total int64, err error) {
+	for _, pid := range p.pids() {
+		b, e := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		fields := strings.Fields(string(b))
+		if e != nil || len(fields) < 2 {
+			err = errors.Join(err, fmt.Errorf("memory of process %d: %w", pid, e))
+			continue
+		}
+		pages, e := strconv.ParseInt(fields[1], 10, 64)
+		err = errors.Join(err, e)
+		total += pages * int64(os.Getpagesize())
+	}
+	return total, err
+}
+
+// freeAddr returns an address of loopback that nothing listens on.
+func freeAddr() (string, error) {
+	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer ln.Close() //nolint:errcheck // nothing was accepted
+	return ln.Addr().String(), nil
+}
+
+// raiseFileLimit lets this process and those that it starts open as many files as the system allows. Go raises only its own.
+func raiseFileLimit() (uint64, error) {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return 0, err
+	}
+	l.Cur = l.Max
+	return l.Cur, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSectionIsReplacedAndTheRestKept(t *testing.T) {
+	page := "# Performance\n\n" + sectionBegin + "\nold\n" + sectionEnd + "\n\nNotes.\n"
+	got, err := replaceSection(page, "new\n")
+	if want := "# Performance\n\n" + sectionBegin + "\n\nnew\n\n" + sectionEnd + "\n\nNotes.\n"; err != nil || got != want {
+		t.Errorf("%v: %q", err, got)
+	}
+	for _, bad := range []string{"", sectionBegin, sectionEnd + sectionBegin} {
+		if _, err := replaceSection(bad, "new"); err == nil {
+			t.Errorf("%q has no markers, and is changed", bad)
+		}
+	}
+}
+
+func TestTablesShowWhatWasMeasured(t *testing.T) {
+	r := report{
+		Machine: "M", Commit: "c", Date: time.Unix(0, 0).UTC(), Rounds: 3, Window: time.Second,
+		LeftOut: map[string]string{"HAProxy": "not installed\nreally"}, Says: map[string]string{"spread": "200 streams"},
+		Rows: []row{
+			{Scenario: "spread", System: directName, Unit: "token", Latency50: figure{1500, 1000, 2000, 3}},
+			{Scenario: "spread", System: "nginx", Unit: "token", Cost: figure{20, 19, 21, 3}, Ratio: figure{1, 1, 1, 3}, Latency50: figure{340, 300, 400, 3}, Processes: map[string]figure{"nginx": {20, 19, 21, 3}}, Failed: 2},
+		},
+	}
+	got := r.markdown()
+	for _, want := range []string{
+		"Left out: HAProxy (not installed).", "### Spread", "| | CPU per token, µs | of nginx's | latency p50, ms |\n",
+		"| direct (others: more than this) |  |  | 1.50 (1.00 to 2.00) |\n", "| nginx | 20.0 (19.0 to 21.0) | 1.00 (1.00 to 1.00) | 0.34 (0.30 to 0.40) |\n",
+		"nginx: nginx 20.0.", "nginx: 2 streams failed.",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the tables lack %q:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "memory") {
+		t.Errorf("a column without figures:\n%s", got)
+	}
+}
+
+func TestScenariosAreChosenByName(t *testing.T) {
+	for only, want := range map[string]int{"spread": 1, "churn": 2, "Short fixed": 1, "spread,in step": 2} {
+		if got, err := (&options{only: only}).scenarios(); err != nil || len(got) != want {
+			t.Errorf("--only %q: %d scenarios, %v", only, len(got), err)
+		}
+	}
+	if got, err := (&options{quick: true}).scenarios(); err != nil || len(got) != len(quick) {
+		t.Errorf("--quick: %d scenarios, %v", len(got), err)
+	}
+	if _, err := (&options{only: "nothing"}).scenarios(); err == nil {
+		t.Error("--only nothing is taken")
+	}
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// A system is what stands between the clients and the engine.
+type system struct {
+	name  string
+	start func(b *bench) (*running, error)
+}
+
+// names of systems that figures are compared with.
+const (
+	directName = "direct"
+	nginxName  = "nginx"
+	whenceName = "Whence over gRPC"
+)
+
+// systems returns what is compared, in the order of the tables. The link and the services in one process are further entries
+// like whence, with other flags.
+func (b *bench) systems() []system {
+	all := []system{
+		{directName, func(b *bench) (*running, error) { return &running{addr: b.engine.sse}, nil }},
+		{nginxName, startNginx},
+		{"HAProxy", startHAProxy},
+		{"grpc-go relay", startRelay},
+		{whenceName, func(b *bench) (*running, error) { return startWhence(b, b.bin) }},
+	}
+	if b.other != "" {
+		all = append(all, system{"Whence of --against", func(b *bench) (*running, error) { return startWhence(b, b.other) }})
+	}
+	return all
+}
+
+// A running system.
+type running struct {
+	addr  string // that clients use
+	procs []*process
+}
+
+func (r *running) end() {
+	for _, p := range r.procs {
+		p.end()
+	}
+}
+
+// add starts a process of the system.
+func (r *running) add(b *bench, name, file string, args ...string) error {
+	p, err := startProcess(b.dir, name, file, args...)
+	if err != nil {
+		return err
+	}
+	r.procs = append(r.procs, p)
+	return nil
+}
+
+// whenReady waits for the last process that was added, at the address of the clients.
+func (r *running) whenReady() (*running, error) {
+	if err := r.procs[len(r.procs)-1].ready(r.addr); err != nil {
+		for _, p := range r.procs {
+			err = errors.Join(err, fmt.Errorf("%s: %s", p.name, p.tail()))
+		}
+		r.end()
+		return nil, err
+	}
+	return r, nil
+}
+
+// addresses returns n addresses that nothing listens on.
+func addresses(n int) ([]string, error) {
+	all := make([]string, n)
+	for i := range all {
+		var err error
+		if all[i], err = freeAddr(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// tool returns the path of a program that the system may keep out of users' PATH.
+func tool(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	path := filepath.Join("/usr/sbin", name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s is not installed", name)
+	}
+	return path, nil
+}
+
+const nginxConfig = `daemon off; worker_processes auto; worker_rlimit_nofile %d; pid nginx.pid; error_log stderr;
+events { worker_connections 30000; }
+http {
+	access_log off;
+	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+	client_body_buffer_size 1m; client_max_body_size 4m; keepalive_requests 1000000;
+	upstream engine { server %s; keepalive 512; }
+	server {
+		listen %s backlog=4096;
+		location / {
+			proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection "";
+			proxy_buffering off; proxy_read_timeout 1h;
+		}
+	}
+}`
+
+func startNginx(b *bench) (*running, error) {
+	file, err := tool("nginx")
+	if err != nil {
+		return nil, err
+	}
+	r := &running{}
+	if r.addr, err = freeAddr(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.dir, "nginx-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // nginx's workers may run as another user
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "nginx.conf"), fmt.Appendf(nil, nginxConfig, b.files, b.engine.sse, r.addr), 0o600); err != nil {
+		return nil, err
+	}
+	if err := r.add(b, "nginx", file, "-p", dir, "-c", "nginx.conf", "-e", "stderr"); err != nil {
+		return nil, err
+	}
+	return r.whenReady()
+}
+
+const haproxyConfig = `global
+    maxconn %d
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+    option http-no-delay
+    option abortonclose
+    http-reuse always
+    retries 0
+frontend clients
+    bind %s backlog 4096
+    default_backend engine
+backend engine
+    server engine %s
+`
+
+func startHAProxy(b *bench) (*running, error) {
+	file, err := tool("haproxy")
+	if err != nil {
+		return nil, err
+	}
+	r := &running{}
+	if r.addr, err = freeAddr(); err != nil {
+		return nil, err
+	}
+	config := filepath.Join(b.dir, "haproxy.cfg")
+	sides := 2*b.streamsAtMost() + 200 // of a connection, each with a file
+	if err := os.WriteFile(config, fmt.Appendf(nil, haproxyConfig, min(b.files-200, uint64(sides))/2, r.addr, b.engine.sse), 0o600); err != nil {
+		return nil, err
+	}
+	if err := r.add(b, "haproxy", file, "-db", "-q", "-f", config); err != nil {
+		return nil, err
+	}
+	return r.whenReady()
+}
+
+func startRelay(b *bench) (*running, error) {
+	addrs, err := addresses(2)
+	if err != nil {
+		return nil, err
+	}
+	r := &running{addr: addrs[1]}
+	if err := r.add(b, "relay", b.self, "relay", addrs[0], b.engine.worker); err != nil {
+		return nil, err
+	}
+	if err := r.procs[0].listening(addrs[0]); err != nil { // else the edge backs off for a second
+		r.end()
+		return nil, err
+	}
+	if err := r.add(b, "edge", b.self, "edge", addrs[1], addrs[0]); err != nil {
+		r.end()
+		return nil, err
+	}
+	return r.whenReady()
+}
+
+// startWhence starts api-service and chat-service from a directory of commands, with their defaults, except that they take as
+// many streams as there will be.
+func startWhence(b *bench, bin string) (*running, error) {
+	addrs, err := addresses(2)
+	if err != nil {
+		return nil, err
+	}
+	r := &running{addr: addrs[1]}
+	streams := fmt.Sprint(b.streamsAtMost() + 1000)
+	if err := r.add(b, "chat-service", filepath.Join(bin, "chat-service"), "--listen", addrs[0], "--worker", b.engine.worker, "--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
+		return nil, err
+	}
+	if err := r.add(b, "api-service", filepath.Join(bin, "api-service"), "--listen", addrs[1], "--chat", addrs[0], "--max-streams", streams); err != nil {
+		r.end()
+		return nil, err
+	}
+	return r.whenReady()
+}

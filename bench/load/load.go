@@ -1,0 +1,130 @@
+package load
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Load runs streams until Stop.
+type Load struct {
+	stop context.CancelFunc
+	all  sync.WaitGroup
+}
+
+// Stop makes all clients leave, and returns when they have.
+func (l *Load) Stop() {
+	l.stop()
+	l.all.Wait()
+}
+
+// afterFailure is how long a client of a closed loop waits after a stream that failed, so that a system that refuses is not flooded.
+const afterFailure = 20 * time.Millisecond
+
+// opening is how many connections are opened at a time: more would overrun the backlog of a listener.
+const opening = 64
+
+// Closed begins n clients of addr, each of which asks for one stream after another: a closed loop. next makes the requests.
+func Closed(ctx context.Context, addr string, n int, r *Recorder, next func() Request) *Load {
+	ctx, stop := context.WithCancel(ctx)
+	l := &Load{stop: stop}
+	begun := make(chan struct{}, opening)
+	for range n {
+		l.all.Go(func() {
+			select {
+			case begun <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			c := r.conn(addr)
+			defer c.close()
+			c.connect(ctx)
+			<-begun
+			for ctx.Err() == nil {
+				if !c.stream(ctx, next(), time.Now()) {
+					sleepUntil(ctx, time.Now().Add(afterFailure))
+				}
+			}
+		})
+	}
+	return l
+}
+
+// connect opens the connection early. If that fails, the first request says why.
+func (c *conn) connect(ctx context.Context) {
+	dialer := net.Dialer{Timeout: dialing}
+	if n, err := dialer.DialContext(ctx, "tcp", c.addr); err == nil {
+		c.net = n
+		c.in.Reset(c)
+	}
+}
+
+// Open begins requests at a fixed rate, in requests a second, at random times (a Poisson process), whether or not those before
+// have been answered: an open loop. At most clients of them run at a time; a request that has to wait for a client is late
+// from the time at which it was to be sent.
+func Open(ctx context.Context, addr string, rate float64, clients int, r *Recorder, next func() Request) *Load {
+	ctx, stop := context.WithCancel(ctx)
+	l := &Load{stop: stop}
+	due := make(chan time.Time)
+	for range clients {
+		l.all.Go(func() {
+			c := r.conn(addr)
+			defer c.close()
+			for intended := range due {
+				c.stream(ctx, next(), intended)
+			}
+		})
+	}
+	l.all.Go(func() {
+		defer close(due)
+		at := time.Now()
+		for {
+			at = at.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
+			if !sleepUntil(ctx, at) {
+				return
+			}
+			select {
+			case due <- at:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return l
+}
+
+// sleepUntil reports whether ctx still lives at that time.
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	wait := time.NewTimer(time.Until(at))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Unread begins n clients of addr that ask for a stream each and read nothing of it until Stop.
+func Unread(ctx context.Context, addr string, n int, r *Recorder, req Request) *Load {
+	ctx, stop := context.WithCancel(ctx)
+	l := &Load{stop: stop}
+	for range n {
+		l.all.Go(func() {
+			c := r.conn(addr)
+			defer c.close()
+			c.connect(ctx)
+			if c.net == nil {
+				return
+			}
+			if _, err := c.net.Write(appendRequest(nil, addr, streams.Add(1), req)); err != nil {
+				c.shard.fail(err)
+				return
+			}
+			<-ctx.Done()
+		})
+	}
+	return l
+}

@@ -1,0 +1,169 @@
+package load_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/bench/load"
+	"github.com/whence-dev/whence/bench/paced"
+)
+
+// start serves an engine, behind a handler that may delay it, and returns the address.
+func start(t *testing.T, pace paced.Pace, around func(http.Handler) http.Handler) (*paced.Engine, string) {
+	t.Helper()
+	e := &paced.Engine{}
+	e.Set(pace)
+	h := e.Handler()
+	if around != nil {
+		h = around(h)
+	}
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return e, strings.TrimPrefix(srv.URL, "http://")
+}
+
+func await(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !reached(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s", what)
+		}
+	}
+}
+
+func TestEveryTokenArrivesAndIsMeasured(t *testing.T) {
+	for name, pace := range map[string]paced.Pace{"full speed": {}, "spread": {Period: time.Millisecond}, "in step": {Period: time.Millisecond, InStep: true}} {
+		t.Run(name, func(t *testing.T) {
+			_, addr := start(t, pace, nil)
+			r := load.NewRecorder()
+			r.Measure(true)
+			l := load.Closed(t.Context(), addr, 4, r, func() load.Request { return load.Request{Tokens: 50, Prompt: "Hello."} })
+			await(t, "eight answers", func() bool { return r.Requests() >= 8 })
+			l.Stop()
+			sum := r.Summary()
+			if sum.Failed > 0 {
+				t.Errorf("%d streams failed: %v", sum.Failed, sum.Errors)
+			}
+			if sum.Tokens < 50*sum.Requests || sum.Latency.TotalCount() != sum.Tokens || sum.TTFT.TotalCount() < sum.Requests {
+				t.Errorf("%d answers of 50 tokens: %d tokens, %d latencies, %d first tokens", sum.Requests, sum.Tokens, sum.Latency.TotalCount(), sum.TTFT.TotalCount())
+			}
+		})
+	}
+}
+
+// TestOpenLoopCountsTheWaitForAClient: one client, and a server that takes 50 ms for a request, while requests are due every
+// millisecond. A generator that begins to measure when it sends would report 50 ms for each of them.
+func TestOpenLoopCountsTheWaitForAClient(t *testing.T) {
+	const takes = 50 * time.Millisecond
+	_, addr := start(t, paced.Pace{}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(takes)
+			h.ServeHTTP(w, r)
+		})
+	})
+	r := load.NewRecorder()
+	l := load.Open(t.Context(), addr, 1000, 1, r, func() load.Request { return load.Request{Tokens: 1, Prompt: "Hello."} })
+	await(t, "four answers", func() bool { return r.Requests() >= 4 })
+	l.Stop()
+	sum := r.Summary()
+	// Only one request can be due at a time while the one before waits for the client: the generator sends late requests
+	// first, so each is at least one answer late.
+	if late := time.Duration(sum.TTFT.ValueAtQuantile(75)) * time.Microsecond; late < 2*takes*9/10 {
+		t.Errorf("the third of four requests was answered %v after it was due, want twice %v", late, takes)
+	}
+}
+
+// TestSlowServerDelaysEveryTokenThatWasDue: a server stalls for a while, and the tokens that the engine could not write in that
+// time are late by it, not only the first of them.
+func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
+	const stall = 200 * time.Millisecond
+	_, addr := start(t, paced.Pace{Period: time.Millisecond}, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(&stalling{ResponseWriter: w, after: 20, stall: stall}, r)
+		})
+	})
+	r := load.NewRecorder()
+	r.Measure(true)
+	l := load.Closed(t.Context(), addr, 1, r, func() load.Request { return load.Request{Tokens: 100, Prompt: "Hello."} })
+	await(t, "an answer", func() bool { return r.Requests() >= 1 })
+	l.Stop()
+	// 80 tokens were due at 1 ms each after a stall of 200 ms: all of them are late by more than 100 ms.
+	if late := time.Duration(r.Summary().Latency.ValueAtQuantile(50)) * time.Microsecond; late < stall/2 {
+		t.Errorf("the median token was late by %v, want more than %v", late, stall/2)
+	}
+}
+
+// stalling delays one write.
+type stalling struct {
+	http.ResponseWriter
+	after int
+	stall time.Duration
+}
+
+func (s *stalling) Write(b []byte) (int, error) {
+	if s.after--; s.after == 0 {
+		time.Sleep(s.stall)
+	}
+	return s.ResponseWriter.Write(b)
+}
+
+func (s *stalling) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+func TestDeparturesAndEndingsAreTheSameStreams(t *testing.T) {
+	e, addr := start(t, paced.Pace{Period: time.Millisecond}, nil)
+	r := load.NewRecorder()
+	l := load.Closed(t.Context(), addr, 4, r, func() load.Request {
+		return load.Request{Tokens: 1 << 20, Prompt: "Hello.", Life: 50 * time.Millisecond}
+	})
+	await(t, "eight departures", func() bool { return len(r.Summary().Left) >= 8 })
+	l.Stop()
+	ended := map[uint64]paced.Ending{}
+	await(t, "end of all streams", func() bool {
+		all, running := e.Endings()
+		for _, one := range all {
+			ended[one.Stream] = one
+		}
+		return running == 0
+	})
+	sum := r.Summary()
+	if sum.Failed > 0 {
+		t.Errorf("%d streams failed: %v", sum.Failed, sum.Errors)
+	}
+	for _, d := range sum.Left {
+		if d.Received == 0 {
+			continue // the engine may never have seen the request
+		}
+		if got, ok := ended[d.Stream]; !ok || !got.Stopped || got.Generated < d.Received {
+			t.Errorf("the client left stream %d after %d tokens; the engine has %+v", d.Stream, d.Received, got)
+		}
+	}
+}
+
+func TestRefusalsAndCutStreamsFail(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"status": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "full", http.StatusTooManyRequests) },
+		"cut":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"short":  func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("data: [DONE]\n\n")) },
+		"event": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("data: {\"error\":{\"message\":\"lost\"}}\n\n"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(answer)
+			defer srv.Close()
+			r := load.NewRecorder()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l := load.Closed(ctx, strings.TrimPrefix(srv.URL, "http://"), 1, r, func() load.Request { return load.Request{Tokens: 3, Prompt: "Hello."} })
+			await(t, "failure", func() bool { return r.Summary().Failed > 0 })
+			l.Stop()
+			if n := r.Requests(); n > 0 {
+				t.Errorf("%d requests count as answered", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+// Package load generates streams of chat completions from an engine of package paced, and measures them: latency of each
+// token, time to first token, and what became of streams whose client left.
+//
+// It runs one goroutine and one small buffer for each connection, so that it costs little beside the services it measures. No
+// figure suffers from coordinated omission: a request is late from the time at which it was to be sent, and a token from the
+// time at which it was due, however long the generator or the engine had to wait.
+package load
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+const (
+	maxLatency = time.Minute // longer ones count as this
+	digits     = 3           // significant ones of a latency
+	shards     = 8
+)
+
+// A Recorder collects the measurements of many streams. It is safe for concurrent use.
+type Recorder struct {
+	measuring atomic.Bool
+	next      atomic.Uint32
+	shards    [shards]shard
+}
+
+// A shard is a part of a Recorder that a few connections share.
+type shard struct {
+	mu       sync.Mutex
+	tokens   int64
+	requests int64
+	latency  *hdrhistogram.Histogram // of tokens, in microseconds
+	ttft     *hdrhistogram.Histogram // in microseconds
+	errors   []error                 // of at most maxErrors streams
+	failed   int64
+	left     []Departure
+}
+
+// maxErrors bounds the errors that a shard remembers; all are counted.
+const maxErrors = 4
+
+// A Departure is a stream whose client left.
+type Departure struct {
+	Stream   uint64
+	At       time.Time // when the client closed its connection
+	Received int       // tokens
+}
+
+// A Summary is what a Recorder has measured.
+type Summary struct {
+	Tokens, Requests, Failed int64
+	Errors                   []error // of a few of the failed streams
+	Latency, TTFT            *hdrhistogram.Histogram
+	Left                     []Departure
+}
+
+// NewHistogram returns a histogram of latencies, in microseconds.
+func NewHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, maxLatency.Microseconds(), digits)
+}
+
+// Record adds a latency to h.
+func Record(h *hdrhistogram.Histogram, latency time.Duration) {
+	_ = h.RecordValue(min(max(latency, 0), maxLatency).Microseconds()) // within the histogram's range
+}
+
+// NewRecorder returns a Recorder that counts, but measures no latency until Measure.
+func NewRecorder() *Recorder {
+	r := &Recorder{}
+	for i := range r.shards {
+		r.shards[i].latency, r.shards[i].ttft = NewHistogram(), NewHistogram()
+	}
+	return r
+}
+
+// Measure begins or ends the time in which latencies are measured.
+func (r *Recorder) Measure(on bool) { r.measuring.Store(on) }
+
+// Tokens returns the number of tokens received so far.
+func (r *Recorder) Tokens() (n int64) {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		n += s.tokens
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Requests returns the number of streams that have completed so far.
+func (r *Recorder) Requests() (n int64) {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		n += s.requests
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Summary returns everything that was measured so far.
+func (r *Recorder) Summary() Summary {
+	sum := Summary{Latency: NewHistogram(), TTFT: NewHistogram()}
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		sum.Tokens += s.tokens
+		sum.Requests += s.requests
+		sum.Failed += s.failed
+		sum.Errors = append(sum.Errors, s.errors...)
+		sum.Latency.Merge(s.latency)
+		sum.TTFT.Merge(s.ttft)
+		sum.Left = append(sum.Left, s.left...)
+		s.mu.Unlock()
+	}
+	return sum
+}
+
+// shard returns the shard of a new connection.
+func (r *Recorder) shard() *shard { return &r.shards[r.next.Add(1)%shards] }
+
+// add counts the tokens of one read, all of which came at the same time.
+func (s *shard) add(latencies []time.Duration, measure bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens += int64(len(latencies))
+	if measure {
+		for _, l := range latencies {
+			Record(s.latency, l)
+		}
+	}
+}
+
+func (s *shard) first(ttft time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	Record(s.ttft, ttft)
+}
+
+func (s *shard) completed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests++
+}
+
+func (s *shard) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed++; len(s.errors) < maxErrors {
+		s.errors = append(s.errors, err)
+	}
+}
+
+func (s *shard) leave(d Departure) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = append(s.left, d)
+}

@@ -1,0 +1,219 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/bench/paced"
+)
+
+const (
+	// bufferSize of a connection, in bytes, twice.
+	bufferSize = 2 << 10
+	// silence is how long a stream may be silent before it has failed.
+	silence = 30 * time.Second
+	dialing = 10 * time.Second
+)
+
+// A Request is one chat completion.
+type Request struct {
+	Tokens int           // of the answer
+	Prompt string        // the text of the user's message, without quotes and backslashes
+	Life   time.Duration // the client leaves after this time; 0 for never
+}
+
+// streams numbers the streams of this process. The number is the request's seed.
+var streams atomic.Uint64
+
+// A conn is a client that asks for one stream after another on a connection that is kept alive.
+type conn struct {
+	addr   string
+	shard  *shard
+	on     *atomic.Bool // whether latencies are measured
+	net    net.Conn
+	at     time.Time // of the last read
+	in     *bufio.Reader
+	lines  *bufio.Reader
+	out    []byte
+	batch  []time.Duration // latencies of the tokens of one read
+	clock  paced.Reader
+	tokens int
+}
+
+func (r *Recorder) conn(addr string) *conn {
+	c := &conn{addr: addr, shard: r.shard(), on: &r.measuring}
+	c.in, c.lines = bufio.NewReaderSize(c, bufferSize), bufio.NewReaderSize(nil, bufferSize)
+	return c
+}
+
+// Read reads from the connection, and the clock with it.
+func (c *conn) Read(b []byte) (int, error) {
+	c.flush()
+	n, err := c.net.Read(b)
+	c.at = time.Now()
+	return n, err
+}
+
+// flush records the tokens of the read before.
+func (c *conn) flush() {
+	if len(c.batch) > 0 {
+		c.shard.add(c.batch, c.on.Load())
+		c.batch = c.batch[:0]
+	}
+}
+
+func (c *conn) close() {
+	if c.net != nil {
+		_ = c.net.Close() // whatever is unread, the client has left
+		c.net = nil
+	}
+}
+
+// stream asks for one stream and reads it. It was to be asked for at intended. If ctx ends, or the request's life, the client
+// leaves. What happened is recorded. It reports whether the stream did not fail.
+func (c *conn) stream(ctx context.Context, req Request, intended time.Time) bool {
+	id := streams.Add(1)
+	c.tokens = 0
+	err := c.exchange(ctx, id, req, intended)
+	c.flush()
+	if err == nil {
+		c.shard.completed()
+		return true
+	}
+	over := ctx.Err() != nil || req.Life > 0 && errors.Is(err, os.ErrDeadlineExceeded)
+	at := time.Now()
+	c.close()
+	switch {
+	case !over:
+		c.shard.fail(fmt.Errorf("after %d tokens: %w", c.tokens, err))
+	case c.tokens > 0 || req.Life > 0:
+		c.shard.leave(Departure{Stream: id, At: at, Received: c.tokens})
+	}
+	return over
+}
+
+// exchange sends the request and reads the answer to its end.
+func (c *conn) exchange(ctx context.Context, id uint64, req Request, intended time.Time) error {
+	if c.net == nil {
+		dialer := net.Dialer{Timeout: dialing}
+		n, err := dialer.DialContext(ctx, "tcp", c.addr)
+		if err != nil {
+			return err
+		}
+		c.net = n
+		c.in.Reset(c)
+	}
+	n := c.net
+	// A deadline in the past wakes the reader, which then leaves.
+	defer context.AfterFunc(ctx, func() { _ = n.SetReadDeadline(time.Unix(1, 0)) })()
+	limit := silence
+	if req.Life > 0 {
+		limit = req.Life
+	}
+	if err := n.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil { // whose deadline was overwritten
+		return err
+	}
+	c.clock.Begin(time.Now())
+	c.out = appendRequest(c.out[:0], c.addr, id, req)
+	if _, err := n.Write(c.out); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end, or its connection is closed
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(io.LimitReader(resp.Body, bufferSize))
+		return fmt.Errorf("status %d: %s", resp.StatusCode, b)
+	}
+	c.lines.Reset(resp.Body)
+	if err := c.answer(intended); err != nil {
+		return err
+	}
+	if c.tokens != req.Tokens {
+		return fmt.Errorf("the answer has %d tokens, not %d", c.tokens, req.Tokens)
+	}
+	if resp.Close {
+		c.flush()
+		c.close()
+	}
+	return nil
+}
+
+var (
+	contentMark = []byte(`"content":"`)
+	dataMark    = []byte("data: ")
+	errorMark   = []byte(`data: {"error"`)
+	doneMark    = []byte("data: [DONE]")
+)
+
+// answer reads events up to the end of the body.
+func (c *conn) answer(intended time.Time) error {
+	done := false
+	for {
+		line, err := c.lines.ReadSlice('\n')
+		if err != nil {
+			if errors.Is(err, io.EOF) && done {
+				return nil
+			}
+			return err
+		}
+		switch {
+		case bytes.HasPrefix(line, doneMark):
+			done = true
+		case bytes.HasPrefix(line, errorMark):
+			return fmt.Errorf("the stream ended with %s", bytes.TrimSpace(line))
+		case bytes.HasPrefix(line, dataMark):
+			if err := c.event(line, intended); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// event reads the tokens of one event.
+func (c *conn) event(line []byte, intended time.Time) error {
+	_, text, ok := bytes.Cut(line, contentMark)
+	if !ok {
+		return nil
+	}
+	for len(text) > 0 && text[0] != '"' {
+		due, rest, ok := c.clock.Next(text)
+		if !ok {
+			return fmt.Errorf("the text is no token: %q", line)
+		}
+		if c.tokens++; c.tokens == 1 {
+			c.shard.first(c.at.Sub(intended))
+		}
+		c.batch = append(c.batch, c.at.Sub(due))
+		text = rest
+	}
+	return nil
+}
+
+// appendRequest appends an HTTP request.
+func appendRequest(b []byte, host string, id uint64, req Request) []byte {
+	var body strings.Builder
+	fmt.Fprintf(&body, `{"model":"%s","stream":true,"ignore_eos":true,"seed":%d,"max_tokens":%d,"messages":[{"role":"user","content":"%s"}]}`, paced.Model, id, req.Tokens, req.Prompt)
+	b = append(b, "POST /v1/chat/completions HTTP/1.1\r\nHost: "...)
+	b = append(b, host...)
+	b = append(b, "\r\nContent-Type: application/json\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(body.Len()), 10)
+	b = append(b, "\r\n\r\n"...)
+	return append(b, body.String()...)
+}

@@ -1,0 +1,9 @@
+package paced
+
+import (
+	"testing"
+
+	"github.com/whence-dev/whence/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
