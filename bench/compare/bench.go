@@ -100,10 +100,7 @@ func command(dir string, args ...string) (string, error) {
 
 // compare runs all scenarios. A system that does not start, such as a proxy that is not installed, is left out and noted.
 func (b *bench) compare(ctx context.Context, chosen []scenario) (*report, error) {
-	rep, err := b.newReport()
-	if err != nil {
-		return nil, err
-	}
+	rep := b.newReport()
 	for i := range chosen {
 		s := &chosen[i]
 		if err := b.scenario(ctx, s, rep); err != nil {

@@ -68,7 +68,7 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *runnin
 	if err := s.open(ctx, rec); err != nil {
 		c.Problems = append(c.Problems, err.Error())
 	}
-	if err := b.window(c, s, r, rec, window); err != nil {
+	if err := b.window(c, r, rec, window); err != nil {
 		return nil, err
 	}
 	if s.memory {
@@ -122,11 +122,12 @@ func (s *scenario) begin(ctx context.Context, addr string, rec *load.Recorder) (
 func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 	if s.pace.Prefill == 0 && s.life == 0 {
 		for deadline := time.Now().Add(openWithin); ; pause(ctx, 5*time.Millisecond) {
-			sum := rec.Summary()
-			if n := sum.TTFT.TotalCount(); n >= int64(s.streams) || ctx.Err() != nil {
+			n := rec.Begun()
+			if n >= int64(s.streams) || ctx.Err() != nil {
 				break
-			} else if time.Now().After(deadline) || sum.Failed > int64(s.streams) {
-				return fmt.Errorf("of %d streams only %d have begun: %w", s.streams, n, errors.Join(sum.Errors...))
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("of %d streams only %d have begun: %w", s.streams, n, errors.Join(rec.Summary().Errors...))
 			}
 		}
 	}
@@ -135,7 +136,7 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 }
 
 // window measures what the processes spend and the clients receive in a time.
-func (b *bench) window(c *cell, s *scenario, r *running, rec *load.Recorder, length time.Duration) error {
+func (b *bench) window(c *cell, r *running, rec *load.Recorder, length time.Duration) error {
 	procs := append([]*process{b.engine.process}, r.procs...)
 	cpu := func() (map[string]float64, error) {
 		all := map[string]float64{}

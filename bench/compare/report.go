@@ -27,7 +27,7 @@ type report struct {
 	Cells   []*cell           `json:"cells"`
 }
 
-func (b *bench) newReport() (*report, error) {
+func (b *bench) newReport() *report {
 	r := &report{Machine: machine(), Date: time.Now().UTC(), LeftOut: map[string]string{}, Says: map[string]string{}}
 	r.Rounds, r.Window = b.options.times()
 	if averages, err := os.ReadFile("/proc/loadavg"); err == nil {
@@ -37,7 +37,7 @@ func (b *bench) newReport() (*report, error) {
 	if r.Commit, err = command("", "git", "describe", "--always", "--dirty", "--abbrev=12"); err != nil {
 		r.Commit = "unknown" // not a git checkout
 	}
-	return r, nil
+	return r
 }
 
 // machine describes the machine: processor, cores, system.

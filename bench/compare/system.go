@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 )
 
 // A system is what stands between the clients and the engine.
@@ -202,7 +203,7 @@ func startWhence(b *bench, bin string) (*running, error) {
 		return nil, err
 	}
 	r := &running{addr: addrs[1]}
-	streams := fmt.Sprint(b.streamsAtMost() + 1000)
+	streams := strconv.Itoa(b.streamsAtMost() + 1000)
 	if err := r.add(b, "chat-service", filepath.Join(bin, "chat-service"), "--listen", addrs[0], "--worker", b.engine.worker, "--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
 		return nil, err
 	}

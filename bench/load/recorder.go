@@ -101,6 +101,17 @@ func (r *Recorder) Requests() (n int64) {
 	return n
 }
 
+// Begun returns the number of streams that have had their first token so far.
+func (r *Recorder) Begun() (n int64) {
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		n += s.ttft.TotalCount()
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // Summary returns everything that was measured so far.
 func (r *Recorder) Summary() Summary {
 	sum := Summary{Latency: NewHistogram(), TTFT: NewHistogram()}
