@@ -149,6 +149,9 @@ func (c *dialed[Req, In, Out]) finish(err error) {
 // drain tells the callee of a reader that left, and awaits the end of the call.
 func (c *dialed[Req, In, Out]) drain() {
 	if !c.over {
+		if cause(c.ctx) != nil {
+			c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
+		}
 		c.step(protocol.Event{Kind: protocol.Left})
 	}
 	for !c.over {
