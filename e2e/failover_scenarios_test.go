@@ -61,6 +61,15 @@ func refusedElsewhere(variant, mode string) outcome {
 	return o
 }
 
+// fullElsewhere is refusedElsewhere by a provider that has no room: it is asked again for failover.Within, after each loss.
+func fullElsewhere(variant, mode string) outcome {
+	o := refusedElsewhere(variant, mode)
+	if o.second[1] > 0 {
+		o.second[1] = 20
+	}
+	return o
+}
+
 // firstOnly is a fault of the first provider's first call.
 func firstOnly(fault func(c *providerCall)) func(*providerCall) {
 	return func(c *providerCall) {
@@ -129,7 +138,7 @@ var scenarios = []scenario{
 		expect: always(outcome{finish: "content_filter", first: [2]int{1, 1}}),
 	},
 	{name: "cut in mid-stream, and the other provider answers 400", faults: cutThen(refusing(http.StatusBadRequest, "too long", "context_length_exceeded", "")), expect: refusedElsewhere},
-	{name: "cut in mid-stream, and the other provider answers 429", faults: cutThen(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: refusedElsewhere},
+	{name: "cut in mid-stream, and the other provider answers 429", faults: cutThen(refusing(http.StatusTooManyRequests, "slow down", "rate_limit_exceeded", "1")), expect: fullElsewhere},
 	{
 		name: "flapping provider", requests: 8, faults: func(c *providerCall) {
 			if c.first && c.before%2 == 0 {

@@ -15,6 +15,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"time"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -25,6 +26,10 @@ import (
 
 // Max is the maximum number of restarts of an answer: each costs a whole answer.
 const Max = 2
+
+// Window is the maximum time from the first loss to a restart. The search for another worker may have taken longer
+// than that, because all others were full; then the caller hears of the loss rather than wait for another search.
+const Window = 10 * time.Second
 
 // A Source answers one choice. anew leaves out the part of the answer that another chat-service has delivered.
 type Source func(ctx context.Context, anew bool) iter.Seq2[*chatv1.GenerateResponse, error]
@@ -60,6 +65,7 @@ type answer struct {
 	restarts int
 	told     uint32           // tokens that were delivered and not taken back
 	first    *streamerr.Error // the first loss: the ending if no restart completes the answer
+	firstAt  time.Time        // when the first loss was known here
 	lost     *streamerr.Error // the last loss
 	from     string           // the worker of the last loss
 }
@@ -77,7 +83,7 @@ func (a *answer) try(ctx context.Context) (again bool) {
 	t := &attempt{}
 	for out, err := range a.next(stream.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.restarts > 0) {
 		switch {
-		case err != nil && a.restarts < Max && t.flowing && stream.Cause(ctx) == nil && restarts(streamerr.As(err)) && a.allowed():
+		case err != nil && t.flowing && stream.Cause(ctx) == nil && restarts(streamerr.As(err)) && a.allowed():
 			a.lose(t, err)
 			a.restarts++
 			return true
@@ -98,7 +104,13 @@ func (a *answer) try(ctx context.Context) (again bool) {
 	return false
 }
 
-func (a *answer) allowed() bool { return a.opts.Allow == nil || a.opts.Allow() }
+// allowed reports whether the bounds of restarts allow one more.
+func (a *answer) allowed() bool {
+	if a.restarts >= Max || a.first != nil && time.Since(a.firstAt) > Window {
+		return false
+	}
+	return a.opts.Allow == nil || a.opts.Allow()
+}
 
 // restarts reports whether another try may do better: the worker or its engine is at fault, and not the request. A deadline is here that of
 // a worker or its engine: one of this hop, or of a caller, is the cause of a stop.
@@ -115,7 +127,7 @@ func restarts(e *streamerr.Error) bool {
 func (a *answer) lose(t *attempt, err error) {
 	a.lost, a.from = streamerr.As(err), t.callee.Name()
 	if a.first == nil {
-		a.first = a.lost
+		a.first, a.firstAt = a.lost, time.Now()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -29,8 +30,9 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // A try is a script for one call of the pipeline: it delivers words of one token each, and then ends or fails.
 type try struct {
 	words int
-	held  int   // further tokens that become no text
-	fails error // nil is an End
+	held  int           // further tokens that become no text
+	takes time.Duration // before it fails
+	fails error         // nil is an End
 }
 
 // A pipeline plays one try after another, and the last one for ever.
@@ -79,6 +81,7 @@ func (t try) worker(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1
 			}
 		}
 		if t.fails != nil {
+			time.Sleep(t.takes)
 			yield(nil, t.fails)
 			return
 		}
@@ -220,6 +223,18 @@ func TestRestartsAreFew(t *testing.T) {
 	got := ask(t.Context(), restart.Options{}, p, gathered)
 	if !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != 1+restart.Max || len(got.record.GetMoves()) != restart.Max || got.record.GetTokensOut() != 2 {
 		t.Errorf("asked %d times: %+v", len(p.asked), got)
+	}
+}
+
+// TestRestartsAreSoonAfterTheLoss: an answer whose losses each took a long search for a worker is not searched for again and again.
+func TestRestartsAreSoonAfterTheLoss(t *testing.T) {
+	for took, want := range map[time.Duration]int{time.Second: 1 + restart.Max, restart.Window + time.Second: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &pipeline{tries: []try{{words: 2, takes: took, fails: lost}}}
+			if got := ask(t.Context(), restart.Options{}, p, gathered); !errors.Is(got.err, streamerr.PeerLost) || len(p.asked) != want {
+				t.Errorf("%v: asked %d times, want %d: %v", took, len(p.asked), want, got.err)
+			}
+		})
 	}
 }
 
