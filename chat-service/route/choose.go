@@ -52,6 +52,9 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if wish.turn != nil && p.turns.yields(wish.turn) {
+		return nil, busy
+	}
 	usable := p.usable(&wish, now)
 	if len(usable) == 0 {
 		p.turns.leave(wish.turn) // the streams behind this one may find a worker

@@ -161,3 +161,29 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	}
 	p.leaveTurn(head)
 }
+
+// TestYoungerStreamLeavesAFreedPlaceToTheOldest: a stream that was called because the one before it passed its turn on does not take
+// a place that was freed in the meantime, nor does a stream that has just begun to wait.
+func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
+	began := time.Now()
+	oldest, second, third := newTurn(began), newTurn(began.Add(time.Second)), newTurn(began.Add(2*time.Second))
+	var q turns
+	q.join(oldest)
+	q.join(second)
+	q.join(oldest) // asks again, and passes its turn on
+	<-second.ready
+	q.call(0) // a place is free
+	for _, younger := range []*turn{second, third} {
+		if !q.yields(younger) || !younger.queued {
+			t.Error("a younger stream goes first")
+		}
+	}
+	if q.yields(oldest) {
+		t.Error("the oldest stream waits")
+	}
+	q.leave(oldest)
+	<-second.ready
+	if q.yields(second) {
+		t.Error("the next stream waits")
+	}
+}

@@ -13,6 +13,7 @@ type turn struct {
 	began  time.Time     // of the stream
 	ready  chan struct{} // capacity 1: the stream may ask for a worker again
 	queued bool          // guarded by the pool's mu
+	called bool          // ready was sent, and the stream has not asked since; guarded by the pool's mu
 }
 
 func newTurn(began time.Time) *turn { return &turn{began: began, ready: make(chan struct{}, 1)} }
@@ -20,9 +21,33 @@ func newTurn(began time.Time) *turn { return &turn{began: began, ready: make(cha
 // A turns is the streams that wait to move, oldest first. It is guarded by the pool's mu. It is bounded by the live streams.
 type turns struct{ waiting []*turn }
 
+// yields reports whether t must wait for an older stream that was called and has not asked yet. t is in the queue then,
+// and that stream's answer calls the streams behind it.
+func (q *turns) yields(t *turn) bool {
+	t.called = false
+	for _, older := range q.waiting {
+		if older == t || older.began.After(t.began) {
+			return false
+		}
+		if older.called {
+			q.insert(t)
+			return true
+		}
+	}
+	return false
+}
+
+// join puts t into the queue. If t is in the queue, its place is passed on.
 func (q *turns) join(t *turn) {
 	if t.queued {
 		q.call(slices.Index(q.waiting, t) + 1) // the next stream may be content with another worker
+		return
+	}
+	q.insert(t)
+}
+
+func (q *turns) insert(t *turn) {
+	if t.queued {
 		return
 	}
 	t.queued = true
@@ -35,7 +60,7 @@ func (q *turns) leave(t *turn) {
 	if t == nil || !t.queued {
 		return
 	}
-	t.queued = false
+	t.queued, t.called = false, false
 	at := slices.Index(q.waiting, t)
 	q.waiting = slices.Delete(q.waiting, at, at+1)
 	q.call(at) // there may be room for another stream
@@ -44,6 +69,7 @@ func (q *turns) leave(t *turn) {
 // call has the stream at a place ask again, if there is one.
 func (q *turns) call(at int) {
 	if at < len(q.waiting) {
+		q.waiting[at].called = true
 		select {
 		case q.waiting[at].ready <- struct{}{}:
 		default:
