@@ -123,8 +123,11 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 	if s.pace.Prefill == 0 && s.life == 0 {
 		for deadline := time.Now().Add(openWithin); ; pause(ctx, 5*time.Millisecond) {
 			n := rec.Begun()
-			if n >= int64(s.streams) || ctx.Err() != nil {
+			if n >= int64(s.streams) {
 				break
+			}
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			if time.Now().After(deadline) {
 				return fmt.Errorf("of %d streams only %d have begun: %w", s.streams, n, errors.Join(rec.Summary().Errors...))
