@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/bench/paced"
+	"github.com/whence-dev/whence/bench/process"
 )
 
 // A bench is everything that a comparison runs on.
@@ -43,7 +44,7 @@ func newBench(o *options, chosen []scenario) (b *bench, err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	if b.files, err = raiseFileLimit(); err != nil {
+	if b.files, err = process.RaiseFileLimit(); err != nil {
 		return nil, err
 	}
 	root, err := command("", "go", "list", "-m", "-f", "{{.Dir}}")
@@ -72,7 +73,7 @@ func newBench(o *options, chosen []scenario) (b *bench, err error) {
 // close ends the engine and removes the files.
 func (b *bench) close() {
 	if b.engine != nil {
-		b.engine.end()
+		b.engine.End()
 	}
 	_ = os.RemoveAll(b.dir) // of the system's temporary directory
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/bench/load"
 	"github.com/whence-dev/whence/bench/paced"
+	"github.com/whence-dev/whence/bench/process"
 )
 
 const (
@@ -140,17 +141,17 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 
 // window measures what the processes spend and the clients receive in a time.
 func (b *bench) window(c *cell, r *running, rec *load.Recorder, length time.Duration) error {
-	procs := append([]*process{b.engine.process}, r.procs...)
+	procs := append([]*process.Process{b.engine.Process}, r.procs...)
 	cpu := func() (map[string]float64, error) {
 		all := map[string]float64{}
 		for _, p := range procs {
-			t, err := p.cpu()
+			t, err := p.CPU()
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.name, err)
+				return nil, fmt.Errorf("%s: %w", p.Name, err)
 			}
-			all[p.name] = float64(t) / float64(time.Microsecond)
+			all[p.Name] = float64(t) / float64(time.Microsecond)
 		}
-		own, err := cpuTime(0)
+		own, err := process.CPUTime(0)
 		all["load"] = float64(own) / float64(time.Microsecond)
 		return all, err
 	}
@@ -190,7 +191,7 @@ func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) 
 // memory returns the resident memory of the system's processes, in bytes.
 func (r *running) memory() (total int64, err error) {
 	for _, p := range r.procs {
-		n, e := p.rss()
+		n, e := p.RSS()
 		total += n
 		err = errors.Join(err, e)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/bench/paced"
+	"github.com/whence-dev/whence/bench/process"
 	"github.com/whence-dev/whence/bench/relay"
 )
 
@@ -54,7 +55,7 @@ func serveEdge(listen, middle string) error {
 
 // An engine is the engine's process, as the comparison sees it.
 type engine struct {
-	*process
+	*process.Process
 	sse, worker string
 	ended       map[uint64]paced.Ending // since the last reset
 }
@@ -65,11 +66,11 @@ func startEngine(b *bench) (*engine, error) {
 		return nil, err
 	}
 	e := &engine{sse: addrs[0], worker: addrs[1], ended: map[uint64]paced.Ending{}}
-	if e.process, err = startProcess(b.dir, "engine", b.self, "engine", e.sse, e.worker); err != nil {
+	if e.Process, err = process.Start(b.dir, "engine", b.self, "engine", e.sse, e.worker); err != nil {
 		return nil, err
 	}
-	if err := e.ready(e.sse); err != nil {
-		e.end()
+	if err := e.Ready(e.sse); err != nil {
+		e.End()
 		return nil, err
 	}
 	return e, nil

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	"github.com/whence-dev/whence/bench/process"
 )
 
 // A system is what stands between the clients and the engine.
@@ -41,18 +43,18 @@ func (b *bench) systems() []system {
 // A running system.
 type running struct {
 	addr  string // that clients use
-	procs []*process
+	procs []*process.Process
 }
 
 func (r *running) end() {
 	for _, p := range r.procs {
-		p.end()
+		p.End()
 	}
 }
 
 // add starts a process of the system.
 func (r *running) add(b *bench, name, file string, args ...string) error {
-	p, err := startProcess(b.dir, name, file, args...)
+	p, err := process.Start(b.dir, name, file, args...)
 	if err != nil {
 		return err
 	}
@@ -62,9 +64,9 @@ func (r *running) add(b *bench, name, file string, args ...string) error {
 
 // whenReady waits for the last process that was added, at the address of the clients.
 func (r *running) whenReady() (*running, error) {
-	if err := r.procs[len(r.procs)-1].ready(r.addr); err != nil {
+	if err := r.procs[len(r.procs)-1].Ready(r.addr); err != nil {
 		for _, p := range r.procs {
-			err = errors.Join(err, fmt.Errorf("%s: %s", p.name, p.tail()))
+			err = errors.Join(err, fmt.Errorf("%s: %s", p.Name, p.Tail()))
 		}
 		r.end()
 		return nil, err
@@ -77,7 +79,7 @@ func addresses(n int) ([]string, error) {
 	all := make([]string, n)
 	for i := range all {
 		var err error
-		if all[i], err = freeAddr(); err != nil {
+		if all[i], err = process.FreeAddr(); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +120,7 @@ func startNginx(b *bench) (*running, error) {
 		return nil, err
 	}
 	r := &running{}
-	if r.addr, err = freeAddr(); err != nil {
+	if r.addr, err = process.FreeAddr(); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(b.dir, "nginx-")
@@ -161,7 +163,7 @@ func startHAProxy(b *bench) (*running, error) {
 		return nil, err
 	}
 	r := &running{}
-	if r.addr, err = freeAddr(); err != nil {
+	if r.addr, err = process.FreeAddr(); err != nil {
 		return nil, err
 	}
 	config := filepath.Join(b.dir, "haproxy.cfg")
@@ -184,7 +186,7 @@ func startRelay(b *bench) (*running, error) {
 	if err := r.add(b, "relay", b.self, "relay", addrs[0], b.engine.worker); err != nil {
 		return nil, err
 	}
-	if err := r.procs[0].listening(addrs[0]); err != nil { // else the edge backs off for a second
+	if err := r.procs[0].Listening(addrs[0]); err != nil { // else the edge backs off for a second
 		r.end()
 		return nil, err
 	}

@@ -1,4 +1,6 @@
-package main
+// Package process runs the programs that a comparison measures, and reads what they cost: CPU and memory, with their
+// descendants, from the kernel of Linux.
+package process
 
 import (
 	"context"
@@ -24,22 +26,22 @@ const (
 	logTail = 4 << 10
 )
 
-// A process is a command that runs.
-type process struct {
-	name   string
+// A Process is a command that runs. Name is the one under which it is measured.
+type Process struct {
+	Name   string
 	cmd    *exec.Cmd
 	log    string // the file with its output
 	exited chan struct{}
 }
 
-// startProcess starts a command whose output goes to a file in dir.
-func startProcess(dir, name, file string, args ...string) (*process, error) {
+// Start starts a command whose output goes to a file in dir.
+func Start(dir, name, file string, args ...string) (*Process, error) {
 	log, err := os.CreateTemp(dir, strings.ReplaceAll(name, "/", "-")+"-*.log")
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close() //nolint:errcheck // the process has its own
-	p := &process{name: name, cmd: exec.Command(file, args...), log: log.Name(), exited: make(chan struct{})}
+	p := &Process{Name: name, cmd: exec.Command(file, args...), log: log.Name(), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "WHENCE_") { // of a Whence of the user
@@ -56,8 +58,8 @@ func startProcess(dir, name, file string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// ready waits until an address answers GET /readyz with status 200.
-func (p *process) ready(addr string) error {
+// Ready waits until an address answers GET /readyz with status 200.
+func (p *Process) Ready(addr string) error {
 	client := http.Client{Timeout: time.Second}
 	defer client.CloseIdleConnections()
 	return p.await(func() error {
@@ -73,8 +75,8 @@ func (p *process) ready(addr string) error {
 	})
 }
 
-// listening waits until an address accepts connections.
-func (p *process) listening(addr string) error {
+// Listening waits until an address accepts connections.
+func (p *Process) Listening(addr string) error {
 	return p.await(func() error {
 		conn, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
@@ -85,7 +87,7 @@ func (p *process) listening(addr string) error {
 }
 
 // await waits until a condition of the process holds, which check tells by nil.
-func (p *process) await(check func() error) error {
+func (p *Process) await(check func() error) error {
 	for deadline := time.Now().Add(readyWithin); ; {
 		err := check()
 		if err == nil {
@@ -93,16 +95,17 @@ func (p *process) await(check func() error) error {
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended: %s", p.name, p.tail())
+			return fmt.Errorf("%s ended: %s", p.Name, p.Tail())
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s is not ready after %v: %w; its log: %s", p.name, readyWithin, err, p.tail())
+			return fmt.Errorf("%s is not ready after %v: %w; its log: %s", p.Name, readyWithin, err, p.Tail())
 		}
 	}
 }
 
-func (p *process) tail() string {
+// Tail returns the end of the process's output.
+func (p *Process) Tail() string {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
@@ -110,8 +113,8 @@ func (p *process) tail() string {
 	return string(b[max(0, len(b)-logTail):])
 }
 
-// end ends the process: at once if it does not react to SIGTERM.
-func (p *process) end() {
+// End ends the process: at once if it does not react to SIGTERM.
+func (p *Process) End() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
@@ -122,7 +125,7 @@ func (p *process) end() {
 }
 
 // pids returns the ids of the process and of its descendants, such as nginx's workers.
-func (p *process) pids() []int {
+func (p *Process) pids() []int {
 	all := []int{p.cmd.Process.Pid}
 	for i := 0; i < len(all); i++ {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
@@ -138,24 +141,24 @@ func (p *process) pids() []int {
 	return all
 }
 
-// cpu returns the CPU time that the process and its descendants have used so far, user and system together.
-func (p *process) cpu() (total time.Duration, err error) {
+// CPU returns the CPU time that the process and its descendants have used so far, user and system together.
+func (p *Process) CPU() (total time.Duration, err error) {
 	select {
 	case <-p.exited:
-		return 0, fmt.Errorf("the process has ended: %s", p.tail())
+		return 0, fmt.Errorf("the process has ended: %s", p.Tail())
 	default:
 	}
 	for _, pid := range p.pids() {
-		t, e := cpuTime(pid)
+		t, e := CPUTime(pid)
 		total += t
 		err = errors.Join(err, e)
 	}
 	return total, err
 }
 
-// cpuTime reads a process's CPU clock, as clock_getcpuclockid(3) names it. It counts nanoseconds, where /proc/PID/stat counts
-// hundredths of a second.
-func cpuTime(pid int) (time.Duration, error) {
+// CPUTime reads the CPU clock of a process, or of this one if pid is 0, as clock_getcpuclockid(3) names it. It counts
+// nanoseconds, where /proc/PID/stat counts hundredths of a second.
+func CPUTime(pid int) (time.Duration, error) {
 	const scheduler = 2
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|scheduler), &t); err != nil {
@@ -164,8 +167,8 @@ func cpuTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// rss returns the resident memory of the process and its descendants, in bytes.
-func (p *process) rss() (total int64, err error) {
+// RSS returns the resident memory of the process and its descendants, in bytes.
+func (p *Process) RSS() (total int64, err error) {
 	for _, pid := range p.pids() {
 		b, e := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		fields := strings.Fields(string(b))
@@ -180,8 +183,8 @@ func (p *process) rss() (total int64, err error) {
 	return total, err
 }
 
-// freeAddr returns an address of loopback that nothing listens on.
-func freeAddr() (string, error) {
+// FreeAddr returns an address of loopback that nothing listens on.
+func FreeAddr() (string, error) {
 	ln, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -190,8 +193,8 @@ func freeAddr() (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// raiseFileLimit lets this process and those that it starts open as many files as the system allows. Go raises only its own.
-func raiseFileLimit() (uint64, error) {
+// RaiseFileLimit lets this process and those that it starts open as many files as the system allows. Go raises only its own.
+func RaiseFileLimit() (uint64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return 0, err
