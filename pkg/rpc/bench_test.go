@@ -27,7 +27,7 @@ var plain = &rpc.Method[*workerv1.TokenRequest, workerv1.GenerateRequest, worker
 // freeServer is a call whose messages cost nothing.
 type freeServer struct {
 	grpc.ServerStream
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // a call has one
 	opened bool
 }
 

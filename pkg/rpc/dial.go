@@ -42,10 +42,11 @@ type dialed[Req, In, Out any] struct {
 	m     *Method[Req, In, Out]
 	yield func(*Out, error) bool
 
-	st   grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine hears of it
-	held *Out                              // the message with the ending
-	gone bool                              // the reader has left the loop
-	over bool                              // the machine has finished
+	st       grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine hears of it
+	held     *Out                              // the message with the ending
+	gone     bool                              // the reader has left the loop
+	panicked bool                              // so the reader left
+	over     bool                              // the machine has finished
 
 	received  int // tokens that the stream's Flow was told; tokens that came after the reader left are not counted
 	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
@@ -135,8 +136,8 @@ func (c *dialed[Req, In, Out]) deliver(out *Out, err error) {
 	if c.gone {
 		return
 	}
-	c.gone = true // if yield panics
-	c.gone = !c.yield(out, err)
+	c.gone, c.panicked = true, true // if yield panics
+	c.gone, c.panicked = !c.yield(out, err), false
 }
 
 func (c *dialed[Req, In, Out]) finish(err error) {
@@ -152,7 +153,11 @@ func (c *dialed[Req, In, Out]) drain() {
 		if cause(c.ctx) != nil {
 			c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
 		}
-		c.step(protocol.Event{Kind: protocol.Left})
+		left := protocol.Event{Kind: protocol.Left}
+		if c.panicked {
+			left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
+		}
+		c.step(left)
 	}
 	for !c.over {
 		if out, err := c.st.Recv(); err != nil {
@@ -184,8 +189,8 @@ func (c *dialed[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Durati
 // A call is the part of a caller's end of a call that does not depend on the method's kind and messages.
 type call struct {
 	self, peer string
-	ctx        context.Context // the stream's
-	callCtx    context.Context // detached: were the call to end with ctx, its reset would overtake the Stop that says why
+	ctx        context.Context //nolint:containedctx // the stream's
+	callCtx    context.Context //nolint:containedctx // detached: were the call to end with ctx, its reset would overtake the Stop that says why
 	cut        context.CancelCauseFunc
 	flow       observer.Flow
 	events     callEvents

@@ -38,10 +38,10 @@ func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[In, Resp], m *Method[Req, In, Out], engine stream.Engine[Req, *Out], collect func(*Out), done func() *Resp) error {
 	send := func(out *Out) error { collect(out); return nil }
 	answer := func(o Outcome) error {
-		if o.Err != nil {
-			return nil
+		if o.Err == nil {
+			return st.SendAndClose(done())
 		}
-		return st.SendAndClose(done())
+		return nil // the status says it
 	}
 	gathered := gathering[In, Out, Resp]{ClientStreamingServer: st}
 	return serve(h, gathered, m, engine, protocol.CalleeConfig{Whole: true}, send, answer)
@@ -154,7 +154,7 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 // A served call is the callee's end of a call, from the request on.
 type served struct {
 	hop       *Hop
-	call, ctx context.Context // the call's and the stream's
+	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
 	abandoned chan struct{} // closed when the message in hand is given up
 

@@ -18,6 +18,9 @@ type CallerConfig struct {
 // errEnded is why a call is reset whose callee has said the ending and does not end the call.
 var errEnded error = streamerr.New(streamerr.Completed, "the stream has ended")
 
+// errServed is why a reader leaves that does not say why.
+var errServed error = streamerr.New(streamerr.Completed, "the reader has what it needs")
+
 type callerPhase uint8
 
 const (
@@ -74,7 +77,7 @@ func (c *Caller) Step(now time.Duration, e Event) []Action {
 	case Stop:
 		c.stop(now, e)
 	case Left:
-		c.leave(now)
+		c.leave(now, e.Err)
 	case Over:
 		c.close(e)
 	case Untold:
@@ -146,11 +149,11 @@ func (c *Caller) stop(now time.Duration, e Event) {
 	c.tell(now)
 }
 
-func (c *Caller) leave(now time.Duration) {
+func (c *Caller) leave(now time.Duration, why error) {
 	if c.left != nil {
 		return
 	}
-	c.left = streamerr.New(streamerr.Completed, "the reader has what it needs")
+	c.left = cmp.Or(why, errServed)
 	if c.stopped != nil || c.phase == ending {
 		return // the callee knows, or need not know
 	}

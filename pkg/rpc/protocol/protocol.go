@@ -35,7 +35,7 @@ const (
 	Open   Kind = iota + 10 // the stream is wanted
 	Opened                  // the request was sent
 	End                     // a message with the stream's ending
-	Left                    // the reader wants no more messages
+	Left                    // the reader wants no more messages: because of Err, or because it has what it needs
 	Untold                  // the Stop could not be sent
 	Over                    // the call is over, or could not be opened: Err is its status, nil for OK, and Own reports whether the callee has ended it
 )

@@ -60,12 +60,13 @@ type occurrence struct {
 
 type schedule []occurrence
 
-func (s schedule) Len() int { return len(s) }
-func (s schedule) Less(i, j int) bool {
-	return s[i].at < s[j].at || s[i].at == s[j].at && s[i].seq < s[j].seq
+func (s *schedule) Len() int { return len(*s) }
+func (s *schedule) Less(i, j int) bool {
+	a, b := (*s)[i], (*s)[j]
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
-func (s schedule) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
-func (s *schedule) Push(x any)   { *s = append(*s, x.(occurrence)) } //nolint:forcetypeassert // heap.Push is given nothing else
+func (s *schedule) Swap(i, j int) { (*s)[i], (*s)[j] = (*s)[j], (*s)[i] }
+func (s *schedule) Push(x any)    { *s = append(*s, x.(occurrence)) } //nolint:forcetypeassert // heap.Push is given nothing else
 func (s *schedule) Pop() any {
 	old := *s
 	last := old[len(old)-1]
