@@ -38,8 +38,11 @@ func (c *Charge) Read() {
 	c.unread = 0
 }
 
-// Note charges what the worker sends: a token says that the prompt has been read.
+// Note charges what the worker sends: a token says that the prompt has been read. Any message says that the worker is alive.
 func (c *Charge) Note(out *workerv1.GenerateResponse) {
+	if !c.worker.heard.Load() { // most times it is set: streams share it
+		c.worker.heard.Store(true)
+	}
 	n := int64(len(out.GetTokens().GetIds()))
 	if n == 0 {
 		return

@@ -123,6 +123,39 @@ func TestWorkerMayBeLateForAMoment(t *testing.T) {
 	})
 }
 
+// TestBusyWorkerThatAnswersLateStaysHealthy: messages of its streams show that a worker is alive, as long as they come.
+func TestBusyWorkerThatAnswersLateStaysHealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{Check: func(*llmv1.WorkerInfo) error { return nil }})
+		w := Pretended("w/0", nil)
+		w.Say(info("w/0"))
+		f.Pretend(w)
+		stream, sends := w.Charge(1, 0), true
+		defer stream.End()
+		answer := prober(func(ctx context.Context) (*llmv1.WorkerInfo, error) {
+			if sends {
+				stream.Note(&workerv1.GenerateResponse{})
+			}
+			<-ctx.Done()
+			return nil, status.FromContextError(ctx.Err()).Err()
+		})
+		w.check, w.client, w.health = f.check, infoOnly{answer: &answer}, alwaysServing{}
+		for range 5 * maxLate {
+			w.probe(t.Context(), func() {})
+		}
+		if w.Info() == nil || good(w) {
+			t.Error("a worker that sends messages is not healthy, or in good standing")
+		}
+		sends = false
+		for range maxLate {
+			w.probe(t.Context(), func() {})
+		}
+		if w.Info() != nil {
+			t.Error("a worker that sends nothing any more is healthy")
+		}
+	})
+}
+
 func TestWorkerOfAnotherNameIsNotHeldToWhatTheOneBeforeDid(t *testing.T) {
 	f := New(Options{Check: func(*llmv1.WorkerInfo) error { return nil }})
 	w := Pretended("w/0", nil)

@@ -18,8 +18,9 @@ import (
 const (
 	ProbeEvery   = time.Second
 	probeTimeout = time.Second
-	// maxLate is how many probes in a row a healthy worker may leave unanswered. Until then it is under suspicion: a machine that
-	// is busy for a moment is no reason to refuse streams where there is no other one.
+	// maxLate is how many probes in a row a healthy worker may leave unanswered while none of its streams has a message.
+	// Until then it is under suspicion: a machine that is busy for a moment is no reason to refuse streams where there is
+	// no other one.
 	maxLate = 3
 )
 
@@ -42,18 +43,19 @@ func (w *Worker) probe(ctx context.Context, changed func()) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	ours := w.ours.Load()
+	w.heard.Store(false)
 	info, err := w.ask(ctx)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return // nobody needs to know any more
 	}
-	was := w.info.Load()
+	was, isLate := w.info.Load(), status.Code(err) == codes.DeadlineExceeded
 	w.late++
-	if was != nil && w.late < maxLate && status.Code(err) == codes.DeadlineExceeded {
+	if !isLate || w.heard.Load() { // a worker that is busy with streams is alive, however late it answers
+		w.late = 0
+	}
+	if was != nil && w.late < maxLate && isLate {
 		w.breaker.late()
 		return
-	}
-	if status.Code(err) != codes.DeadlineExceeded {
-		w.late = 0
 	}
 	w.report(info, err)
 	if info != nil {

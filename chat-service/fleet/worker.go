@@ -77,6 +77,7 @@ type Worker struct {
 	others  atomic.Int64                     // streams of other callers on it, as of the last probe
 	unread  atomic.Int64                     // tokens of our streams' prompts that it has still to read, as far as is known
 	tokens  atomic.Int64                     // tokens of its KV cache that our streams take, as far as is known
+	heard   atomic.Bool                      // one of our streams has had a message since the last probe began
 	breaker breaker
 	down    downSignal
 }
