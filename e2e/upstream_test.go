@@ -63,7 +63,7 @@ func llamaServer(t *testing.T, kind string, contextLength int) (p *process, url 
 	t.Helper()
 	node, npm := tool(t, "node"), tool(t, "npm")
 	dir := llamaDir(t, npm)
-	gguf, err := filepath.Abs(filepath.Join("..", "pkg", "whencetiny", "testdata", "model-f32.gguf"))
+	gguf, err := filepath.Abs(filepath.Join("..", "internal", "whencetiny", "testdata", "model-f32.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}

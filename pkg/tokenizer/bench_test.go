@@ -14,7 +14,7 @@ func english(b *testing.B) string {
 	b.Helper()
 	var text strings.Builder
 	for _, name := range []string{"README.md", "EVAL.md"} {
-		data, err := os.ReadFile(filepath.Join("..", "whencetiny", name))
+		data, err := os.ReadFile(filepath.Join("..", "..", "internal", "whencetiny", name))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func BenchmarkDecoder(b *testing.B) {
 // BenchmarkLoad loads the embedded model's file, and one as large as the largest of today: 262,144 tokens and twice as
 // many merges.
 func BenchmarkLoad(b *testing.B) {
-	tiny, err := os.ReadFile(filepath.Join("..", "whencetiny", "model", "tokenizer.json"))
+	tiny, err := os.ReadFile(filepath.Join("..", "..", "internal", "whencetiny", "model", "tokenizer.json"))
 	if err != nil {
 		b.Fatal(err)
 	}
