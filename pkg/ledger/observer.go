@@ -33,7 +33,8 @@ func (l *Ledger) Begin(ctx context.Context, b observer.Beginning) observer.Flow 
 		parent = streamtrace.ParseParent(traceparent, strings.Join(b.Header(streamtrace.Tracestate), ","))
 	}
 	r := l.record(b.ID, b.Hop, b.Peer)
-	r.owner, r.parent = &b.Owner, parent
+	owner := b.Owner // a pointer into b would keep the call's metadata for as long as the record
+	r.owner, r.parent = &owner, parent
 	r.trace = l.Traces.Begin(parent, b.Method)
 	r.trace.Header(streamtrace.RecvHeader, streamtrace.Up, "", b.Path...)
 	r.seen.Link(r.trace.Place)
