@@ -58,7 +58,7 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 // Stop asks the engine to finish the item in hand and to end the sequence. cause must not be nil.
 func (c *Control) Stop(cause error) { c.advance(Stopped, cause, c.grace) }
 
-// StopWithin is Stop with a grace of its own, at most the Control's: that of a caller that has less time.
+// StopWithin is Stop with a shorter grace: the budget that the caller sent. It never exceeds the Control's grace.
 func (c *Control) StopWithin(cause error, grace time.Duration) {
 	c.advance(Stopped, cause, min(c.grace, grace))
 }
@@ -141,8 +141,8 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	c.kill(context.Cause(c.stopping))
 }
 
-// Grace returns how long a stream that is stopped may still take to end: all of the grace while it is live, and 0 when it
-// was killed. A nil Control has none.
+// Grace returns how long a stream that is stopped may still take to end: all of the grace while it is live. It is at least 1 ns
+// of a stream that was stopped or killed, because 0 means that the grace is unknown. A nil Control returns 0.
 func (c *Control) Grace() time.Duration {
 	if c == nil {
 		return 0
@@ -153,9 +153,9 @@ func (c *Control) Grace() time.Duration {
 	case Live:
 		return c.grace
 	case Stopped:
-		return max(0, time.Until(c.until))
+		return max(1, time.Until(c.until))
 	default:
-		return 0
+		return 1
 	}
 }
 

@@ -285,3 +285,18 @@ func BenchmarkFourStages(b *testing.B) {
 	for range e(b.Context(), b.N) {
 	}
 }
+
+// TestGraceOfAStoppedStreamIsNeverUnknown: 0 would mean that it is.
+func TestGraceOfAStoppedStreamIsNeverUnknown(t *testing.T) {
+	_, killed := stream.WithControl(t.Context(), time.Hour)
+	defer killed.Release()
+	killed.Kill(context.Canceled)
+	_, late := stream.WithControl(t.Context(), time.Hour)
+	defer late.Release()
+	late.StopWithin(context.Canceled, -time.Hour)
+	for _, ctl := range []*stream.Control{killed, late} {
+		if ctl.Grace() <= 0 {
+			t.Errorf("a stream that is %v has a grace of %v", ctl.State(), ctl.Grace())
+		}
+	}
+}

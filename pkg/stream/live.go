@@ -69,13 +69,22 @@ func (s *Set) remove(id string) {
 // Stop stops one stream and returns how long it had been running; ok is false if there is no such stream. If owners are given,
 // the stream must belong to one of them; otherwise Stop treats it as missing.
 func (s *Set) Stop(id string, cause error, owners ...string) (age time.Duration, ok bool) {
+	return s.StopWithin(id, cause, 0, owners...)
+}
+
+// StopWithin is Stop with a shorter grace: the budget that the caller sent. If grace is not positive, it is the stream's own.
+func (s *Set) StopWithin(id string, cause error, grace time.Duration, owners ...string) (age time.Duration, ok bool) {
 	s.mu.Lock()
 	e, ok := s.streams[id]
 	s.mu.Unlock()
 	if !ok || len(owners) > 0 && !slices.Contains(owners, e.owner) {
 		return 0, false
 	}
-	e.ctl.Stop(cause)
+	if grace > 0 {
+		e.ctl.StopWithin(cause, grace)
+	} else {
+		e.ctl.Stop(cause)
+	}
 	return time.Since(e.begun), true
 }
 
