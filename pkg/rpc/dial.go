@@ -159,6 +159,10 @@ func (c *dialed[Req, In, Out]) drain() {
 		}
 		c.step(left)
 	}
+	if c.st == nil { // a panic before the call was open
+		c.cut(nil)
+		return
+	}
 	for !c.over {
 		if out, err := c.st.Recv(); err != nil {
 			c.closed(err)
@@ -227,14 +231,16 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 	return true
 }
 
-// stop tells the machine that ctx's stream is to stop. A stream that goes on without the call, on another worker, is one whose
-// hop has not stopped it.
+// stop tells the machine that ctx's stream is to stop. If the hop's own Control is still live, only this call is stopped: the
+// stream continues on another worker. Otherwise the call has no more time than the hop.
 func (c *call) stop() {
-	root, _ := c.ctx.Value(rootKey{}).(*stream.Control)
-	c.step(protocol.Event{
-		Kind: protocol.Stop, Err: cause(c.ctx), Grace: stream.ControlOf(c.ctx).Grace(),
-		Part: root != nil && root.State() == stream.Live,
-	})
+	grace, part := stream.ControlOf(c.ctx).Grace(), false
+	if root, ok := c.ctx.Value(rootKey{}).(*stream.Control); ok {
+		if part = root.State() == stream.Live; !part {
+			grace = min(grace, root.Grace())
+		}
+	}
+	c.step(protocol.Event{Kind: protocol.Stop, Err: cause(c.ctx), Grace: grace, Part: part})
 }
 
 // end frees what the call holds. It is over by then.

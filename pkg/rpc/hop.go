@@ -147,7 +147,8 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 	if cause.Reason == streamerr.OperatorStop && len(req.GetStop().GetPath()) == 0 {
 		cause.Path = streamerr.NewPath("operator")
 	}
-	age, ok := h.Live.Stop(req.GetStreamId(), cause, req.GetOwners()...)
+	grace := protocol.Budget(req.GetStop().GetGrace().AsDuration(), h.grace())
+	age, ok := h.Live.StopWithin(req.GetStreamId(), cause, grace, req.GetOwners()...)
 	if !ok {
 		return nil, streamerr.Via(h.Name, h.Unknown(req.GetStreamId(), req.GetOwners()...))
 	}

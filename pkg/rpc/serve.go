@@ -26,8 +26,8 @@ import (
 // request is served to the end; one that sends a Stop hears the ending in the trailers; one that resets or vanishes stops
 // the engine with PEER_RESET.
 //
-// The engine runs on a goroutine of its own, which also sends: a caller that does not read holds that goroutine in Send until
-// the handler returns, and the handler must be able to return before.
+// The engine runs and sends on its own goroutine. Send blocks while the caller does not read, and only the handler's return
+// unblocks Send, so the handler must not be the goroutine that sends.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	answer := func(Outcome) error { return nil } // the messages were
 	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
@@ -72,25 +72,26 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	driven := make(chan Outcome, 1)
 	go func() { // waited for below, or by whoever waits for the hop's live streams
 		o := drive(s.ctx, h, m, engine, req, sending(s, send), true)
-		driven <- s.close(o, func() error {
-			st.SetTrailer(endTrailer(s.ctx, o))
-			return answer(o)
-		})
+		driven <- s.close(o, func() error { return answer(o) })
 	}()
 	stopping, killed, lost := stream.Stopping(s.ctx), s.ctx.Done(), incoming.Done()
 	for {
 		select {
 		case o := <-driven:
+			st.SetTrailer(endTrailer(s.ctx, o))
+			if !s.told && incoming.Err() == nil { // the message in hand was given up, or the answer failed
+				o.Told(s.ctx, o.Reason().Code().String())
+			}
 			end()
 			return o.status()
 		case <-s.abandoned:
 			// A call is over only when its handler has returned, and until then Send waits for a caller that does not read.
 			o := Outcome{Err: streamerr.Via(h.Name, stream.Cause(s.ctx))}
-			go func() { <-driven; end() }()
 			st.SetTrailer(endTrailer(s.ctx, o))
 			if incoming.Err() == nil { // else there is nobody to hear it
 				o.Told(s.ctx, o.Reason().Code().String())
 			}
+			go func() { <-driven; end() }() // which exports the trace, with what the caller was told
 			return o.status()
 		case <-lost:
 			lost = nil
@@ -157,6 +158,7 @@ type served struct {
 	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
 	abandoned chan struct{} // closed when the message in hand is given up
+	told      bool          // close has noted that the caller was told; owned by the goroutine of close
 
 	mu      sync.Mutex // guards the following fields
 	machine *protocol.Callee
@@ -227,12 +229,10 @@ func (s *served) close(o Outcome, answer func() error) Outcome {
 	}
 	do, _ := s.step(protocol.Event{Kind: protocol.Done, Err: why})
 	if do.Verb == protocol.Answer {
-		failed := answer()
-		if failed != nil {
-			failed = s.unsent(failed)
-		}
+		failed := s.answer(answer)
 		do, _ = s.step(protocol.Event{Kind: protocol.Answered, Err: failed})
 		if failed == nil && s.call.Err() == nil { // else there is nobody to hear it
+			s.told = true
 			o.Told(s.ctx, o.Reason().Code().String())
 		}
 	}
@@ -243,7 +243,20 @@ func (s *served) close(o Outcome, answer func() error) Outcome {
 	return o
 }
 
-// unsent returns how the call is over that a message could not be sent to.
+// answer calls send and returns why the caller was not given the answer, or nil. A panic of send is an error of this call alone.
+func (s *served) answer(send func() error) (failed error) {
+	defer func() {
+		if v := recover(); v != nil {
+			failed = s.hop.panicked(s.ctx, v)
+		}
+	}()
+	if err := send(); err != nil {
+		return s.unsent(err)
+	}
+	return nil
+}
+
+// unsent returns the error that ends a stream after a failed Send.
 func (s *served) unsent(err error) *streamerr.Error {
 	gone := wire.Lost(s.call)
 	gone.Cause = err

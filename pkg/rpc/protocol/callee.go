@@ -60,7 +60,7 @@ func (c *Callee) Step(now time.Duration, e Event) []Action {
 		c.item()
 		return c.out
 	case Sent:
-		c.sending = false
+		c.sent()
 		return c.out
 	case Stop:
 		c.stop(now, e.Err, e.Grace)
@@ -113,16 +113,24 @@ func (c *Callee) item() {
 	c.do(Deliver, nil, 0)
 }
 
+// sent drops the message if it was passed on too late: the caller is told that the stream was stopped.
+func (c *Callee) sent() {
+	c.sending = false
+	if c.abandoned {
+		c.do(Drop, nil, 0)
+	}
+}
+
 // stop stops the engine, unless it was stopped before: the first cause counts.
 func (c *Callee) stop(now time.Duration, cause error, grace time.Duration) {
-	c.unreadable = nil
+	c.unreadable, c.refused = nil, false
 	if c.lost == nil {
 		c.settle = 0
 	}
 	if c.stopped != nil || c.done {
 		return
 	}
-	budget := within(grace, c.grace)
+	budget := Budget(grace, c.grace)
 	c.stopped, c.kill = cause, now+budget
 	c.do(StopEngine, cause, budget)
 }
@@ -130,8 +138,8 @@ func (c *Callee) stop(now time.Duration, cause error, grace time.Duration) {
 // halt records that the engine was stopped on this hop.
 func (c *Callee) halt(now time.Duration, e Event) {
 	if c.stopped == nil {
-		c.stopped, c.kill = e.Err, now+within(e.Grace, c.grace)
-		c.unreadable = nil
+		c.stopped, c.kill = e.Err, now+Budget(e.Grace, c.grace)
+		c.unreadable, c.refused = nil, false
 	}
 }
 
@@ -177,7 +185,7 @@ func (c *Callee) lose(now time.Duration, how error) {
 	if c.refused { // by the library, which has ended the call for its message
 		c.lost = c.unreadable
 	}
-	c.unreadable = nil
+	c.unreadable, c.refused = nil, false
 	if c.deaf {
 		c.give(now)
 		return
@@ -236,7 +244,11 @@ func (c *Callee) finish(err error) {
 	c.done, c.ending = true, err
 	c.settle, c.kill = 0, 0
 	if c.lost != nil || c.abandoned {
-		if c.config.Whole && err == nil {
+		switch {
+		case err != nil:
+		case c.abandoned: // so the caller is told
+			c.ending = c.stopped
+		case c.config.Whole:
 			c.ending = c.lost
 		}
 		c.record()
@@ -245,7 +257,7 @@ func (c *Callee) finish(err error) {
 	c.do(Answer, err, 0)
 }
 
-// answered records the ending. A proper ending that could not be given to the caller is none.
+// answered records the ending. If the answer could not be sent, a completed stream is recorded as failed.
 func (c *Callee) answered(failed error) {
 	if !c.done {
 		return

@@ -15,7 +15,7 @@ type CallerConfig struct {
 	Endless    bool          // messages have no room for an ending: a stream that is over is complete
 }
 
-// errEnded is why a call is reset whose callee has said the ending and does not end the call.
+// errEnded resets a call whose callee sent the ending but did not close the call within the grace.
 var errEnded error = streamerr.New(streamerr.Completed, "the stream has ended")
 
 // errServed is why a reader leaves that does not say why.
@@ -136,15 +136,14 @@ func (c *Caller) stop(now time.Duration, e Event) {
 	if c.stopped != nil || c.left != nil {
 		return
 	}
-	c.stopped = e.Err
+	c.stopped, c.part = e.Err, e.Part
 	if c.phase == idle || c.phase == ending {
 		return
 	}
 	if e.Part {
-		c.part = true
 		c.do(Leave, nil, 0)
 	}
-	budget := within(e.Grace, c.grace)
+	budget := Budget(e.Grace, c.grace)
 	c.wake = now + budget
 	c.tell(now)
 }

@@ -110,9 +110,8 @@ const DefaultGrace = 250 * time.Millisecond
 // minGrace is the least budget that a hop gives the hop below it: one trip across a busy network.
 const minGrace = 20 * time.Millisecond
 
-// within returns how long a stream may take to end that has been given grace, on a hop that allows limit. A grace of 0 is
-// not known; the limit then counts.
-func within(grace, limit time.Duration) time.Duration {
+// Budget returns the time that a stopped stream has to end: grace, but at most limit. If grace is 0 (unknown), it is limit.
+func Budget(grace, limit time.Duration) time.Duration {
 	if grace <= 0 {
 		return limit
 	}
