@@ -31,6 +31,7 @@ type merge struct {
 	told    bool           // Started was yielded
 	usage   llmv1.Usage
 	path    []string
+	left    bool // the reader wants no more messages
 
 	mu       sync.Mutex // guards the following fields
 	controls []*stream.Control
@@ -38,6 +39,8 @@ type merge struct {
 	failed   error  // the ending that the reader gets, if a choice has failed
 	crash    *crash // of a goroutine
 }
+
+var errPanicked = streamerr.New(streamerr.Internal, "another choice, or the reader, panicked")
 
 // A crash is a panic, or an exit, of the goroutine of a choice.
 type crash struct{ panicked any } // nil if the goroutine has exited
@@ -96,13 +99,24 @@ func (m *merge) run(ctx context.Context, choice int, source Source) {
 // carry passes a message of a choice to the reader. It reports false when the stream has ended or the reader has left.
 func (m *merge) carry(turn turn, choice int, out *chatv1.GenerateResponse) bool {
 	m.baton.take(turn)
-	defer m.baton.give()
-	if m.stopped() {
-		return false
-	}
+	returned := false
+	defer func() {
+		if !returned { // the reader has panicked: no other choice may have it
+			m.stop(errPanicked)
+		}
+		m.baton.give()
+	}()
+	more := !m.stopped() && m.deliver(choice, out)
+	returned = true
+	return more
+}
+
+// deliver passes a message of a choice to the reader, and stops all choices if the reader has left.
+func (m *merge) deliver(choice int, out *chatv1.GenerateResponse) bool {
 	if m.pass(choice, out) {
 		return true
 	}
+	m.left = true
 	left := error(streamerr.New(streamerr.Completed, "the reader has what it needs"))
 	if cause := stream.Cause(m.ctx); cause != nil {
 		left = cause // the stop is why the reader has left
@@ -151,7 +165,7 @@ func (m *merge) crashed(v any) {
 		m.crash = c
 	}
 	m.mu.Unlock()
-	m.stop(streamerr.New(streamerr.Internal, "another choice, or the reader, panicked"))
+	m.stop(errPanicked)
 }
 
 // end waits until all choices have ended, and then yields the stream's ending, unless the reader has left.
@@ -162,6 +176,7 @@ func (m *merge) end() {
 		runtime.Goexit()
 	case m.crash != nil:
 		panic(m.crash.panicked)
+	case m.left: // a choice may have failed meanwhile
 	case m.failed != nil:
 		m.yield(nil, m.failed)
 	case m.cause == nil:

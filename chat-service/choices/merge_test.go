@@ -1,0 +1,74 @@
+package choices_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/whence-dev/whence/chat-service/choices"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+func delta(text string) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: text, Tokens: 1}}}
+}
+
+// TestChoiceThatFailsWhileTheReaderLeaves checks that the reader gets no ending after it has left, although a choice fails while
+// the reader has a message of another choice.
+func TestChoiceThatFailsWhileTheReaderLeaves(t *testing.T) {
+	fail, stopping := make(chan struct{}), make(chan (<-chan struct{}), 1)
+	seq := choices.Merge(t.Context(), asking(2), func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+		return func(yield func(*chatv1.GenerateResponse, error) bool) {
+			if choice == 0 {
+				stopping <- stream.Stopping(ctx)
+				yield(delta("a"), nil)
+				return
+			}
+			<-fail
+			yield(nil, errors.New("the choice's failure"))
+		}
+	})
+	for _, err := range seq { // Go panics if the sequence continues after break
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(fail)
+		<-<-stopping // the failure has stopped all choices
+		break
+	}
+}
+
+// TestReaderThatPanicsGetsNoMoreMessages checks that a choice that waits for the reader does not get it after a panic.
+func TestReaderThatPanicsGetsNoMoreMessages(t *testing.T) {
+	first, over := make(chan struct{}), make(chan struct{})
+	seq := choices.Merge(t.Context(), asking(2), func(_ context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+		return func(yield func(*chatv1.GenerateResponse, error) bool) {
+			if choice == 0 {
+				defer func() { <-over }() // the panic passes when the other choice has got its answer
+				yield(delta("a"), nil)
+				return
+			}
+			defer close(over)
+			<-first
+			yield(delta("b"), nil)
+		}
+	})
+	var messages atomic.Int32
+	defer func() {
+		if v := recover(); !strings.Contains(fmt.Sprint(v), "the reader's bug") || messages.Load() != 1 {
+			t.Errorf("%.40v, after %d messages", v, messages.Load())
+		}
+	}()
+	seq(func(*chatv1.GenerateResponse, error) bool {
+		if messages.Add(1) > 1 {
+			return false
+		}
+		close(first)
+		panic("the reader's bug")
+	})
+}
