@@ -42,7 +42,7 @@ type outcome int
 const (
 	found outcome = iota
 	nobody
-	busy   // the eligible workers already have maxMoving moved streams to read; the stream waits for its turn
+	busy   // there are eligible workers, but they have maxMoving moved streams to read, or an older stream goes first
 	unpaid // the budget has no retry left for the worker that was found
 )
 
@@ -52,8 +52,8 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if wish.turn != nil && p.turns.yields(wish.turn) {
-		return nil, busy
+	if wish.turn != nil {
+		wish.turn.called = false
 	}
 	usable := p.usable(&wish, now)
 	if len(usable) == 0 {
@@ -62,6 +62,9 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	}
 	usable = withRoom(wish.req, exactFirst(wish.req, usable))
 	if wish.turn != nil {
+		if p.turns.yields(wish.turn) {
+			return nil, busy
+		}
 		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker] >= maxMoving })
 		if len(free) == 0 {
 			p.turns.join(wish.turn)

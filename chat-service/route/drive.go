@@ -38,7 +38,7 @@ type drive struct {
 	began    time.Time
 	timer    *time.Timer
 	turn     *turn         // to move
-	changed  chan struct{} // capacity 1: watch must look for what it waits for
+	changed  chan struct{} // capacity 1: tells watch to select its channels again
 	done     chan struct{} // closed when the stream has ended, or its reader has left
 
 	mu      sync.Mutex // guards the following fields
@@ -49,6 +49,7 @@ type drive struct {
 	answer  []uint32                   // delivered so far
 	err     error                      // why the reader left; nil if the answer was enough
 
+	carrier  *attempt      // its goroutine steps the machine, or did when it panicked; nil otherwise
 	yielding bool          // the reader has a message, and the goroutine that yields steps the machine afterwards
 	ending   bool          // the current call has had its last message, and its goroutine steps the machine when it is over
 	pending  events        // happened meanwhile

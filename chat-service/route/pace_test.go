@@ -187,3 +187,44 @@ func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
 		t.Error("the next stream waits")
 	}
 }
+
+// TestSilentWorkerIsNotLeftForATurn checks that a stream stays with a silent worker if there is no other, although an older stream
+// has the turn to move.
+func TestSilentWorkerIsNotLeftForATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		older := newTurn(time.Now().Add(-time.Second))
+		silent := &fake{name: "w/0", fault: func(tokens int) error {
+			if tokens == 3 {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		}}
+		p := poolOf(t, Options{Policy: inOrder, Migrations: 1, MigrateAfter: time.Second}, silent)
+		p.mu.Lock()
+		p.turns.join(older)
+		p.turns.call(0)
+		p.mu.Unlock()
+		if got := read(t.Context(), p, ask(9), nil); got.err != nil || len(got.tokens) != 9 {
+			t.Error(len(got.tokens), got.err)
+		}
+		p.leaveTurn(older)
+	})
+}
+
+// TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk checks that a stream is behind the equally old stream that it waits for.
+func TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk(t *testing.T) {
+	began := time.Now()
+	first, second := newTurn(began), newTurn(began)
+	var q turns
+	q.join(first)
+	q.call(0)
+	if !q.yields(second) {
+		t.Fatal("the second stream goes first")
+	}
+	q.leave(first)
+	select {
+	case <-second.ready:
+	default:
+		t.Error("the second stream is not called after the first")
+	}
+}

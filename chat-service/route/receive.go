@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -66,13 +67,13 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 		return false
 	}
 	a.charge.Note(out)
-	d.now, d.out = now, out
+	d.now, d.out, d.carrier = now, out, a
 	if d.reading != nil {
 		d.step(d.heard(out))
 	} else {
 		d.step(eventOf(out))
 	}
-	d.out = nil
+	d.out, d.carrier = nil, nil
 	if d.yield == nil {
 		a.leave(d.err)
 	}
@@ -87,7 +88,7 @@ func (d *drive) carried(a *attempt) {
 	d.mu.Unlock()
 }
 
-// eventOf returns the event that a message of the worker that answers is.
+// eventOf converts a message of the decoding worker to an event.
 func eventOf(out *workerv1.GenerateResponse) event {
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
@@ -108,7 +109,7 @@ func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err erro
 	}
 	a.over, d.ending, d.pending = true, false, 0 // the end of the call says more
 	a.leave(nil)
-	d.now, d.out = time.Since(d.began), last
+	d.now, d.out, d.carrier = time.Since(d.began), last, a
 	switch {
 	case d.reading != nil:
 		d.step(d.readerEnded(last, err))
@@ -118,6 +119,7 @@ func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err erro
 	default:
 		d.step(event{Kind: failover.Fail, Err: err})
 	}
+	d.carrier = nil
 }
 
 // deliver passes on the message in hand, and n tokens of it if it has tokens.
@@ -179,17 +181,22 @@ func (d *drive) finish() *workerv1.GenerateResponse {
 type crash struct{ panicked any } // nil if the goroutine has exited
 
 // crashed ends the stream after a panic of an engine or of the reader, with v; nil is an exit. An attempt that was left
-// takes only its own call with it, unless the reader has a message from it.
+// takes only its own call with it, and its panic is logged, unless the reader has a message from it.
 func (d *drive) crashed(a *attempt, v any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a.closed && !d.yielding || d.over {
+	c := &crash{}
+	if v != nil {
+		c.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
+	}
+	if a.closed && d.carrier != a || d.over {
+		if v != nil {
+			d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelError, "the call of a worker that was left panicked",
+				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.Any("panic", c.panicked))
+		}
 		return
 	}
-	d.crash = &crash{}
-	if v != nil {
-		d.crash.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
-	}
+	d.crash = c
 	d.yield, d.over = nil, true
 	close(d.done)
 }

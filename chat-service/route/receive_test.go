@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -139,4 +140,32 @@ func TestRetryThatTheBudgetRefusesCountsNothing(t *testing.T) {
 	if n := k.Lookup(req).Cached(w, w.Info()); n != 0 || w.Load() != 0 {
 		t.Errorf("the worker is expected to have %d tokens of the prompt, and has %d streams", n, w.Load())
 	}
+}
+
+// TestPanicOfALeftCallIsLogged checks that a call that was left does not end the stream with its panic, even while the reader has
+// a message of another call.
+func TestPanicOfALeftCallIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := fleet.Pretended("w/0", func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+			return func(func(*workerv1.GenerateResponse, error) bool) {
+				<-stream.Stopping(ctx)
+				time.Sleep(time.Second)
+				panic("the left call's bug")
+			}
+		})
+		left.Say(info("w/0"))
+		var log journal
+		p := poolOf(t, Options{Policy: inOrder, Log: slog.New(slog.NewTextHandler(&log, nil))}, &fake{name: "w/1"})
+		p.Pretend(append([]*fleet.Worker{left}, p.Members()...)...)
+		time.AfterFunc(time.Second, func() { left.Say(nil) })
+		got := read(t.Context(), p, ask(9), func(tokens int) {
+			if tokens == 1 {
+				time.Sleep(5 * time.Second)
+			}
+		})
+		p.calls.Wait()
+		if got.err != nil || len(got.tokens) != 9 || log.count("the left call's bug") != 1 || log.count("level=ERROR") != 1 {
+			t.Error(len(got.tokens), got.err, log.text.String())
+		}
+	})
 }

@@ -24,7 +24,6 @@ type turns struct{ waiting []*turn }
 // yields reports whether t must wait for an older stream that was called and has not asked yet. t is in the queue then,
 // and that stream's answer calls the streams behind it.
 func (q *turns) yields(t *turn) bool {
-	t.called = false
 	for _, older := range q.waiting {
 		if older == t || older.began.After(t.began) {
 			return false
@@ -51,7 +50,12 @@ func (q *turns) insert(t *turn) {
 		return
 	}
 	t.queued = true
-	at, _ := slices.BinarySearchFunc(q.waiting, t, func(a, b *turn) int { return a.began.Compare(b.began) })
+	at, _ := slices.BinarySearchFunc(q.waiting, t, func(a, b *turn) int {
+		if a.began.After(b.began) {
+			return 1
+		}
+		return -1 // also of one time: t waits for a
+	})
 	q.waiting = slices.Insert(q.waiting, at, t)
 }
 

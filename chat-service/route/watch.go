@@ -26,7 +26,7 @@ func (e *events) take() failover.Kind {
 	return kind
 }
 
-// watch waits until the stream has ended or its reader has left, and feeds the machine what happens beside messages.
+// watch waits until the stream has ended or its reader has left, and feeds timer, health and turn events to the machine.
 func (d *drive) watch() {
 	var stopping <-chan struct{} // nil until the stream waits without a call
 	for {
@@ -123,13 +123,15 @@ func (d *drive) sicken(a *attempt) {
 	}
 }
 
-// arm has the timer fire at or before the machine's next Wake. It is armed again only for an earlier time, so that tokens
-// cost no timer: one that fires too early is armed again then.
+// arm has the timer fire at or before the machine's next Wake; the time that the reader had a message after the event in hand is
+// added, because the worker was not awaited. The timer is armed again only for an earlier time, so that tokens cost no timer: a
+// timer that fires too early is armed again then.
 func (d *drive) arm() {
 	wake := d.machine.Wake()
 	if wake == 0 || d.armed != 0 && d.armed <= wake {
 		return
 	}
-	d.armed = wake
-	d.timer.Reset(wake - d.now)
+	delay := wake - d.now
+	d.armed = time.Since(d.began) + delay
+	d.timer.Reset(delay)
 }

@@ -68,7 +68,7 @@ const (
 	Blamed              // the worker is to blame for Err: As says how
 	Leave               // leave the current attempt because of Err, and do not wait for it
 	Moved               // record that the stream leaves worker From for another one because of Err
-	Wait                // wait for Turn
+	Wait                // no worker is called: wait for Wake, Turn or a stop
 	Finish              // end the stream: it has all tokens that it may have
 	End                 // end the stream with Err
 	Done                // the stream has ended without an error, like its worker's call

@@ -78,6 +78,7 @@ func (m *Machine[W]) notFound(now time.Duration, refused error) {
 		if m.sent == 0 || now+pause < m.since+Within {
 			m.pauses++
 			m.phase, m.wake = waiting, now+pause
+			m.do(Action[W]{Verb: Wait})
 			return
 		}
 	}
