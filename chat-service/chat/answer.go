@@ -23,7 +23,7 @@ const replayStep = 256
 // stops the worker.
 func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		a := answering{prepared: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
+		a := answerRun{prepared: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
 		if len(a.answered) >= p.room {
 			worker = complete(len(p.ids), p.room)
 		}
@@ -41,8 +41,8 @@ func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1
 	}
 }
 
-// An answering is one answer under way.
-type answering struct {
+// An answerRun is the state of one running answer.
+type answerRun struct {
 	*prepared
 	post     *postprocess.Processor
 	answered []uint32 // by another chat-service
@@ -51,7 +51,7 @@ type answering struct {
 
 // carry takes a message of the worker through the stages and to the reader. It reports false when the answer is over, or its
 // reader has left.
-func (a *answering) carry(out *workerv1.GenerateResponse) bool {
+func (a *answerRun) carry(out *workerv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
 		return a.begin(m.Started)
@@ -65,7 +65,7 @@ func (a *answering) carry(out *workerv1.GenerateResponse) bool {
 }
 
 // begin yields Started, the text of the prompt if it is asked for, and again what another chat-service has delivered.
-func (a *answering) begin(started *llmv1.Started) bool {
+func (a *answerRun) begin(started *llmv1.Started) bool {
 	if !a.send(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: started}}, nil) {
 		return false
 	}
@@ -82,7 +82,7 @@ func (a *answering) begin(started *llmv1.Started) bool {
 }
 
 // send yields a delta and an end, each of which may be nil. It reports false after an end, or if the reader has left.
-func (a *answering) send(delta, end *chatv1.GenerateResponse) bool {
+func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
 	if delta != nil && !a.yield(delta, nil) {
 		return false
 	}
@@ -92,7 +92,7 @@ func (a *answering) send(delta, end *chatv1.GenerateResponse) bool {
 	return end == nil
 }
 
-// ended is a choice whose end another chat-service has delivered.
+// ended returns Started and End for a choice that another chat-service has completed.
 func (p *prepared) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{

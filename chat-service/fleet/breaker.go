@@ -90,7 +90,8 @@ func (b *breaker) fail(now time.Time, why streamerr.Reason) (ejected time.Durati
 	return d
 }
 
-// doubt records a failure that may be the request's fault. It reports whether it is one too many.
+// doubt records a failure that may be the request's fault. It returns true, and resets the count, once ejectAfter doubts have
+// come without a token in between.
 func (b *breaker) doubt() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

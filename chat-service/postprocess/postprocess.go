@@ -170,7 +170,7 @@ func (p *Processor) push(ids []uint32, logprobs []*chatv1.TokenLogprob) {
 	p.usage.CompletionTokens += n
 	p.unshown += n
 	switch {
-	case logprobs != nil && p.opts.TellIDs: // the delta that has their log-probabilities tells and counts them
+	case logprobs != nil && p.opts.TellIDs: // these tokens are counted, and their ids reported, in the delta that carries their log-probabilities
 		p.delta.byLogprobs = true
 	default:
 		if !p.replayed {

@@ -126,7 +126,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // lost notes that the stream has failed at p with err.
 func (c *course) lost(ctx context.Context, p *peer, err error) {
 	e := streamerr.As(err)
-	if !c.begun && c.moves && e.Param == "tell_ids" { // an earlier version, which does not tell all ids; it is asked again without
+	if !c.begun && c.moves && e.Param == "tell_ids" { // an older chat-service refuses tell_ids; retry the request without it
 		c.moves = false
 		return
 	}
@@ -187,7 +187,7 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 	return c.yield(out, nil)
 }
 
-// choice returns what was delivered of a choice. A number that is too large is the last choice's.
+// choice returns the delivered part of a choice. If number is out of range, it returns that of the last choice.
 func (c *course) choice(number uint32) *told { return &c.told[min(int(number), len(c.told)-1)] }
 
 // count notes tokens of a gathered answer that are delivered.

@@ -7,14 +7,14 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// A told is what was delivered of a choice.
+// A told records the part of a choice that was delivered to the client.
 type told struct {
 	end             *chatv1.ChoiceEnd // nil until it was delivered, and if there is one choice
 	ids             []uint32
 	text, reasoning int            // bytes
 	arguments       map[uint32]int // bytes, of each tool call
 
-	// Of that, what is still to be told again.
+	// known is the delivered part that the stream has yet to repeat after a restart.
 	known struct {
 		ids, text, reasoning int
 		arguments            map[uint32]int
