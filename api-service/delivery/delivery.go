@@ -30,15 +30,14 @@ type Delivery struct {
 	told   bool
 }
 
-// Sent notes events with text that were written at one time, which is the time since any one
-// moment.
-func (d *Delivery) Sent(at time.Duration, events int) {
+// Sent records n text events that were written together. at is a time since any fixed start.
+func (d *Delivery) Sent(at time.Duration, n int) {
 	if d == nil {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for range events {
+	for range n {
 		if d.events++; d.events > 1 {
 			d.gaps.add(at - d.last)
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// tellWithin is how long a write may wait for its client once the stream is stopped.
+// tellWithin is how long a client may be behind once its stream is stopped.
 const tellWithin = 250 * time.Millisecond
 
 // looks is how many looks at the socket fall into the timeout of a client that acknowledges
@@ -26,11 +26,12 @@ type clock struct {
 	first   time.Duration // when the headers go out without an event; never once they are sent
 	comment bool          // comments are sent
 	wrote   time.Duration // the last write
-	waits   time.Duration // since when a part of the answer waits; never while none does
+	waits   time.Duration // start of the oldest pending write, or never
+	behind  time.Duration // when the client fell behind; never while no write is pending
 	stopped time.Duration // when the stream was stopped
 	ended   bool          // the grace of the stopped stream is over
 	look    time.Duration // when the socket is looked at next
-	silent  time.Duration // since when something is not acknowledged; never if nothing is not
+	silent  time.Duration // start of the oldest unacknowledged data, or never
 }
 
 // A duty is what a connection has to do.
@@ -45,7 +46,7 @@ const (
 )
 
 func newClock(writeTimeout, clientTimeout time.Duration) clock {
-	c := clock{writeTimeout: writeTimeout, clientTimeout: clientTimeout, first: never, waits: never, stopped: never, look: never, silent: never}
+	c := clock{writeTimeout: writeTimeout, clientTimeout: clientTimeout, first: never, waits: never, behind: never, stopped: never, look: never, silent: never}
 	if clientTimeout > 0 {
 		c.look = clientTimeout / looks
 	}
@@ -63,11 +64,12 @@ func (c *clock) opened() { c.first = never }
 // close ends the comments.
 func (c *clock) close() { c.comment, c.first = false, never }
 
-// blocked notes that a part of the answer begins to wait for the client.
-func (c *clock) blocked(now time.Duration) { c.waits = now }
+// blocked notes that a part of the answer begins to wait for the client, which may have taken
+// another part just before.
+func (c *clock) blocked(now time.Duration) { c.waits, c.behind = now, min(c.behind, now) }
 
 // settled notes that the client has taken all of the answer so far.
-func (c *clock) settled() { c.waits = never }
+func (c *clock) settled() { c.waits, c.behind = never, never }
 
 // stop notes that the stream is stopped.
 func (c *clock) stop(now time.Duration) { c.stopped = min(c.stopped, now) }
@@ -104,8 +106,8 @@ func (c *clock) next() (d duty, at time.Duration) {
 			sooner(tooSlow, c.waits+c.writeTimeout)
 		}
 		if c.stopped != never {
-			sooner(cut, max(c.waits, c.stopped)+tellWithin)
-			if c.ended && c.waits < c.stopped {
+			sooner(cut, max(c.behind, c.stopped)+tellWithin)
+			if c.ended && c.behind < c.stopped {
 				sooner(cut, 0)
 			}
 		}

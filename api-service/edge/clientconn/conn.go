@@ -1,14 +1,14 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
-// All of an answer is written through a Conn while the handler of its request runs. Write never
-// waits: what the client does not take at once stays behind in the Conn, and a goroutine that may
-// wait calls Flush: the handler, which is parked in Serve, or the goroutine that drives a stream
-// whose client is to slow it down. While nothing is behind, a write is one system call on the
-// goroutine that has the token.
+// While the handler of a request runs, it writes the whole answer through a Conn. Write never
+// blocks: it makes one system call on the goroutine that has the token, and buffers the bytes that
+// the kernel does not take. Flush writes the buffer and blocks until it is empty. Three goroutines
+// call Flush: the handler in Serve, the goroutine that drives a stream with backpressure from its
+// client, and the timer for the headers and comments that it has written itself.
 //
-// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain never
-// waits for a client: once a stream is stopped, a part of the answer may wait for 250 ms, and then
-// the connection is killed.
+// Kill resets the connection, which ends a Flush at once. So a stop, a deadline or a drain waits for
+// a client for 250 ms at most: the client of a stopped stream that has not emptied the buffer by
+// then is killed, even if it reads a piece now and then.
 //
 // Each connection has one timer. It is armed for what is due first, and set again only when it
 // fires, or when something is due earlier: a token does not touch it. The timer sends the headers
@@ -56,6 +56,8 @@ type Conn struct {
 	writeTimeout time.Duration
 	left         func(cause *streamerr.Error) // learns why the client counts as gone
 	undo         []func() bool
+
+	flushing sync.Mutex // held while Flush writes; taken before mu
 
 	mu       sync.Mutex // guards the following fields
 	clock    clock
@@ -119,7 +121,7 @@ func (c *Conn) arm(now time.Duration) {
 func (c *Conn) tick() {
 	c.mu.Lock()
 	c.armed = never
-	before := c.gone
+	before, empty := c.gone, len(c.behind) == 0
 	for !c.released && c.gone == nil {
 		now := c.now()
 		due, at := c.clock.next()
@@ -129,10 +131,13 @@ func (c *Conn) tick() {
 		}
 		c.do(due, now)
 	}
-	gone := c.gone
+	gone, left := c.gone, empty && len(c.behind) > 0
 	c.mu.Unlock()
-	if gone != before {
+	switch {
+	case gone != before:
 		c.left(gone)
+	case left: // the next Flush of another goroutine may come only with the next token
+		_ = c.Flush() // c.gone has the error
 	}
 }
 
@@ -243,26 +248,37 @@ func (c *Conn) count(now time.Duration, events int) {
 	}
 }
 
-// Flush waits until the client has taken all that was written. One goroutine at a time may call it.
+// Flush waits until the client has taken all that was written. Errors are *streamerr.Error, and
+// final.
 func (c *Conn) Flush() error {
+	failed, err := c.flush()
+	if failed {
+		c.left(streamerr.As(err))
+	}
+	return err
+}
+
+// flush is Flush. failed says that its own write has failed, not one before.
+func (c *Conn) flush() (failed bool, err error) {
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
 	for {
 		c.mu.Lock()
 		if c.gone != nil || c.released {
 			defer c.mu.Unlock()
-			return c.why()
+			return false, c.why()
 		}
 		out := c.behind[:min(len(c.behind), piece)]
 		c.mu.Unlock()
 		if len(out) == 0 {
-			return nil
+			return false, nil
 		}
 		_, err := c.net.WriteBinary(out)
 		if err == nil {
 			err = c.net.Flush()
 		}
 		if gone := c.flushed(len(out), err); gone != nil {
-			c.left(gone)
-			return gone
+			return true, gone
 		}
 	}
 }
@@ -346,11 +362,20 @@ func (c *Conn) why() *streamerr.Error {
 // Cut closes the connection without a complete answer: a body without its end is never a clean end.
 func (c *Conn) Cut() { _ = c.net.Close() }
 
-// GiveBack gives the connection back to the server.
+// GiveBack gives the connection back to the server. It waits until no Flush writes, and cuts the
+// answer if a part of it is still behind.
 func (c *Conn) GiveBack() {
 	for _, undo := range c.undo {
 		undo()
 	}
+	c.mu.Lock()
+	incomplete := len(c.behind) > 0
+	c.mu.Unlock()
+	if incomplete {
+		c.Cut() // which ends a Flush
+	}
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released = true
