@@ -256,7 +256,7 @@ func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err er
 // state of the stream that has the key, and an empty id if another stream has the id.
 func (l *Log) makeHead(ctx context.Context, h replay.Head) (id, state string, err error) {
 	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey("")}, l.fields(h)...)
-	made, err := begin.Run(ctx, l.db, []string{headKey(h.ID), idempotencyKey(h)}, args...).StringSlice()
+	made, err := begin.Run(ctx, l.db, keysOf(h), args...).StringSlice()
 	l.answered(err)
 	switch {
 	case err != nil:

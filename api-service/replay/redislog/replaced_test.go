@@ -75,3 +75,32 @@ func TestStreamWhoseIDIsAnothersGivesUpTheServer(t *testing.T) {
 		return ended && text == "two"
 	})
 }
+
+// TestEventsOfAnEvictedStreamAreNotShownByTheNext: the server evicts the head of a stream and keeps
+// its events, and a client begins another stream under the same id.
+func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	if err := db.XAdd(t.Context(), &redis.XAddArgs{Stream: "whence:2:log:s", ID: "7-0", Values: []string{"kind", string(replay.Delta), "data", "secret"}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	if text, last, _ := said(t, read(t, b, "s"), 0); text != "" || last.Seq != 0 {
+		t.Errorf("the second stream begins with %q of the first one", text)
+	}
+	if err := a.Append("s", "second", delta("own"), closing); err != nil {
+		t.Fatal(err)
+	}
+	r := read(t, b, "s")
+	eventually(t, "the second stream ends", func() bool {
+		text, _, ended := said(t, r, 0)
+		return ended && text == "own"
+	})
+}

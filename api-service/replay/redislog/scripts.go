@@ -16,9 +16,10 @@ const (
 var (
 	// begin makes the head of a stream, in state beginning, unless the idempotency key has a stream or the
 	// id has a head. It returns the id and the state of the stream: its own, that of the key's stream, or
-	// an empty id if the id is taken.
+	// an empty id if the id is taken. A log without a head is left from an earlier stream with the id,
+	// whose head the server has evicted: begin deletes it.
 	begin = redis.NewScript(`
-local head, key, prefix = KEYS[1], KEYS[2], ARGV[4]
+local head, log, key, prefix = KEYS[1], KEYS[2], KEYS[3], ARGV[4]
 local ttl, keyed, id = ARGV[1], ARGV[2] ~= '', ARGV[3]
 if keyed then
   local known = redis.call('GET', key)
@@ -26,6 +27,7 @@ if keyed then
   if state and state ~= 'forgotten' then return {known, state} end
 end
 if redis.call('EXISTS', head) == 1 then return {'', ''} end
+redis.call('DEL', log)
 redis.call('HSET', head, 'state', 'beginning', 'last', '0', unpack(ARGV, 5))
 redis.call('PEXPIRE', head, ttl)
 if keyed then redis.call('SET', key, id, 'PX', ttl) end
