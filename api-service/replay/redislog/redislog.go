@@ -86,8 +86,8 @@ type Log struct {
 
 	subscribing sync.Mutex // held while a subscription changes, which depends on remote; taken before mu
 
-	mu     sync.Mutex // guards remote, and the fields of all remoteStreams
-	remote map[string]*remoteStream
+	mu     sync.Mutex                 // guards remote, and the fields of all remoteStreams
+	remote map[string][]*remoteStream // by id: one for each epoch of the id that is read
 }
 
 // A Config describes the server and this instance.
@@ -116,7 +116,7 @@ func New(c Config) (*Log, error) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.DisableIdentity = true
 	c.Limits = c.Limits.WithDefaults()
-	l := &Log{config: c, db: redis.NewClient(o), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string]*remoteStream{}}
+	l := &Log{config: c, db: redis.NewClient(o), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}}
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.beat() // before the first stream
 	l.pubsub = l.db.Subscribe(l.closing)

@@ -2,6 +2,7 @@ package redislog
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,15 +30,18 @@ func (s *remoteStream) wake() {
 	s.grown = make(chan struct{})
 }
 
-// follow counts a reader of a remote stream, and subscribes to the stream for the first one.
+// follow counts a reader of a remote stream, and subscribes to the stream's id for the first one.
 func (l *Log) follow(h replay.Head, run string) *remoteStream {
 	l.mu.Lock()
-	s := l.remote[h.ID]
-	first := s == nil
-	if first {
-		s = &remoteStream{head: h, run: run, grown: make(chan struct{})}
-		l.remote[h.ID] = s
+	streams := l.remote[h.ID]
+	first := len(streams) == 0
+	i := slices.IndexFunc(streams, func(s *remoteStream) bool { return s.head.Epoch == h.Epoch })
+	if i < 0 {
+		i = len(streams)
+		streams = append(streams, &remoteStream{head: h, run: run, grown: make(chan struct{})})
+		l.remote[h.ID] = streams
 	}
+	s := streams[i]
 	s.readers++
 	l.mu.Unlock()
 	if first {
@@ -58,9 +62,13 @@ func (l *Log) see(h replay.Head) {
 func (l *Log) unfollow(s *remoteStream) {
 	l.mu.Lock()
 	s.readers--
-	last := s.readers == 0
-	if last && l.remote[s.head.ID] == s {
-		delete(l.remote, s.head.ID)
+	last := false
+	if s.readers == 0 {
+		others := slices.DeleteFunc(l.remote[s.head.ID], func(other *remoteStream) bool { return other == s })
+		l.remote[s.head.ID] = others
+		if last = len(others) == 0; last {
+			delete(l.remote, s.head.ID)
+		}
 	}
 	l.mu.Unlock()
 	l.see(s.head)
@@ -69,13 +77,13 @@ func (l *Log) unfollow(s *remoteStream) {
 	}
 }
 
-// unsubscribe ends the subscription to a stream, unless a new reader has come: a page that is reloaded
+// unsubscribe ends the subscription to the streams of an id, unless a new reader has come: a page that is reloaded
 // leaves and comes back at once.
 func (l *Log) unsubscribe(id string) {
 	l.subscribing.Lock()
 	defer l.subscribing.Unlock()
 	l.mu.Lock()
-	read := l.remote[id] != nil
+	read := len(l.remote[id]) > 0
 	l.mu.Unlock()
 	if !read {
 		_ = l.pubsub.Unsubscribe(l.closing, wakeName(id)) // a message without a reader does no harm
@@ -87,7 +95,7 @@ func (l *Log) listen() {
 	for message := range l.pubsub.Channel() {
 		id := strings.TrimPrefix(message.Channel, wakeName(""))
 		l.mu.Lock()
-		if s := l.remote[id]; s != nil {
+		for _, s := range l.remote[id] {
 			s.wake()
 		}
 		l.mu.Unlock()
@@ -99,9 +107,11 @@ func (l *Log) listen() {
 func (l *Log) beat() {
 	l.mu.Lock()
 	all := make([]*remoteStream, 0, len(l.remote))
-	for _, s := range l.remote {
-		if !s.ended {
-			all = append(all, s)
+	for _, streams := range l.remote {
+		for _, s := range streams {
+			if !s.ended {
+				all = append(all, s)
+			}
 		}
 	}
 	l.mu.Unlock()
@@ -147,6 +157,7 @@ type remoteReader struct {
 	run    string
 	stream *remoteStream // nil until the first Read: a caller that may not read keeps no stream alive
 	known  bool          // a Read has found the stream, so it exists or has existed
+	ahead  time.Time     // when the first Read had a cursor ahead of the stream; zero for none
 }
 
 // Head implements replay.Reader.
@@ -188,8 +199,10 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 		return r.absent(more)
 	case state == stateForgotten:
 		return replay.Page{}, replay.ErrUnknown
-	case after > last && !r.known:
+	case after > last && !r.known && state == stateEnded:
 		return replay.Page{}, replay.ErrAhead
+	case after > last && !r.known:
+		return r.wait(more)
 	case after > last:
 		return r.absent(more)
 	}
@@ -223,6 +236,19 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 		*since = time.Now()
 	case time.Since(*since) > leaseTTL:
 		return replay.Page{}, replay.ErrUnknown
+	}
+	return replay.Page{More: more}, nil
+}
+
+// wait returns the page of a reader whose cursor is ahead of a stream that has not ended. The instance
+// that owns the stream may have shown its readers more events than it has written, because the server
+// was down, or may be writing all events again. After leaseTTL the cursor is wrong.
+func (r *remoteReader) wait(more <-chan struct{}) (replay.Page, error) {
+	if r.ahead.IsZero() {
+		r.ahead = time.Now()
+	}
+	if time.Since(r.ahead) > leaseTTL {
+		return replay.Page{}, replay.ErrAhead
 	}
 	return replay.Page{More: more}, nil
 }

@@ -104,3 +104,69 @@ func TestEventsOfAnEvictedStreamAreNotShownByTheNext(t *testing.T) {
 		return ended && text == "own"
 	})
 }
+
+// TestReaderOfAReplacedStreamReadsNothingOfTheNext: a reader opens a stream and reads only when another
+// stream has the id, and another reader reads that stream.
+func TestReaderOfAReplacedStreamReadsNothingOfTheNext(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b, c := s.open(t, replay.Limits{}), s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	defer closeLog(t, c)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first stream is live", func() bool { return state(t, db, "s") == "live" })
+	first := read(t, c, "s")
+	if err := db.Del(t.Context(), "whence:2:head:s", "whence:2:log:s").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Begin(t.Context(), replay.Head{ID: "s", Epoch: "second"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Append("s", "second", delta("two"), closing); err != nil {
+		t.Fatal(err)
+	}
+	second := read(t, c, "s")
+	eventually(t, "the second stream is read", func() bool { text, _, _ := said(t, second, 0); return text == "two" })
+	if text, _, ended := said(t, first, 0); text != "" || ended {
+		t.Errorf("the reader of the first stream has %q of the second one", text)
+	}
+	a.Forget(t.Context(), "s", "first")
+}
+
+// TestCursorMayBeAheadOfTheServer: the instance that owns a stream has shown a reader more than it has
+// written, and the reader comes back at another instance.
+func TestCursorMayBeAheadOfTheServer(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a, b := s.open(t, replay.Limits{}), s.open(t, replay.Limits{})
+	defer closeLog(t, a)
+	defer closeLog(t, b)
+	if _, err := a.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Append("s", "e", delta("one")); err != nil {
+		t.Fatal(err)
+	}
+	back, wrong := read(t, b, "s"), read(t, b, "s")
+	for _, r := range []replay.Reader{back, wrong} {
+		if p, err := r.Read(t.Context(), 3); err != nil || len(p.Events) > 0 || p.Ended || p.More == nil {
+			t.Fatalf("a cursor that is ahead gets %v, %v", p, err)
+		}
+	}
+	if err := a.Append("s", "e", delta("two"), delta("three"), delta("four")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the reader goes on", func() bool { text, _, _ := said(t, back, 3); return text == "four" })
+	eventually(t, "a wrong cursor is refused", func() bool {
+		_, err := wrong.Read(t.Context(), 100)
+		return errors.Is(err, replay.ErrAhead)
+	})
+	if err := a.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+}
