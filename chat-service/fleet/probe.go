@@ -128,6 +128,9 @@ func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 	case err != nil:
 		return nil, err
 	case health.GetStatus() != healthpb.HealthCheckResponse_SERVING:
+		if again, err := w.client.Info(ctx, &workerv1.InfoRequest{}); err == nil && info.GetProblem() == "" {
+			info = again // it has become unready since, and says why now
+		}
 		return nil, unready{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and does not say why")}
 	}
 	if err := w.check(w, info); err != nil {

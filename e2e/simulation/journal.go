@@ -13,9 +13,8 @@ import (
 
 // A journal is what all processes log, and what the simulation does, with virtual times.
 type journal struct {
-	began time.Time
-
 	mu      sync.Mutex // guards the following fields
+	began   time.Time
 	lines   []string
 	endings []ending
 	panics  int
@@ -32,11 +31,19 @@ type ending struct {
 
 func (e ending) String() string { return fmt.Sprintf("%s %s at %s", e.reason, e.path, e.process.name) }
 
-// note adds a line.
-func (j *journal) note(format string, args ...any) {
-	line := fmt.Sprintf("  %-12v ", time.Since(j.began)) + fmt.Sprintf(format, args...)
+// begin sets the moment from which lines count their time.
+func (j *journal) begin(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.began = now
+}
+
+// note adds a line.
+func (j *journal) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	line := fmt.Sprintf("  %-12v ", time.Since(j.began)) + text
 	j.lines = append(j.lines, line)
 }
 

@@ -47,7 +47,7 @@ func Play(s *Schedule, wants []client.Answer) (result Result, answers []client.A
 	}
 	time.Sleep(ready)
 	p := &play{world: w, visits: make([]*client.Visit, len(s.Requests))}
-	w.journal.began = time.Now()
+	w.journal.begin(time.Now())
 	w.net.OnMessage(p.message)
 	p.run()
 	c := &check{world: w, visits: p.visits, wants: wants}
