@@ -70,7 +70,7 @@ type world struct {
 
 	edge     *process
 	serve    func(context.Context, network.Conn) error
-	requests sync.WaitGroup // connections of clients
+	requests inFlight // connections of clients
 	operator *memory.Host
 
 	mu      sync.Mutex // guards the following fields
@@ -252,4 +252,31 @@ func (w *world) stop() {
 		<-k.ended
 	}
 	w.running.Wait()
+}
+
+// inFlight counts requests. Unlike a sync.WaitGroup it may be added to while Wait runs, because requests come until the edge has drained.
+type inFlight struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (f *inFlight) Add(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n += n
+}
+
+func (f *inFlight) Done() { f.Add(-1) }
+
+// Wait returns when there is no request. It looks every millisecond of virtual time.
+func (f *inFlight) Wait() {
+	for {
+		f.mu.Lock()
+		n := f.n
+		f.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }

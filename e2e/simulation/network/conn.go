@@ -271,7 +271,7 @@ func (c *Client) newCall(ctx context.Context, method string, unary bool) (*clien
 }
 
 func (h *Host) handler(service, method string) (grpc.StreamHandler, any) {
-	s, ok := h.services[service]
+	s, ok := h.service(service)
 	if !ok {
 		return nil, nil
 	}

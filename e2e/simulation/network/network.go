@@ -71,6 +71,7 @@ type Host struct {
 	net  *Network
 	name string // its address
 
+	registry sync.Mutex // guards services
 	services map[string]service
 	up       bool // it takes calls
 	conns    map[*conn]bool
@@ -93,7 +94,17 @@ func (n *Network) Host(addr string) *Host {
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (h *Host) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	h.registry.Lock()
+	defer h.registry.Unlock()
 	h.services[desc.ServiceName] = service{desc, impl}
+}
+
+// service returns a registered service.
+func (h *Host) service(name string) (s service, ok bool) {
+	h.registry.Lock()
+	defer h.registry.Unlock()
+	s, ok = h.services[name]
+	return s, ok
 }
 
 // GetServiceInfo implements guard.Server.
