@@ -101,7 +101,7 @@ func (r *Recorder) Requests() (n int64) {
 	return n
 }
 
-// Begun returns the number of streams that have had their first token so far.
+// Begun returns the number of streams that have received their first token.
 func (r *Recorder) Begun() (n int64) {
 	for i := range r.shards {
 		s := &r.shards[i]

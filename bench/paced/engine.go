@@ -27,7 +27,7 @@ type Ending struct {
 	Stopped   bool      `json:"stopped"`   // the stream ended before it was complete
 }
 
-// maxEndings bounds the memory of an engine whose endings nobody reads. Past it the oldest half is forgotten.
+// maxEndings bounds the unread endings that an engine keeps. Beyond it, the oldest half is dropped.
 const maxEndings = 1 << 20
 
 // An Engine makes tokens. The zero value makes them as fast as they are read. It is safe for concurrent use.

@@ -93,7 +93,7 @@ func (c *clock) looked(now time.Duration, all bool, ago time.Duration) (vanished
 	return false
 }
 
-// next returns what is due first, and when.
+// next returns the event that is due first, and its time.
 func (c *clock) next() (d duty, at time.Duration) {
 	d, at = rest, never
 	sooner := func(other duty, when time.Duration) {

@@ -283,7 +283,7 @@ func (c *Conn) flush() (failed bool, err error) {
 	}
 }
 
-// flushed notes that the kernel has taken n bytes of what is behind, or has failed with err.
+// flushed records that the kernel has taken n of the pending bytes, or that the write failed with err.
 func (c *Conn) flushed(n int, err error) *streamerr.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -156,7 +156,7 @@ func (q *queue) abort(err error) {
 	wake(q.room)
 }
 
-// cut loses what has not arrived by now, and all that comes later.
+// cut discards all messages that have not arrived yet, and all later ones.
 func (q *queue) cut(now time.Time) {
 	q.mu.Lock()
 	q.closed = true
@@ -181,7 +181,7 @@ func (q *queue) shut() {
 	wake(q.room)
 }
 
-// drop loses what is put from now on.
+// drop discards all messages that are put from now on.
 func (q *queue) drop() {
 	q.mu.Lock()
 	q.closed = true

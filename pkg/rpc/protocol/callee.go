@@ -45,7 +45,7 @@ func NewCallee(c CalleeConfig) *Callee {
 // Over reports whether the ending is recorded.
 func (c *Callee) Over() bool { return c.over }
 
-// Lost reports whether the call is over, so that there is nobody to answer.
+// Lost reports whether the call is over, so that no caller can be answered.
 func (c *Callee) Lost() bool { return c.lost != nil }
 
 // Step takes an event and returns the actions to execute, in order. The slice is valid until the next Step. now is not
