@@ -39,6 +39,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/sglang"
+	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -136,7 +137,12 @@ func (e *Edge) Close() error {
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for the grace of its
 // Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
-	h := e.server(ln.Addr(), server.WithListener(ln), server.WithTransport(netpoll.NewTransporter)) // the only one that senses disconnects at once
+	defer ln.Close() //nolint:errcheck // a listener that is not pollnet's is closed by Hertz
+	polled, err := pollnet.Listener(ln)
+	if err != nil {
+		return err
+	}
+	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(netpoll.NewTransporter)) // the only one that senses disconnects at once
 	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
 }
 

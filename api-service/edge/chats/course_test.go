@@ -287,7 +287,8 @@ func TestChoicesAndLogprobsGoOnElsewhere(t *testing.T) {
 func TestEarlierChatServiceIsAskedAsBefore(t *testing.T) {
 	a := serve(t, "chat-service/0", "127.0.0.1:0")
 	b := serve(t, "chat-service/1", "127.0.0.1:0")
-	a.old, b.old = true, true
+	a.old.Store(true)
+	b.old.Store(true)
 	all, record := readChoices(t, still(t, a, b), &chatv1.ChatRequest{N: 2}, func(all []choice) {
 		if all[1].tokens == 20 {
 			close(a.finish)

@@ -34,7 +34,7 @@ type service struct {
 	finish  chan struct{}                   // closed: streams end
 	drain   chan struct{}                   // closed: they fail
 	fail    atomic.Pointer[streamerr.Error] // they do with this
-	old     bool                            // it tells no ids of several choices
+	old     atomic.Bool                     // it tells no ids of several choices
 }
 
 func (s *service) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -54,7 +54,7 @@ func (s *service) generate(ctx context.Context, req *chatv1.ChatRequest) iter.Se
 			yield(nil, streamerr.InvalidParam("model", "there is none"))
 			return
 		}
-		if s.old && req.GetTellIds() && several(req) > 1 {
+		if s.old.Load() && req.GetTellIds() && several(req) > 1 {
 			yield(nil, streamerr.InvalidParam("tell_ids", "not for several choices"))
 			return
 		}

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 )
 
@@ -90,8 +91,9 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 // exitWait is how long Stop waits for calls. It is short: whoever stops the server has drained its streams before.
 const exitWait = time.Second
 
-// Serve accepts connections until Stop is called or the listener fails.
+// Serve accepts connections until Stop is called or the listener fails. Then it closes ln.
 func (s *Server) Serve(ln net.Listener) error {
+	defer ln.Close() //nolint:errcheck // a listener that is not pollnet's is closed by Kitex
 	up, cancel := context.WithCancel(context.Background())
 	var probe sync.WaitGroup
 	probe.Go(func() {
@@ -103,8 +105,12 @@ func (s *Server) Serve(ln net.Listener) error {
 	if s.err != nil {
 		return s.err
 	}
+	polled, err := pollnet.Listener(ln)
+	if err != nil {
+		return err
+	}
 	svr := server.NewServer(
-		server.WithListener(ln),
+		server.WithListener(polled),
 		server.WithExitSignal(func() <-chan error { return s.exit }), // signals are main's
 		server.WithExitWaitTime(exitWait),
 		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
@@ -122,7 +128,7 @@ func (s *Server) Serve(ln net.Listener) error {
 			return err
 		}
 	}
-	err := svr.Run()
+	err = svr.Run()
 	select {
 	case <-s.exit: //nolint:errcheck // closed, and nothing is sent
 		if errors.Is(err, context.DeadlineExceeded) {

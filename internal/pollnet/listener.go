@@ -1,0 +1,107 @@
+// Package pollnet gives the servers of Hertz and Kitex a listener that leaves other descriptors
+// alone.
+//
+// The listener that netpoll makes of a net.Listener closes its duplicate of the descriptor twice,
+// and Kitex closes that listener twice more and then has its poller forget the number. In between,
+// another goroutine may have opened a file or a connection with the same number: it is closed, or
+// nobody reads from it any more.
+package pollnet
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// A listener is a netpoll.Listener on the descriptor of a net.TCPListener itself.
+type listener struct {
+	*net.TCPListener
+	raw syscall.RawConn
+	fd  int
+}
+
+// Listener returns ln for a server of Hertz or Kitex. To close it only makes it refuse connections
+// (on Linux): the caller must close ln when the server has returned. A listener that is not a
+// net.TCPListener is returned as it is.
+func Listener(ln net.Listener) (net.Listener, error) {
+	tcp, ok := ln.(*net.TCPListener)
+	if !ok {
+		return ln, nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{TCPListener: tcp, raw: raw}
+	if err := raw.Control(func(fd uintptr) { l.fd = int(fd) }); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Fd implements netpoll.Listener.
+func (l *listener) Fd() int { return l.fd }
+
+// Close makes l refuse connections.
+func (l *listener) Close() error {
+	var err error
+	closed := l.raw.Control(func(fd uintptr) { err = syscall.Shutdown(int(fd), syscall.SHUT_RDWR) })
+	return errors.Join(closed, err)
+}
+
+// Accept returns the next connection. It does not wait: without one, it returns nil, nil, as
+// netpoll's own listener does.
+func (l *listener) Accept() (net.Conn, error) {
+	var (
+		fd   int
+		peer syscall.Sockaddr
+		err  error
+	)
+	closed := l.raw.Control(func(ln uintptr) {
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		if fd, peer, err = syscall.Accept(int(ln)); err == nil {
+			syscall.CloseOnExec(fd)
+		}
+	})
+	switch {
+	case closed != nil:
+		return nil, closed
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ECONNABORTED),
+		errors.Is(err, syscall.EINVAL): // after Close
+		return nil, nil //nolint:nilnil // see above
+	case err != nil:
+		return nil, err // as it is: netpoll asks whether it is EMFILE
+	}
+	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // fails only where the client has gone
+	return &conn{fd: fd, local: l.Addr(), remote: address(peer)}, nil
+}
+
+// address returns the address of a peer.
+func address(peer syscall.Sockaddr) *net.TCPAddr {
+	switch peer := peer.(type) {
+	case *syscall.SockaddrInet4:
+		return &net.TCPAddr{IP: peer.Addr[:], Port: peer.Port}
+	case *syscall.SockaddrInet6:
+		a := &net.TCPAddr{IP: peer.Addr[:], Port: peer.Port}
+		if peer.ZoneId != 0 {
+			if i, err := net.InterfaceByIndex(int(peer.ZoneId)); err == nil {
+				a.Zone = i.Name
+			}
+		}
+		return a
+	default:
+		return &net.TCPAddr{}
+	}
+}
+
+// A conn brings a descriptor to netpoll, which makes a connection of its own of it.
+type conn struct {
+	net.Conn      // nil: netpoll calls only the following methods
+	fd            int
+	local, remote net.Addr
+}
+
+func (c *conn) Fd() int              { return c.fd }
+func (c *conn) LocalAddr() net.Addr  { return c.local }
+func (c *conn) RemoteAddr() net.Addr { return c.remote }
