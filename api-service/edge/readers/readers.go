@@ -113,17 +113,17 @@ func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	}
 	in, after, err := r.openReader(conn, c, id)
 	if err != nil {
-		r.Desk.Refuse(c, err)
+		r.refuse(c, err)
 		return
 	}
 	defer in.Close()
 	p, err := in.Read(conn, after)
 	switch {
 	case errors.Is(err, replay.ErrAhead):
-		r.Desk.Refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)))
+		r.refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)))
 		return
 	case err != nil:
-		r.Desk.Refuse(c, Lost(id, err))
+		r.refuse(c, Lost(id, err))
 		return
 	case p.Ended && len(p.Events) == 0:
 		c.Status(http.StatusNoContent) // which tells EventSource to come back no more
@@ -216,7 +216,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	defer control.Release()
 	remove, err := r.Live.Add(stream.NewID(), control)
 	if err != nil {
-		r.Desk.Refuse(c, r.noReader(err))
+		r.refuse(c, r.noReader(err))
 		return
 	}
 	defer remove()

@@ -1,0 +1,39 @@
+package readers
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// refuse answers a request for events with an error. Where the request may succeed later, a browser's
+// EventSource gets an event stream without events, and comes back: any status but 200 would end it
+// for good.
+func (r *Readers) refuse(c *app.RequestContext, err error) {
+	r.Desk.Refuse(c, err)
+	switch c.Response.StatusCode() {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		if !eventSource(c) {
+			return
+		}
+	default:
+		return
+	}
+	cause := streamerr.As(err)
+	again := max(cause.RetryAfter, retryAfter)
+	c.Response.ResetBody()
+	c.Header("Cache-Control", "no-store")
+	c.Data(http.StatusOK, "text/event-stream", fmt.Appendf(nil, "retry: %d\n: %s: %q\n\n",
+		int(math.Ceil(float64(again)/float64(time.Millisecond))), cause.Reason, cause.Text()))
+}
+
+// eventSource reports whether a request could be a browser's EventSource's.
+func eventSource(c *app.RequestContext) bool {
+	return Tokened(c) && strings.Contains(string(c.GetHeader("Accept")), "text/event-stream")
+}
