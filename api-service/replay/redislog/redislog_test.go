@@ -255,11 +255,20 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	if ago, ok := a.Seen(t.Context(), "s"); !ok || ago > 10*time.Second {
 		t.Error("nobody has seen that it is read", ago, ok)
 	}
+	ahead := read(t, c, "s") // was shown events that the server does not have
+	if text, _, ended := said(t, ahead, 5); text != "" || ended {
+		t.Error(text, ended)
+	}
 	way.cut() // for the others it is dead
 	eventually(t, "it has an ending", func() bool { _, _, ended := said(t, there, 0); return ended })
 	for _, r := range []replay.Reader{there, elsewhere} {
 		if text, last, ended := said(t, r, 0); text != "one" || last != (replay.Event{Seq: 2, Kind: replay.Failure, Data: "lost a"}) || !ended {
 			t.Error(text, last, ended)
+		}
+	}
+	for _, r := range []replay.Reader{ahead, read(t, b, "s")} {
+		if text, last, ended := said(t, r, 5); text != "" || last != (replay.Event{Seq: 6, Kind: replay.Failure, Data: "lost a"}) || !ended {
+			t.Error("a reader that is ahead of the server:", text, last, ended)
 		}
 	}
 	way.mend(t)
