@@ -79,7 +79,7 @@ func raceReport(logs *lines) string {
 
 // cleanEnv is the environment without the configuration of somebody's own Whence.
 func cleanEnv() []string {
-	var env []string
+	env := []string{"GORACE=atexit_sleep_ms=0"} // else a command with the race detector takes a second to exit
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "WHENCE_") {
 			env = append(env, v)
