@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	colmetricpb "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -96,10 +98,11 @@ func TestCollectorGetsBothBeforeTheEnd(t *testing.T) {
 			got := &collector{}
 			c := observe.Config{OTLP: over(got, t)}
 			if err := c.Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics, traces *streamtrace.Tracer) error {
-				s := m.Hop("h", metrics.Chat).Begin()
-				s.In(1)
-				s.End(streamerr.Internal, "h")
-				traces.Ended(traces.Begin(streamtrace.Parent{}, ""), streamerr.Internal, func() *streamv1.Record { return &streamv1.Record{} })
+				count := tally.New(time.Now())
+				s, trace := m.Hop("h", metrics.Chat).Begin(count), traces.Begin(count, streamtrace.Parent{}, "")
+				count.Received(1, nil)
+				s.End(metrics.Ending{At: time.Now(), Reason: streamerr.Internal, Origin: "h"})
+				traces.Ended(trace, streamerr.Internal, func() *streamv1.Record { return &streamv1.Record{} })
 				return nil
 			}); err != nil {
 				t.Fatal(err)

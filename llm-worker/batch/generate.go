@@ -31,11 +31,11 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			yield(nil, err)
 			return
 		}
-		record, counted := ledger.Of(ctx), 0
+		record := ledger.Of(ctx)
 		defer func() {
 			l.leave(ctx, s)
 			if s.gone() { // else the loop still counts
-				record.Unreceived(int(s.generated) - counted)
+				record.Unreceived(int(s.generated) - record.Generated())
 			}
 		}()
 		if !yield(l.started(ctx, s, ahead), nil) {
@@ -55,9 +55,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			}
 			tokens, end, err := s.box.take()
 			if tokens != nil {
-				n := len(tokens.GetTokens().GetIds())
-				record.In(n)
-				counted += n
+				record.In(len(tokens.GetTokens().GetIds()))
 				if !yield(tokens, nil) {
 					return
 				}
@@ -69,7 +67,6 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 			case end != nil:
 				if n := int(end.GetTokens()); n > 0 {
 					record.In(n)
-					counted += n
 				}
 				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}}, nil)
 				return

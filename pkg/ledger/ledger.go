@@ -10,6 +10,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte, and
@@ -43,7 +44,8 @@ func (l *Ledger) Open(id, hop, peer string) *Record {
 
 // record returns a record that nobody can find yet.
 func (l *Ledger) record(id, hop, peer string) *Record {
-	return &Record{id: id, hop: hop, peer: peer, began: time.Now(), ledger: l, seen: l.Metrics.Begin()}
+	t := tally.New(time.Now())
+	return &Record{id: id, hop: hop, peer: peer, tally: t, ledger: l, seen: l.Metrics.Begin(t)}
 }
 
 func (l *Ledger) add(r *Record) {

@@ -85,4 +85,4 @@ func (r *Record) ownedBy(owners []string) bool {
 	return r.owner != nil && slices.Contains(owners, *r.owner)
 }
 
-func (r *Record) place() Cursor { return Cursor{r.began.UnixNano(), r.id} }
+func (r *Record) place() Cursor { return Cursor{r.tally.Began().UnixNano(), r.id} }

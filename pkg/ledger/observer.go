@@ -35,7 +35,7 @@ func (l *Ledger) Begin(ctx context.Context, b observer.Beginning) observer.Flow 
 	r := l.record(b.ID, b.Hop, b.Peer)
 	owner := b.Owner // a pointer into b would keep the call's metadata for as long as the record
 	r.owner, r.parent = &owner, parent
-	r.trace = l.Traces.Begin(parent, b.Method)
+	r.trace = l.Traces.Begin(r.tally, parent, b.Method)
 	r.trace.Header(streamtrace.RecvHeader, streamtrace.Up, "", b.Path...)
 	r.seen.Link(r.trace.Place)
 	l.add(r)
@@ -55,14 +55,9 @@ func (l *Ledger) Ending(id string, owners ...string) streamerr.Reason {
 
 // Received records a message from the hop below, and how many tokens it counts.
 func (r *Record) Received(tokens int, message any) {
-	if r == nil {
-		return
+	if r != nil {
+		r.tally.Received(tokens, message)
 	}
-	r.in.Add(uint32(tokens))
-	size := r.below.size(r, tokens, message)
-	at := r.seen.In(tokens)
-	r.seen.InBytes(size)
-	r.trace.Received(at, tokens, size)
 }
 
 // Sent records a message that was passed to the caller, and how many tokens it counts. If message is nil, its size is what
@@ -71,11 +66,9 @@ func (r *Record) Sent(tokens int, message any) {
 	if r == nil {
 		return
 	}
-	if message != nil {
-		r.OutBytes(r.above.size(r, tokens, message))
+	if first := r.tally.Sent(tokens, message); first > 0 {
+		r.seen.FirstToken(first)
 	}
-	r.out.Add(uint32(tokens))
-	r.trace.Sent(r.seen.Out(tokens), tokens)
 }
 
 // Note implements observer.Flow.
@@ -117,7 +110,7 @@ func (r *Record) Note(e observer.Event) {
 	case observer.Unreceived:
 		r.Unreceived(e.Tokens)
 	case observer.Waited:
-		r.seen.Waited(e.Took)
+		r.tally.Waited(e.Took)
 	case observer.Ended:
 		r.End(e.Reason, e.Path, e.Text)
 	case observer.CallerTold:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -16,24 +15,20 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // A Record is one hop's record of one stream. A nil Record accepts all calls and stores nothing. All methods are safe
-// for concurrent use, except Sent and OutBytes, which belong to the goroutine that writes to the caller. A
-// Record forwards everything to the stream's metrics and trace, so that the three agree.
+// for concurrent use. The stream's tally counts and times its messages; the record, the metrics and the trace read it there, and
+// a Record forwards everything else to metrics and trace, so that the three agree.
 type Record struct {
 	// Static.
 	id, hop, peer string
-	began         time.Time
 	ledger        *Ledger
+	tally         *tally.Tally
 	seen          *metrics.Stream    // nil for none
 	trace         *streamtrace.Trace // nil for none
 	parent        streamtrace.Parent // the caller's, in the trace
-
-	in, out atomic.Uint32 // tokens generated and delivered, as Tokens has them
-	back    atomic.Uint32 // tokens of out that were taken back
-
-	below, above scale // sizes of messages
 
 	mu        sync.Mutex // guards the following fields
 	model     string
@@ -109,7 +104,7 @@ func (r *Record) Started(s *llmv1.Started) {
 	if r == nil {
 		return
 	}
-	r.seen.Started(s.GetModel(), s.GetPromptTokens())
+	r.seen.Started(s.GetModel())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
@@ -125,7 +120,7 @@ func (r *Record) Used(u *llmv1.Usage) {
 	defer r.mu.Unlock()
 	r.prompt = max(r.prompt, u.GetPromptTokens())
 	r.cached = new(min(u.GetCachedTokens(), r.prompt))
-	r.seen.Used(r.prompt, *r.cached)
+	r.seen.Cached(*r.cached)
 }
 
 // Leaves notes what is to become of the stream when nobody reads it any more.
@@ -141,17 +136,15 @@ func (r *Record) Leaves(policy string) {
 // In notes an item with tokens that came from below, and is no protobuf message.
 func (r *Record) In(tokens int) {
 	if r != nil {
-		r.in.Add(uint32(tokens))
-		r.trace.Received(r.seen.In(tokens), tokens, 0)
+		r.tally.Received(tokens, nil)
 	}
 }
 
 // Unreceived notes tokens that were generated below and never came to this hop: it had stopped listening, or a hop between has wasted
 // them. It may be called after Close, when a call that the stream has left behind is over.
 func (r *Record) Unreceived(tokens int) {
-	if r != nil && tokens > 0 {
-		r.in.Add(uint32(tokens))
-		r.seen.Unreceived(tokens)
+	if r != nil && tokens > 0 && r.tally.Unreceived(tokens) {
+		r.seen.Late(tokens)
 	}
 }
 
@@ -160,22 +153,21 @@ func (r *Record) Generated() int {
 	if r == nil {
 		return 0
 	}
-	return int(r.in.Load())
+	figures := r.tally.Snapshot()
+	return int(figures.Received.Tokens)
 }
 
 // TakenBack records that delivered tokens became void because the answer was restarted: they are wasted.
 func (r *Record) TakenBack(tokens int) {
 	if r != nil {
-		r.back.Add(uint32(tokens))
-		r.seen.TakenBack(tokens)
+		r.tally.TakenBack(tokens)
 	}
 }
 
 // OutBytes notes bytes that were written, of the message whose Sent is to come.
 func (r *Record) OutBytes(n int) {
 	if r != nil {
-		r.seen.OutBytes(n)
-		r.trace.Wrote(n)
+		r.tally.Wrote(n)
 	}
 }
 
@@ -185,10 +177,11 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	if r == nil {
 		return
 	}
-	r.trace.Note(streamtrace.Move, streamtrace.Down, "", reason, streamerr.NewPath(from, to))
+	now := time.Now()
+	r.trace.NoteAt(now, streamtrace.Move, streamtrace.Down, "", reason, streamerr.NewPath(from, to))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Tokens: uint32(tokens)})
+	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Tokens: uint32(tokens)})
 }
 
 // HandedOver notes that what from had read of the prompt came to another hop below, or, where reason is not COMPLETED, why it did
@@ -201,10 +194,11 @@ func (r *Record) HandedOver(from, to string, reason streamerr.Reason, took time.
 	if from != "" {
 		path = streamerr.NewPath(from, to)
 	}
-	r.trace.Note(streamtrace.Handover, streamtrace.Down, "", reason, path)
+	now := time.Now()
+	r.trace.NoteAt(now, streamtrace.Handover, streamtrace.Down, "", reason, path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.handovers = append(r.handovers, &streamv1.Handover{From: from, To: to, Reason: reason.Proto(), At: timestamppb.Now(), Took: durationpb.New(took)})
+	r.handovers = append(r.handovers, &streamv1.Handover{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Took: durationpb.New(took)})
 }
 
 // Split notes that the stream is several on the hop below.
@@ -225,8 +219,8 @@ func (r *Record) Stopping(cause *streamerr.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.heard.IsZero() && r.ended.IsZero() {
-		r.trace.Stopping(cause)
 		r.heard = time.Now()
+		r.trace.Stopping(r.heard, cause)
 		r.reason, r.path, r.message = cause.Reason, cause.Path.Append(r.hop), cause.Text()
 	}
 }
@@ -255,9 +249,10 @@ func (r *Record) End(reason streamerr.Reason, path streamerr.Path, message strin
 		r.ended = time.Now()
 		r.reason, r.path, r.message = reason, path, message
 	}
+	ending := metrics.Ending{At: r.ended, Reason: reason, Origin: path.Origin(), Prompt: r.prompt}
 	r.mu.Unlock()
 	if first {
-		r.seen.End(reason, path.Origin())
+		r.seen.End(ending)
 		r.ledger.close(r)
 	}
 }
@@ -284,13 +279,14 @@ func (r *Record) Told() *streamv1.Record {
 
 // Proto returns the record as it stands, without events.
 func (r *Record) Proto() *streamv1.Record {
+	figures := r.tally.Snapshot()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &streamv1.Record{
 		StreamId: r.id, Hop: r.hop, Peer: r.peer, Model: r.model, PromptTokens: r.prompt, CachedTokens: r.cached,
-		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.began),
+		State: streamv1.State_STATE_LIVE, Began: timestamppb.New(r.tally.Began()),
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
-		TokensIn: r.in.Load(), TokensOut: r.out.Load() - r.back.Load(),
+		TokensIn: uint32(figures.Received.Tokens), TokensOut: uint32(figures.Delivered()),
 		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner,
 	}
 	if !r.heard.IsZero() {

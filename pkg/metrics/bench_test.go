@@ -11,15 +11,14 @@ import (
 )
 
 func TestMessagesAllocateNothing(t *testing.T) {
-	s := newMetrics(t).Hop("h", metrics.Chat).Begin()
+	s := begin(newMetrics(t).Hop("h", metrics.Chat))
 	defer s.End(streamerr.Completed, "engine")
 	s.Started("m", 1)
 	s.Out(1) // the first is recorded
 	if n := testing.AllocsPerRun(1000, func() {
 		s.In(1)
-		s.InBytes(9)
 		s.Out(1)
-		s.OutBytes(10)
+		s.tally.Wrote(10)
 	}); n != 0 {
 		t.Errorf("%v allocations per message", n)
 	}
@@ -31,13 +30,12 @@ func BenchmarkMessage(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(p *testing.PB) {
-				s := h.Begin()
+				s := begin(h)
 				s.Started("m", 1)
 				for p.Next() {
 					s.In(1)
-					s.InBytes(9)
 					s.Out(1)
-					s.OutBytes(9)
+					s.tally.Wrote(9)
 				}
 				s.End(streamerr.Completed, "engine")
 			})
@@ -50,7 +48,7 @@ func BenchmarkStream(b *testing.B) {
 	h := newMetrics(b).Hop("h", metrics.Chat)
 	b.ReportAllocs()
 	for b.Loop() {
-		s := h.Begin()
+		s := begin(h)
 		s.Started("m", 1)
 		s.Out(1)
 		s.End(streamerr.Completed, "engine")
@@ -62,7 +60,7 @@ func BenchmarkScrape(b *testing.B) {
 	m := newMetrics(b)
 	h := m.Hop("h", metrics.Chat)
 	for range 10000 {
-		s := h.Begin()
+		s := begin(h)
 		s.Started("m", 1)
 		s.Out(1)
 	}

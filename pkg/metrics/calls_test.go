@@ -10,7 +10,7 @@ import (
 func TestUnknownOperationIsCountedAsOther(t *testing.T) {
 	m := newMetrics(t)
 	for hop, does := range map[string]metrics.Operation{"by stream": metrics.Chat, "by hop": "juggle"} {
-		s := m.Hop(hop, does).Begin()
+		s := begin(m.Hop(hop, does))
 		if hop == "by stream" {
 			s.Does("juggle")
 		}

@@ -178,7 +178,7 @@ func TestCollectorGetsTheLastFigures(t *testing.T) {
 	defer collector.Close()
 	var c metrics.Config
 	if err := c.Run("whence", otlp.Collector(collector.Listener.Addr().String()), slog.New(slog.DiscardHandler), func(m *metrics.Metrics) error {
-		s := m.Hop("h", metrics.Chat).Begin()
+		s := begin(m.Hop("h", metrics.Chat))
 		s.In(1)
 		s.End(streamerr.Completed, "engine")
 		return nil

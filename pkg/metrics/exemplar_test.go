@@ -51,7 +51,7 @@ func TestFiguresLinkToTraces(t *testing.T) {
 		m := newMetrics(t)
 		h := m.Hop("h", metrics.Chat)
 		run := func(link func(streamerr.Reason) context.Context, longest time.Duration) {
-			s := h.Begin()
+			s := begin(h)
 			s.Link(link)
 			s.Started("m", 1)
 			for _, gap := range []time.Duration{3 * time.Millisecond, longest, 4 * time.Millisecond} {

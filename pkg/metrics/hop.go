@@ -7,13 +7,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // An Operation is what the streams of a hop do, as gen_ai.operation.name has it.
@@ -86,12 +86,13 @@ func (h *Hop) gen(op Operation) []attribute.KeyValue {
 	return []attribute.KeyValue{h.name, attribute.String("gen_ai.operation.name", string(op)), attribute.String("gen_ai.provider.name", provider)}
 }
 
-// Begin takes a stream in. It is live until its End.
-func (h *Hop) Begin() *Stream {
+// Begin takes a stream in, and makes its tally time its messages. The stream is live until its End.
+func (h *Hop) Begin(t *tally.Tally) *Stream {
 	if h == nil || h.paused.Load() {
 		return nil
 	}
-	s := &Stream{hop: h, op: h.operation(h.op), began: time.Now()}
+	t.Time()
+	s := &Stream{hop: h, tally: t, op: h.operation(h.op)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.live[s] = struct{}{}
@@ -106,33 +107,36 @@ func (h *Hop) operation(op Operation) Operation {
 	return op
 }
 
-// end moves what a stream has counted to what is counted for good. at is its trace, if there is one to look at.
-func (h *Hop) end(s *Stream, at trace.SpanContext) {
+// end moves the figures of a stream that has ended to the totals of the hop, and returns them. first is false if the stream
+// has ended before. at is the stream's trace, if there is one to look at.
+func (h *Hop) end(s *Stream, at trace.SpanContext) (figures tally.Snapshot, first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.live, s)
-	if generated, delivered := s.in.tokens.Load(), uint64(s.delivered()); generated > delivered {
-		h.waste(generated - delivered)
+	if _, first = h.live[s]; !first {
+		return figures, false
 	}
-	h.in.add(&s.in)
-	h.out.add(&s.out)
-	h.in.link(&s.in, at)
-	h.out.link(&s.out, at)
+	delete(h.live, s)
+	figures = s.tally.Close()
+	h.waste(figures.Wasted())
+	h.in.Add(&figures.Received.Counts)
+	h.out.Add(&figures.Sent.Counts)
+	h.in.link(figures.Received.Longest, at)
+	h.out.link(figures.Sent.Longest, at)
+	return figures, true
 }
 
-// unreceived counts tokens that a stream's engines have generated and that never came here, even if the stream has ended.
-func (h *Hop) unreceived(s *Stream, tokens uint64) {
+// late counts tokens of a stream that has ended, which were generated below and never came here.
+func (h *Hop) late(tokens uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, live := h.live[s]; live {
-		s.in.tokens.Add(tokens) // end computes the waste
-		return
-	}
-	h.in.tokens += tokens
+	h.in.Tokens += tokens
 	h.waste(tokens)
 }
 
 func (h *Hop) waste(tokens uint64) {
+	if tokens == 0 {
+		return
+	}
 	h.wasted.Add(context.Background(), int64(tokens), h.add...)
 }
 
@@ -142,8 +146,9 @@ func (h *Hop) sum() (in, out totals, live int) {
 	defer h.mu.Unlock()
 	in, out = h.in, h.out
 	for s := range h.live {
-		in.add(&s.in)
-		out.add(&s.out)
+		figures := s.tally.Snapshot()
+		in.Add(&figures.Received.Counts)
+		out.Add(&figures.Sent.Counts)
 	}
 	return in, out, len(h.live)
 }

@@ -5,8 +5,8 @@
 // keep nothing, so that nobody asks whether metrics are on.
 //
 // What happens once per stream is recorded by instruments of OpenTelemetry. What happens once per message must cost next
-// to nothing, so it is added up within the stream, by atomics that no other stream touches, and summed up over the live
-// streams when somebody collects: the figures are never late, and no message waits for another's.
+// to nothing, so the stream's Tally counts it, and those of the live streams are summed up when somebody collects:
+// the figures are never late, and no message waits for another stream's.
 package metrics
 
 import (

@@ -19,9 +19,45 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// A stream is a stream of a hop with its tally, joined as the ledger joins them.
+type stream struct {
+	*metrics.Stream
+	tally  *tally.Tally
+	prompt uint32
+}
+
+func begin(h *metrics.Hop) *stream {
+	c := tally.New(time.Now())
+	return &stream{Stream: h.Begin(c), tally: c}
+}
+
+func (s *stream) Started(model string, prompt uint32) {
+	s.prompt = prompt
+	s.Stream.Started(model)
+}
+
+func (s *stream) In(tokens int) { s.tally.Received(tokens, nil) }
+
+func (s *stream) Out(tokens int) {
+	if first := s.tally.Sent(tokens, nil); first > 0 {
+		s.FirstToken(first)
+	}
+}
+
+func (s *stream) Unreceived(tokens int) {
+	if s.tally.Unreceived(tokens) {
+		s.Late(tokens)
+	}
+}
+
+func (s *stream) End(reason streamerr.Reason, origin string) {
+	s.Stream.End(metrics.Ending{At: time.Now(), Reason: reason, Origin: origin, Prompt: s.prompt})
+}
 
 func newMetrics(t testing.TB) *metrics.Metrics {
 	t.Helper()
@@ -88,7 +124,7 @@ const gen = `gen_ai_operation_name="chat",gen_ai_provider_name="whence",gen_ai_r
 func TestStreamIsTimedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics(t)
-		s := m.Hop("h", metrics.Chat).Begin()
+		s := begin(m.Hop("h", metrics.Chat))
 		s.In(0)
 		s.Started("m", 7)
 		s.Out(0)
@@ -102,7 +138,7 @@ func TestStreamIsTimedAndCounted(t *testing.T) {
 			s.In(1)
 			s.Out(2)
 		}
-		s.OutBytes(100)
+		s.tally.Wrote(100)
 		s.Unreceived(5)
 		wants(t, scrape(t, m), map[string]float64{ // while it runs
 			`whence_streams_live{hop="h"}`:                                                   1,
@@ -180,7 +216,7 @@ func TestLedgerTellsTheMetricsWhatItKnows(t *testing.T) {
 func TestStreamsOfOneHopAreToldApartByWhatTheyDo(t *testing.T) {
 	m := newMetrics(t)
 	hop := m.Hop("llm-worker/0", metrics.TextCompletion)
-	generates, embeds, fails := hop.Begin(), hop.Begin(), hop.Begin()
+	generates, embeds, fails := begin(hop), begin(hop), begin(hop)
 	generates.Does("")
 	embeds.Does(metrics.Embeddings)
 	fails.Does(metrics.Embeddings)
@@ -218,12 +254,11 @@ func TestNobodyMeasuresNothing(t *testing.T) {
 	if hop.Engine() != nil {
 		t.Error("an engine is measured")
 	}
-	s := hop.Begin()
+	s := begin(hop)
 	s.Started("m", 1)
 	s.In(1)
-	s.InBytes(1)
 	s.Out(1)
-	s.OutBytes(1)
+	s.tally.Wrote(1)
 	s.Unreceived(1)
 	s.Stopped(1, streamerr.UserStop)
 	s.End(streamerr.Completed, "")
@@ -234,12 +269,12 @@ func TestLabelsAreBounded(t *testing.T) {
 	m := newMetrics(t)
 	h := m.Hop("edge/3", metrics.Chat)
 	for i, origin := range []string{"client", "llm-worker/7", "edge/3", "edge/4", "evil", "evil/1", "", "engine", "operator"} {
-		s := h.Begin()
+		s := begin(h)
 		s.Started(fmt.Sprint("model-", i), 1)
 		s.End(streamerr.Reason(1000+i), origin)
 	}
 	for i := range 1000 {
-		s := h.Begin()
+		s := begin(h)
 		s.Started(fmt.Sprint("model-", i), 1)
 		s.End(streamerr.Completed, fmt.Sprint("peer-", i))
 	}
@@ -281,7 +316,7 @@ func TestScrapesDuringTrafficOnlyGrow(t *testing.T) {
 	for range goroutines {
 		wg.Go(func() {
 			for range each {
-				s := h.Begin()
+				s := begin(h)
 				s.Started("m", 1)
 				for range 10 {
 					s.In(1)

@@ -7,6 +7,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // A producer sums up what is counted per message, whenever somebody collects. The instruments of OpenTelemetry would take
@@ -37,14 +39,14 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 			open = append(open, point(uint64(max(h.calls.open.Load(), 0)), attribute.NewSet(h.name)))
 			waiting = append(waiting, point(uint64(max(h.calls.waiting.Load(), 0)), attribute.NewSet(h.name)))
 		}
-		for _, flow := range []struct {
+		for _, side := range []struct {
 			direction attribute.KeyValue
 			*totals
 		}{{fromBelow, &in}, {toCaller, &out}} {
-			labels, t := attribute.NewSet(h.name, flow.direction), flow.totals
-			counted = append(counted, point(t.messages, labels))
-			size = append(size, point(t.bytes, labels))
-			tokensOf = append(tokensOf, point(t.tokens, labels))
+			labels, t := attribute.NewSet(h.name, side.direction), side.totals
+			counted = append(counted, point(t.Messages, labels))
+			size = append(size, point(t.Bytes, labels))
+			tokensOf = append(tokensOf, point(t.Tokens, labels))
 			gaps = append(gaps, gapPoint(t, labels, now))
 		}
 	}
@@ -73,7 +75,7 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 }
 
 var gapBounds = func() (bounds []float64) {
-	for _, d := range gapBuckets {
+	for _, d := range tally.Bounds {
 		bounds = append(bounds, d.Seconds())
 	}
 	return bounds
@@ -82,9 +84,9 @@ var gapBounds = func() (bounds []float64) {
 func gapPoint(t *totals, labels attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
 	p := metricdata.HistogramDataPoint[float64]{
 		Attributes: labels, StartTime: processStarted, Time: now,
-		Bounds: gapBounds, BucketCounts: t.gaps[:], Sum: t.waited.Seconds(),
+		Bounds: gapBounds, BucketCounts: t.Gaps[:], Sum: t.GapSum.Seconds(),
 	}
-	for i, n := range t.gaps {
+	for i, n := range t.Gaps {
 		p.Count += n
 		if t.examples[i].TraceID != nil {
 			p.Exemplars = append(p.Exemplars, t.examples[i])

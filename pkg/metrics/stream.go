@@ -7,26 +7,22 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// A Stream is what a hop measures of one stream. A nil Stream takes everything. All methods are safe for concurrent use,
-// though gaps are those between messages, whoever of several receives them; what comes after End is not counted.
+// A Stream is the metrics of one stream: the labels of its figures, which are in its Tally. A nil Stream takes everything. All
+// methods are safe for concurrent use; messages that come after End are not counted.
 type Stream struct {
 	hop   *Hop
+	tally *tally.Tally
 	op    Operation
-	began time.Time
 	place func(streamerr.Reason) context.Context // of the stream's trace, by how the stream ends; nil for none
-
-	in, out flow                         // from below, and to the caller
-	waited  atomic.Int64                 // for the caller, of a stream that has begun
-	back    atomic.Uint64                // tokens to the caller that were taken back
-	prompt  atomic.Uint32                // tokens
-	model   atomic.Pointer[modelOptions] // nil until Started
-	ended   atomic.Bool
+	model atomic.Pointer[modelOptions]           // nil until Started
 }
 
 // Link has figures of the stream link to its trace, in exemplars. place returns a context with the trace of a stream that ends so,
@@ -52,134 +48,97 @@ func (s *Stream) Does(op Operation) {
 	}
 }
 
-// Started notes what was admitted. The model's name must come from who serves it.
-func (s *Stream) Started(model string, promptTokens uint32) {
-	if s == nil {
-		return
-	}
-	s.prompt.Store(promptTokens)
-	s.model.Store(s.hop.model(s.op, model))
-}
-
-// Waited notes time that the stream has spent waiting for its caller. It counts nowhere: not for the first token, nor between
-// two of them, nor for the whole.
-func (s *Stream) Waited(d time.Duration) {
+// Started records the model of an admitted stream. The model's name must come from who serves it.
+func (s *Stream) Started(model string) {
 	if s != nil {
-		s.waited.Add(int64(d))
+		s.model.Store(s.hop.model(s.op, model))
 	}
 }
 
-// since is when the stream would have begun had its caller not been waited for.
-func (s *Stream) since() time.Time { return s.began.Add(time.Duration(s.waited.Load())) }
-
-// In notes a message from below, and returns when it came since the stream began, for whoever wants to know, too: to read the
-// clock costs as much as the rest. 0 is not known.
-func (s *Stream) In(tokens int) (at time.Duration) {
-	if s == nil {
-		return 0
-	}
-	at, _ = s.in.message(tokens, s.since())
-	return s.sinceBegan(at)
-}
-
-// sinceBegan adds what the stream has waited for its caller, if the time is known.
-func (s *Stream) sinceBegan(at time.Duration) time.Duration {
-	if at > 0 {
-		at += time.Duration(s.waited.Load())
-	}
-	return at
-}
-
-// Out notes a message to the caller, and returns what In does.
-func (s *Stream) Out(tokens int) (at time.Duration) {
-	if s == nil {
-		return 0
-	}
-	at, first := s.out.message(tokens, s.since())
-	if first {
-		s.hop.first.Record(s.placed(streamerr.Completed), at.Seconds(), s.options().plain...)
-	}
-	return s.sinceBegan(at)
-}
-
-// InBytes notes the size of a message from below.
-func (s *Stream) InBytes(n int) {
+// FirstToken records the time from the stream's request to the first token that was passed on.
+func (s *Stream) FirstToken(after time.Duration) {
 	if s != nil {
-		s.in.bytes.Add(uint64(n))
+		s.hop.first.Record(s.placed(streamerr.Completed), after.Seconds(), s.options().plain...)
 	}
 }
 
-// OutBytes notes bytes to the caller.
-func (s *Stream) OutBytes(n int) {
+// Late counts tokens that were generated below and that the Tally was told about after End.
+func (s *Stream) Late(tokens int) {
 	if s != nil {
-		s.out.bytes.Add(uint64(n))
+		s.hop.late(uint64(tokens))
 	}
 }
 
-// Unreceived counts tokens that were generated below and never reached this hop, even after the stream has ended.
-func (s *Stream) Unreceived(tokens int) {
-	if s != nil {
-		s.hop.unreceived(s, uint64(tokens))
-	}
-}
-
-// TakenBack uncounts tokens that were sent to the caller, because the answer was restarted.
-func (s *Stream) TakenBack(tokens int) {
-	if s != nil {
-		s.back.Add(uint64(tokens))
-	}
-}
-
-// Stopped notes how long after the stop was heard, and why, what is below had stopped.
+// Stopped records how long after the stop was heard, and why, the hop below had stopped.
 func (s *Stream) Stopped(after time.Duration, why streamerr.Reason) {
 	if s != nil {
 		s.hop.stop.Record(s.placed(why), after.Seconds(), s.hop.record...)
 	}
 }
 
-// Used notes how many tokens the prompt of a completed answer has, and how many of them the engine found in its KV cache.
-func (s *Stream) Used(prompt, cached uint32) {
+// Cached counts tokens of the prompt of a completed answer that the engine found in its KV cache.
+func (s *Stream) Cached(tokens uint32) {
+	if s != nil && tokens > 0 {
+		s.hop.cached.Add(context.Background(), int64(tokens), s.hop.add...)
+	}
+}
+
+// An Ending is how a stream has ended.
+type Ending struct {
+	At     time.Time
+	Reason streamerr.Reason
+	Origin string // the hop where the ending began
+	Prompt uint32 // tokens of the prompt
+}
+
+// End records the ending. Only the first call counts.
+func (s *Stream) End(e Ending) {
 	if s == nil {
 		return
 	}
-	s.prompt.Store(prompt)
-	if cached > 0 {
-		s.hop.cached.Add(context.Background(), int64(cached), s.hop.add...)
-	}
-}
-
-// End notes the ending. The first time counts.
-func (s *Stream) End(reason streamerr.Reason, origin string) {
-	if s == nil || s.ended.Swap(true) {
+	h, ctx, options := s.hop, s.placed(e.Reason), s.options()
+	figures, first := h.end(s, trace.SpanContextFromContext(ctx))
+	if !first {
 		return
 	}
-	h, ctx, options := s.hop, s.placed(reason), s.options()
-	h.endings.Add(ctx, 1, metric.WithAttributes(h.name, reasonLabel(reason), attribute.String("origin", h.origin(origin))))
-	if reason == streamerr.Completed {
-		h.duration.Record(ctx, time.Since(s.since()).Seconds(), options.plain...)
-		if mean, ok := s.out.perToken(); ok {
+	took := (e.At.Sub(s.tally.Began()) - figures.Waited).Seconds()
+	h.endings.Add(ctx, 1, metric.WithAttributes(h.name, reasonLabel(e.Reason), attribute.String("origin", h.origin(e.Origin))))
+	if e.Reason == streamerr.Completed {
+		h.duration.Record(ctx, took, options.plain...)
+		if mean, ok := figures.Sent.PerToken(); ok {
 			h.perToken.Record(ctx, mean.Seconds(), options.plain...)
 		}
 	} else {
-		h.duration.Record(ctx, time.Since(s.since()).Seconds(), options.failed(reason)...)
+		h.duration.Record(ctx, took, options.failed(e.Reason)...)
 	}
 	if options.known {
-		h.usage.Record(ctx, int64(s.prompt.Load()), options.input...)
+		h.usage.Record(ctx, int64(e.Prompt), options.input...)
 		if s.op != Embeddings { // which have none
-			h.usage.Record(ctx, s.delivered(), options.output...)
+			h.usage.Record(ctx, int64(figures.Delivered()), options.output...)
 		}
 	}
-	h.end(s, trace.SpanContextFromContext(ctx))
 }
-
-// delivered is how many tokens were passed on and not taken back.
-func (s *Stream) delivered() int64 { return int64(s.out.tokens.Load()) - int64(s.back.Load()) }
 
 func (s *Stream) options() *modelOptions {
 	if o := s.model.Load(); o != nil {
 		return o
 	}
 	return s.hop.unknown[s.op]
+}
+
+// totals are the figures of one direction of all streams of a hop.
+type totals struct {
+	tally.Counts
+	examples [len(tally.Bounds) + 1]metricdata.Exemplar[float64] // a gap of each bucket; without a trace for none
+}
+
+// link keeps the longest gap of a stream that has ended as the example of its bucket, if its trace can be looked at.
+func (t *totals) link(gap time.Duration, at trace.SpanContext) {
+	if gap == 0 || !at.IsValid() {
+		return
+	}
+	id, span := at.TraceID(), at.SpanID()
+	t.examples[tally.Bucket(gap)] = metricdata.Exemplar[float64]{Time: time.Now(), Value: gap.Seconds(), TraceID: id[:], SpanID: span[:]}
 }
 
 func reasonLabel(reason streamerr.Reason) attribute.KeyValue {

@@ -43,13 +43,13 @@ func everything(t *testing.T) string {
 	h.Engine().Admitted(1)
 	h.Engine().Stepped(1, 1, true)
 	for _, reason := range []streamerr.Reason{streamerr.Completed, streamerr.ClientGone} {
-		s := h.Begin()
+		s := begin(h)
 		s.Started("m", 1)
 		s.In(1)
 		s.Out(1)
 		s.Out(1)
 		s.Stopped(1, streamerr.UserStop)
-		s.Used(1, 1)
+		s.Cached(1)
 		s.End(reason, "client")
 	}
 	return scrape(t, m)

@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/whence-dev/whence/internal/otlp"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 func TestWrongFlagsAreSaidBeforeTheServicesStart(t *testing.T) {
@@ -51,8 +53,9 @@ func TestFileHasALineOfJSONForEachBatch(t *testing.T) {
 	for range 2 { // the second process appends
 		c := streamtrace.Config{Messages: 1, File: path}
 		if err := c.Run("s", "", slog.New(slog.DiscardHandler), func(tracer *streamtrace.Tracer) error {
-			tr := tracer.Begin(streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""), "")
-			tr.Sent(0, 1)
+			count := tally.New(time.Now())
+			tr := tracer.Begin(count, streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""), "")
+			count.Sent(1, nil)
 			ended(tracer, tr, streamerr.Internal)
 			return nil
 		}); err != nil {
@@ -96,7 +99,7 @@ func TestCollectorThatIsGoneIsWarnedOfAndFailsNothing(t *testing.T) {
 	var log bytes.Buffer
 	c := streamtrace.Config{}
 	if err := c.Run("s", otlp.Collector(ln.Addr().String()), slog.New(slog.NewTextHandler(&log, nil)), func(tracer *streamtrace.Tracer) error {
-		ended(tracer, tracer.Begin(streamtrace.Parent{}, ""), streamerr.Internal)
+		ended(tracer, begun(tracer), streamerr.Internal)
 		return nil
 	}); err != nil || !strings.Contains(log.String(), "spans could not be exported") {
 		t.Error(err, log.String())

@@ -8,6 +8,7 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // A Kind is what happened. Send is what this hop did, Recv what it saw its neighbour do.
@@ -70,15 +71,9 @@ func (s *state) proto() *streamv1.Event {
 	}
 }
 
-// A message is an event that is one.
-type message struct {
-	at            time.Duration
-	bytes, tokens uint32
-}
-
-func (m *message) proto(kind Kind, side Side, index uint64) *streamv1.Event {
+func messageProto(m *tally.Message, kind Kind, side Side, index uint64) *streamv1.Event {
 	return &streamv1.Event{
-		At: durationpb.New(m.at), Kind: streamv1.EventKind(kind), Side: streamv1.Side(side),
-		Index: index, Bytes: m.bytes, Tokens: m.tokens,
+		At: durationpb.New(m.At), Kind: streamv1.EventKind(kind), Side: streamv1.Side(side),
+		Index: index, Bytes: m.Bytes, Tokens: m.Tokens,
 	}
 }

@@ -50,9 +50,9 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 	if tr.parent.Valid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, tr.parent.context())
 	}
-	_, span := t.spans.Start(ctx, tr.spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.began), trace.WithAttributes(tr.attributes(r)...))
+	_, span := t.spans.Start(ctx, tr.spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.tally.Began()), trace.WithAttributes(tr.attributes(r)...))
 	for _, e := range r.GetEvents() {
-		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.began.Add(e.GetAt().AsDuration())), trace.WithAttributes(eventAttributes(e)...))
+		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.tally.Began().Add(e.GetAt().AsDuration())), trace.WithAttributes(eventAttributes(e)...))
 	}
 	if failed(reason) {
 		span.SetStatus(codes.Error, r.GetMessage())
@@ -126,7 +126,7 @@ func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 	if r.CachedTokens != nil {
 		all = append(all, attribute.Int64("gen_ai.usage.cache_read.input_tokens", int64(r.GetCachedTokens())))
 	}
-	if first := t.sent.firstToken(); first > 0 {
+	if first := t.tally.FirstSent(); first > 0 {
 		all = append(all, attribute.Float64("whence.time_to_first_token", first.Seconds()))
 	}
 	if t.method != "" {

@@ -14,6 +14,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // A keeper keeps what it is given, past its shutdown.
@@ -37,6 +38,11 @@ func exported(t *testing.T, tracer *streamtrace.Tracer, run func()) tracetest.Sp
 	return k.spans
 }
 
+func begun(tracer *streamtrace.Tracer) *streamtrace.Trace {
+	tr, _ := begin(tracer)
+	return tr
+}
+
 // ended ends a stream.
 func ended(tracer *streamtrace.Tracer, tr *streamtrace.Trace, reason streamerr.Reason) {
 	tracer.Ended(tr, reason, func() *streamv1.Record {
@@ -51,11 +57,12 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 	above := streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=x")
 	var below streamtrace.Parent
 	spans := exported(t, tracer, func() {
-		tr := tracer.Begin(above, "a.B/C")
+		count := tally.New(time.Now())
+		tr := tracer.Begin(count, above, "a.B/C")
 		below = tr.Parent()
 		tr.Header(streamtrace.RecvHeader, streamtrace.Up, "", "client")
 		for range 3 {
-			tr.Sent(0, 1)
+			count.Sent(1, nil)
 		}
 		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "Internal", streamerr.Internal, streamerr.NewPath("origin", "hop"))
 		ended(tracer, tr, streamerr.Internal)
@@ -93,7 +100,7 @@ func TestSpanIsWhatTheHopBelowWasTold(t *testing.T) {
 func TestSpanIsNamedByWhatItsStreamDoes(t *testing.T) {
 	tracer := &streamtrace.Tracer{}
 	spans := exported(t, tracer, func() {
-		tr := tracer.Begin(streamtrace.Parent{}, "")
+		tr, _ := begin(tracer)
 		tr.Does("embeddings")
 		ended(tracer, tr, streamerr.Internal)
 	})
@@ -113,7 +120,7 @@ func TestStreamsThatDidNotCompleteAreExported(t *testing.T) {
 		streamerr.OperatorStop: codes.Error, streamerr.PeerLost: codes.Error, streamerr.Deadline: codes.Error, streamerr.Invalid: codes.Error,
 	} {
 		tracer := &streamtrace.Tracer{}
-		spans := exported(t, tracer, func() { ended(tracer, tracer.Begin(streamtrace.Parent{}, ""), reason) })
+		spans := exported(t, tracer, func() { ended(tracer, begun(tracer), reason) })
 		switch {
 		case status == 99 && len(spans) != 0:
 			t.Errorf("%s was exported with a ratio of 0", reason)
@@ -137,7 +144,7 @@ func TestHopsChooseTheSameTraces(t *testing.T) {
 				if tracer != all {
 					parent = parents[i]
 				}
-				tr := tracer.Begin(parent, "")
+				tr := tracer.Begin(tally.New(time.Now()), parent, "")
 				if tracer == all {
 					parents = append(parents, tr.Parent())
 				}
@@ -171,7 +178,7 @@ func TestEndsWaitForNoExporter(t *testing.T) {
 	end := tracer.Export("service", hung)
 	began := time.Now()
 	for range 10000 {
-		ended(tracer, tracer.Begin(streamtrace.Parent{}, ""), streamerr.Internal)
+		ended(tracer, begun(tracer), streamerr.Internal)
 	}
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("10,000 endings took %v with an exporter that hangs", took)
@@ -225,7 +232,7 @@ func TestPlaceIsThatOfASpan(t *testing.T) {
 		if c.shown {
 			defer tracer.Export("test")(context.Background())
 		}
-		tr := tracer.Begin(streamtrace.Parent{}, "")
+		tr, _ := begin(tracer)
 		place := trace.SpanContextFromContext(tr.Place(c.reason))
 		if place.IsSampled() != c.want || c.want && place.TraceID().String() != tr.ID() {
 			t.Errorf("%s: %v", name, place)

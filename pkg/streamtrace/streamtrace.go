@@ -11,9 +11,10 @@ package streamtrace
 import (
 	"encoding/binary"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/whence-dev/whence/pkg/tally"
 )
 
 // DefaultMessages is how many messages are kept, first and last, in each direction.
@@ -35,9 +36,9 @@ type Tracer struct {
 // same servers.
 func (t *Tracer) Pause(on bool) { t.paused.Store(on) }
 
-// Begin begins the trace of a stream, below the place in a trace that its caller has given it, if it has. method is what was
-// called, or "".
-func (t *Tracer) Begin(parent Parent, method string) *Trace {
+// Begin begins the trace of a stream, below the place in a trace that its caller has given it, if it has, and makes the
+// stream's tally keep messages for the trace. method is what was called, or "".
+func (t *Tracer) Begin(count *tally.Tally, parent Parent, method string) *Trace {
 	if t == nil || t.paused.Load() {
 		return nil
 	}
@@ -49,12 +50,8 @@ func (t *Tracer) Begin(parent Parent, method string) *Trace {
 	if t.chosen(self.trace) {
 		self.flags = trace.FlagsSampled
 	}
-	return &Trace{
-		began: time.Now(), parent: parent, self: self, method: method, shown: t.spans != nil,
-		states:   ends[state]{keep: maxStates},
-		received: flow{kept: newEnds[message](t.Messages)},
-		sent:     flow{kept: newEnds[message](t.Messages)},
-	}
+	count.Keep(t.Messages)
+	return &Trace{tally: count, parent: parent, self: self, method: method, shown: t.spans != nil, states: tally.GrowingEnds[state](maxStates)}
 }
 
 // chosen reports whether a trace is among those of the ratio, as OpenTelemetry's own sampler by ratio does.

@@ -11,7 +11,14 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/tally"
 )
+
+// begin begins the trace of a stream that begins now.
+func begin(tracer *streamtrace.Tracer) (*streamtrace.Trace, *tally.Tally) {
+	count := tally.New(time.Now())
+	return tracer.Begin(count, streamtrace.Parent{}, ""), count
+}
 
 func told(t *streamtrace.Trace) *streamv1.Record {
 	r := &streamv1.Record{}
@@ -31,14 +38,14 @@ func indices(r *streamv1.Record, kind streamtrace.Kind) (kept []uint64) {
 
 func TestLongStreamKeepsItsFirstAndLastMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := (&streamtrace.Tracer{Messages: 3}).Begin(streamtrace.Parent{}, "")
+		tr, count := begin(&streamtrace.Tracer{Messages: 3})
 		tr.Header(streamtrace.RecvHeader, streamtrace.Up, "", "client")
 		for i := range 10000 {
 			time.Sleep(time.Millisecond)
-			tr.Received(0, 1, i)
-			tr.Wrote(i)
-			tr.Wrote(1)
-			tr.Sent(0, 2)
+			count.Received(1, nil)
+			count.Wrote(i)
+			count.Wrote(1)
+			count.Sent(2, nil)
 		}
 		time.Sleep(time.Millisecond)
 		tr.Note(streamtrace.SendTrailer, streamtrace.Up, "OK", streamerr.Completed, streamerr.NewPath("engine", "hop"))
@@ -66,9 +73,9 @@ func TestLongStreamKeepsItsFirstAndLastMessages(t *testing.T) {
 func TestFewMessagesAreAllKept(t *testing.T) {
 	for _, keep := range []int{0, 1, 4} {
 		for n := range 10 {
-			tr := (&streamtrace.Tracer{Messages: keep}).Begin(streamtrace.Parent{}, "")
+			tr, count := begin(&streamtrace.Tracer{Messages: keep})
 			for range n {
-				tr.Received(0, 1, 1)
+				count.Received(1, nil)
 			}
 			r := told(tr)
 			var want []uint64
@@ -85,7 +92,7 @@ func TestFewMessagesAreAllKept(t *testing.T) {
 }
 
 func TestEventsOfStateAreBounded(t *testing.T) {
-	tr := (&streamtrace.Tracer{}).Begin(streamtrace.Parent{}, "")
+	tr, _ := begin(&streamtrace.Tracer{})
 	for i := range 1000 {
 		tr.Header(streamtrace.SendHeader, streamtrace.Down, fmt.Sprint(i))
 	}
@@ -110,8 +117,8 @@ func TestStopsHaveTheFormInWhichTheyCame(t *testing.T) {
 		{&streamerr.Error{Reason: streamerr.OperatorStop, Path: path("operator")}, streamtrace.CodeStop},
 		{streamerr.New(streamerr.Deadline, "this hop's own"), ""},
 	} {
-		tr := (&streamtrace.Tracer{}).Begin(streamtrace.Parent{}, "")
-		tr.Stopping(c.cause)
+		tr, _ := begin(&streamtrace.Tracer{})
+		tr.Stopping(time.Now(), c.cause)
 		events := told(tr).GetEvents()
 		if c.code == "" {
 			if len(events) != 0 {
@@ -127,10 +134,10 @@ func TestStopsHaveTheFormInWhichTheyCame(t *testing.T) {
 }
 
 func TestReadersSeeAStreamThatRuns(t *testing.T) {
-	tr := (&streamtrace.Tracer{Messages: 4}).Begin(streamtrace.Parent{}, "")
+	tr, count := begin(&streamtrace.Tracer{Messages: 4})
 	var wg sync.WaitGroup
 	for _, write := range []func(){
-		func() { tr.Received(0, 1, 1) }, func() { tr.Received(0, 1, 1) }, func() { tr.Sent(0, 1) },
+		func() { count.Received(1, nil) }, func() { count.Received(1, nil) }, func() { count.Sent(1, nil) },
 		func() { tr.Note(streamtrace.Move, streamtrace.Down, "", streamerr.PeerLost, nil) },
 	} {
 		wg.Go(func() {
@@ -151,12 +158,9 @@ func TestReadersSeeAStreamThatRuns(t *testing.T) {
 }
 
 func TestNilTakesEverything(t *testing.T) {
-	tr := (*streamtrace.Tracer)(nil).Begin(streamtrace.Parent{}, "")
+	tr, _ := begin(nil)
 	tr.Header(streamtrace.SendHeader, streamtrace.Up, "")
-	tr.Stopping(&streamerr.Error{Path: streamerr.NewPath("client")})
-	tr.Received(0, 1, 1)
-	tr.Wrote(1)
-	tr.Sent(0, 1)
+	tr.Stopping(time.Now(), &streamerr.Error{Path: streamerr.NewPath("client")})
 	if r := told(tr); tr != nil || tr.ID() != "" || tr.Parent().Valid() || len(r.GetEvents()) != 0 {
 		t.Error(tr, r)
 	}
@@ -164,11 +168,11 @@ func TestNilTakesEverything(t *testing.T) {
 
 func TestMessagesAllocateNothing(t *testing.T) {
 	for name, tracer := range map[string]*streamtrace.Tracer{"off": nil, "states only": {}, "on": {Messages: 4}} {
-		tr := tracer.Begin(streamtrace.Parent{}, "")
+		_, count := begin(tracer)
 		if n := testing.AllocsPerRun(1000, func() {
-			tr.Received(0, 1, 9)
-			tr.Wrote(9)
-			tr.Sent(0, 1)
+			count.Received(1, nil)
+			count.Wrote(9)
+			count.Sent(1, nil)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations per message", name, n)
 		}
@@ -182,12 +186,12 @@ func BenchmarkMessage(b *testing.B) {
 		tracer *streamtrace.Tracer
 	}{{"off", nil}, {"states only", &streamtrace.Tracer{}}, {"on", &streamtrace.Tracer{Messages: streamtrace.DefaultMessages}}} {
 		b.Run(c.name, func(b *testing.B) {
-			tr := c.tracer.Begin(streamtrace.Parent{}, "")
+			_, count := begin(c.tracer)
 			b.ReportAllocs()
 			for b.Loop() {
-				tr.Received(0, 1, 9)
-				tr.Wrote(9)
-				tr.Sent(0, 1)
+				count.Received(1, nil)
+				count.Wrote(9)
+				count.Sent(1, nil)
 			}
 		})
 	}
@@ -198,6 +202,6 @@ func BenchmarkBegin(b *testing.B) {
 	tracer := &streamtrace.Tracer{Messages: streamtrace.DefaultMessages}
 	b.ReportAllocs()
 	for b.Loop() {
-		tracer.Begin(streamtrace.Parent{}, "").Header(streamtrace.RecvHeader, streamtrace.Up, "")
+		tracer.Begin(tally.New(time.Now()), streamtrace.Parent{}, "").Header(streamtrace.RecvHeader, streamtrace.Up, "")
 	}
 }
