@@ -8,24 +8,23 @@ import "sync"
 type baton struct {
 	mu      sync.Mutex // guards the following fields
 	held    bool
-	waiting []turn // bounded by the number of choices
+	waiting []signal // bounded by the number of choices
 }
 
-// A turn is where a choice waits for the baton.
-type turn chan struct{} // capacity 1
+// A signal wakes a choice that waits for the baton. Its capacity is 1.
+type signal chan struct{}
 
-func newTurn() turn { return make(turn, 1) }
-
-func (b *baton) take(t turn) {
+// take waits for the baton. ready is the choice's own signal.
+func (b *baton) take(ready signal) {
 	b.mu.Lock()
 	if !b.held {
 		b.held = true
 		b.mu.Unlock()
 		return
 	}
-	b.waiting = append(b.waiting, t)
+	b.waiting = append(b.waiting, ready)
 	b.mu.Unlock()
-	<-t
+	<-ready
 }
 
 // give passes the baton on.

@@ -2,11 +2,9 @@ package choices
 
 import (
 	"context"
-	"fmt"
-	"runtime"
-	"runtime/debug"
 	"sync"
 
+	"github.com/whence-dev/whence/chat-service/crash"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -35,15 +33,12 @@ type merge struct {
 
 	mu       sync.Mutex // guards the following fields
 	controls []*stream.Control
-	cause    error  // why the choices are stopped; nil while they run
-	failed   error  // the ending that the reader gets, if a choice has failed
-	crash    *crash // of a goroutine
+	cause    error        // why the choices are stopped; nil while they run
+	failed   error        // the ending that the reader gets, if a choice has failed
+	crash    *crash.Crash // of a goroutine
 }
 
 var errPanicked = streamerr.New(streamerr.Internal, "another choice, or the reader, panicked")
-
-// A crash is a panic, or an exit, of the goroutine of a choice.
-type crash struct{ panicked any } // nil if the goroutine has exited
 
 func newMerge(ctx context.Context, n, each int, yield func(*chatv1.GenerateResponse, error) bool) *merge {
 	return &merge{ctx: ctx, n: n, each: each, yield: yield, waiting: n, started: &llmv1.Started{}}
@@ -63,20 +58,13 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	m.running.Go(func() {
 		defer ctl.Release()
 		defer undo()
-		returned := false
-		defer func() {
-			if !returned {
-				m.crashed(recover())
-			}
-		}()
-		m.run(own, choice, source)
-		returned = true
+		crash.Watch(func() { m.run(own, choice, source) }, m.crashed)
 	})
 }
 
 // run carries the messages of a choice to the reader until it ends, or the stream does.
 func (m *merge) run(ctx context.Context, choice int, source Source) {
-	turn, ended := newTurn(), false
+	ready, ended := make(signal, 1), false
 	for out, err := range source(ctx, choice) {
 		switch {
 		case ended:
@@ -84,7 +72,7 @@ func (m *merge) run(ctx context.Context, choice int, source Source) {
 		case err != nil:
 			m.fail(m.why(choice, err))
 			ended = true
-		case !m.carry(turn, choice, out):
+		case !m.carry(ready, choice, out):
 			return
 		default:
 			ended = out.GetEnd() != nil
@@ -97,8 +85,8 @@ func (m *merge) run(ctx context.Context, choice int, source Source) {
 }
 
 // carry passes a message of a choice to the reader. It reports false when the stream has ended or the reader has left.
-func (m *merge) carry(turn turn, choice int, out *chatv1.GenerateResponse) bool {
-	m.baton.take(turn)
+func (m *merge) carry(ready signal, choice int, out *chatv1.GenerateResponse) bool {
+	m.baton.take(ready)
 	returned := false
 	defer func() {
 		if !returned { // the reader has panicked: no other choice may have it
@@ -154,12 +142,8 @@ func (m *merge) fail(err error) {
 	m.stop(err)
 }
 
-// crashed ends the stream after a panic of a choice or of the reader, with v; nil is an exit.
-func (m *merge) crashed(v any) {
-	c := &crash{}
-	if v != nil {
-		c.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
-	}
+// crashed ends the stream after a panic, or an exit, of a choice or of the reader.
+func (m *merge) crashed(c *crash.Crash) {
 	m.mu.Lock()
 	if m.crash == nil {
 		m.crash = c
@@ -171,11 +155,8 @@ func (m *merge) crashed(v any) {
 // end waits until all choices have ended, and then yields the stream's ending, unless the reader has left.
 func (m *merge) end() {
 	m.running.Wait()
+	m.crash.Repeat()
 	switch {
-	case m.crash != nil && m.crash.panicked == nil:
-		runtime.Goexit()
-	case m.crash != nil:
-		panic(m.crash.panicked)
 	case m.left: // a choice may have failed meanwhile
 	case m.failed != nil:
 		m.yield(nil, m.failed)

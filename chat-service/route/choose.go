@@ -31,9 +31,9 @@ type wish struct {
 	by      policy.Policy
 	without []*fleet.Worker
 	may     func(*llmv1.WorkerInfo) bool
-	idle    bool  // in good standing, and with a free place
-	turn    *turn // of a stream that moves; nil for others
-	pays    bool  // a worker in poor standing costs one retry of the budget
+	idle    bool    // in good standing, and with a free place
+	waiter  *waiter // of a stream that moves; nil for others
+	pays    bool    // a worker in poor standing costs one retry of the budget
 }
 
 // An outcome is the result of a wish.
@@ -47,27 +47,27 @@ const (
 )
 
 // choose takes a snapshot of each worker, and counts the stream as the chosen worker's. Workers in poor standing are better than
-// none. A stream that is to move keeps its place in the turn queue only if the outcome is busy.
+// none. A stream that is to move keeps its place in the queue only if the outcome is busy.
 func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	now := time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if wish.turn != nil {
-		wish.turn.called = false
+	if wish.waiter != nil {
+		wish.waiter.called = false
 	}
 	usable := p.usable(&wish, now)
 	if len(usable) == 0 {
-		p.turns.leave(wish.turn) // the streams behind this one may find a worker
+		p.queue.leave(wish.waiter) // the streams behind this one may find a worker
 		return nil, nobody
 	}
 	usable = withRoom(wish.req, exactFirst(wish.req, usable))
-	if wish.turn != nil {
-		if p.turns.yields(wish.turn) {
+	if wish.waiter != nil {
+		if p.queue.yields(wish.waiter) {
 			return nil, busy
 		}
 		free := slices.DeleteFunc(slices.Clone(usable), func(s fleet.Snapshot) bool { return p.moving[s.Worker] >= maxMoving })
 		if len(free) == 0 {
-			p.turns.join(wish.turn)
+			p.queue.join(wish.waiter)
 			return nil, busy
 		}
 		usable = free
@@ -92,10 +92,10 @@ func (p *Pool) choose(wish wish) (*attempt, outcome) {
 	}
 	p.opts.Metrics.Chose(fit.RoleOf(chosen.Info))
 	a := newAttempt(chosen, len(wish.req.GetPrompt()), expected)
-	if wish.turn != nil {
+	if wish.waiter != nil {
 		p.moving[a.worker]++
 		a.moved = func() { p.settled(a.worker) }
-		p.turns.leave(wish.turn)
+		p.queue.leave(wish.waiter)
 	}
 	return a, found
 }

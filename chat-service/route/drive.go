@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
@@ -37,7 +38,7 @@ type drive struct {
 	sampling *llmv1.Sampling        // as it was asked, with a seed
 	began    time.Time
 	timer    *time.Timer
-	turn     *turn         // to move
+	waiter   *waiter       // to move
 	changed  chan struct{} // capacity 1: tells watch to select its channels again
 	done     chan struct{} // closed when the stream has ended, or its reader has left
 
@@ -55,7 +56,7 @@ type drive struct {
 	pending  events        // happened meanwhile
 	over     bool          // done is closed
 	armed    time.Duration // when timer fires, since began; 0 if it does not
-	crash    *crash        // of the goroutine of an attempt
+	crash    *crash.Crash  // of the goroutine of an attempt
 	stopped  bool          // the machine knows of the stream's stop
 	ill      *attempt      // the machine knows that its worker is down
 
@@ -77,21 +78,21 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		now := time.Now()
 		p.retries.Earn(now)
 		d := &drive{
-			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), turn: newTurn(now),
+			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
 			changed: make(chan struct{}, 1), done: make(chan struct{}),
 			machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: streamerr.New(streamerr.Internal, "the reader panicked"),
 		}
 		defer d.close()
 		d.handle(failover.Begin)
 		d.watch()
-		d.crash.repeat()
+		d.crash.Repeat()
 	}
 }
 
 // close ends the calls that are still running, and waits for them. Calls that were left behind end by themselves.
 func (d *drive) close() {
 	d.timer.Stop()
-	d.pool.leaveTurn(d.turn)
+	d.pool.leaveQueue(d.waiter)
 	d.mu.Lock()
 	a := d.attempt
 	if d.next != nil {
@@ -191,7 +192,7 @@ func (d *drive) find(a action) event {
 	}
 	w := wish{req: req, without: append(d.deaf(), a.Without...), idle: a.Idle, pays: a.Retry && !a.Move}
 	if a.Move {
-		w.turn = d.turn
+		w.waiter = d.waiter
 	}
 	found, outcome := d.pool.take(w, positions)
 	switch outcome {

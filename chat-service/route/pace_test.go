@@ -73,8 +73,8 @@ func TestMovesArePacedOldestFirst(t *testing.T) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if len(p.moving) != 0 || len(p.turns.waiting) != 0 {
-			t.Error("somebody still moves:", p.moving, p.turns.waiting)
+		if len(p.moving) != 0 || len(p.queue.waiting) != 0 {
+			t.Error("somebody still moves:", p.moving, p.queue.waiting)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		p.mu.Lock()
-		waiting := len(p.turns.waiting)
+		waiting := len(p.queue.waiting)
 		p.mu.Unlock()
 		if waiting != 20-maxMoving {
 			t.Errorf("%d streams wait for their turn", waiting)
@@ -108,7 +108,7 @@ func TestStoppedStreamsLeaveTheirTurn(t *testing.T) {
 		all.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if len(p.moving) != 0 || len(p.turns.waiting) != 0 {
+		if len(p.moving) != 0 || len(p.queue.waiting) != 0 {
 			t.Error("somebody still moves")
 		}
 	})
@@ -125,8 +125,8 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 			a.abandon()
 		}
 	}()
-	move := func(t *turn, without ...*fleet.Worker) outcome {
-		ask.turn, ask.without = t, without
+	move := func(t *waiter, without ...*fleet.Worker) outcome {
+		ask.waiter, ask.without = t, without
 		a, outcome := p.take(ask, 0)
 		if a != nil {
 			moved = append(moved, a)
@@ -135,11 +135,11 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	}
 	began := time.Now()
 	for range maxMoving {
-		if got := move(newTurn(began)); got != found {
+		if got := move(newWaiter(began)); got != found {
 			t.Fatal("a stream does not move:", got)
 		}
 	}
-	head, behind := newTurn(began), newTurn(began.Add(time.Second))
+	head, behind := newWaiter(began), newWaiter(began.Add(time.Second))
 	if first, second := move(head), move(behind); first != busy || second != busy {
 		t.Fatal("the streams do not wait for their turn:", first, second)
 	}
@@ -156,24 +156,24 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	if got := move(behind); got != found {
 		t.Error("the stream behind does not move:", got)
 	}
-	if got := move(head); got != busy || len(p.turns.waiting) != 1 {
-		t.Error("the first stream does not wait for its turn again:", got, len(p.turns.waiting))
+	if got := move(head); got != busy || len(p.queue.waiting) != 1 {
+		t.Error("the first stream does not wait for a worker again:", got, len(p.queue.waiting))
 	}
-	p.leaveTurn(head)
+	p.leaveQueue(head)
 }
 
 // TestYoungerStreamLeavesAFreedPlaceToTheOldest: a stream that was called because the one before it passed its turn on does not take
 // a place that was freed in the meantime, nor does a stream that has just begun to wait.
 func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
 	began := time.Now()
-	oldest, second, third := newTurn(began), newTurn(began.Add(time.Second)), newTurn(began.Add(2*time.Second))
-	var q turns
+	oldest, second, third := newWaiter(began), newWaiter(began.Add(time.Second)), newWaiter(began.Add(2*time.Second))
+	var q queue
 	q.join(oldest)
 	q.join(second)
-	q.join(oldest) // asks again, and passes its turn on
+	q.join(oldest) // asks again, and passes its place on
 	<-second.ready
 	q.call(0) // a place is free
-	for _, younger := range []*turn{second, third} {
+	for _, younger := range []*waiter{second, third} {
 		if !q.yields(younger) || !younger.queued {
 			t.Error("a younger stream goes first")
 		}
@@ -192,7 +192,7 @@ func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
 // has the turn to move.
 func TestSilentWorkerIsNotLeftForATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		older := newTurn(time.Now().Add(-time.Second))
+		older := newWaiter(time.Now().Add(-time.Second))
 		silent := &fake{name: "w/0", fault: func(tokens int) error {
 			if tokens == 3 {
 				time.Sleep(time.Minute)
@@ -201,21 +201,21 @@ func TestSilentWorkerIsNotLeftForATurn(t *testing.T) {
 		}}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1, MigrateAfter: time.Second}, silent)
 		p.mu.Lock()
-		p.turns.join(older)
-		p.turns.call(0)
+		p.queue.join(older)
+		p.queue.call(0)
 		p.mu.Unlock()
 		if got := read(t.Context(), p, ask(9), nil); got.err != nil || len(got.tokens) != 9 {
 			t.Error(len(got.tokens), got.err)
 		}
-		p.leaveTurn(older)
+		p.leaveQueue(older)
 	})
 }
 
 // TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk checks that a stream is behind the equally old stream that it waits for.
 func TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk(t *testing.T) {
 	began := time.Now()
-	first, second := newTurn(began), newTurn(began)
-	var q turns
+	first, second := newWaiter(began), newWaiter(began)
+	var q queue
 	q.join(first)
 	q.call(0)
 	if !q.yields(second) {

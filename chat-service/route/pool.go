@@ -69,7 +69,7 @@ type Pool struct {
 	mu              sync.Mutex            // guards the following fields, while one is called
 	policy, prompts policy.Policy         // may remember
 	moving          map[*fleet.Worker]int // streams that have moved there and have no token yet; no zeros
-	turns           turns
+	queue           queue
 }
 
 // New returns a pool without workers. Set gives it some, and Watch probes them.
@@ -120,7 +120,7 @@ func (o *Options) limits() failover.Limits {
 // Watch probes the workers until ctx is done; see fleet.Fleet.
 func (p *Pool) Watch(ctx context.Context, changed func(healthy bool)) {
 	p.Fleet.Watch(ctx, func(healthy bool) {
-		p.nextTurn()
+		p.callOldest()
 		changed(healthy)
 	})
 }

@@ -2,12 +2,10 @@ package route
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"runtime"
-	"runtime/debug"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -20,15 +18,10 @@ import (
 
 // run is the goroutine of an attempt.
 func (d *drive) run(ctx context.Context, a *attempt, req *workerv1.TokenRequest) {
-	returned := false
-	defer func() {
-		if !returned {
-			d.crashed(a, recover())
-		}
-	}()
-	last, err := d.receive(ctx, a, req)
-	d.conclusion(a, last, err)
-	returned = true
+	crash.Watch(func() {
+		last, err := d.receive(ctx, a, req)
+		d.conclusion(a, last, err)
+	}, func(c *crash.Crash) { d.crashed(a, c) })
 }
 
 // receive carries the messages of a call to the reader, except for its last: an End, an error, or nothing. The call is over
@@ -177,37 +170,19 @@ func (d *drive) finish() *workerv1.GenerateResponse {
 	}}}
 }
 
-// A crash is a panic, or an exit, of the goroutine of an attempt.
-type crash struct{ panicked any } // nil if the goroutine has exited
-
-// crashed ends the stream after a panic of an engine or of the reader, with v; nil is an exit. An attempt that was left
-// takes only its own call with it, and its panic is logged, unless the reader has a message from it.
-func (d *drive) crashed(a *attempt, v any) {
+// crashed ends the stream after a panic, or an exit, of an engine or of the reader. An attempt that was left takes only its own
+// call with it, and its panic is logged, unless the reader has a message from it.
+func (d *drive) crashed(a *attempt, c *crash.Crash) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := &crash{}
-	if v != nil {
-		c.panicked = fmt.Sprintf("%v\n%s", v, debug.Stack())
-	}
 	if a.closed && d.carrier != a || d.over {
-		if v != nil {
+		if text, ok := c.Panic(); ok {
 			d.pool.opts.Log.LogAttrs(d.ctx, slog.LevelError, "the call of a worker that was left panicked",
-				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.Any("panic", c.panicked))
+				slog.String("stream", stream.ID(d.ctx)), slog.String("hop", d.pool.opts.Self), slog.String("worker", a.peer), slog.String("panic", text))
 		}
 		return
 	}
 	d.crash = c
 	d.yield, d.over = nil, true
 	close(d.done)
-}
-
-// repeat does what the goroutine of an attempt did. A nil crash does nothing.
-func (c *crash) repeat() {
-	switch {
-	case c == nil:
-	case c.panicked == nil:
-		runtime.Goexit()
-	default:
-		panic(c.panicked)
-	}
 }

@@ -50,7 +50,7 @@ func (d *drive) watch() {
 			d.fire()
 		case <-down:
 			d.sicken(a)
-		case <-d.turn.ready:
+		case <-d.waiter.ready:
 			d.handle(failover.Turn)
 		case <-stopped:
 			d.handle(failover.Tick)

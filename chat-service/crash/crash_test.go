@@ -1,0 +1,76 @@
+package crash_test
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/whence-dev/whence/chat-service/crash"
+	"github.com/whence-dev/whence/internal/leaktest"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// elsewhere runs f on a goroutine of its own, and returns how f crashed, or nil.
+func elsewhere(f func()) (crashed *crash.Crash) {
+	var running sync.WaitGroup
+	running.Go(func() { crash.Watch(f, func(c *crash.Crash) { crashed = c }) })
+	running.Wait()
+	return crashed
+}
+
+func TestReturnIsNoCrash(t *testing.T) {
+	c := elsewhere(func() {})
+	if c != nil {
+		t.Errorf("%+v", c)
+	}
+	c.Repeat()
+}
+
+func TestPanicIsRepeatedWithItsStack(t *testing.T) {
+	c := elsewhere(func() { explode() })
+	text, ok := c.Panic()
+	if !ok || !strings.HasPrefix(text, "a bug\n") || !strings.Contains(text, "explode") {
+		t.Errorf("%t %q", ok, text)
+	}
+	defer func() {
+		if v := recover(); v != text {
+			t.Errorf("repeated %v", v)
+		}
+	}()
+	c.Repeat()
+	t.Error("no panic")
+}
+
+func explode() { panic("a bug") }
+
+func TestExitIsRepeated(t *testing.T) {
+	c := elsewhere(runtime.Goexit)
+	if _, ok := c.Panic(); ok {
+		t.Error("an exit counts as a panic")
+	}
+	again, after := (*crash.Crash)(nil), false
+	again = elsewhere(func() {
+		c.Repeat()
+		after = true
+	})
+	if _, ok := again.Panic(); ok || after {
+		t.Error("the exit was not repeated")
+	}
+}
+
+// TestExitGoesOn: deferred calls behind Watch still run, and nothing after Watch does.
+func TestExitGoesOn(t *testing.T) {
+	var running sync.WaitGroup
+	deferred, after := false, false
+	running.Go(func() {
+		defer func() { deferred = true }()
+		crash.Watch(runtime.Goexit, func(*crash.Crash) {})
+		after = true
+	})
+	running.Wait()
+	if !deferred || after {
+		t.Errorf("deferred %t, after %t", deferred, after)
+	}
+}
