@@ -5,13 +5,10 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"strings"
 
-	"google.golang.org/protobuf/proto"
-
+	"github.com/whence-dev/whence/chat-service/conversation"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/stream"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Composition is a request that comes in pieces.
@@ -19,9 +16,6 @@ type Composition struct {
 	First *chatv1.ChatRequest
 	Later *stream.Inbox[*chatv1.ComposeRequest]
 }
-
-// MaxComposed bounds a composed request, in bytes: it may be no longer than one that comes at once.
-const MaxComposed = 4 << 20
 
 // Compose answers a request as next would have answered it at once, when it is complete: the caller has said so, or will say
 // nothing more.
@@ -44,45 +38,21 @@ func Compose(next Engine) stream.Engine[*Composition, *chatv1.GenerateResponse] 
 
 // compose awaits the whole request.
 func compose(ctx context.Context, c *Composition) (*chatv1.ChatRequest, error) {
-	req, size := proto.CloneOf(c.First), proto.Size(c.First)
-	req.Gathered = true
-	var content strings.Builder // of the last message
-	if n := len(req.GetMessages()); n > 0 {
-		content.WriteString(req.GetMessages()[n-1].GetContent())
-	}
-	finish := func() {
-		if n := len(req.GetMessages()); n > 0 {
-			req.Messages[n-1].Content = content.String()
-		}
-	}
+	whole := conversation.NewComposition(c.First)
 	for {
 		in, err := c.Later.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			finish()
-			return req, nil
+			return whole.Request(), nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if size += proto.Size(in); size > MaxComposed {
-			return nil, streamerr.New(streamerr.Invalid, "the request is longer than %d bytes", MaxComposed)
+		complete, err := whole.Add(in)
+		if err != nil {
+			return nil, err
 		}
-		switch m := in.GetMessage().(type) {
-		case *chatv1.ComposeRequest_Piece:
-			if len(req.GetMessages()) == 0 {
-				return nil, streamerr.InvalidParam("piece", "there is no message yet that the piece could go on with")
-			}
-			content.WriteString(m.Piece)
-		case *chatv1.ComposeRequest_Next:
-			finish()
-			content.Reset()
-			content.WriteString(m.Next.GetContent())
-			req.Messages = append(req.Messages, proto.CloneOf(m.Next))
-		case *chatv1.ComposeRequest_Go:
-			finish()
-			return req, nil
-		default:
-			return nil, streamerr.New(streamerr.Invalid, "only the first message may be a request; later ones are pieces")
+		if complete {
+			return whole.Request(), nil
 		}
 	}
 }
