@@ -7,6 +7,8 @@
 // once more, with all stages in their first state. Each choice is restarted separately. The deadline and the stop are
 // those of the whole stream.
 //
+// A Machine decides, and is pure: the stories in testdata are scripts of its events with the resulting actions.
+//
 // Deliberately absent: a restart of an answer that the model or a rule refused, or that ended with a bug, because the
 // next worker would fail in the same way.
 package restart
@@ -21,7 +23,6 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Max is the maximum number of restarts of an answer: each costs a whole answer.
@@ -50,24 +51,24 @@ type Options struct {
 // Gathered answers a choice of a gathered request with next, which it calls again when the choice is restarted.
 func Gathered(ctx context.Context, o *Options, next Source) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		a := &answer{opts: o, next: next, yield: yield}
-		for a.try(ctx) { // until there is no reason to restart
+		r := &run{ctx: ctx, opts: o, next: next, yield: yield, began: time.Now()}
+		for e := (Event{Kind: Begin}); r.step(e); {
+			e = r.attempt()
 		}
 	}
 }
 
-// An answer is one choice of a gathered request. Its fields are owned by the stream's goroutine.
-type answer struct {
+// A run executes the actions of one choice's machine. Its fields are owned by the stream's goroutine.
+type run struct {
+	ctx   context.Context //nolint:containedctx // of the stream, which the run is
 	opts  *Options
 	next  Source
 	yield func(*chatv1.GenerateResponse, error) bool
+	began time.Time
 
-	restarts int
-	told     uint32           // tokens that were delivered and not taken back
-	first    *streamerr.Error // the first loss: the ending if no restart completes the answer
-	firstAt  time.Time        // when the first loss was known here
-	lost     *streamerr.Error // the last loss
-	from     string           // the worker of the last loss
+	machine Machine
+	anew    bool // of the next attempt
+	over    bool // or the reader has left
 }
 
 // An attempt is one run of the engine below.
@@ -78,87 +79,73 @@ type attempt struct {
 
 type attemptKey struct{}
 
-// try runs the engine below once. It reports whether to restart the answer.
-func (a *answer) try(ctx context.Context) (again bool) {
+// attempt runs the engine below once, and returns the event that its end is.
+func (r *run) attempt() Event {
 	t := &attempt{}
-	for out, err := range a.next(stream.WithCallee(context.WithValue(ctx, attemptKey{}, t), &t.callee), a.restarts > 0) {
-		switch {
-		case err != nil && t.flowing && stream.Cause(ctx) == nil && restarts(streamerr.As(err)) && a.allowed():
-			a.lose(t, err)
-			a.restarts++
-			return true
-		case err != nil:
-			a.fail(ctx, err)
-			return false
-		case out.GetStarted() != nil && a.restarts > 0:
-			if !a.begin(ctx, t) {
-				return false
+	for out, err := range r.next(stream.WithCallee(context.WithValue(r.ctx, attemptKey{}, t), &t.callee), r.anew) {
+		if err != nil {
+			if cause := stream.Cause(r.ctx); cause != nil {
+				return Event{Kind: Stop, Err: cause}
 			}
-			continue
+			return Event{Kind: Fail, Err: err, Worker: t.callee.Name(), Flowing: t.flowing}
 		}
-		a.told += out.GetDelta().GetTokens()
-		if !a.yield(out, nil) || out.GetEnd() != nil {
-			return false
+		e := Event{Kind: Item, Item: out}
+		if out.GetStarted() != nil {
+			e.Worker = t.callee.Name()
+		}
+		if !r.step(e) {
+			break
 		}
 	}
-	return false
+	return Event{Kind: Over}
 }
 
-// allowed reports whether the bounds of restarts allow one more.
-func (a *answer) allowed() bool {
-	if a.restarts >= Max || a.first != nil && time.Since(a.firstAt) > Window {
+// step gives an event to the machine, and executes its action. It reports false when the answer is over, or its reader has left.
+func (r *run) step(e Event) bool {
+	if r.over {
 		return false
 	}
-	return a.opts.Allow == nil || a.opts.Allow()
-}
-
-// restarts reports whether another try may do better: the worker or its engine is at fault, and not the request. A deadline is here that of
-// a worker or its engine: one of this hop, or of a caller, is the cause of a stop.
-func restarts(e *streamerr.Error) bool {
-	switch e.Reason {
-	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable, streamerr.Overloaded, streamerr.EngineFailed, streamerr.Deadline:
+	var now time.Duration
+	if e.Kind == Fail || e.Kind == Paid {
+		now = time.Since(r.began)
+	}
+	a, ok := r.machine.Step(now, e)
+	if !ok {
 		return true
-	default:
-		return false
 	}
+	switch a.Verb {
+	case Ask:
+		r.anew = a.Anew
+	case Pay:
+		if r.opts.Allow == nil || r.opts.Allow() {
+			return r.step(Event{Kind: Paid})
+		}
+		return r.step(Event{Kind: Unpaid})
+	case Deliver:
+		r.over = !r.yield(e.Item, nil) || r.machine.Over()
+	case TakeBack:
+		r.over = !r.takeBack(a)
+	case End:
+		r.over = true
+		r.yield(nil, a.Err)
+	case Done:
+		r.over = true
+	}
+	return !r.over
 }
 
-// lose notes how an attempt has failed.
-func (a *answer) lose(t *attempt, err error) {
-	a.lost, a.from = streamerr.As(err), t.callee.Name()
-	if a.first == nil {
-		a.first, a.firstAt = a.lost, time.Now()
+// takeBack takes back the text of earlier attempts, once a worker has admitted the answer again. It reports false if the reader
+// has left.
+func (r *run) takeBack(a Action) bool {
+	if r.opts.Log != nil {
+		r.opts.Log.LogAttrs(r.ctx, slog.LevelInfo, "stream restarted",
+			slog.String("stream", stream.ID(r.ctx)), slog.String("hop", r.opts.Self), slog.String("from", a.From), slog.String("to", a.To),
+			slog.String("reason", a.Why.Reason.String()), slog.Int("wasted", a.N), slog.String("message", a.Why.Text()))
 	}
-}
-
-// begin takes back the text of earlier attempts, once a worker has admitted the answer again. It reports false if the
-// reader has left.
-func (a *answer) begin(ctx context.Context, t *attempt) bool {
-	if a.lost == nil {
-		return true // there is no loss to report
-	}
-	if a.opts.Log != nil {
-		a.opts.Log.LogAttrs(ctx, slog.LevelInfo, "stream restarted",
-			slog.String("stream", stream.ID(ctx)), slog.String("hop", a.opts.Self), slog.String("from", a.from), slog.String("to", t.callee.Name()),
-			slog.String("reason", a.lost.Reason.String()), slog.Int("wasted", int(a.told)), slog.String("message", a.lost.Text()))
-	}
-	record := ledger.Of(ctx)
-	record.Moved(a.from, t.callee.Name(), a.lost.Reason, 0)
-	record.TakenBack(int(a.told))
-	a.told, a.lost = 0, nil
-	return a.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
-}
-
-// fail ends the answer with the stop if there was one, else with the first loss if there was one, else with err.
-func (a *answer) fail(ctx context.Context, err error) {
-	if cause := stream.Cause(ctx); cause != nil {
-		err = cause
-	} else if a.first != nil {
-		e := *a.first
-		e.Message = streamerr.New(e.Reason, "%s; after %d restarts: %s", e.Text(), a.restarts, streamerr.As(err).Text()).Message
-		err = &e
-	}
-	a.yield(nil, err)
+	record := ledger.Of(r.ctx)
+	record.Moved(a.From, a.To, a.Why.Reason, 0)
+	record.TakenBack(a.N)
+	return r.yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}}, nil)
 }
 
 // Watch returns next, and tells Gathered about its tokens, so that Gathered knows how far a try has come. It belongs below all

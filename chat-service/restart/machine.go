@@ -1,0 +1,146 @@
+package restart
+
+import (
+	"time"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Kind is the kind of an event.
+type Kind uint8
+
+// The events.
+const (
+	Begin  Kind = iota // the answer was asked for
+	Item               // the engine below has sent Item; Worker has the stream
+	Over               // the engine below has ended without an ending
+	Fail               // the engine below has failed with Err, on Worker, after its first token if Flowing
+	Stop               // the same, after the stream was stopped because of Err
+	Paid               // the budget allows the restart
+	Unpaid             // the budget does not
+)
+
+// An Event happens to an answer.
+type Event struct {
+	Kind    Kind
+	Item    *chatv1.GenerateResponse
+	Err     error
+	Worker  string
+	Flowing bool
+}
+
+// A Verb is the kind of an action.
+type Verb uint8
+
+// The actions. The answer is over after End and Done.
+const (
+	Ask      Verb = iota // run the engine below; Anew leaves out the part that another chat-service has delivered
+	Pay                  // take a restart from the budget: Paid or Unpaid follows
+	Deliver              // pass on the item
+	TakeBack             // tell the caller that N tokens are void, because From has lost the answer for Why and To restarts it
+	End                  // end the answer with Err
+	Done                 // the answer has ended
+)
+
+// An Action is an instruction to the caller of Step.
+type Action struct {
+	Verb     Verb
+	Anew     bool
+	N        int
+	From, To string
+	Why      *streamerr.Error
+	Err      error
+}
+
+// A Machine is the state of one choice of a gathered answer. The zero value waits for Begin.
+type Machine struct {
+	restarts int
+	told     int              // tokens that were delivered and not taken back
+	first    *streamerr.Error // the first loss: the ending if no restart completes the answer
+	firstAt  time.Duration
+	lost     *streamerr.Error // the last loss; nil once its tokens are taken back
+	from     string           // the worker of the last loss
+	failed   Event            // waits for Paid or Unpaid
+	over     bool
+}
+
+// Over reports whether the answer is over.
+func (m *Machine) Over() bool { return m.over }
+
+// Step takes an event and the time, on any clock, and returns the action to execute; ok is false if there is none. now is needed
+// for Fail and Paid alone.
+func (m *Machine) Step(now time.Duration, e Event) (a Action, ok bool) {
+	if m.over {
+		return Action{}, false
+	}
+	switch e.Kind {
+	case Begin:
+		a = Action{Verb: Ask}
+	case Item:
+		if a, ok = m.item(e); !ok {
+			return a, false
+		}
+	case Fail:
+		if m.failed = e; !e.Flowing || !restarts(streamerr.As(e.Err)) || m.restarts >= Max || m.first != nil && now-m.firstAt > Window {
+			a = m.end(e.Err)
+		} else {
+			a = Action{Verb: Pay}
+		}
+	case Paid:
+		a = m.restart(now)
+	case Unpaid:
+		a = m.end(m.failed.Err)
+	case Stop:
+		a = Action{Verb: End, Err: e.Err}
+	case Over:
+		a = Action{Verb: Done}
+	}
+	m.over = a.Verb == End || a.Verb == Done || a.Verb == Deliver && e.Item.GetEnd() != nil
+	return a, true
+}
+
+// item passes on an item, except for the Started of a restart: it takes back the text of earlier attempts.
+func (m *Machine) item(e Event) (a Action, ok bool) {
+	if e.Item.GetStarted() == nil || m.restarts == 0 {
+		m.told += int(e.Item.GetDelta().GetTokens())
+		return Action{Verb: Deliver}, true
+	}
+	if m.lost == nil {
+		return a, false // there is no loss to report
+	}
+	a = Action{Verb: TakeBack, N: m.told, From: m.from, To: e.Worker, Why: m.lost}
+	m.told, m.lost = 0, nil
+	return a, true
+}
+
+// restart runs the engine below once more.
+func (m *Machine) restart(now time.Duration) Action {
+	m.lost, m.from = streamerr.As(m.failed.Err), m.failed.Worker
+	if m.first == nil {
+		m.first, m.firstAt = m.lost, now
+	}
+	m.restarts++
+	return Action{Verb: Ask, Anew: true}
+}
+
+// end ends the answer with the first loss if there was one, else with err.
+func (m *Machine) end(err error) Action {
+	if m.first != nil {
+		e := *m.first
+		e.Message = streamerr.New(e.Reason, "%s; after %d restarts: %s", e.Text(), m.restarts, streamerr.As(err).Text()).Message
+		err = &e
+	}
+	return Action{Verb: End, Err: err}
+}
+
+// restarts reports whether another attempt may do better: the worker or its engine is at fault, and not the request. A deadline is
+// here that of a worker or its engine: a deadline of this hop, or of a caller, is the cause of a stop.
+func restarts(e *streamerr.Error) bool {
+	switch e.Reason {
+	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining, streamerr.Unavailable, streamerr.Overloaded, streamerr.EngineFailed, streamerr.Deadline:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,127 @@
+package restart_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/restart"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
+
+// TestStories plays the scripts of testdata. A line that is not indented is an event, with its time; the indented line below it is
+// the action that follows.
+//
+//	0s begin | 0s started a | 1s delta 2 | 1s end | 1s over
+//	2s fail a peer_lost       after a token; "fail a peer_lost early" is before the first
+//	2s paid | 2s unpaid | 2s stop client_gone
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			m := &restart.Machine{}
+			for line := range strings.Lines(string(text)) {
+				line = strings.TrimRight(line, "\n")
+				if strings.HasPrefix(line, "  ") {
+					continue // a resulting action
+				}
+				out.WriteString(line + "\n")
+				if line == "" {
+					m = &restart.Machine{}
+				}
+				if line == "" || strings.HasPrefix(line, "#") {
+					continue
+				}
+				words := strings.Fields(line)
+				now, err := time.ParseDuration(words[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a, ok := m.Step(now, event(t, words[1], words[2:])); ok {
+					out.WriteString("  " + say(t, a) + "\n")
+				}
+			}
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if out.String() != string(text) {
+				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
+			}
+		})
+	}
+}
+
+func event(t *testing.T, verb string, args []string) restart.Event {
+	switch verb {
+	case "begin":
+		return restart.Event{Kind: restart.Begin}
+	case "started":
+		return restart.Event{Kind: restart.Item, Worker: args[0], Item: &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{}}}}
+	case "delta":
+		n, err := strconv.ParseUint(args[0], 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return restart.Event{Kind: restart.Item, Item: &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Tokens: uint32(n)}}}}
+	case "end":
+		return restart.Event{Kind: restart.Item, Item: &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: &llmv1.End{}}}}
+	case "over":
+		return restart.Event{Kind: restart.Over}
+	case "fail":
+		return restart.Event{Kind: restart.Fail, Worker: args[0], Err: scripted(args[1], "on "+args[0]), Flowing: len(args) == 2}
+	case "stop":
+		return restart.Event{Kind: restart.Stop, Err: scripted(args[0], "from above")}
+	case "paid":
+		return restart.Event{Kind: restart.Paid}
+	case "unpaid":
+		return restart.Event{Kind: restart.Unpaid}
+	}
+	t.Fatalf("there is no event %q", verb)
+	return restart.Event{}
+}
+
+func scripted(reason, message string) error {
+	return streamerr.New(streamerr.ParseReason(reason), "%s", message)
+}
+
+// say returns an action as the stories have it.
+func say(t *testing.T, a restart.Action) string {
+	switch a.Verb {
+	case restart.Ask:
+		if a.Anew {
+			return "ask anew"
+		}
+		return "ask"
+	case restart.Pay:
+		return "pay"
+	case restart.Deliver:
+		return "deliver"
+	case restart.TakeBack:
+		return fmt.Sprintf("take back %d tokens: from %s to %s, %s", a.N, a.From, a.To, a.Why.Reason)
+	case restart.End:
+		e := streamerr.As(a.Err)
+		return fmt.Sprintf("end %s: %s", e.Reason, e.Text())
+	case restart.Done:
+		return "done"
+	}
+	t.Fatal(a)
+	return ""
+}
