@@ -75,20 +75,36 @@ func (s *Snapshot) Wasted() uint64 {
 	return s.Received.Tokens - s.Delivered()
 }
 
+// gaps counts gaps by Bucket.
+type gaps [len(Bounds) + 1]uint32
+
 // A direction is one side of a Tally, guarded by the Tally's mu. kept counts the messages.
 type direction struct {
-	Side
-	kept  Ends[Message]
-	first time.Duration // when the first message with tokens came, waits included; 0 if none has
-	last  time.Duration // when the last one came, waits left out
-	alike uint64        // messages with tokens that sizeOf was asked for
-	size  int           // of the last of them that was computed
+	bytes, tokens uint64
+	kept          Ends[Message]
+
+	gaps        *gaps // nil if they are not counted
+	gapSum      time.Duration
+	longest     time.Duration
+	firstTokens uint32        // of the first message with tokens
+	first       time.Duration // when that message came, waits included; 0 if none has
+	last        time.Duration // when the last message with tokens came, waits left out
+
+	alike uint32 // messages with tokens that sizeOf was asked for
+	size  uint32 // of the last of them that was computed
 }
 
 // side returns the figures of the direction.
 func (d *direction) side() Side {
-	s := d.Side
-	s.Messages = d.kept.n
+	s := Side{
+		Counts:      Counts{Messages: d.kept.n, Bytes: d.bytes, Tokens: d.tokens, GapSum: d.gapSum},
+		FirstTokens: uint64(d.firstTokens), Longest: d.longest,
+	}
+	if d.gaps != nil {
+		for i, n := range d.gaps {
+			s.Gaps[i] = uint64(n)
+		}
+	}
 	return s
 }
 
@@ -98,13 +114,15 @@ func (d *direction) addToken(tokens int, at, active time.Duration) (first time.D
 	before := d.last
 	d.last = active
 	if d.first == 0 {
-		d.first, d.FirstTokens = at, uint64(tokens)
+		d.first, d.firstTokens = at, uint32(tokens)
 		return active
 	}
 	gap := active - before
-	d.GapSum += gap
-	d.Longest = max(d.Longest, gap)
-	d.Gaps[Bucket(gap)]++
+	d.gapSum += gap
+	d.longest = max(d.longest, gap)
+	if d.gaps != nil {
+		d.gaps[Bucket(gap)]++
+	}
 	return 0
 }
 
@@ -114,8 +132,8 @@ func (d *direction) sizeOf(tokens int, m any) int {
 		return size(m)
 	}
 	if d.alike < sizeFirst || d.alike%sizeEach == 0 {
-		d.size = size(m)
+		d.size = uint32(size(m))
 	}
 	d.alike++
-	return d.size
+	return int(d.size)
 }

@@ -43,8 +43,12 @@ func New(began time.Time) *Tally { return &Tally{began: began} }
 // Began returns when the stream began.
 func (t *Tally) Began() time.Time { return t.began }
 
-// Time makes the tally time and size its messages. It must be called before the first message.
-func (t *Tally) Time() { t.timed = true }
+// Time makes the tally time and size its messages, and count their gaps. It must be called before the first message.
+func (t *Tally) Time() {
+	t.timed = true
+	both := new([2]gaps)
+	t.received.gaps, t.sent.gaps = &both[0], &both[1]
+}
 
 // Keep makes the tally keep the first and the last messages in each direction, n of each, and time and size all messages. It
 // must be called before the first message.
@@ -62,7 +66,7 @@ func (t *Tally) Received(tokens int, message any) {
 	if t.timed && message != nil {
 		size = t.received.sizeOf(tokens, message)
 	}
-	t.received.Bytes += uint64(size)
+	t.received.bytes += uint64(size)
 	t.count(&t.received, tokens, size)
 }
 
@@ -88,13 +92,13 @@ func (t *Tally) Wrote(bytes int) {
 }
 
 func (t *Tally) wrote(bytes int) {
-	t.sent.Bytes += uint64(bytes)
+	t.sent.bytes += uint64(bytes)
 	t.written += bytes
 }
 
 // count counts a message of a direction. It returns the time of the first tokens if the message has them, else 0. mu is held.
 func (t *Tally) count(d *direction, tokens, size int) (first time.Duration) {
-	d.Tokens += uint64(tokens)
+	d.tokens += uint64(tokens)
 	at := time.Duration(0)
 	if t.timed && (tokens > 0 || d.kept.keep > 0) {
 		at = max(1, time.Since(t.began))
@@ -126,7 +130,7 @@ func (t *Tally) TakenBack(tokens int) {
 func (t *Tally) Unreceived(tokens int) (late bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.received.Tokens += uint64(tokens)
+	t.received.tokens += uint64(tokens)
 	return t.closed
 }
 
