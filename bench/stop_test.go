@@ -33,7 +33,7 @@ func BenchmarkStop(b *testing.B) {
 			}
 			for _, path := range []struct {
 				name  string
-				start func(*testing.B, time.Duration) stoppable
+				start func(*testing.B, time.Duration) stopTarget
 			}{{"whence", startWhence}, {"relay", startBare}} {
 				b.Run(fmt.Sprintf("%s/streams=%d/%s", load, streams, path.name), func(b *testing.B) {
 					stops(b, path.start(b, gap), streams)
@@ -43,8 +43,8 @@ func BenchmarkStop(b *testing.B) {
 	}
 }
 
-// A stoppable is a path whose streams can be left.
-type stoppable interface {
+// A stopTarget is a path whose streams can be left.
+type stopTarget interface {
 	// run opens a stream, and reads it until ctx is done; running is called once there was something to read.
 	run(ctx context.Context, id string, running func()) error
 	// stopped returns what the engine noted of a stream that it has stopped.
@@ -74,7 +74,7 @@ func (r *run) late(at time.Time) int {
 	return n
 }
 
-func stops(b *testing.B, p stoppable, streams int) {
+func stops(b *testing.B, p stopTarget, streams int) {
 	b.Helper()
 	crowd, disperse := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
@@ -114,7 +114,7 @@ func stops(b *testing.B, p stoppable, streams int) {
 }
 
 // stop opens a stream, leaves it, and returns how long after that the engine had stopped.
-func stop(ctx context.Context, p stoppable, id string) (took time.Duration, late int, err error) {
+func stop(ctx context.Context, p stopTarget, id string) (took time.Duration, late int, err error) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	running, left := make(chan struct{}), make(chan error, 1)
@@ -145,7 +145,7 @@ type whence struct {
 	runs      sync.Map // stream id to *run
 }
 
-func startWhence(b *testing.B, gap time.Duration) stoppable {
+func startWhence(b *testing.B, gap time.Duration) stopTarget {
 	b.Helper()
 	w := &whence{Upstream: *upstream(b, gap), transport: http.Transport{MaxIdleConnsPerHost: 2000}}
 	p, err := bench.Start(w.generate)
@@ -205,7 +205,7 @@ func (w *whence) run(ctx context.Context, id string, running func()) error {
 	return err
 }
 
-func startBare(b *testing.B, gap time.Duration) stoppable {
+func startBare(b *testing.B, gap time.Duration) stopTarget {
 	b.Helper()
 	return startRelay(b, gap)
 }

@@ -122,8 +122,8 @@ func decode[T any](t *testing.T, file string) (all []T) {
 	}
 }
 
-// A composed is a file of Docker Compose.
-type composed struct {
+// A composeFile is a file of Docker Compose.
+type composeFile struct {
 	Services map[string]struct {
 		Image   string
 		Build   struct{ Target, Dockerfile, Context string }
@@ -140,7 +140,7 @@ func TestComposeFilesStartWhatIsThere(t *testing.T) {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		c := decode[composed](t, file)[0]
+		c := decode[composeFile](t, file)[0]
 		there := map[string]bool{}
 		for name := range c.Services {
 			there[name] = true

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// A choiceRead is what a client has read of one choice.
-type choiceRead struct {
+// A clientChoice is what a client has read of one choice.
+type clientChoice struct {
 	text, finish string
 	likely       []string
 }
 
 // readChoices streams an answer and returns its choices. each is called after every event that has text, with their number.
-func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events int)) (all [2]choiceRead) {
+func (w *whence) readChoices(t *testing.T, a ask, id string, each func(events int)) (all [2]clientChoice) {
 	t.Helper()
 	resp, err := w.send(t, a, id)
 	if err != nil {

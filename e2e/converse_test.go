@@ -66,7 +66,7 @@ func (c conversation) hear() (text string, end *chatv1.TurnEnd) {
 }
 
 // over reads to the end of a conversation that is not answered any more.
-func (c conversation) over() (last *chatv1.ConverseResponse, l learnt) {
+func (c conversation) over() (last *chatv1.ConverseResponse, l endingView) {
 	c.t.Helper()
 	for {
 		out, err := c.st.Recv()
@@ -82,7 +82,7 @@ func (c conversation) over() (last *chatv1.ConverseResponse, l learnt) {
 }
 
 // refusal is what the trailers say.
-func (l *learnt) refusal() *refusal {
+func (l *endingView) refusal() *refusal {
 	return &refusal{Code: &l.trailerReason, Path: strings.Split(l.trailPath, " > ")}
 }
 

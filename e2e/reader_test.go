@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A made is what POST /v1/streams says.
-type made struct {
+// A keptStream is the answer of POST /v1/streams.
+type keptStream struct {
 	ID, Events string
 	Token      string `json:"read_token"`
 	Resumable  bool
@@ -39,7 +39,7 @@ func (w *whence) postStream(t *testing.T, a ask, headers ...string) reply {
 }
 
 // makeStream makes such a stream.
-func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m made) {
+func (w *whence) makeStream(t *testing.T, a ask, headers ...string) (m keptStream) {
 	t.Helper()
 	r := w.postStream(t, a, headers...)
 	if err := json.Unmarshal(r.body, &m); err != nil || r.status != http.StatusCreated {
@@ -63,7 +63,7 @@ type reader struct {
 }
 
 // read returns a reader of a stream at an api-service, which is not connected.
-func (m made) read(t *testing.T, addr string) *reader {
+func (m keptStream) read(t *testing.T, addr string) *reader {
 	r := &reader{t: t, url: "http://" + addr + m.Events + "?token=" + m.Token}
 	t.Cleanup(r.cut)
 	return r

@@ -102,10 +102,10 @@ func (r *relay) pass(client *net.TCPConn) {
 	service := conn.(*net.TCPConn)
 	defer r.keep(service)()
 	r.conns.Go(func() {
-		_, _ = io.Copy(paused{client, &r.passing}, service)
+		_, _ = io.Copy(pausingWriter{client, &r.passing}, service)
 		_ = client.Close()
 	})
-	_, _ = io.Copy(paused{service, &r.passing}, client)
+	_, _ = io.Copy(pausingWriter{service, &r.passing}, client)
 }
 
 func (r *relay) dial() (net.Conn, error) {
@@ -114,13 +114,13 @@ func (r *relay) dial() (net.Conn, error) {
 	return net.Dial("tcp", r.target)
 }
 
-// A paused is a Writer that waits while nothing passes.
-type paused struct {
+// A pausingWriter waits while nothing passes.
+type pausingWriter struct {
 	io.Writer
 	passing *sync.RWMutex
 }
 
-func (p paused) Write(b []byte) (int, error) {
+func (p pausingWriter) Write(b []byte) (int, error) {
 	p.passing.RLock()
 	defer p.passing.RUnlock()
 	return p.Writer.Write(b)

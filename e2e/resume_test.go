@@ -111,7 +111,7 @@ func TestIdempotencyKeyMakesOneStream(t *testing.T) {
 		again := w.postStream(t, greedy(short), "Idempotency-Key", "k")
 		other := w.postStream(t, greedy(long), "Idempotency-Key", "k")
 		id := func(r reply) string {
-			var m made
+			var m keptStream
 			_ = json.Unmarshal(r.body, &m)
 			return m.ID
 		}

@@ -22,16 +22,16 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// What a caller without our library learns of an ending: the code, and reason and path twice, in the status's details and
-// in the trailers.
-type learnt struct {
+// An endingView is an ending as a caller without our library sees it: the code, and reason and path twice, in the status's
+// details and in the trailers.
+type endingView struct {
 	code                     string
 	reason, path             string // of google.rpc.ErrorInfo
 	trailerReason, trailPath string
 }
 
 // detail reads the details of a status.
-func (l *learnt) detail(details []any) {
+func (l *endingView) detail(details []any) {
 	for _, d := range details {
 		if info, ok := d.(*errdetails.ErrorInfo); ok {
 			l.reason, l.path = info.GetReason(), info.GetMetadata()["path"]
@@ -39,7 +39,7 @@ func (l *learnt) detail(details []any) {
 	}
 }
 
-func (l *learnt) trailer(md map[string][]string) {
+func (l *endingView) trailer(md map[string][]string) {
 	l.trailerReason, l.trailPath = strings.Join(md["whence-end-reason"], ","), strings.Join(md["whence-end-path"], ",")
 }
 
@@ -47,14 +47,14 @@ func (l *learnt) trailer(md map[string][]string) {
 // there is text.
 var vanilla = []struct {
 	name string
-	call func(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) learnt
+	call func(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) endingView
 }{
 	{"grpc-go", vanillaGRPC},
 	{"kitex", vanillaKitex},
 	{"grpcurl", vanillaGRPCurl},
 }
 
-func vanillaGRPC(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l learnt) {
+func vanillaGRPC(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l endingView) {
 	t.Helper()
 	st, err := chatv1.NewChatClient(dialGRPC(t, addr)).Generate(t.Context())
 	if err != nil {
@@ -80,7 +80,7 @@ func vanillaGRPC(t *testing.T, addr string, req *chatv1.ChatRequest, begun func(
 	}
 }
 
-func vanillaKitex(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l learnt) {
+func vanillaKitex(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l endingView) {
 	t.Helper()
 	none := func() any { return nil }
 	kc, err := client.NewClient(&serviceinfo.ServiceInfo{
@@ -124,7 +124,7 @@ func vanillaKitex(t *testing.T, addr string, req *chatv1.ChatRequest, begun func
 }
 
 // vanillaGRPCurl reads what grpcurl prints for people.
-func vanillaGRPCurl(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l learnt) {
+func vanillaGRPCurl(t *testing.T, addr string, req *chatv1.ChatRequest, begun func()) (l endingView) {
 	t.Helper()
 	body := fmt.Sprintf(`{"chat":{"stream_id":%q,"model":%q,"messages":[{"role":"user","content":%q}],"sampling":{"temperature":0}}}`,
 		req.GetStreamId(), req.GetModel(), req.GetMessages()[0].GetContent())
@@ -169,13 +169,13 @@ func TestCallersWithoutOurLibraryLearnCodeReasonAndPath(t *testing.T) {
 				}
 			}))
 			path := "operator > llm-worker/0 > chat-service"
-			if want := (learnt{"Canceled", "OPERATOR_STOP", path, "operator_stop", path}); got != want {
+			if want := (endingView{"Canceled", "OPERATOR_STOP", path, "operator_stop", path}); got != want {
 				t.Errorf("%s: a stopped stream: %+v, want %+v", v.name, got, want)
 			}
 			missing := chatRequest(short)
 			missing.Model = "nobody"
 			got = v.call(t, w.chat, missing, func() {})
-			if want := (learnt{"NotFound", "NOT_FOUND", "chat-service", "not_found", "chat-service"}); got != want {
+			if want := (endingView{"NotFound", "NOT_FOUND", "chat-service", "not_found", "chat-service"}); got != want {
 				t.Errorf("%s: a model that does not exist: %+v, want %+v", v.name, got, want)
 			}
 		}
@@ -191,7 +191,7 @@ func TestDrainTellsCallersWithoutOurLibrary(t *testing.T) {
 			t.Parallel()
 			w := run(t, separate, flags{all: []string{"--drain", "200ms"}, worker: []string{"--pace", "40"}})
 			got := v.call(t, w.chat, chatRequest(long), sync.OnceFunc(func() { w.processes[chatService].terminate(t) }))
-			if want := (learnt{"Unavailable", "DRAINING", "chat-service", "draining", "chat-service"}); got != want {
+			if want := (endingView{"Unavailable", "DRAINING", "chat-service", "draining", "chat-service"}); got != want {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 			w.processes[chatService].exit(t)

@@ -121,7 +121,7 @@ func (b *bench) scenario(ctx context.Context, s *scenario, rep *report) error {
 			systems = append(systems, sys)
 		}
 	}
-	running := map[string]*running{}
+	running := map[string]*deployment{}
 	defer func() {
 		for _, r := range running {
 			r.end()

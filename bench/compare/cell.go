@@ -55,7 +55,7 @@ func quantilesOf(h *hdrhistogram.Histogram) quantiles {
 }
 
 // measure runs a scenario on a system for a time.
-func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *running, window time.Duration) (*cell, error) {
+func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deployment, window time.Duration) (*cell, error) {
 	c := &cell{Scenario: s.name, System: sys.name, CPU: map[string]float64{}}
 	if err := b.engine.set(ctx, s.pace); err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 }
 
 // window measures what the processes spend and the clients receive in a time.
-func (b *bench) window(c *cell, r *running, rec *load.Recorder, length time.Duration) error {
+func (b *bench) window(c *cell, r *deployment, rec *load.Recorder, length time.Duration) error {
 	procs := append([]*process.Process{b.engine.Process}, r.procs...)
 	cpu := func() (map[string]float64, error) {
 		all := map[string]float64{}
@@ -189,7 +189,7 @@ func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) 
 }
 
 // memory returns the resident memory of the system's processes, in bytes.
-func (r *running) memory() (total int64, err error) {
+func (r *deployment) memory() (total int64, err error) {
 	for _, p := range r.procs {
 		n, e := p.RSS()
 		total += n

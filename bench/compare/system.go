@@ -14,7 +14,7 @@ import (
 // A system is what stands between the clients and the engine.
 type system struct {
 	name  string
-	start func(b *bench) (*running, error)
+	start func(b *bench) (*deployment, error)
 }
 
 // names of systems that figures are compared with.
@@ -28,32 +28,32 @@ const (
 // like whence, with other flags.
 func (b *bench) systems() []system {
 	all := []system{
-		{directName, func(b *bench) (*running, error) { return &running{addr: b.engine.sse}, nil }},
+		{directName, func(b *bench) (*deployment, error) { return &deployment{addr: b.engine.sse}, nil }},
 		{nginxName, startNginx},
 		{"HAProxy", startHAProxy},
 		{"grpc-go relay", startRelay},
-		{whenceName, func(b *bench) (*running, error) { return startWhence(b, b.bin) }},
+		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},
 	}
 	if b.other != "" {
-		all = append(all, system{"Whence of --against", func(b *bench) (*running, error) { return startWhence(b, b.other) }})
+		all = append(all, system{"Whence of --against", func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})
 	}
 	return all
 }
 
-// A running system.
-type running struct {
+// A deployment is the processes of a system that runs.
+type deployment struct {
 	addr  string // that clients use
 	procs []*process.Process
 }
 
-func (r *running) end() {
+func (r *deployment) end() {
 	for _, p := range r.procs {
 		p.End()
 	}
 }
 
 // add starts a process of the system.
-func (r *running) add(b *bench, name, file string, args ...string) error {
+func (r *deployment) add(b *bench, name, file string, args ...string) error {
 	p, err := process.Start(b.dir, name, file, args...)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (r *running) add(b *bench, name, file string, args ...string) error {
 }
 
 // whenReady waits for the last process that was added, at the address of the clients.
-func (r *running) whenReady() (*running, error) {
+func (r *deployment) whenReady() (*deployment, error) {
 	if err := r.procs[len(r.procs)-1].Ready(r.addr); err != nil {
 		for _, p := range r.procs {
 			err = errors.Join(err, fmt.Errorf("%s: %s", p.Name, p.Tail()))
@@ -114,12 +114,12 @@ http {
 	}
 }`
 
-func startNginx(b *bench) (*running, error) {
+func startNginx(b *bench) (*deployment, error) {
 	file, err := tool("nginx")
 	if err != nil {
 		return nil, err
 	}
-	r := &running{}
+	r := &deployment{}
 	if r.addr, err = process.FreeAddr(); err != nil {
 		return nil, err
 	}
@@ -157,12 +157,12 @@ backend engine
     server engine %s
 `
 
-func startHAProxy(b *bench) (*running, error) {
+func startHAProxy(b *bench) (*deployment, error) {
 	file, err := tool("haproxy")
 	if err != nil {
 		return nil, err
 	}
-	r := &running{}
+	r := &deployment{}
 	if r.addr, err = process.FreeAddr(); err != nil {
 		return nil, err
 	}
@@ -177,12 +177,12 @@ func startHAProxy(b *bench) (*running, error) {
 	return r.whenReady()
 }
 
-func startRelay(b *bench) (*running, error) {
+func startRelay(b *bench) (*deployment, error) {
 	addrs, err := addresses(2)
 	if err != nil {
 		return nil, err
 	}
-	r := &running{addr: addrs[1]}
+	r := &deployment{addr: addrs[1]}
 	if err := r.add(b, "relay", b.self, "relay", addrs[0], b.engine.worker); err != nil {
 		return nil, err
 	}
@@ -199,12 +199,12 @@ func startRelay(b *bench) (*running, error) {
 
 // startWhence starts api-service and chat-service from a directory of commands, with their defaults, except that they take as
 // many streams as there will be.
-func startWhence(b *bench, bin string) (*running, error) {
+func startWhence(b *bench, bin string) (*deployment, error) {
 	addrs, err := addresses(2)
 	if err != nil {
 		return nil, err
 	}
-	r := &running{addr: addrs[1]}
+	r := &deployment{addr: addrs[1]}
 	streams := strconv.Itoa(b.streamsAtMost() + 1000)
 	if err := r.add(b, "chat-service", filepath.Join(bin, "chat-service"), "--listen", addrs[0], "--worker", b.engine.worker, "--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 // handover compares workers that do both with such as read prompts for others and such as answer, on long prompts of which no two
 // begin alike. Here every token counts, from the first request on.
-func (c *routing) handover(ctx context.Context, prefill int) error {
+func (c *options) handover(ctx context.Context, prefill int) error {
 	l := longPrompts(c.requests, c.rate, c.seed)
 	_, err := fmt.Fprintf(c.out, `
 **%s**: %s.

@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string) error {
 		return errors.New("usage: fleet routing|handover [FLAGS]")
 	}
 	fs := flag.NewFlagSet("fleet "+args[0], flag.ExitOnError)
-	c := routing{out: os.Stdout}
+	c := options{out: os.Stdout}
 	apart := args[0] == "handover"
 	rate, requests, prefill := 28.0, 600, 0
 	if apart {

@@ -18,8 +18,8 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 )
 
-// A routing is what is asked for on the command line.
-type routing struct {
+// options are those of the command line.
+type options struct {
 	workers, kvTokens, requests int
 	warming                     int // requests that are not counted
 	together                    int // conversations at a time, whenever they were to begin; 0 is all of them, each at its time
@@ -44,7 +44,7 @@ var policies = []policy{
 	{name: by.KV, called: "kv, events"},
 }
 
-func (c *routing) run(ctx context.Context) error {
+func (c *options) run(ctx context.Context) error {
 	for _, l := range []load{sharedPrefix(c.requests, c.rate, c.seed), trace(c.requests, c.rate, c.seed)} {
 		if err := c.compare(ctx, l); err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
@@ -54,7 +54,7 @@ func (c *routing) run(ctx context.Context) error {
 }
 
 // compare prints the table of one load, row by row.
-func (c *routing) compare(ctx context.Context, l load) error {
+func (c *options) compare(ctx context.Context, l load) error {
 	_, err := fmt.Fprintf(c.out, `
 **%s**: %s.
 %d workers with %d tokens of KV cache each. The first third of the requests is not counted. Everything takes %g times as long as simulated.
@@ -111,7 +111,7 @@ func percentile(times []float64, p float64) float64 {
 func (r *result) ratio(tokens int) float64 { return float64(tokens) / float64(max(1, r.prompt)) }
 
 // measure runs a load by a policy, on a fleet of its own.
-func (c *routing) measure(ctx context.Context, p policy, l load) (r *result, err error) {
+func (c *options) measure(ctx context.Context, p policy, l load) (r *result, err error) {
 	f, err := start(ctx, c, p)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestPromptsGoWhereTheirPrefixIs looks at caches alone, for times depend on the machine.
 func TestPromptsGoWhereTheirPrefixIs(t *testing.T) {
-	c := &routing{workers: 4, kvTokens: 96 << 10, requests: 240, warming: 80, together: 3, rate: 28, slow: 0.1, seed: 1, out: io.Discard}
+	c := &options{workers: 4, kvTokens: 96 << 10, requests: 240, warming: 80, together: 3, rate: 28, slow: 0.1, seed: 1, out: io.Discard}
 	l := sharedPrefix(c.requests, c.rate, c.seed)
 	found := map[string]float64{}
 	for _, p := range []policy{policies[0], policies[4], policies[5]} {
@@ -53,7 +53,7 @@ func TestLoadsDependOnTheirSeedAlone(t *testing.T) {
 
 // TestPromptsAreHandedOver looks at who has read them alone, likewise.
 func TestPromptsAreHandedOver(t *testing.T) {
-	c := &routing{workers: 4, kvTokens: 64 << 10, requests: 12, together: 3, rate: 8, slow: 0.1, seed: 1, out: io.Discard}
+	c := &options{workers: 4, kvTokens: 64 << 10, requests: 12, together: 3, rate: 8, slow: 0.1, seed: 1, out: io.Discard}
 	for prefill, handed := range map[int]int{0: 0, 2: 12} {
 		r, err := c.measure(t.Context(), policy{name: "least-loaded", prefill: prefill}, longPrompts(c.requests, c.rate, c.seed))
 		if err != nil || r.failed > 0 || r.handed != handed || len(r.first) != 12 || len(r.gaps) < 12*64 || r.cached != 0 {

@@ -25,7 +25,7 @@ type fleet struct {
 }
 
 // start starts workers and waits until all of them are healthy and tell what they are to tell.
-func start(ctx context.Context, c *routing, p policy) (*fleet, error) {
+func start(ctx context.Context, c *options, p policy) (*fleet, error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	var targets []string

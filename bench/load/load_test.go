@@ -83,7 +83,7 @@ func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
 	const stall = 200 * time.Millisecond
 	_, addr := start(t, paced.Pace{Period: time.Millisecond}, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			h.ServeHTTP(&stalling{ResponseWriter: w, after: 20, stall: stall}, r)
+			h.ServeHTTP(&stallingWriter{ResponseWriter: w, after: 20, stall: stall}, r)
 		})
 	})
 	r := load.NewRecorder()
@@ -97,21 +97,21 @@ func TestSlowServerDelaysEveryTokenThatWasDue(t *testing.T) {
 	}
 }
 
-// stalling delays one write.
-type stalling struct {
+// A stallingWriter delays one write.
+type stallingWriter struct {
 	http.ResponseWriter
 	after int
 	stall time.Duration
 }
 
-func (s *stalling) Write(b []byte) (int, error) {
+func (s *stallingWriter) Write(b []byte) (int, error) {
 	if s.after--; s.after == 0 {
 		time.Sleep(s.stall)
 	}
 	return s.ResponseWriter.Write(b)
 }
 
-func (s *stalling) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *stallingWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func TestDeparturesAndEndingsAreTheSameStreams(t *testing.T) {
 	e, addr := start(t, paced.Pace{Period: time.Millisecond}, nil)

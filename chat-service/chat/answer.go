@@ -21,9 +21,9 @@ const replayStep = 256
 
 // answer asks the worker for one answer to the prompt, and yields it as deltas. Leaving the loop over the worker's messages is what
 // stops the worker.
-func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		a := answerRun{prepared: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
+		a := answerRun{tokenPrompt: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
 		if len(a.answered) >= p.room {
 			worker = complete(len(p.ids), p.room)
 		}
@@ -43,7 +43,7 @@ func (p *prepared) answer(ctx context.Context, worker TokenEngine, req *workerv1
 
 // An answerRun is the state of one running answer.
 type answerRun struct {
-	*prepared
+	*tokenPrompt
 	post     *postprocess.Processor
 	answered []uint32 // by another chat-service
 	yield    func(*chatv1.GenerateResponse, error) bool
@@ -93,7 +93,7 @@ func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
 }
 
 // ended returns Started and End for a choice that another chat-service has completed.
-func (p *prepared) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.GenerateResponse, error] {
+func (p *tokenPrompt) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{
 			StreamId: id, Model: p.model.Name, PromptTokens: end.GetUsage().GetPromptTokens(),
@@ -108,7 +108,7 @@ func (p *prepared) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.Gen
 
 // request returns the worker's request for one choice. The prompt continues with the tokens that were answered
 // before.
-func (p *prepared) request(id string, choice int, answered []uint32) *workerv1.TokenRequest {
+func (p *tokenPrompt) request(id string, choice int, answered []uint32) *workerv1.TokenRequest {
 	sampling := p.sampling
 	if choice > 0 && sampling != nil && sampling.Seed != nil { // as if each prompt were asked by itself
 		sampling = proto.CloneOf(sampling)
@@ -125,7 +125,7 @@ func (p *prepared) request(id string, choice int, answered []uint32) *workerv1.T
 }
 
 // postprocess returns how the answer's tokens become deltas.
-func (p *prepared) postprocess() postprocess.Options {
+func (p *tokenPrompt) postprocess() postprocess.Options {
 	m, req := p.model, p.req
 	opts := postprocess.Options{
 		Tokenizer: m.Tokenizer, KeepSpecial: req.GetKeepSpecial(), Stop: req.GetStop(), IncludeStop: req.GetIncludeStop(),
@@ -133,12 +133,12 @@ func (p *prepared) postprocess() postprocess.Options {
 	}
 	if p.thinks {
 		opts.Reasoning = reasoning.New(p.opened)
-		opts.CountReasoning = m.Written.Counts && len(req.GetStop()) == 0 // stop strings hold text of several tokens back
+		opts.CountReasoning = m.Markup.Counts && len(req.GetStop()) == 0 // stop strings hold text of several tokens back
 	}
 	if p.calls() {
-		opts.Shown = m.Written.special
+		opts.Shown = m.Markup.special
 		opts.Calls = &postprocess.Calls{
-			Format: m.Written.Calls, Known: p.known, Takes: (&parameters{tools: p.tools}).takes, Hidden: m.Written.hidden,
+			Format: m.Markup.Calls, Known: p.known, Takes: (&parameters{tools: p.tools}).takes, Hidden: m.Markup.hidden,
 			Single: req.ParallelToolCalls != nil && !req.GetParallelToolCalls(), SeparateReasoning: separates(req),
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// heard is what is certain of an answer, and what is not.
-type heard struct {
+// A transcript is an answer as the caller has it: the part that is certain, and the rest.
+type transcript struct {
 	answer.Answer
 	ids    []uint32
 	likely []string // log-probabilities
@@ -32,11 +32,11 @@ type heard struct {
 	err    error
 }
 
-func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *heard {
+func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *transcript {
 	t.Helper()
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
-	h := &heard{}
+	h := &transcript{}
 	for out, err := range e(ctx, req) {
 		h.err = err
 		switch d := out.GetDelta(); {
@@ -58,7 +58,7 @@ func listen(t *testing.T, e chat.Engine, req *chatv1.ChatRequest) *heard {
 }
 
 // said is an answer without the ids of its calls, which are made anew each time.
-func (h *heard) said() string {
+func (h *transcript) said() string {
 	s := fmt.Sprintf("%q %q", h.Reasoning(), h.Text())
 	for _, call := range h.Calls() {
 		s += fmt.Sprintf(" %s(%q)", call.GetName(), call.GetArguments())
@@ -67,7 +67,7 @@ func (h *heard) said() string {
 }
 
 // begins reports whether all of h is in the whole answer, where it was.
-func (h *heard) begins(whole *heard) bool {
+func (h *transcript) begins(whole *transcript) bool {
 	if !strings.HasPrefix(whole.Reasoning(), h.Reasoning()) || !strings.HasPrefix(whole.Text(), h.Text()) || len(h.Calls()) > len(whole.Calls()) {
 		return false
 	}

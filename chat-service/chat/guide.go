@@ -16,7 +16,7 @@ const anyArguments = `{"type":"object"}`
 
 // guide returns the request's sampling with a guide for the allowed forms of the answer: a tool call if the request
 // requires one, else the requested form, or also a tool call if the request has tools.
-func (m *Model) guide(p *prepared) (*llmv1.Sampling, error) {
+func (m *Model) guide(p *tokenPrompt) (*llmv1.Sampling, error) {
 	asked := p.req.GetSampling().GetGuide()
 	required := p.req.GetToolChoice().GetMode() == chatv1.ToolMode_TOOL_MODE_REQUIRED
 	if required && asked != nil {
@@ -46,7 +46,7 @@ func (m *Model) guide(p *prepared) (*llmv1.Sampling, error) {
 }
 
 // calls returns the forms of tool calls: one for each tool, or only that of the tool that tool_choice names.
-func (m *Model) calls(p *prepared, required bool) ([]*llmv1.GuideForm, error) {
+func (m *Model) calls(p *tokenPrompt, required bool) ([]*llmv1.GuideForm, error) {
 	name := p.req.GetToolChoice().GetName()
 	if required && name != "" && !slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == name }) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice names %.80q, which is none of the tools", name)
@@ -56,10 +56,10 @@ func (m *Model) calls(p *prepared, required bool) ([]*llmv1.GuideForm, error) {
 		if required && name != "" && tool.GetName() != name {
 			continue
 		}
-		before, after, ok := m.Written.Calls.Around(tool.GetName())
+		before, after, ok := m.Markup.Calls.Around(tool.GetName())
 		if !ok {
 			if required {
-				return nil, streamerr.InvalidParam("tool_choice", "calls in the form of this model (%s) cannot be required", m.Written.Calls.Name)
+				return nil, streamerr.InvalidParam("tool_choice", "calls in the form of this model (%s) cannot be required", m.Markup.Calls.Name)
 			}
 			return nil, nil
 		}

@@ -50,6 +50,6 @@ func Load(fsys fs.FS, name, ownedBy string) (*Model, error) {
 	}
 	return &Model{
 		Name: name, OwnedBy: ownedBy, ContextLength: context, Tokenizer: tok, Checksum: sum, Render: tmpl.Render,
-		Written: writtenBy(tmpl, tok),
+		Markup: markupOf(tmpl, tok),
 	}, nil
 }

@@ -36,7 +36,7 @@ type Model struct {
 	Tokenizer     *tokenizer.Tokenizer
 	Checksum      string // of the tokenizer, as tokenizer.Checksum has it
 	Render        prompt.Renderer
-	Written       Written
+	Markup        Markup
 	EOS           []uint32 // tokens that end an answer, beside those that the worker knows
 	Restarts      restart.Options
 
@@ -87,7 +87,7 @@ func New(m *Model, worker TokenEngine) Engine {
 
 // choice answers a prompt once. id names the stream on the hops below, and number is added to the seed. answered is the part that
 // another chat-service has delivered.
-func (m *Model) choice(ctx context.Context, worker TokenEngine, p *prepared, id string, number int, answered *chatv1.AnsweredChoice) iter.Seq2[*chatv1.GenerateResponse, error] {
+func (m *Model) choice(ctx context.Context, worker TokenEngine, p *tokenPrompt, id string, number int, answered *chatv1.AnsweredChoice) iter.Seq2[*chatv1.GenerateResponse, error] {
 	if end := answered.GetEnd(); end != nil {
 		return p.ended(id, end)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A prepared prompt holds the token ids and everything that its answers need. The answers of all choices share it,
+// A tokenPrompt holds the token ids of a prompt and everything that its answers need. The answers of all choices share it,
 // and it is immutable.
-type prepared struct {
+type tokenPrompt struct {
 	model    *Model
 	req      *chatv1.ChatRequest
 	ids      []uint32
@@ -31,12 +31,12 @@ type prepared struct {
 }
 
 // prepare makes token ids of a request's prompts, or of its conversation.
-func (m *Model) prepare(req *chatv1.ChatRequest) ([]*prepared, error) {
+func (m *Model) prepare(req *chatv1.ChatRequest) ([]*tokenPrompt, error) {
 	if len(req.GetPrompts()) == 0 {
 		p, err := m.prepareMessages(req)
-		return []*prepared{p}, err
+		return []*tokenPrompt{p}, err
 	}
-	all := make([]*prepared, len(req.GetPrompts()))
+	all := make([]*tokenPrompt, len(req.GetPrompts()))
 	for i, text := range req.GetPrompts() {
 		p, err := m.preparePrompt(req, text)
 		if err != nil && len(all) > 1 {
@@ -51,8 +51,8 @@ func (m *Model) prepare(req *chatv1.ChatRequest) ([]*prepared, error) {
 }
 
 // preparePrompt prepares a prompt that is completed as it is.
-func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*prepared, error) {
-	p := &prepared{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText()}
+func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*tokenPrompt, error) {
+	p := &tokenPrompt{model: m, req: req, from: "prompt", sampling: req.GetSampling(), ids: text.GetIds().GetIds(), echo: text.GetText()}
 	if p.ids == nil {
 		p.ids = m.Tokenizer.Encode(text.GetText(), true)
 	} else if req.GetEcho() {
@@ -65,7 +65,7 @@ func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*pr
 }
 
 // prepareMessages renders a conversation with the model's chat template.
-func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*prepared, error) {
+func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*tokenPrompt, error) {
 	tools, err := m.offered(req)
 	if err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{model: m, req: req, from: "messages", tools: tools}
-	p.thinks = m.Written.Thinks && separates(req)
-	p.opened = m.Written.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
+	p := &tokenPrompt{model: m, req: req, from: "messages", tools: tools}
+	p.thinks = m.Markup.Thinks && separates(req)
+	p.opened = m.Markup.Thinks && strings.HasSuffix(strings.TrimSpace(text), reasoning.Open)
 	if p.sampling, err = m.guide(p); err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*prepared, error) {
 
 // fit refuses a prompt that leaves no room in the context, and adds to the sampling what the worker does not know:
 // the model's end tokens, and a context limit below the worker's.
-func (p *prepared) fit() error {
+func (p *tokenPrompt) fit() error {
 	m, are := p.model, "messages are"
 	if p.from == "prompt" {
 		are = "prompt is"
@@ -129,7 +129,7 @@ func (p *prepared) fit() error {
 }
 
 // checkIDs refuses token ids of an answer that are none of the model's.
-func (p *prepared) checkIDs(field string, ids []uint32) error {
+func (p *tokenPrompt) checkIDs(field string, ids []uint32) error {
 	size := p.model.Tokenizer.VocabSize()
 	for _, id := range ids {
 		if int64(id) >= int64(size) {
@@ -141,12 +141,12 @@ func (p *prepared) checkIDs(field string, ids []uint32) error {
 
 // calls reports whether the answer is searched for tool calls or channels. The completion of a raw prompt is always
 // plain text.
-func (p *prepared) calls() bool {
-	format := p.model.Written.Calls
+func (p *tokenPrompt) calls() bool {
+	format := p.model.Markup.Calls
 	return p.from != "prompt" && format != nil && (len(p.tools) > 0 || format.Thinks)
 }
 
 // known reports whether a tool is in the request.
-func (p *prepared) known(tool string) bool {
+func (p *tokenPrompt) known(tool string) bool {
 	return slices.ContainsFunc(p.tools, func(t *chatv1.Tool) bool { return t.GetName() == tool })
 }

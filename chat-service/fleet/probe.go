@@ -102,13 +102,13 @@ func (w *Worker) logProblem(err error) {
 	w.log.Warn("worker is not healthy", attributes...)
 }
 
-// An unready worker answers, and takes no streams.
-type unready struct {
+// A notReadyError is the answer of a worker that takes no streams.
+type notReadyError struct {
 	instance string
 	problem  string // in the worker's words
 }
 
-func (u unready) Error() string { return u.problem }
+func (u notReadyError) Error() string { return u.problem }
 
 // A refusal is why a worker that answers is not used.
 type refusal struct {
@@ -131,7 +131,7 @@ func (w *Worker) ask(ctx context.Context) (*llmv1.WorkerInfo, error) {
 		if again, err := w.client.Info(ctx, &workerv1.InfoRequest{}); err == nil && info.GetProblem() == "" {
 			info = again // it has become unready since, and says why now
 		}
-		return nil, unready{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and does not say why")}
+		return nil, notReadyError{info.GetInstance(), cmp.Or(info.GetProblem(), "it takes no streams, and does not say why")}
 	}
 	if err := w.check(w, info); err != nil {
 		return nil, refusal{err, info.GetInstance()}

@@ -39,7 +39,7 @@ func (w *Worker) report(info *llmv1.WorkerInfo, err error) {
 		now.public = now.problem
 	}
 	switch e := err.(type) { //nolint:errorlint // ask returns these as they are
-	case unready:
+	case notReadyError:
 		now.name, now.problem, now.public = e.instance, e.problem, e.problem
 	case refusal:
 		now.name, now.problem, now.public = e.instance, e.Error(), e.Error()

@@ -94,11 +94,11 @@ func New(opts Options) *Tracker {
 type Lookup struct {
 	tracker *Tracker
 	req     *workerv1.TokenRequest
-	sizes   []sized
+	sizes   []chain
 }
 
-// A sized is a prompt in blocks of one size, with its matches in the index.
-type sized struct {
+// A chain is a prompt in blocks of one size, with its matches in the index.
+type chain struct {
 	size    int
 	names   []uint64
 	overlap kvindex.Overlap
@@ -108,7 +108,7 @@ type sized struct {
 func (t *Tracker) Lookup(req *workerv1.TokenRequest) *Lookup { return &Lookup{tracker: t, req: req} }
 
 // in returns the request in blocks of a size; nil for none.
-func (l *Lookup) in(size int) *sized {
+func (l *Lookup) in(size int) *chain {
 	if size <= 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (l *Lookup) in(size int) *sized {
 			return &l.sizes[i]
 		}
 	}
-	s := sized{size: size, names: kvblock.Chain(make([]uint64, 0, len(l.req.GetPrompt())/size), 0, l.req.GetPrompt(), size)}
+	s := chain{size: size, names: kvblock.Chain(make([]uint64, 0, len(l.req.GetPrompt())/size), 0, l.req.GetPrompt(), size)}
 	s.overlap = l.tracker.index.Match(s.names)
 	l.sizes = append(l.sizes, s)
 	return &l.sizes[len(l.sizes)-1]

@@ -11,28 +11,28 @@ type Forecast struct {
 	index *Index
 	ttl   time.Duration
 
-	mu      sync.Mutex // guards the following fields
-	sent    []sent     // oldest first
-	blocks  int        // in sent
-	pending map[hope]int
+	mu      sync.Mutex       // guards the following fields
+	sent    []forecastPrompt // oldest first
+	blocks  int              // in sent
+	pending map[expectation]int
 }
 
-// sent is one prompt that went to a worker.
-type sent struct {
+// A forecastPrompt is a prompt that was sent to a worker.
+type forecastPrompt struct {
 	worker Worker
 	names  []uint64
 	until  time.Time
 }
 
-// A hope is one block of one worker, which is pending while any of the prompts sent had it.
-type hope struct {
+// An expectation is one block of one worker. It is pending while a prompt with the block is in sent.
+type expectation struct {
 	name   uint64
 	worker Worker
 }
 
 // NewForecast returns a forecast that x matches, too, for a time of ttl.
 func NewForecast(x *Index, ttl time.Duration) *Forecast {
-	return &Forecast{index: x, ttl: ttl, pending: make(map[hope]int)}
+	return &Forecast{index: x, ttl: ttl, pending: make(map[expectation]int)}
 }
 
 // Sent notes that a worker is about to hold blocks. The forecast keeps names.
@@ -46,10 +46,10 @@ func (f *Forecast) Sent(w Worker, names []uint64, now time.Time) {
 	for f.blocks+len(names) > f.index.limit {
 		f.drop()
 	}
-	f.sent = append(f.sent, sent{w, names, now.Add(f.ttl)})
+	f.sent = append(f.sent, forecastPrompt{w, names, now.Add(f.ttl)})
 	f.blocks += len(names)
 	for _, name := range names {
-		f.pending[hope{name, w}]++
+		f.pending[expectation{name, w}]++
 	}
 	f.index.each(names, func(name uint64) { f.index.store(w, name, true) })
 }
@@ -70,11 +70,11 @@ func (f *Forecast) expire(now time.Time) {
 // drop forgets the prompt that was sent longest ago.
 func (f *Forecast) drop() {
 	s := f.sent[0]
-	f.sent[0] = sent{}
+	f.sent[0] = forecastPrompt{}
 	f.sent = f.sent[1:]
 	f.blocks -= len(s.names)
 	f.index.each(s.names, func(name uint64) {
-		h := hope{name, s.worker}
+		h := expectation{name, s.worker}
 		if f.pending[h]--; f.pending[h] == 0 {
 			delete(f.pending, h)
 			f.index.remove(s.worker, name, true)

@@ -120,11 +120,11 @@ func (c *Card) files() (dir fs.FS, owner string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return templated{dir, template}, owner, nil
+	return templateOverride{dir, template}, owner, nil
 }
 
-// A templated directory has another chat template.
-type templated struct {
+// A templateOverride is a directory with another chat template.
+type templateOverride struct {
 	fs.FS
 	template []byte
 }
@@ -132,7 +132,7 @@ type templated struct {
 const templateFile = "chat_template.jinja"
 
 // ReadFile implements fs.ReadFileFS.
-func (t templated) ReadFile(name string) ([]byte, error) {
+func (t templateOverride) ReadFile(name string) ([]byte, error) {
 	if name == templateFile {
 		return t.template, nil
 	}

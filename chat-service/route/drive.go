@@ -62,7 +62,7 @@ type drive struct {
 
 	attempt *attempt   // answers, or will answer when its prompt has been read; may be nil
 	next    *attempt   // was found to replace attempt
-	reading *reading   // the prefill of the prompt by another worker; may be nil
+	prefill *prefill   // the prefill of the prompt by another worker; may be nil
 	behind  []*attempt // that were left without waiting for them
 }
 
@@ -98,7 +98,7 @@ func (d *drive) close() {
 	if d.next != nil {
 		d.next.abandon()
 	}
-	if r := d.reading; r != nil {
+	if r := d.prefill; r != nil {
 		a.abandon()
 		a = r.attempt
 	}
@@ -223,8 +223,8 @@ func (d *drive) begin() {
 func (d *drive) call() {
 	d.begin()
 	req := d.request(d.attempt.info)
-	if r := d.reading; r != nil {
-		d.reading = nil
+	if r := d.prefill; r != nil {
+		d.prefill = nil
 		req.KvTransfer = d.conclude(r)
 	}
 	d.pool.opts.Metrics.Expect(d.attempt.expected)
@@ -242,7 +242,7 @@ func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
 // neither the next worker nor the ending.
 func (d *drive) leave(why error) {
 	a := d.attempt
-	if r := d.reading; r != nil {
+	if r := d.prefill; r != nil {
 		a, r.failed = r.attempt, why
 	}
 	if streamerr.As(why).Reason == streamerr.Completed {

@@ -16,9 +16,9 @@ import (
 // maxParameters bounds what one worker has us tell another, in bytes.
 const maxParameters = 1 << 20
 
-// A reading is a prompt that one worker reads for another (prefill). Without a reader, or if the reader fails, the
+// A prefill is a prompt that one worker reads for another. Without a reader, or if the reader fails, the
 // other worker reads the prompt itself: that costs time only.
-type reading struct {
+type prefill struct {
 	attempt    *attempt
 	began      time.Time
 	parameters []byte // for the other worker, unchanged
@@ -45,14 +45,14 @@ func (d *drive) read() event {
 		d.noteHandover("", streamerr.Unavailable, 0)
 		return event{Kind: failover.Read}
 	}
-	d.reading = &reading{attempt: from, began: time.Now(), failed: streamerr.New(streamerr.Internal, "the worker ended without an ending")}
+	d.prefill = &prefill{attempt: from, began: time.Now(), failed: streamerr.New(streamerr.Internal, "the worker ended without an ending")}
 	d.start(from, ask)
 	return event{Kind: failover.ReaderFound, Choice: failover.Choice[*fleet.Worker]{Worker: from.worker, Name: from.peer, Unread: from.unread}}
 }
 
 // heard returns the event that a reader's message is.
 func (d *drive) heard(out *workerv1.GenerateResponse) event {
-	r := d.reading
+	r := d.prefill
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
 		return event{Kind: failover.Started}
@@ -68,7 +68,7 @@ func (d *drive) heard(out *workerv1.GenerateResponse) event {
 
 // readerEnded returns the event that the end of a reader's call is.
 func (d *drive) readerEnded(last *workerv1.GenerateResponse, err error) event {
-	r := d.reading
+	r := d.prefill
 	if end := last.GetEnd(); end != nil {
 		r.attempt.worker.Deliver()
 		r.cached, r.failed = end.GetUsage().GetCachedTokens(), nil
@@ -87,8 +87,8 @@ func (d *drive) readerEnded(last *workerv1.GenerateResponse, err error) event {
 	return event{Kind: failover.Read}
 }
 
-// conclude records the result of a reading, and returns the KVTransfer for the current worker.
-func (d *drive) conclude(r *reading) *workerv1.KVTransfer {
+// conclude records the result of a prefill, and returns the KVTransfer for the current worker.
+func (d *drive) conclude(r *prefill) *workerv1.KVTransfer {
 	took := time.Since(r.began)
 	if r.failed == nil {
 		d.attempt.expected, d.attempt.found = r.attempt.expected, &r.cached

@@ -61,7 +61,7 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 	}
 	a.charge.Note(out)
 	d.now, d.out, d.carrier = now, out, a
-	if d.reading != nil {
+	if d.prefill != nil {
 		d.step(d.heard(out))
 	} else {
 		d.step(eventOf(out))
@@ -104,7 +104,7 @@ func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err erro
 	a.leave(nil)
 	d.now, d.out, d.carrier = time.Since(d.began), last, a
 	switch {
-	case d.reading != nil:
+	case d.prefill != nil:
 		d.step(d.readerEnded(last, err))
 	case last.GetEnd() != nil:
 		a.complete(last.GetEnd().GetUsage())

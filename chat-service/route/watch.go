@@ -80,8 +80,8 @@ func (d *drive) watched() (a *attempt, idle bool) {
 // current returns the attempt whose messages the stream waits for; nil while the stream waits for its turn.
 func (d *drive) current() *attempt {
 	switch {
-	case d.reading != nil && !d.reading.attempt.closed:
-		return d.reading.attempt
+	case d.prefill != nil && !d.prefill.attempt.closed:
+		return d.prefill.attempt
 	case d.attempt != nil && !d.attempt.closed:
 		return d.attempt
 	default:

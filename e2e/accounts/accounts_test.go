@@ -34,15 +34,15 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// A seen is a client's view of its stream.
-type seen struct {
+// A clientView is a stream as its client sees it.
+type clientView struct {
 	tokens int // counted by the messages that were written to it
 	usage  *llmv1.Usage
 	reason streamerr.Reason
 }
 
 // drive sends a request through the path, as an edge does, and returns when the stream has ended.
-func (p *path) drive(ctx context.Context, c *plan) (s seen) {
+func (p *path) drive(ctx context.Context, c *plan) (s clientView) {
 	ctx, end, err := p.edge.Begin(ctx, &c.req.StreamId, "", "client:1", func() *streamerr.Error {
 		return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("client")}
 	})
@@ -88,7 +88,7 @@ func TestAllViewsAgreeWithTheEngines(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		p := newPath(t, m)
 		plans := make([]*plan, streams)
-		results := make([]seen, streams)
+		results := make([]clientView, streams)
 		var all sync.WaitGroup
 		for i := range plans {
 			plans[i] = p.plan(r, i)
@@ -115,7 +115,7 @@ func TestAllViewsAgreeWithTheEngines(t *testing.T) {
 }
 
 // check compares the views of one stream, and returns its figures.
-func (p *path) check(t *testing.T, c *plan, s seen) story.Tokens {
+func (p *path) check(t *testing.T, c *plan, s clientView) story.Tokens {
 	t.Helper()
 	id := c.req.GetStreamId()
 	edge := ledger.At(p.edge).Get(id)

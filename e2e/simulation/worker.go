@@ -38,19 +38,20 @@ type engineFault struct {
 	lasts time.Duration // of a hang
 }
 
-type described struct {
+// A modelDescription is the part of a model that workers announce.
+type modelDescription struct {
 	vocabulary *sim.Vocabulary
 	size       int
 	eos        []uint32
 }
 
 // tokens is the vocabulary that all workers share. It is never changed.
-var tokens = sync.OnceValues(func() (*described, error) {
+var tokens = sync.OnceValues(func() (*modelDescription, error) {
 	m, err := openai.LoadModel(whencetiny.FS())
 	if err != nil {
 		return nil, err
 	}
-	return &described{sim.NewVocabulary(m.ContextLength, m.VocabSize, m.EOS, m.Tokenizer), m.VocabSize, m.EOS}, nil
+	return &modelDescription{sim.NewVocabulary(m.ContextLength, m.VocabSize, m.EOS, m.Tokenizer), m.VocabSize, m.EOS}, nil
 })
 
 func (w *world) startWorker(i int) {

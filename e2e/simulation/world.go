@@ -70,7 +70,7 @@ type world struct {
 
 	edge     *process
 	serve    func(context.Context, network.Conn) error
-	requests inFlight // connections of clients
+	requests requestCount // connections of clients
 	operator *memory.Host
 
 	mu      sync.Mutex // guards the following fields
@@ -254,22 +254,22 @@ func (w *world) stop() {
 	w.running.Wait()
 }
 
-// inFlight counts requests. Unlike a sync.WaitGroup it may be added to while Wait runs, because requests come until the edge has drained.
-type inFlight struct {
+// A requestCount counts requests that run. Unlike a sync.WaitGroup it may be added to while Wait runs, because requests come until the edge has drained.
+type requestCount struct {
 	mu sync.Mutex
 	n  int
 }
 
-func (f *inFlight) Add(n int) {
+func (f *requestCount) Add(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.n += n
 }
 
-func (f *inFlight) Done() { f.Add(-1) }
+func (f *requestCount) Done() { f.Add(-1) }
 
 // Wait returns when there is no request. It looks every millisecond of virtual time.
-func (f *inFlight) Wait() {
+func (f *requestCount) Wait() {
 	for {
 		f.mu.Lock()
 		n := f.n

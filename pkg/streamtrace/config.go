@@ -91,27 +91,27 @@ func (c *Config) exporters(to otlp.Collector, log *slog.Logger) (all []sdk.SpanE
 		if err != nil {
 			return nil, fmt.Errorf("--trace-file: %w", err)
 		}
-		all = append(all, frank{otlptrace.NewUnstarted(f), log, c.File})
+		all = append(all, loggingExporter{otlptrace.NewUnstarted(f), log, c.File})
 	}
 	if to != "" {
 		e, err := to.Spans(context.Background())
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, frank{e, log, string(to)})
+		all = append(all, loggingExporter{e, log, string(to)})
 	}
 	return all, nil
 }
 
-// A frank exporter says itself what goes wrong: the SDK would tell a handler that the whole process shares.
-type frank struct {
+// A loggingExporter logs its own errors: the SDK reports them to a handler that the whole process shares.
+type loggingExporter struct {
 	sdk.SpanExporter
 	log *slog.Logger
 	to  string
 }
 
 // ExportSpans implements the SDK's SpanExporter.
-func (f frank) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+func (f loggingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	if err := f.SpanExporter.ExportSpans(ctx, spans); err != nil {
 		f.log.Warn("spans could not be exported", "to", f.to, "spans", len(spans), "err", err)
 	}

@@ -29,7 +29,7 @@ func (t *Tracer) Export(service string, exporters ...sdk.SpanExporter) (end func
 	options := []sdk.TracerProviderOption{
 		sdk.WithResource(resource.NewSchemaless(semconv.ServiceName(service))),
 		sdk.WithSampler(sdk.AlwaysSample()), // Ended has chosen
-		sdk.WithIDGenerator(given{}),
+		sdk.WithIDGenerator(fixedIDs{}),
 		sdk.WithRawSpanLimits(limits),
 	}
 	for _, e := range exporters {
@@ -46,7 +46,7 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 		return
 	}
 	r := record()
-	ctx := context.WithValue(context.Background(), givenKey{}, tr.self)
+	ctx := context.WithValue(context.Background(), selfKey{}, tr.self)
 	if tr.parent.Valid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, tr.parent.context())
 	}
@@ -173,19 +173,19 @@ func eventAttributes(e *streamv1.Event) []attribute.KeyValue {
 	return all
 }
 
-// given hands out the ids that a stream was given when it began, and told the hop below.
-type given struct{}
+// fixedIDs returns the ids that a stream got when it began: the hop below knows them.
+type fixedIDs struct{}
 
-type givenKey struct{}
+type selfKey struct{}
 
 // NewIDs implements the SDK's IDGenerator.
-func (given) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	self, _ := ctx.Value(givenKey{}).(Parent)
+func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	self, _ := ctx.Value(selfKey{}).(Parent)
 	return self.trace, self.span
 }
 
 // NewSpanID implements the SDK's IDGenerator.
-func (given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	self, _ := ctx.Value(givenKey{}).(Parent)
+func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	self, _ := ctx.Value(selfKey{}).(Parent)
 	return self.span
 }

@@ -174,7 +174,7 @@ func TestHopsChooseTheSameTraces(t *testing.T) {
 // TestEndsWaitForNoExporter: one that hangs costs spans, and no stream its time.
 func TestEndsWaitForNoExporter(t *testing.T) {
 	tracer := &streamtrace.Tracer{}
-	hung := make(hanging)
+	hung := make(hangingExporter)
 	end := tracer.Export("service", hung)
 	began := time.Now()
 	for range 10000 {
@@ -189,10 +189,10 @@ func TestEndsWaitForNoExporter(t *testing.T) {
 	}
 }
 
-type hanging chan struct{}
+type hangingExporter chan struct{}
 
-func (h hanging) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { <-h; return nil }
-func (h hanging) Shutdown(context.Context) error                        { return nil }
+func (h hangingExporter) ExportSpans(context.Context, []sdk.ReadOnlySpan) error { <-h; return nil }
+func (h hangingExporter) Shutdown(context.Context) error                        { return nil }
 
 func FuzzParseParent(f *testing.F) {
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b,c=d")

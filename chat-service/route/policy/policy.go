@@ -113,14 +113,15 @@ func Parse(name string, opts Options) (Policy, error) {
 type composition struct {
 	opts    Options
 	filters []filter
-	scorers []weighted
+	scorers []weightedScorer
 	turn    int
 
 	left  []int // scratch: candidates that the filters left
 	costs []float64
 }
 
-type weighted struct {
+// A weightedScorer is a scorer with the weight of its costs.
+type weightedScorer struct {
 	scorer
 	weight float64
 }
@@ -139,7 +140,7 @@ func (c *composition) add(part string) error {
 	if err != nil || !(weight >= 0 && weight <= 1000) {
 		return fmt.Errorf("the weight of %s must be from 0 to 1000", key)
 	}
-	c.scorers = append(c.scorers, weighted{s, weight})
+	c.scorers = append(c.scorers, weightedScorer{s, weight})
 	return nil
 }
 

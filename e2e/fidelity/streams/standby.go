@@ -52,12 +52,12 @@ func (b *bystander) compare(ctx context.Context, row *Row, q *question) error {
 	return nil
 }
 
-func (h heard) same(o heard) bool {
+func (h clientChoice) same(o clientChoice) bool {
 	return h.text == o.text && h.finish == o.finish && slices.Equal(h.likely, o.likely)
 }
 
 // engine is what a choice must be, by the engine's own tokens, decoded at once.
-func (b *bystander) engine(ctx context.Context, q *question, choice int) (want heard, prompt, completion int, err error) {
+func (b *bystander) engine(ctx context.Context, q *question, choice int) (want clientChoice, prompt, completion int, err error) {
 	text := q.prompts[choice/q.n]
 	req := &workerv1.TokenRequest{Prompt: b.tok.Encode(text, true), Sampling: proto.CloneOf(q.sampling)}
 	if q.chat {

@@ -153,8 +153,8 @@ func (q *question) body(stream bool) map[string]any {
 	return body
 }
 
-// A heard choice is one as the client, or who stands by, has it.
-type heard struct {
+// A clientChoice is a choice as the client, or the bystander, has it.
+type clientChoice struct {
 	text, finish string
 	likely       []float32
 }
@@ -179,7 +179,7 @@ type part struct {
 }
 
 // hear asks a question, and puts together what is answered.
-func (b *bystander) hear(ctx context.Context, q *question, stream bool) (all []heard, usage [2]int, err error) {
+func (b *bystander) hear(ctx context.Context, q *question, stream bool) (all []clientChoice, usage [2]int, err error) {
 	body, err := json.Marshal(q.body(stream))
 	if err != nil {
 		return nil, usage, err
@@ -211,7 +211,7 @@ func (b *bystander) hear(ctx context.Context, q *question, stream bool) (all []h
 			}
 		}
 	}
-	all = make([]heard, q.n*len(q.prompts))
+	all = make([]clientChoice, q.n*len(q.prompts))
 	for _, data := range datas {
 		var p part
 		if err := json.Unmarshal([]byte(data), &p); err != nil || p.Error != nil {

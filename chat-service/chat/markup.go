@@ -13,8 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// Written is how a model writes what is more than text. The zero value is for one that writes text alone.
-type Written struct {
+// Markup is how a model writes reasoning and tool calls. The zero value is for a model that writes text alone.
+type Markup struct {
 	Calls  *toolcall.Format // nil if it calls no tools
 	Thinks bool             // it may think between tags before it answers
 	// Counts says that its tags are tokens, so that the tokens between them can be counted.
@@ -24,9 +24,9 @@ type Written struct {
 	hidden  []string // their text
 }
 
-// writtenBy finds out how a model writes from its chat template.
-func writtenBy(t *prompt.Template, tok *tokenizer.Tokenizer) Written {
-	w := Written{Thinks: strings.Contains(t.Source(), reasoning.Close)}
+// markupOf detects the markup of a model by its chat template.
+func markupOf(t *prompt.Template, tok *tokenizer.Tokenizer) Markup {
+	w := Markup{Thinks: strings.Contains(t.Source(), reasoning.Close)}
 	_, opens := tok.TokenID(reasoning.Open)
 	_, closes := tok.TokenID(reasoning.Close)
 	w.Counts = opens && closes
@@ -41,7 +41,7 @@ func writtenBy(t *prompt.Template, tok *tokenizer.Tokenizer) Written {
 	return w
 }
 
-func (w *Written) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
+func (w *Markup) use(f *toolcall.Format, tok *tokenizer.Tokenizer) {
 	w.Calls, w.special, w.hidden = f, nil, nil
 	if f == nil {
 		return
@@ -62,14 +62,14 @@ func (m *Model) UseToolFormat(name string) error {
 	case "", ToolFormatAuto:
 		return nil
 	case "none":
-		m.Written.use(nil, m.Tokenizer)
+		m.Markup.use(nil, m.Tokenizer)
 		return nil
 	}
 	f, err := toolcall.Named(name)
 	if err != nil {
 		return fmt.Errorf("%w, %s and none", err, ToolFormatAuto)
 	}
-	m.Written.use(f, m.Tokenizer)
+	m.Markup.use(f, m.Tokenizer)
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (m *Model) offered(req *chatv1.ChatRequest) ([]*chatv1.Tool, error) {
 		return nil, streamerr.InvalidParam("tool_choice", "tool_choice asks for a call, but there are no tools")
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
-	case m.Written.Calls == nil:
+	case m.Markup.Calls == nil:
 		return nil, streamerr.InvalidParam("tools", "%s has no way to call tools that is known; --tool-format of chat-service can name one", m.Name)
 	}
 	return req.GetTools(), nil
