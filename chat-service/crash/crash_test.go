@@ -50,8 +50,8 @@ func TestExitIsRepeated(t *testing.T) {
 	if _, ok := c.Panic(); ok {
 		t.Error("an exit counts as a panic")
 	}
-	again, after := (*crash.Crash)(nil), false
-	again = elsewhere(func() {
+	after := false
+	again := elsewhere(func() {
 		c.Repeat()
 		after = true
 	})
