@@ -45,6 +45,7 @@ type scripted struct {
 	begun  chan struct{} // a stream has come
 	causes chan error    // a stream was stopped
 	claim  atomic.Pointer[llmv1.Claim]
+	stop   atomic.Pointer[streamv1.Stop] // of the last unary Stop
 }
 
 func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -60,6 +61,7 @@ func (s *scripted) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.Wor
 }
 
 func (s *scripted) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
+	s.stop.Store(req.GetStream().GetStop())
 	resp, err := s.hop.Stop(ctx, req.GetStream())
 	return &chatv1.StopResponse{Stream: resp}, err
 }

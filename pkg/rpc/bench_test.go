@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -97,5 +98,31 @@ func TestItemsAllocateNothing(t *testing.T) {
 		if r := testing.Benchmark(bench); r.AllocsPerOp() != 0 {
 			t.Errorf("%s: %d allocations per item: %v %v", name, r.AllocsPerOp(), r, r.MemString())
 		}
+	}
+}
+
+// BenchmarkStream is what an item costs across one process boundary, per transport.
+func BenchmarkStream(b *testing.B) {
+	flood := func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for i := range req.GetPrompt()[0] {
+				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{i}}}}, nil) {
+					return
+				}
+			}
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+		}
+	}
+	for _, tr := range transports {
+		b.Run(tr.name, func(b *testing.B) {
+			e := engineAt(tr.dial(b, tr.serve(b, newService("worker", flood))), "caller", "worker")
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, err := range e(b.Context(), ask(uint32(b.N))()) {
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -8,8 +8,10 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/report"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -63,10 +65,14 @@ func (c *dialed[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 		return err
 	}
 	c.st = st
-	if err = st.Send(first); err != nil {
-		if _, why := st.Recv(); why != nil { // Send only says that the call is over
-			err = why
-		}
+	if err = st.Send(first); err == nil {
+		return nil
+	}
+	if err = delivery.Fault(first, err); classified(err) {
+		return err
+	}
+	if _, why := st.Recv(); why != nil { // Send only says that the call is over
+		return why
 	}
 	return err
 }
@@ -84,12 +90,17 @@ func (c *dialed[Req, In, Out]) receive(open func() error) {
 			c.closed(err)
 			return
 		}
-		c.events.answered()
-		tokens := c.m.tokens(out)
-		c.received += tokens
-		c.flow.Received(tokens, out)
+		c.count(out)
 		c.pass(out)
 	}
+}
+
+// count records a message for the observer.
+func (c *dialed[Req, In, Out]) count(out *Out) {
+	c.events.Answered()
+	tokens := c.m.tokens(out)
+	c.received += tokens
+	c.flow.Received(tokens, out)
 }
 
 // pass gives a message to the machine, and to the reader if the machine says so.
@@ -147,18 +158,24 @@ func (c *dialed[Req, In, Out]) finish(err error) {
 	}
 }
 
-// drain tells the callee of a reader that left, and awaits the end of the call.
-func (c *dialed[Req, In, Out]) drain() {
-	if !c.over {
-		if cause(c.ctx) != nil {
-			c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
-		}
-		left := protocol.Event{Kind: protocol.Left}
-		if c.panicked {
-			left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
-		}
-		c.step(left)
+// leave tells the callee of a reader that left.
+func (c *dialed[Req, In, Out]) leave() {
+	if c.over {
+		return
 	}
+	if cause(c.ctx) != nil {
+		c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
+	}
+	left := protocol.Event{Kind: protocol.Left}
+	if c.panicked {
+		left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
+	}
+	c.step(left)
+}
+
+// drain awaits the end of the call, whose reader may have left.
+func (c *dialed[Req, In, Out]) drain() {
+	c.leave()
 	if c.st == nil { // a panic before the call was open
 		c.cut(nil)
 		return
@@ -185,7 +202,7 @@ func (c *dialed[Req, In, Out]) generatedSaid() {
 
 // sendStop sends the Stop and half-closes. A broken call is noticed by Recv.
 func (c *dialed[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
-	c.events.resetting(observer.StopSent, told)
+	c.events.Resetting(observer.StopSent, told)
 	_ = c.st.Send(c.m.control(wire.ToStop(told, grace)))
 	_ = c.st.CloseSend()
 }
@@ -197,7 +214,7 @@ type call struct {
 	callCtx    context.Context //nolint:containedctx // detached: were the call to end with ctx, its reset would overtake the Stop that says why
 	cut        context.CancelCauseFunc
 	flow       observer.Flow
-	events     callEvents
+	events     report.Call
 	begun      time.Time
 	sendStop   func(told *streamerr.Error, grace time.Duration)
 	undo       func() bool
@@ -220,9 +237,9 @@ func (c *call) begin(ctx context.Context, self, peer string, config protocol.Cal
 	c.self, c.peer, c.ctx, c.sendStop = self, peer, ctx, sendStop
 	c.callCtx, c.cut = context.WithCancelCause(wire.Outgoing(context.WithoutCancel(ctx), self))
 	c.flow, c.begun = observer.Of(ctx), time.Now()
-	c.events = callEvents{flow: c.flow, peer: peer}
+	c.events.Flow, c.events.Peer = c.flow, peer
 	c.machine, c.told = protocol.NewCaller(config), make(chan struct{})
-	c.events.opening(wire.Via(ctx).Append(self))
+	c.events.Opening(wire.Via(ctx).Append(self))
 	c.step(protocol.Event{Kind: protocol.Open})
 	c.undo = stream.AfterStop(ctx, func(error) {
 		defer close(c.told)
@@ -264,13 +281,11 @@ func (c *call) ended(st grpc.ClientStream, err error) actions {
 	if cause(c.ctx) != nil {
 		c.stop() // which may be on its way
 	}
-	e := streamerr.FromGRPC(c.peer, err)
-	_, _, told := wire.Trailer(st)
-	over := protocol.Event{Kind: protocol.Over, Own: told || e == nil || !wire.Unsaid(e)}
-	if e != nil {
+	over := protocol.Event{Kind: protocol.Over, Own: wire.OwnEnding(st, err)}
+	if e := streamerr.FromGRPC(c.peer, err); e != nil {
 		over.Err = e
 	}
-	c.events.over(st, err)
+	c.events.Over(st, err)
 	return c.step(over)
 }
 
@@ -302,7 +317,7 @@ func (c *call) step(e protocol.Event) (a actions) {
 		case protocol.SendStop:
 			c.sendStop(streamerr.Via(c.self, do.Err), do.Grace)
 		case protocol.Reset:
-			c.events.resetting(observer.CallReset, streamerr.Via(c.self, do.Err))
+			c.events.Resetting(observer.CallReset, streamerr.Via(c.self, do.Err))
 			c.cut(do.Err)
 		case protocol.Confirm:
 			c.flow.Note(observer.Event{Kind: observer.Confirmed})

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/watchdog"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -87,6 +88,9 @@ func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 			flow.Sent(tokens, out)
 		case err == nil:
 			flow.Sent(tokens, nil)
+		case errors.Is(err, delivery.ErrUnencodable): // for which grpc-go ends the call, as if the caller had left
+			stream.ControlOf(ctx).Stop(err)
+			return Outcome{Err: streamerr.Via(h.Name, err)}
 		case !errors.Is(err, ErrUndelivered):
 			stream.ControlOf(ctx).Stop(err)
 			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}

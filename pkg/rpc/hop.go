@@ -62,7 +62,8 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		ctl.Release()
 		return nil, nil, h.refusal(*id, err)
 	}
-	flow := h.observe(parent, *id, owner, peer)
+	flow := observer.Flow(observer.Nobody{})
+	h.attempt(ctx, func() { flow = h.observe(parent, *id, owner, peer) })
 	ctx = context.WithValue(observer.With(stream.WithID(ctx, *id), flow), rootKey{}, ctl)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := context.AfterFunc(parent, func() {
@@ -75,10 +76,21 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	})
 	return ctx, func() {
 		undo()
-		flow.Close()
+		h.attempt(ctx, flow.Close)
 		remove()
 		ctl.Release()
 	}, nil
+}
+
+// attempt calls f, which calls an Observer or a log handler for the stream of ctx, and logs a panic of f: such a panic must not
+// change the stream's ending, nor leave the stream among the live ones.
+func (h *Hop) attempt(ctx context.Context, f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			_ = h.panicked(ctx, v)
+		}
+	}()
+	f()
 }
 
 // rootKey is the key of the Control of the whole stream on a hop, below which parts of it may have Controls of their own.
@@ -153,6 +165,12 @@ func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*strea
 		return nil, streamerr.Via(h.Name, h.Unknown(req.GetStreamId(), req.GetOwners()...))
 	}
 	return &streamv1.StopStreamResponse{Age: durationpb.New(age)}, nil
+}
+
+// StopBelow returns the Stop with which this hop ends a stream of another instance on the hop below. Its grace is the budget that
+// a call of this hop would give to the hop below.
+func (h *Hop) StopBelow(cause error) *streamv1.Stop {
+	return wire.ToStop(streamerr.Via(h.Name, cause), protocol.Below(h.grace()))
 }
 
 // Unknown returns the error for a caller that names a stream that does not run here. If owners are given, only they
@@ -252,7 +270,11 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 	if o.Err != nil {
 		ended.Text = o.Err.Text()
 	}
-	flow.Note(ended)
+	h.attempt(ctx, func() { flow.Note(ended) })
+	h.attempt(ctx, func() { h.logEnd(ctx, flow, o, begun) })
+}
+
+func (h *Hop) logEnd(ctx context.Context, flow observer.Flow, o Outcome, begun time.Time) {
 	attrs := []slog.Attr{
 		slog.String("stream", stream.ID(ctx)),
 		slog.String("hop", h.Name),
@@ -273,8 +295,11 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 	h.log().LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
 }
 
-// panicked turns a panic into the ending of the stream that it happened in, and prints its stack once.
-func (h *Hop) panicked(ctx context.Context, v any) *streamerr.Error {
+// panicked turns a panic into the ending of the stream that it happened in, and prints its stack once. A log handler that
+// panics as well prints nothing.
+func (h *Hop) panicked(ctx context.Context, v any) (e *streamerr.Error) {
+	e = streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", h.Name)
+	defer func() { _ = recover() }()
 	h.log().ErrorContext(ctx, "panic in a stream", "stream", stream.ID(ctx), "hop", h.Name, "panic", v, "stack", string(debug.Stack()))
-	return streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", h.Name)
+	return e
 }

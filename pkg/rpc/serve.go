@@ -39,7 +39,8 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 	send := func(out *Out) error { collect(out); return nil }
 	answer := func(o Outcome) error {
 		if o.Err == nil {
-			return st.SendAndClose(done())
+			resp := done()
+			return delivery.Fault(resp, st.SendAndClose(resp))
 		}
 		return nil // the status says it
 	}
@@ -78,18 +79,18 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	for {
 		select {
 		case o := <-driven:
-			st.SetTrailer(endTrailer(s.ctx, o))
+			st.SetTrailer(s.trailer(o))
 			if !s.told && incoming.Err() == nil { // the message in hand was given up, or the answer failed
-				o.Told(s.ctx, o.Reason().Code().String())
+				s.tell(o)
 			}
 			end()
 			return o.status()
 		case <-s.abandoned:
 			// A call is over only when its handler has returned, and until then Send waits for a caller that does not read.
 			o := Outcome{Err: streamerr.Via(h.Name, stream.Cause(s.ctx))}
-			st.SetTrailer(endTrailer(s.ctx, o))
+			st.SetTrailer(s.trailer(o))
 			if incoming.Err() == nil { // else there is nobody to hear it
-				o.Told(s.ctx, o.Reason().Code().String())
+				s.tell(o)
 			}
 			go func() { <-driven; end() }() // which exports the trace, with what the caller was told
 			return o.status()
@@ -140,9 +141,12 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	undo := stream.AfterStop(s.ctx, func(error) { s.halt() })
 	o := drive(s.ctx, h, m, engine, req, sending(s, func(out *Out) error { collect(out); return nil }), true)
 	undo()
-	_ = grpc.SetTrailer(s.ctx, endTrailer(s.ctx, o)) // fails only where there is no call to answer
+	_ = grpc.SetTrailer(s.ctx, s.trailer(o)) // fails only where there is no call to answer
 	finish := func(err error) {
 		unhook()
+		if errors.Is(err, delivery.ErrUnencodable) { // for which grpc-go ends the call, as if the caller had left
+			o = Outcome{Err: streamerr.Via(h.Name, err)}
+		}
 		s.close(o, func() error { return err })
 		end()
 	}
@@ -233,7 +237,7 @@ func (s *served) close(o Outcome, answer func() error) Outcome {
 		do, _ = s.step(protocol.Event{Kind: protocol.Answered, Err: failed})
 		if failed == nil && s.call.Err() == nil { // else there is nobody to hear it
 			s.told = true
-			o.Told(s.ctx, o.Reason().Code().String())
+			s.tell(o)
 		}
 	}
 	if do.Verb == protocol.Record && do.Err != nil && why == nil {
@@ -241,6 +245,11 @@ func (s *served) close(o Outcome, answer func() error) Outcome {
 	}
 	s.hop.close(s.ctx, o, s.begun)
 	return o
+}
+
+// tell notes that the caller has been told the outcome.
+func (s *served) tell(o Outcome) {
+	s.hop.attempt(s.ctx, func() { o.Told(s.ctx, o.Reason().Code().String()) })
 }
 
 // answer calls send and returns why the caller was not given the answer, or nil. A panic of send is an error of this call alone.
@@ -256,8 +265,11 @@ func (s *served) answer(send func() error) (failed error) {
 	return nil
 }
 
-// unsent returns the error that ends a stream after a failed Send.
+// unsent returns the error that ends a stream after a failed Send: the call is over, unless the message was at fault.
 func (s *served) unsent(err error) *streamerr.Error {
+	if fault, ok := errors.AsType[*streamerr.Error](err); ok {
+		return fault
+	}
 	gone := wire.Lost(s.call)
 	gone.Cause = err
 	return gone
@@ -274,7 +286,11 @@ func sending[Out any](s *served, send func(*Out) error) func(*Out) error {
 			begun = true
 			observer.Of(s.ctx).Note(observer.Event{Kind: observer.Answering})
 		}
-		err := send(out)
+		err := delivery.Fault(out, send(out))
+		if errors.Is(err, delivery.ErrUnencodable) { // this hop's fault: the caller may still be there
+			s.step(protocol.Event{Kind: protocol.Sent})
+			return err
+		}
 		if err == nil {
 			if _, dropped := s.step(protocol.Event{Kind: protocol.Sent}); dropped {
 				return stream.Cause(s.ctx)
@@ -287,8 +303,11 @@ func sending[Out any](s *served, send func(*Out) error) func(*Out) error {
 	}
 }
 
-func endTrailer(ctx context.Context, o Outcome) metadata.MD {
-	return wire.EndTrailer(o.Reason(), o.Path(), observer.Of(ctx).Generated())
+// trailer returns the trailers of an ended stream.
+func (s *served) trailer(o Outcome) metadata.MD {
+	generated := 0
+	s.hop.attempt(s.ctx, func() { generated = observer.Of(s.ctx).Generated() })
+	return wire.EndTrailer(o.Reason(), o.Path(), generated)
 }
 
 // maxUnreadable is how many messages in a row may be unreadable before the rest of a call is not read.

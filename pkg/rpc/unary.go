@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
@@ -32,33 +33,34 @@ type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
 func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Req, ...grpc.CallOption) (*Out, error), tell Teller, m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return stream.Unary(func(ctx context.Context, req Req) (answer *Out, err error) {
 		var c call
-		answered := make(chan struct{})
+		asking, answered := make(chan struct{}), make(chan struct{})
 		telling, answeredNow := context.WithCancel(context.WithoutCancel(ctx))
 		defer answeredNow()
 		sendStop := func(told *streamerr.Error, grace time.Duration) {
-			c.events.resetting(observer.StopSent, told)
+			<-asking // the peer knows nothing of a call that is not made yet
+			c.events.Resetting(observer.StopSent, told)
 			stop := &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: wire.ToStop(told, grace), Owners: []string{m.owner(req)}}
 			within, cancel := context.WithTimeout(wire.Outgoing(telling, self), DefaultGrace)
 			defer cancel()
-			if !tell.until(within, answered, stop) {
+			if !tell.Until(within, answered, stop) {
 				c.step(protocol.Event{Kind: protocol.Untold})
 			}
 		}
-		if !c.begin(ctx, self, peer, protocol.CallerConfig{Endless: true}, sendStop) {
+		if !c.begin(ctx, self, peer, protocol.CallerConfig{Endless: true, Unary: true}, sendStop) {
 			return nil, cause(ctx)
 		}
 		defer c.end()
-		c.step(protocol.Event{Kind: protocol.Opened})
+		close(asking)
 		out, err := ask(c.callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
 		close(answered)
 		answeredNow() // a Stop that is on its way has come too late
 		if err == nil {
-			c.events.answered()
+			c.events.Answered()
 			c.flow.Received(m.tokens(out), out)
 			c.step(protocol.Event{Kind: protocol.End}) // even if it was stopped: this is all of it
 			err = io.EOF
 		}
-		do := c.ended(nil, err)
+		do := c.ended(nil, delivery.Fault(req, err))
 		for _, a := range do.all() {
 			switch a.Verb {
 			case protocol.DeliverHeld:
@@ -75,12 +77,18 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 // tellEvery is how often a peer is told that does not know the stream: the call that is to end may still be on its way.
 const tellEvery = 5 * time.Millisecond
 
-// until tells the peer, and returns when it has answered the call; false if it cannot be told, or does not answer in time.
-func (tell Teller) until(grace context.Context, answered <-chan struct{}, stop *streamv1.StopStreamRequest) bool {
+// Until tells the peer to stop, again while it does not know the stream, and returns true when answered is closed: the call that
+// is to stop is over. It returns false if the peer cannot be told, or if grace is done.
+func (tell Teller) Until(grace context.Context, answered <-chan struct{}, stop *streamv1.StopStreamRequest) bool {
 	if tell == nil || stop.GetStreamId() == "" { // the peer has another name for the stream
 		return false
 	}
 	for {
+		select {
+		case <-answered:
+			return true
+		default:
+		}
 		err := tell(grace, stop)
 		select {
 		case <-answered:

@@ -81,6 +81,20 @@ func FromGRPC(hop string, err error) *Error {
 	return e
 }
 
+// FromHop reports whether err is a gRPC status that GRPCStatus made on another hop. It is false for an *Error, which this
+// process has made.
+func FromHop(err error) bool {
+	if _, local := errors.AsType[*Error](err); local {
+		return false
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	_, ours := fromStatus(st)
+	return ours
+}
+
 // fromStatus reads a gRPC status, and reports whether it is one of ours.
 func fromStatus(st *status.Status) (e *Error, ours bool) {
 	e = &Error{Message: st.Message()}

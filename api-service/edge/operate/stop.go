@@ -40,7 +40,8 @@ func (o *Operator) abortRequest(ctx context.Context, c *app.RequestContext) {
 	o.stopByID(ctx, c, "rid", rid)
 }
 
-// stopByID ends a stream on any instance. A stream of another api-service is stopped in a chat-service, because all
+// stopByID ends a stream on any instance. The stop begins here, so a stream of this instance has all of the hop's grace, and the
+// hops below share it; a stop of another instance's stream carries the same budget to them. A stream of another api-service is stopped in a chat-service, because all
 // api-services share the chat-services, and its ending travels up to the api-service that owns it. The stop names the
 // owners whose streams the caller may stop, and each hop refuses to stop other streams. param is the request's name
 // for the id.
@@ -53,7 +54,7 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	cause := stopOf(caller)
 	age, ok := o.Hop.Live.Stop(id, cause, owners...)
 	if !ok {
-		if age, err = o.stopBelow(ctx, id, streamerr.Via(o.Hop.Name, cause), owners); err != nil {
+		if age, err = o.stopBelow(ctx, id, cause, owners); err != nil {
 			o.Refuse(c, named(err, param))
 			return
 		}
@@ -74,7 +75,7 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 	defer cancel()
 	resp, err := o.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{
 		StreamId: id,
-		Stop:     &streamv1.Stop{Reason: cause.Reason.Proto(), Path: cause.Path, Message: cause.Text()},
+		Stop:     o.Hop.StopBelow(cause),
 		Owners:   owners,
 	}})
 	if err != nil {

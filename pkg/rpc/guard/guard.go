@@ -9,7 +9,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -81,27 +80,13 @@ func (g *guard) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	guarded := *desc
 	guarded.Methods, guarded.Streams = nil, nil
 	for _, m := range desc.Methods {
-		guarded.Streams = append(guarded.Streams, grpc.StreamDesc{StreamName: m.MethodName, Handler: g.handler(unary(m))})
+		guarded.Streams = append(guarded.Streams, grpc.StreamDesc{StreamName: m.MethodName, Handler: g.handler(delivery.Unary(m))})
 	}
 	for _, m := range desc.Streams {
 		m.Handler = g.handler(m.Handler)
 		guarded.Streams = append(guarded.Streams, m)
 	}
 	g.Server.RegisterService(&guarded, impl)
-}
-
-// unary returns the stream handler of a unary method.
-func unary(m grpc.MethodDesc) grpc.StreamHandler {
-	return func(impl any, st grpc.ServerStream) (err error) {
-		ctx, sent := delivery.With(st.Context())
-		err = errors.New("the handler panicked") // unless what follows says otherwise
-		defer func() { sent(err) }()
-		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
-		if err == nil {
-			err = st.SendMsg(resp)
-		}
-		return err
-	}
 }
 
 func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {

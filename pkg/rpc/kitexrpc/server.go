@@ -178,7 +178,7 @@ func splitName(full string) (pkg, short string) {
 func serverInfo(svc service, limit int) *serviceinfo.ServiceInfo {
 	info := newInfo(svc.desc)
 	for _, m := range svc.desc.Methods {
-		info.Methods[m.MethodName] = bidi(svc.handler(limit, unary(svc.desc.ServiceName, m)))
+		info.Methods[m.MethodName] = bidi(svc.handler(limit, delivery.Unary(m)))
 	}
 	for _, m := range svc.desc.Streams {
 		info.Methods[m.StreamName] = bidi(svc.handler(limit, m.Handler))
@@ -214,20 +214,6 @@ func (svc service) handler(limit int, h grpc.StreamHandler) serviceinfo.MethodHa
 			return err
 		}
 		return answer(ctx, h(svc.impl, st))
-	}
-}
-
-// unary makes a stream handler of a unary method.
-func unary(service string, m grpc.MethodDesc) grpc.StreamHandler {
-	return func(impl any, st grpc.ServerStream) (err error) {
-		ctx, sent := delivery.With(grpc.NewContextWithServerTransportStream(st.Context(), transportStream{st, "/" + service + "/" + m.MethodName}))
-		err = errors.New("the handler panicked") // unless what follows says otherwise
-		defer func() { sent(err) }()
-		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
-		if err == nil {
-			err = st.SendMsg(resp)
-		}
-		return err
 	}
 }
 

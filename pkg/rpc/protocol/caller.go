@@ -13,6 +13,7 @@ type CallerConfig struct {
 	Grace      time.Duration // 0 is DefaultGrace
 	Mute       bool          // messages have no room for a Stop: a stream is stopped by resetting its call
 	Endless    bool          // messages have no room for an ending: a stream that is over is complete
+	Unary      bool          // the call is its request: it is open once it is made, and Opened does not follow
 }
 
 // errEnded resets a call whose callee sent the ending but did not close the call within the grace.
@@ -97,6 +98,9 @@ func (c *Caller) open() {
 		return
 	}
 	c.phase = opening
+	if c.config.Unary {
+		c.phase = open
+	}
 	c.do(Call, nil, 0)
 }
 
@@ -177,7 +181,7 @@ func (c *Caller) tell(now time.Duration) {
 		c.cut(c.why())
 	case c.phase == open:
 		c.told = true
-		c.do(SendStop, c.why(), below(c.wake-now))
+		c.do(SendStop, c.why(), Below(c.wake-now))
 	}
 }
 

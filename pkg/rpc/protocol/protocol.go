@@ -118,8 +118,8 @@ func Budget(grace, limit time.Duration) time.Duration {
 	return max(minGrace, min(grace, limit))
 }
 
-// below returns what a hop with a budget gives to the hop below: an eighth is for the way back.
-func below(budget time.Duration) time.Duration { return max(minGrace, budget-budget/8) }
+// Below returns the budget that a hop with a budget gives to the hop below: an eighth is for the way back.
+func Below(budget time.Duration) time.Duration { return max(minGrace, budget-budget/8) }
 
 // steps is the part that both machines share.
 type steps struct {

@@ -89,6 +89,8 @@ func newMachine(t *testing.T, line string) machine {
 			caller.Mute = true
 		case "endless":
 			caller.Endless = true
+		case "unary":
+			caller.Unary = true
 		case "sequence":
 			callee.Sequence = true
 		case "whole":

@@ -47,14 +47,14 @@ type Watch struct {
 	begun    bool      // there was a token since the caller's last message
 	idle     time.Time // when the stream began to wait for its caller
 
-	// steps grows by one when an item comes, and by one when it was passed on: it is odd while an item is on its way up.
+	// steps counts the calls of Item and Passed. It is odd between Item and Passed, while the caller has not taken the item.
 	steps atomic.Uint64
 
 	mu    sync.Mutex // guards the following fields
 	next  *time.Timer
-	round int       // of next: a timer of an earlier round has no say
-	seen  uint64    // steps at the last check
-	since time.Time // when steps were first seen to be that
+	round int       // counts the calls of start: a timer of an earlier round does nothing
+	seen  uint64    // the value of steps at the last check
+	since time.Time // the time of the first check that found this value
 }
 
 // Watch begins the timers of ctx's stream on the hop of that name. The caller calls End.

@@ -5,6 +5,7 @@ package wire
 import (
 	"context"
 	"errors"
+	"io"
 	"strconv"
 	"time"
 
@@ -133,12 +134,21 @@ func EndTrailer(reason streamerr.Reason, path streamerr.Path, generated int) met
 // generatedTrailer is the trailer in which a callee reports how many tokens engines have generated for the stream.
 const generatedTrailer = "whence-tokens-generated"
 
-// Unsaid holds for the ends of calls that no trailer of a server's says.
+// Unsaid reports whether e is the end of a call without a status of the server: a reset, or a broken connection.
 func Unsaid(e *streamerr.Error) bool {
 	return e.Reason == streamerr.PeerLost || e.Reason == streamerr.PeerReset
 }
 
-// Trailer reads the trailers of ours in a call that is over.
+// OwnEnding reports whether the callee itself has ended a call that is over. Only status OK, the trailers of EndTrailer, and a
+// status with the ErrorInfo of package streamerr prove this: any other status may come from a transport or a proxy. err is
+// the error of Recv; st is nil if the call has no trailers.
+func OwnEnding(st grpc.ClientStream, err error) bool {
+	_, _, told := Trailer(st)
+	return told || err == nil || errors.Is(err, io.EOF) || streamerr.FromHop(err)
+}
+
+// Trailer returns the ending that the callee of a call that is over sent in EndTrailer's trailers. ok is false if there are no
+// such trailers. st may be nil.
 func Trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path, ok bool) {
 	if st == nil {
 		return 0, nil, false
@@ -148,7 +158,7 @@ func Trailer(st grpc.ClientStream) (reason streamerr.Reason, path streamerr.Path
 	return reason, streamerr.ParsePath(first(md, streamerr.PathTrailer)), reason != streamerr.Unspecified
 }
 
-// Generated returns how many tokens the callee of a call that is over says engines have generated, or 0.
+// Generated returns the number of generated tokens in the trailers of a call that is over, or 0 if they have none.
 func Generated(st grpc.ClientStream) int {
 	n, err := strconv.ParseUint(first(st.Trailer(), generatedTrailer), 10, 31)
 	if err != nil {

@@ -1,0 +1,111 @@
+package rpc_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/cloudwego/kitex/pkg/klog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/stream/streamtest"
+)
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ln
+}
+
+func serveGRPC(t testing.TB, svc workerv1.WorkerServer) (addr string) {
+	t.Helper()
+	s := grpc.NewServer(grpc.Creds(connloss.Sense(insecure.NewCredentials())))
+	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
+	ln := listen(t)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(ln) })
+	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func serveKitex(t testing.TB, svc workerv1.WorkerServer) (addr string) {
+	t.Helper()
+	s := kitexrpc.NewServer()
+	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
+	ln := listen(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func dialGRPC(t testing.TB, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+func dialKitex(t testing.TB, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	cc, err := kitexrpc.Dial(addr, &workerv1.Worker_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+var transports = []struct {
+	name  string
+	serve func(testing.TB, workerv1.WorkerServer) string
+	dial  func(testing.TB, string) grpc.ClientConnInterface
+}{
+	{"grpc to grpc", serveGRPC, dialGRPC},
+	{"grpc to kitex", serveKitex, dialGRPC},
+	{"kitex to grpc", serveGRPC, dialKitex},
+	{"kitex to kitex", serveKitex, dialKitex},
+}
+
+func TestMain(m *testing.M) {
+	klog.SetOutput(io.Discard)
+	leaktest.Main(m)
+}
+
+func engineAt(cc grpc.ClientConnInterface, self, peer string) engine {
+	return rpc.Dial(self, peer, workerv1.NewWorkerClient(cc).Generate, methods.Worker)
+}
+
+func TestEngineAcrossAProcessBoundaryKeepsTheContract(t *testing.T) {
+	for _, tr := range transports {
+		t.Run(tr.name, func(t *testing.T) {
+			streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+				svc := newService("worker", newCounter().generate)
+				return streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse]{
+					Engine: engineAt(tr.dial(t, tr.serve(t, svc)), "caller", "worker"),
+					Short:  ask(5), Long: ask(1 << 30), Bad: ask(0),
+					Live: svc.hop.Live.Len,
+				}
+			})
+		})
+	}
+}
