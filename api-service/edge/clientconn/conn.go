@@ -277,35 +277,37 @@ func (c *Conn) flush() (failed bool, err error) {
 		if err == nil {
 			err = c.net.Flush()
 		}
-		if gone := c.flushed(len(out), err); gone != nil {
-			return true, gone
+		if failed, gone := c.flushed(len(out), err); gone != nil {
+			return failed, gone
 		}
 	}
 }
 
-// flushed records that the kernel has taken n of the pending bytes, or that the write failed with err.
-func (c *Conn) flushed(n int, err error) *streamerr.Error {
+// flushed records that the kernel has taken n of the pending bytes, or that the write failed with err. failed says that the
+// client counts as gone for that reason.
+func (c *Conn) flushed(n int, err error) (failed bool, gone *streamerr.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	if err != nil {
-		if c.gone == nil {
-			c.fail(broken(err))
-		}
-		return c.gone
+	switch {
+	case c.gone != nil: // the pending bytes were dropped while they were written, and left is told
+		return false, c.gone
+	case err != nil:
+		c.fail(broken(err))
+		return true, c.gone
 	}
 	c.behind = c.behind[n:]
 	if len(c.behind) > 0 {
 		c.clock.blocked(now) // the next piece has a time of its own
 		c.arm(now)
-		return nil
+		return false, nil
 	}
 	c.behind = nil
 	c.clock.settled()
 	c.arm(now)
 	c.count(now, c.late)
 	c.late = 0
-	return nil
+	return false, nil
 }
 
 // Serve writes what the client does not take at once, until done is closed, ctx is done, or the

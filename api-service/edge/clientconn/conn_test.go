@@ -21,6 +21,8 @@ type fakeConn struct {
 	readsFrom time.Time
 	cut       chan struct{}
 
+	flushed func() // called by Flush; nil for no call
+
 	mu     sync.Mutex
 	closed bool
 	text   strings.Builder
@@ -43,7 +45,13 @@ func (f *fakeConn) WriteBinary(b []byte) (int, error) {
 	return f.text.Write(b)
 }
 
-func (f *fakeConn) Flush() error                        { return nil }
+func (f *fakeConn) Flush() error {
+	if f.flushed != nil {
+		f.flushed()
+	}
+	return nil
+}
+
 func (f *fakeConn) SetWriteTimeout(time.Duration) error { return nil }
 
 func (f *fakeConn) Close() error {
@@ -118,5 +126,23 @@ func TestTimerWritesNothingAfterGiveBack(t *testing.T) {
 		if got := f.got(); got != "" {
 			t.Errorf("after GiveBack the client gets %q", got)
 		}
+	})
+}
+
+// TestClientLeavesWhileAWriteSucceeds: the client has read the last bytes and closes its connection before Flush returns.
+func TestClientLeavesWhileAWriteSucceeds(t *testing.T) {
+	startServerDate()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeConn(0)
+		left := 0
+		client := take(f, func(*streamerr.Error) { left++ })
+		f.flushed = client.Kill
+		if err := client.Send([]byte("last"), 1); streamerr.As(err).Reason != streamerr.ClientGone {
+			t.Error(err)
+		}
+		if left != 0 { // the caller of Kill knows
+			t.Errorf("a client that was killed is reported as gone %d times", left)
+		}
+		client.GiveBack()
 	})
 }
