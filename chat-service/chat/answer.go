@@ -13,6 +13,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // replayStep is how many tokens of an answer that began elsewhere are replayed at a time: a long answer must not hold up a stop, nor
@@ -34,7 +35,7 @@ func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *worke
 				}
 				return
 			}
-			if !a.carry(out) {
+			if !a.carry(ctx, out) {
 				return
 			}
 		}
@@ -51,12 +52,20 @@ type answerRun struct {
 
 // carry takes a message of the worker through the stages and to the reader. It reports false when the answer is over, or its
 // reader has left.
-func (a *answerRun) carry(out *workerv1.GenerateResponse) bool {
+func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *workerv1.GenerateResponse_Started:
 		return a.begin(m.Started)
 	case *workerv1.GenerateResponse_Tokens:
-		return a.send(a.post.Tokens(m.Tokens))
+		delta, end := a.post.Tokens(m.Tokens)
+		cause := stream.Cause(ctx)
+		if end == nil || cause == nil {
+			return a.send(delta, end)
+		}
+		if a.send(delta, nil) { // the worker was told to stop: no hop may say that the answer is complete
+			a.yield(nil, cause)
+		}
+		return false
 	case *workerv1.GenerateResponse_End:
 		return a.send(a.post.End(m.End))
 	default:
