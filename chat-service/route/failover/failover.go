@@ -122,20 +122,23 @@ type Machine[W comparable] struct {
 	ill      bool          // its health probes have failed
 
 	// The search for a worker, since the last token.
-	first    *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
-	latest   *streamerr.Error // why the last attempt failed
-	since    time.Duration    // when it began
-	later    []string         // refusals since
-	swap     *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
-	tried    []W              // failed or refused
-	full     []W              // the workers in tried that were full
-	left     []W              // the workers in tried that were left because their first token was late, or their probes failed
-	once     int              // failures whose rule says Once
-	deaths   int              // attempts that were lost, or left, after Started and before a token
-	suspects []Action[W]      // blames of workers whose failure may be the request's fault
-	slow     bool             // a worker was left because its first token took too long
-	pauses   int
-	pause    time.Duration // the Retry-After of the last full worker
+	first  *streamerr.Error // the first loss of a search, and the ending if the search fails; nil outside of a search
+	latest *streamerr.Error // why the last attempt failed
+	since  time.Duration    // when it began
+	later  []string         // refusals since
+	swap   *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
+	// recovered says that swap seeks a worker that has failed since the last token, too, if it is in good standing again.
+	recovered bool
+	tried     []W         // failed or refused
+	full      []W         // the workers in tried that were full
+	refusers  []W         // the workers in tried that have refused the request itself
+	left      []W         // the workers in tried that were left because their first token was late, or their probes failed
+	once      int         // failures whose rule says Once
+	deaths    int         // attempts that were lost, or left, after Started and before a token
+	suspects  []Action[W] // blames of workers whose failure may be the request's fault
+	slow      bool        // a worker was left because its first token took too long
+	pauses    int
+	pause     time.Duration // the Retry-After of the last full worker
 }
 
 // New returns the machine of a stream. Its first event is Begin.
@@ -257,7 +260,7 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 // recover ends the search for a worker.
 func (m *Machine[W]) recover() {
 	m.first, m.later, m.swap = nil, nil, nil
-	m.tried, m.full, m.left = m.tried[:0], m.full[:0], m.left[:0]
+	m.tried, m.full, m.left, m.refusers = m.tried[:0], m.full[:0], m.left[:0], m.refusers[:0]
 	m.once, m.deaths, m.slow, m.pauses, m.pause = 0, 0, false, 0, 0
 }
 

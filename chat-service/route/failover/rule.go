@@ -9,8 +9,8 @@ import (
 // A Response says how a stream continues after its attempt has failed.
 type Response int
 
-// The responses. Except for Tell, each continues with another worker, and tries each worker at most once until a
-// token comes.
+// The responses. Except for Tell, each continues with another worker. Until a token comes, a worker is tried once more only if it
+// has recovered from its failure, and the stream's current worker is silent.
 const (
 	// Tell ends the stream with the failure.
 	Tell Response = iota

@@ -64,6 +64,11 @@ func (m *Machine[W]) leave(now time.Duration) {
 
 // notFound continues without another worker: with the slow current worker, after a pause, or not at all.
 func (m *Machine[W]) notFound(now time.Duration, refused error) {
+	if m.swap != nil && len(m.tried) > len(m.refusers) && !m.recovered { // a worker that has failed may have recovered
+		m.recovered = true
+		m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.refusers), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: true})
+		return
+	}
 	if m.swap != nil { // there is no other worker: the current attempt continues, and the timers of the hops decide
 		m.swap = nil
 		m.again(now)
@@ -142,6 +147,8 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 		m.full, m.pause = append(m.full, m.cur.Worker), why.RetryAfter
 	case response == Once:
 		m.once++
+	case refusal:
+		m.refusers = append(m.refusers, m.cur.Worker)
 	}
 	m.goOn(refusal)
 }
@@ -300,7 +307,7 @@ func (m *Machine[W]) change(now time.Duration, why *streamerr.Error, idle bool) 
 		}
 		return
 	}
-	m.swap, m.wake = why, 0
+	m.swap, m.wake, m.recovered = why, 0, false
 	m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.tried), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: idle})
 }
 
