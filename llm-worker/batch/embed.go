@@ -16,8 +16,9 @@ import (
 // Embeds reports whether Embed works: the model must be an Embedder.
 func (l *Loop) Embeds() bool { return l.embedder != nil }
 
-// Embed makes vectors of texts; stream.Unary makes an engine of it. A request has one place in the queue and in the batch, however many
-// texts it has: they are read one after another, and between them it waits for its turn like everybody else.
+// Embed computes the vectors of texts; stream.Unary makes an engine of it. A request takes one
+// place in the queue and in the batch, however many texts it has. The texts are read one after
+// another, and between two texts the request queues again like any other sequence.
 func (l *Loop) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 	used, err := l.checkEmbed(req)
 	if err != nil {
@@ -29,7 +30,7 @@ func (l *Loop) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 	}
 	defer l.leave(ctx, s)
 	select {
-	case <-s.box.ready: // all vectors, or a failure: nothing else comes of texts
+	case <-s.box.ready: // all vectors or a failure: an embedding has no partial result
 	case <-stream.Stopping(ctx):
 		if l.leave(ctx, s); s.gone() {
 			ledger.Of(ctx).Confirmed()
@@ -44,7 +45,8 @@ func (l *Loop) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 	return &workerv1.EmbedResponse{Model: l.opts.Model, Embeddings: s.vectors, End: end}, nil
 }
 
-// checkEmbed refuses texts of which no vector could be made. All are checked before the first is read.
+// checkEmbed checks all texts before the first is read, so that a request fails before it costs the
+// model work.
 func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*llmv1.Usage, error) {
 	if req.Dimensions != nil {
 		return nil, streamerr.InvalidParam("dimensions", "the vectors of this model have one size; leave dimensions out")
@@ -63,8 +65,8 @@ func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*llmv1.Usage, error) {
 	return used, nil
 }
 
-// embedded takes the vector of a sequence's text. The next text goes to the end of the queue, whose bound does not matter to it: the
-// place in the batch that it leaves is its own.
+// embedded stores the vector of a sequence's text. The next text joins the end of the queue. The
+// queue's limit does not apply to it, because the sequence has just left its place in the batch.
 func (l *Loop) embedded(s *sequence, vector *llmv1.Embedding) {
 	s.vectors = append(s.vectors, vector)
 	if len(s.vectors) < len(s.texts) && l.again(s) {
@@ -77,8 +79,8 @@ func (l *Loop) embedded(s *sequence, vector *llmv1.Embedding) {
 	l.publish()
 }
 
-// again puts a sequence of the batch back at the end of the queue, under a new number. It reports false if the sequence's reader has
-// left.
+// again puts a sequence of the batch back at the end of the queue, under a new id. It reports false
+// if the sequence's reader has left.
 func (l *Loop) again(s *sequence) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

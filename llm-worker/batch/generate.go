@@ -13,9 +13,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Generate is a stream.Engine. The first item is Started, once the request is valid and has a place in the batch or in
-// the queue; then come Tokens, merged where the reader is slow, or the Handover that was asked for; the last is End. When the loop is left, or the stream is
-// stopped, the model has forgotten the sequence, which takes at most the step in hand.
+// Generate is a stream.Engine. The first item is Started, once the request is valid and has a place
+// in the batch or in the queue. Then come Tokens, merged if the reader is slow, or the requested
+// Handover. The last item is End. When Generate returns, or the stream is stopped, the model has
+// forgotten the sequence; that takes at most the rest of the current step.
 func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		if cause := stream.Cause(ctx); cause != nil {
@@ -34,7 +35,7 @@ func (l *Loop) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		record := ledger.Of(ctx)
 		defer func() {
 			l.leave(ctx, s)
-			if s.gone() { // else the loop still counts
+			if s.gone() { // otherwise Run still owns the counters
 				record.Unreceived(int(s.generated) - record.Generated())
 			}
 		}()
@@ -84,7 +85,7 @@ func (l *Loop) started(ctx context.Context, s *sequence, ahead int) *workerv1.Ge
 	}}}
 }
 
-// enter queues a sequence, or says why there is no place for it.
+// enter queues a sequence, or returns the error that refuses it.
 func (l *Loop) enter(s *sequence) (_ *sequence, ahead int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +105,7 @@ func (l *Loop) enter(s *sequence) (_ *sequence, ahead int, err error) {
 	return s, ahead, nil
 }
 
-// leave makes the loop forget a sequence, and returns when it has, or when the stream is killed.
+// leave asks Run to forget a sequence, and returns when that is done or when the stream is killed.
 func (l *Loop) leave(ctx context.Context, s *sequence) {
 	l.mu.Lock()
 	if s.gone() {
@@ -126,12 +127,14 @@ func (l *Loop) leave(ctx context.Context, s *sequence) {
 	}
 }
 
-// promptTokens leaves out what was answered elsewhere.
+// promptTokens returns the length of the prompt without the answer tokens that another worker
+// generated.
 func (s *sequence) promptTokens() uint32 {
 	return uint32(len(s.req.GetPrompt())) - s.req.GetGenerated()
 }
 
-// gone reports whether the model has forgotten the sequence; what Run owned of it may then be read.
+// gone reports whether the model has forgotten the sequence. The fields owned by Run may be read
+// after that.
 func (s *sequence) gone() bool {
 	select {
 	case <-s.released:

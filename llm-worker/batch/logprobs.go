@@ -9,7 +9,8 @@ type logprobs struct {
 	topLogprobs []float32
 }
 
-// maxNumbers bounds the log-probabilities of one item, so that a slow reader's is no message that gRPC refuses.
+// maxNumbers bounds the log-probabilities of one item, so that the merged item of a slow reader
+// does not exceed gRPC's message limit.
 const maxNumbers = 16 << 10
 
 func (l *logprobs) add(p *Logprobs) {
@@ -18,13 +19,13 @@ func (l *logprobs) add(p *Logprobs) {
 	l.topLogprobs = append(l.topLogprobs, p.Top...)
 }
 
-// each is how many of the likeliest there are for a token.
+// each returns the number of top alternatives per token.
 func (l *logprobs) each() int { return len(l.topIDs) / len(l.logprobs) }
 
-// fit returns how many of the first n tokens may be in one item.
+// fit returns how many of the first n tokens fit into one item.
 func (l *logprobs) fit(n int) int { return min(n, maxNumbers/(1+l.each())) }
 
-// take moves what is known of the first n tokens into an item.
+// take moves the log-probabilities of the first n tokens into an item.
 func (l *logprobs) take(item *workerv1.Tokens, n int) {
 	top := n * l.each()
 	item.Logprobs, l.logprobs = cut(l.logprobs, n)
@@ -32,7 +33,7 @@ func (l *logprobs) take(item *workerv1.Tokens, n int) {
 	item.TopLogprobs, l.topLogprobs = cut(l.topLogprobs, top)
 }
 
-// cut returns a copy of the first n, and the rest, moved to the front.
+// cut returns a copy of the first n elements, and the rest moved to the front.
 func cut[T any](all []T, n int) (first, rest []T) {
 	return append([]T(nil), all[:n]...), all[:copy(all, all[n:])]
 }

@@ -1,8 +1,9 @@
-// Package batch turns a model that steps a whole batch into a stream.Engine: one goroutine owns the model, admits
-// sequences, steps them, and hands each step's tokens out to the streams they belong to.
+// Package batch turns a model that steps a whole batch into a stream.Engine: one goroutine owns the
+// model, admits sequences, steps them, and delivers each step's tokens to their streams.
 //
-// The idea is the handle loop of SGLang's TokenizerManager (stream id to state), with its faults mended: a slow reader
-// never slows the batch and never makes memory grow without bound, and an abandoned stream leaves nothing behind.
+// The idea is the handle loop of SGLang's TokenizerManager (a map from stream id to state), without
+// its faults: a slow reader never slows the batch and never makes memory grow without bound, and an
+// abandoned stream leaves no state behind.
 package batch
 
 import (
@@ -26,30 +27,32 @@ const (
 	DefaultMaxUnread  = 64 << 10
 )
 
-// Options are a Loop's limits. The zero value of a field is its default.
+// Options are a Loop's limits. A zero field has its default.
 type Options struct {
-	// MaxRunning is how many sequences are in the batch at most.
+	// MaxRunning is the maximum number of sequences in the batch.
 	MaxRunning int
-	// MaxQueued is how many wait for a place in the batch; further ones are refused with OVERLOADED. Negative: none.
+	// MaxQueued is the maximum number of sequences that wait for a place in the batch; further ones
+	// are refused with OVERLOADED. A negative value means no queue.
 	MaxQueued int
-	// MaxUnread is how many tokens a reader may leave unread before its stream ends with SLOW_READER.
+	// MaxUnread is the number of tokens that a reader may leave unread before its stream ends with
+	// SLOW_READER.
 	MaxUnread int
-	// Pace is how many tokens per second a stream gets at most; 0 is as many as the model makes.
+	// Pace is the maximum number of tokens per second per stream; 0 means no limit.
 	Pace float64
 	// Model is the name that Started carries.
 	Model string
-	// Observer is told what the loop does; nil is nobody.
+	// Observer is called for the events of the loop; nil means none.
 	Observer Observer
-	// Log gets what is no single stream's ending.
+	// Log receives messages that are not about the ending of a single stream.
 	Log *slog.Logger
 }
 
-// An Observer is told what a Loop does, by the goroutine of Run, which waits for it.
+// An Observer receives the events of a Loop. The goroutine of Run calls it and waits for it.
 type Observer interface {
-	// Admitted is called for a stream that has its place in the batch.
+	// Admitted is called when a stream gets its place in the batch.
 	Admitted(waited time.Duration)
-	// Stepped is called after each step, with the number of its streams; prefill says that for one of them at least it was
-	// the first, or one that read its prompt.
+	// Stepped is called after each step with the number of its streams. prefill is true if the step
+	// read a prompt: it was the first step of at least one stream, or another step of its prompt.
 	Stepped(took time.Duration, streams int, prefill bool)
 }
 
@@ -72,49 +75,50 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Loop serves streams from one model. Generate, a stream.Engine, works while Run does, and so does Embed.
+// A Loop serves streams from one model. Generate (a stream.Engine) and Embed work only while Run
+// runs.
 type Loop struct {
 	model    Model
-	embedder Embedder // model, if it is one
+	embedder Embedder // the model, or nil if it cannot embed
 	opts     Options
 	gap      time.Duration // between two tokens of a stream; 0 without a pace
-	wake     chan struct{} // capacity 1: a stream came or left
+	wake     chan struct{} // capacity 1: a stream has arrived or left
 
 	turnover stream.Turnover
 
 	// Owned by Run.
-	batch map[uint64]*sequence // those that have joined
+	batch map[uint64]*sequence // the sequences that have joined
 	ids   []uint64
 	outs  []Output
-	full  *sequence // the sequence that the model had no room for; nil once another sequence has left
+	full  *sequence // the sequence that did not fit into the model; nil once another sequence has left
 
 	mu      sync.Mutex // guards the following fields
 	nextID  uint64
 	waiting []*sequence // in order of arrival
-	leaving []*sequence // have joined, and their readers have left
+	leaving []*sequence // have joined; their readers have left
 	running int         // len(batch), for Load
 	kvUsed  uint64
 	kvTotal uint64
-	closed  error // why no stream is taken any more
+	closed  error // why the loop takes no more streams
 }
 
 // A sequence is one stream in the loop.
 type sequence struct {
 	id       uint64
 	req      *workerv1.TokenRequest
-	texts    []*workerv1.TokenIds // to be embedded, in place of req; in the model there is the one behind those that have a vector
+	texts    []*workerv1.TokenIds // to embed, instead of req; the model holds the first one that has no vector yet
 	box      *mailbox
 	arrived  time.Time
-	released chan struct{} // closed by Run once the model has forgotten the sequence
+	released chan struct{} // closed by Run when the model has forgotten the sequence
 
 	// Owned by Run.
-	generated uint32    // here
-	due       time.Time // of the next token, under a pace
+	generated uint32    // by this worker
+	due       time.Time // time of the next token, if there is a pace
 
-	vectors []*llmv1.Embedding // of texts; owned by Run until box is closed, and by the reader from then on
+	vectors []*llmv1.Embedding // of texts; owned by Run until box is closed, then by the reader
 }
 
-// New returns a loop over model, which nobody else may use.
+// New returns a loop over model. Only the loop may use the model.
 func New(model Model, opts Options) *Loop {
 	l := &Loop{model: model, opts: opts.withDefaults(), wake: make(chan struct{}, 1), batch: make(map[uint64]*sequence)}
 	l.embedder, _ = model.(Embedder)
@@ -125,7 +129,7 @@ func New(model Model, opts Options) *Loop {
 	return l
 }
 
-// Load is how busy the loop is.
+// Load returns the load of the loop.
 func (l *Loop) Load() *llmv1.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,8 +140,8 @@ func (l *Loop) Load() *llmv1.Load {
 	}
 }
 
-// Run steps the model while there is something to do, until ctx is done; what still runs then ends with ctx's cause. It
-// must be called once.
+// Run steps the model while there is work, until ctx is done. Streams that still run then end with
+// ctx's cause. Run must be called once.
 func (l *Loop) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -148,7 +152,7 @@ func (l *Loop) Run(ctx context.Context) {
 		if !idle {
 			continue
 		}
-		var alarm <-chan time.Time // nil: only a wake ends the wait
+		var alarm <-chan time.Time // nil: only wake ends the wait
 		if wait > 0 {
 			timer.Reset(wait)
 			alarm = timer.C
@@ -162,7 +166,7 @@ func (l *Loop) Run(ctx context.Context) {
 	l.shut(streamerr.As(context.Cause(ctx)))
 }
 
-// shut ends every stream, and refuses new ones, with cause.
+// shut ends every stream with cause and refuses new ones.
 func (l *Loop) shut(cause error) {
 	l.mu.Lock()
 	l.closed = cause
@@ -180,7 +184,7 @@ func (l *Loop) shut(cause error) {
 	l.publish()
 }
 
-// release lets go of the sequences whose readers have left.
+// release drops the sequences whose readers have left.
 func (l *Loop) release() {
 	l.mu.Lock()
 	leaving := l.leaving
@@ -194,8 +198,8 @@ func (l *Loop) release() {
 	}
 }
 
-// drop takes a sequence out of the batch and unblocks its reader. It does nothing if the sequence is not in the
-// batch, because both the end of the answer and the reader may ask for it.
+// drop takes a sequence out of the batch and unblocks its reader. It does nothing if the sequence
+// is not in the batch, because the end of the answer and the reader's departure may both call it.
 func (l *Loop) drop(s *sequence) {
 	if _, joined := l.batch[s.id]; !joined {
 		return
@@ -203,14 +207,14 @@ func (l *Loop) drop(s *sequence) {
 	l.forget(s)
 	used, _ := l.model.KV()
 	l.mu.Lock()
-	l.running, l.kvUsed = len(l.batch), used // together, and before anybody can know that the place is free
+	l.running, l.kvUsed = len(l.batch), used // together, and before a caller can see that the place is free
 	l.mu.Unlock()
 	l.turnover.Freed()
 	close(s.released)
 }
 
-// forget makes the model forget a sequence of the batch. The sequence that waits for room is tried again: every way in which memory
-// becomes free leads through here.
+// forget makes the model forget a sequence of the batch. All memory is freed here, so forget also
+// lets the sequence that waits for memory try again.
 func (l *Loop) forget(s *sequence) {
 	delete(l.batch, s.id)
 	l.full = nil
@@ -227,11 +231,12 @@ func (l *Loop) admit() {
 			break
 		}
 		s := l.waiting[0]
-		if s == l.full { // to ask costs as much as the request is long, and guides are compiled for it
+		if s == l.full { // asking again costs time proportional to the request's length, and compiles its guide
 			l.mu.Unlock()
 			break
 		}
-		// Joined under the lock, so that a reader that leaves now is either still waiting or in the batch.
+		// Join under the lock, so that a reader that leaves at this moment finds the sequence
+		// either waiting or in the batch.
 		err := l.join(s)
 		if errors.Is(err, ErrFull) {
 			if len(l.batch) > 0 {
@@ -239,7 +244,7 @@ func (l *Loop) admit() {
 				l.mu.Unlock()
 				break
 			}
-			err = errNoRoom // no sequence will leave, so the queue would wait for ever
+			err = errNoRoom // the batch is empty, so no sequence will leave and the queue would wait forever
 		}
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 		if err == nil {
@@ -261,7 +266,8 @@ func (l *Loop) admit() {
 	}
 }
 
-// errNoRoom ends a sequence that does not fit into a model without sequences, although the model's Check let it pass.
+// errNoRoom ends a sequence that does not fit even into an empty model, although the model's Check
+// accepted it.
 var errNoRoom = &streamerr.Error{
 	Reason: streamerr.Internal, Path: streamerr.NewPath(engineHop), Message: "the engine has no room for a request that it has accepted, although nothing else runs",
 }

@@ -7,18 +7,19 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// A mailbox holds what one reader has not taken yet. Put never blocks, so a slow reader never slows the batch: it gets
-// fewer, larger items. No token is dropped; a reader that leaves more than limit tokens unread is too slow to serve.
+// A mailbox holds the output that one reader has not taken yet. Put never blocks, so a slow reader
+// never slows the batch: it gets fewer, larger items. No token is dropped. A reader that leaves
+// more than limit tokens unread ends with SLOW_READER.
 type mailbox struct {
-	ready chan struct{} // capacity 1: something can be taken
+	ready chan struct{} // capacity 1: there is output to take
 	limit int           // tokens
 
 	mu     sync.Mutex // guards the following fields
 	unread []uint32
-	likely logprobs // of unread, if the request asks for it
-	begun  bool     // a token was put
-	cached *uint32  // tokens of the prompt; to be told with the next ones
-	over   string   // what is handed over, in the place of tokens
+	likely logprobs // of unread, if the request asks for log-probabilities
+	begun  bool     // a token has been put
+	cached *uint32  // prompt tokens found in the KV cache; sent with the next tokens
+	over   string   // the handover, which replaces tokens
 	end    *llmv1.End
 	err    error
 }
@@ -27,7 +28,7 @@ func newMailbox(limit int) *mailbox {
 	return &mailbox{ready: make(chan struct{}, 1), limit: limit}
 }
 
-// put adds a token; it reports false when the mailbox is full.
+// put adds a token. It reports false if the mailbox is full.
 func (b *mailbox) put(out Output) bool {
 	b.mu.Lock()
 	full := len(b.unread) >= b.limit
@@ -45,14 +46,15 @@ func (b *mailbox) put(out Output) bool {
 	return !full
 }
 
-// hand puts what is handed over. There are no tokens before it or behind it.
+// hand puts the handover. A stream with a handover has no tokens.
 func (b *mailbox) hand(over string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.over = over
 }
 
-// close says how the stream ended. What is unread is still delivered first. The first close counts.
+// close sets the ending of the stream. Unread output is still delivered first. Only the first close
+// counts.
 func (b *mailbox) close(end *llmv1.End, err error) {
 	b.mu.Lock()
 	if b.end == nil && b.err == nil {
@@ -69,7 +71,8 @@ func (b *mailbox) poke() {
 	}
 }
 
-// take empties the mailbox: tokens, or what is handed over. end and err are nil while the stream goes on.
+// take empties the mailbox: it returns tokens or the handover. end and err are nil until the stream
+// has ended.
 func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *llmv1.End, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,14 +93,15 @@ func (b *mailbox) take() (tokens *workerv1.GenerateResponse, end *llmv1.End, err
 	if t := tokens.GetTokens(); t != nil {
 		t.CachedTokens, b.cached = b.cached, nil
 	}
-	if len(b.unread) > 0 { // the ending comes behind the rest
+	if len(b.unread) > 0 { // the ending follows the rest
 		b.poke()
 		return tokens, nil, nil
 	}
 	return tokens, b.end, b.err
 }
 
-// newTokens makes a message of a copy of ids, in one allocation where it can: this runs once per token.
+// newTokens returns a message with a copy of ids, in one allocation if possible, because it runs
+// once per token.
 func newTokens(ids []uint32) *workerv1.GenerateResponse {
 	m := new(struct {
 		resp   workerv1.GenerateResponse

@@ -7,34 +7,38 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// ErrFull is what a Model's Join returns when the sequence would fit once others have left.
+// ErrFull is the error of a Model's Join if the sequence would fit after others have left.
 var ErrFull = errors.New("batch: no room for another sequence now")
 
-// A Model runs many sequences together, one step at a time. Only Loop.Run calls it, from one goroutine, so it needs no
-// locks; it may use goroutines of its own inside Step.
+// A Model runs many sequences together, one step at a time. Only Loop.Run calls it, from one
+// goroutine, so it needs no locks. It may use goroutines of its own inside Step.
 type Model interface {
-	// Check reports whether the request could ever join, without changing anything. It alone may be called from any
-	// goroutine, at any time. An error is a *streamerr.Error with reason Invalid that names the field.
+	// Check reports whether the request could ever join, without changing the model. Any goroutine
+	// may call Check, at any time; no other method allows that. An error is a *streamerr.Error with
+	// reason Invalid that names the field.
 	Check(req *workerv1.TokenRequest) error
-	// Join adds a sequence under id, which is unique for the life of the model, and reserves all the memory that it
-	// can come to need. ErrFull means not before another has left. The model keeps req, and does not change it.
+	// Join adds a sequence under id, which is unique for the life of the model, and reserves all
+	// the memory that the sequence may need. It returns ErrFull if another sequence must leave
+	// first. The model keeps req and does not change it.
 	Join(id uint64, req *workerv1.TokenRequest) error
-	// Leave forgets a sequence and frees its memory for others. The model may keep the sequence's cache for prompts
-	// with the same beginning, as long as the memory is not needed. Leave is called once for every sequence that
-	// joined, finished or not, and for a sequence whose Join panicked. Leave of an unknown sequence does nothing.
+	// Leave forgets a sequence and frees its memory for others. The model may keep the sequence's
+	// cache for prompts with the same prefix, as long as no sequence needs the memory. Leave is
+	// called once for every sequence that joined, finished or not, and for a sequence whose Join
+	// panicked. Leave of an unknown sequence does nothing.
 	Leave(id uint64)
-	// Step advances the sequences named by ids (each has joined, none twice) and appends what they produced to out: for
-	// a sequence whose prompt is still being read nothing, else one token. A large prompt takes several steps, so that
-	// no step is long. A sequence that has finished is not named again. An error, or a panic, ends all sequences named by ids; a model
-	// that knows which sequence failed says so in Output.Err instead.
+	// Step advances the sequences named by ids (each has joined, none appears twice) and appends
+	// their output to out: one token per sequence, or nothing while its prompt is still being read.
+	// A large prompt takes several steps, so that no step is long. A finished sequence is not named
+	// again. An error or a panic ends all sequences named by ids; a model that knows which sequence
+	// failed sets Output.Err instead.
 	Step(ids []uint64, out []Output) ([]Output, error)
-	// KV reports how many token positions of KV cache are reserved, and how many there are. Those that only remember what
-	// sequences had read that have left are not reserved.
+	// KV returns how many token positions of KV cache are reserved, and how many exist. Positions
+	// that only cache the text of departed sequences are not reserved.
 	KV() (used, total uint64)
 }
 
-// An Embedder is a Model that makes vectors of texts, too. A text is a sequence like any other, but for how it joins; when it has been
-// read its only Output comes, with Vector or Err.
+// An Embedder is a Model that also computes vectors of texts. A text is a sequence that joins with
+// JoinEmbed. When it has been read, its only Output comes, with Vector or Err.
 type Embedder interface {
 	Model
 	// CheckEmbed is Check for a text. Its errors name no field.
@@ -49,22 +53,25 @@ type Output struct {
 	Token uint32
 	// Hidden marks a token that ends the answer and is not part of it, such as end-of-sequence.
 	Hidden bool
-	// Finish is FINISH_UNSPECIFIED while the sequence goes on.
+	// Finish is FINISH_UNSPECIFIED until the sequence is finished.
 	Finish llmv1.Finish
-	// Cached is how many tokens of the prompt were in the KV cache when the sequence joined; read with Finish.
+	// Cached is the number of prompt tokens that were in the KV cache when the sequence joined. It
+	// is read with Finish.
 	Cached uint32
-	// Handover is what the request asked for that is to be handed over, and ends it: there is no token, and no other output. Empty for
-	// any other request.
+	// Handover is the handover that the request asked for. It ends the sequence, which has no token
+	// and no other output. It is empty for any other request.
 	Handover string
-	// Err ends this sequence alone, without a token.
+	// Err ends this sequence only, without a token.
 	Err error
-	// Vector is what a text has become, which is the last of it. There is no token then.
+	// Vector is the vector of a text. It ends the sequence, which has no token.
 	Vector *llmv1.Embedding
-	// Logprobs are what the request asks to be told of the token, or nil. They are good until the next Step.
+	// Logprobs are the requested log-probabilities of the token, or nil. They are valid until the
+	// next Step.
 	Logprobs *Logprobs
 }
 
-// Logprobs are the log-probability of a token, and those of the likeliest in its place, as many each time.
+// Logprobs are the log-probability of a token and those of the most likely tokens in its place, the
+// same number for each token.
 type Logprobs struct {
 	Token float32
 	IDs   []uint32

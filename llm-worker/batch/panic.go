@@ -8,7 +8,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Panic is the cause of an ending that a panic in a model made.
+// A Panic is the cause of an ending after a panic in a model.
 type Panic struct {
 	Value any
 	Stack []byte
@@ -17,9 +17,9 @@ type Panic struct {
 // Error implements error.
 func (p *Panic) Error() string { return fmt.Sprintf("panic in the engine: %v", p.Value) }
 
-// Panicked returns the ending of a sequence whose step panicked with value. It captures the stack, so it must be
-// called where the panic is recovered. A model that knows which sequence has panicked recovers the panic and returns
-// it in Output.Err; the Loop logs the stack.
+// Panicked returns the ending of a sequence whose step panicked with value. It captures the stack,
+// so it must be called where the panic is recovered. A model that knows which sequence panicked
+// recovers the panic and returns it in Output.Err; the Loop logs the stack.
 func Panicked(value any) *streamerr.Error {
 	return &streamerr.Error{
 		Reason: streamerr.Internal, Path: streamerr.NewPath(engineHop), Message: "the engine panicked; the worker's log has the stack",
@@ -27,14 +27,15 @@ func Panicked(value any) *streamerr.Error {
 	}
 }
 
-// logPanic logs err if a panic made it.
+// logPanic logs err if it is a panic.
 func (l *Loop) logPanic(err error, streams int) {
 	if p, ok := errors.AsType[*Panic](err); ok {
 		l.opts.Log.Error("engine panicked", "streams", streams, "panic", fmt.Sprint(p.Value), "stack", string(p.Stack))
 	}
 }
 
-// guard runs f, which calls the model for a number of streams, and turns a panic into an error.
+// guard runs f, which calls the model on behalf of streams sequences, and turns a panic into an
+// error.
 func (l *Loop) guard(streams int, f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -45,7 +46,7 @@ func (l *Loop) guard(streams int, f func() error) (err error) {
 	return f()
 }
 
-// join adds a sequence to the model. If that panics, the model is told to forget the sequence.
+// join adds a sequence to the model. If Join panics, the model forgets the sequence.
 func (l *Loop) join(s *sequence) error {
 	err := l.guard(1, func() error {
 		if s.texts != nil {
@@ -59,9 +60,10 @@ func (l *Loop) join(s *sequence) error {
 	return err
 }
 
-// leaveModel makes the model forget a sequence. After a panic in it the model may hold memory that no sequence uses.
+// leaveModel makes the model forget a sequence. After a panic in Leave the model may hold memory
+// that no sequence uses.
 func (l *Loop) leaveModel(id uint64) {
-	_ = l.guard(1, func() error { l.model.Leave(id); return nil }) // logged
+	_ = l.guard(1, func() error { l.model.Leave(id); return nil }) // guard has logged it
 }
 
 // advance steps the model.

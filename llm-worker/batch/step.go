@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// step advances the sequences that are due. If none is due, idle is true and wait is the time until the next one is; 0 if the batch
-// is empty.
+// step advances the sequences that are due. If none is due, idle is true and wait is the time until
+// the next one is; 0 if the batch is empty.
 func (l *Loop) step() (wait time.Duration, idle bool) {
 	l.ids = l.ids[:0]
 	var now time.Time
@@ -46,13 +46,14 @@ func (l *Loop) step() (wait time.Duration, idle bool) {
 	return 0, false
 }
 
-// watch returns the facts that the observer needs about the next step.
+// watch returns the time before the next step, and whether the step reads a prompt, for the
+// observer.
 func (l *Loop) watch() (begun time.Time, prefill bool) {
 	if l.opts.Observer == nil {
 		return begun, false
 	}
 	for _, id := range l.ids {
-		if l.batch[id].generated == 0 { // its prompt is still to be read, or the rest of it
+		if l.batch[id].generated == 0 { // its prompt, or the rest of its prompt, is still to be read
 			prefill = true
 			break
 		}
@@ -60,10 +61,11 @@ func (l *Loop) watch() (begun time.Time, prefill bool) {
 	return time.Now(), prefill
 }
 
-// fail ends every sequence of a step that failed as a whole. The loop continues with the next batch.
+// fail ends every sequence of a step that failed as a whole. The loop continues with the next
+// batch.
 func (l *Loop) fail(err error) {
 	failed := err
-	if _, panicked := errors.AsType[*Panic](err); !panicked { // which is logged
+	if _, panicked := errors.AsType[*Panic](err); !panicked { // guard has logged a panic
 		l.opts.Log.Error("engine failed", "streams", len(l.ids), "err", err)
 		failed = &streamerr.Error{Reason: streamerr.EngineFailed, Path: streamerr.NewPath(engineHop), Message: "the engine failed; the worker's log has the details", Cause: err}
 	}
@@ -76,10 +78,10 @@ func (l *Loop) fail(err error) {
 	l.publish()
 }
 
-// engineHop is the origin of endings that the engine decided.
+// engineHop is the origin of endings that the engine decides.
 const engineHop = "engine"
 
-// deliver passes one output of a step on to its sequence's mailbox.
+// deliver passes one output of a step to its sequence's mailbox.
 func (l *Loop) deliver(out Output, now time.Time) {
 	s := l.batch[out.ID]
 	if s == nil {
@@ -129,7 +131,7 @@ func (l *Loop) deliver(out Output, now time.Time) {
 	if out.Hidden {
 		end.MatchedToken = new(out.Token)
 	}
-	if out.Hidden && out.Handover == "" { // no Tokens has counted it
+	if out.Hidden && out.Handover == "" { // no Tokens item has counted it
 		end.Tokens = 1
 	}
 	s.box.close(end, nil)
