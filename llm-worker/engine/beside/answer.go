@@ -10,26 +10,27 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An Answer is what has come of one, as the server's token ids. The token that ends it is not part of it, and which one that
-// is shows only when the server says how the answer has ended.
+// An Answer collects the token ids of the server's answer. The token that ends the answer is not
+// part of it; whether a token ended the answer is known only when the server reports the finish.
 type Answer struct {
-	prompt int // tokens, without those that are the answer so far
-	begun  int // tokens of the answer that were generated elsewhere
+	prompt int // of the prompt, without the part of the answer that it contains
+	begun  int // tokens of the answer that another worker generated
 	vocab  int
-	limit  int      // tokens that were asked for; 0 if nobody said
-	ends   []uint32 // tokens that may end it
+	limit  int      // requested tokens; 0 if the request sets no limit
+	ends   []uint32 // tokens that may end the answer
 
-	held  []uint32 // a token of ends that came last, and is part of the answer if others follow
-	given int      // tokens that were handed out
+	held  []uint32 // the last token if it is one of ends; part of the answer if others follow
+	given int      // tokens handed out
 
-	told   bool    // what the server found in its cache
-	cached *uint32 // that, until it was told
+	told   bool    // the server has reported its cached prompt tokens
+	cached *uint32 // that number, until an item has carried it
 }
 
-// A Usage is what the server counts, 0 where it does not.
+// A Usage holds the server's token counts; 0 if the server did not report one.
 type Usage struct{ Prompt, Completion, Cached uint32 }
 
-// NewAnswer returns an empty answer to req, of a model with vocab tokens and these that end a sequence.
+// NewAnswer returns an empty answer to req, of a model with vocab tokens and the end-of-sequence
+// tokens eos.
 func NewAnswer(req *workerv1.TokenRequest, vocab int, eos []uint32) Answer {
 	begun := int(req.GetGenerated())
 	a := Answer{prompt: len(req.GetPrompt()) - begun, begun: begun, vocab: vocab, ends: req.GetSampling().GetStopTokenIds()}
@@ -42,7 +43,8 @@ func NewAnswer(req *workerv1.TokenRequest, vocab int, eos []uint32) Answer {
 	return a
 }
 
-// Take returns those of the ids that came, and before, that are part of the answer for certain.
+// Take adds ids and returns the tokens that are certainly part of the answer, from ids and from
+// earlier calls.
 func (a *Answer) Take(ids []uint32) ([]uint32, error) {
 	for _, id := range ids {
 		if int64(id) >= int64(a.vocab) {
@@ -65,28 +67,29 @@ func (a *Answer) Take(ids []uint32) ([]uint32, error) {
 	return ids, nil
 }
 
-// Made notes n tokens of the answer that were made of something else than the server's ids.
+// Made records n tokens of the answer that were not made from the server's ids.
 func (a *Answer) Made(n int) { a.given += n }
 
-// Found notes how many tokens of the prompt the server says it had in its cache. The first time counts.
+// Found records the number of prompt tokens that the server found in its cache. Only the first call
+// counts.
 func (a *Answer) Found(cached uint32) {
 	if !a.told {
 		a.told, a.cached = true, new(min(cached, uint32(a.prompt)))
 	}
 }
 
-// Tell completes the first tokens with what was found.
+// Tell sets CachedTokens of the first item of tokens.
 func (a *Answer) Tell(tokens *workerv1.Tokens) { tokens.CachedTokens, a.cached = a.cached, nil }
 
-// Count returns how many tokens were handed out.
+// Count returns the number of tokens handed out.
 func (a *Answer) Count() int { return a.given }
 
-// Came returns the number of tokens that came, including held back tokens.
+// Came returns the number of tokens received, including held-back tokens.
 func (a *Answer) Came() int { return a.given + len(a.held) }
 
-// FinishAt returns the finish reason of an answer of count tokens whose server gave none, for a request of at most
-// limit tokens: LENGTH if it has all limit tokens, STOP if its last token may end the answer, and otherwise
-// FINISH_UNSPECIFIED, because a part may be missing.
+// FinishAt returns the finish reason of an answer of count tokens if the server gave none, for a
+// request of at most limit tokens: LENGTH if the answer has limit tokens, STOP if its last token
+// may end it, otherwise FINISH_UNSPECIFIED, because a part may be missing.
 func (a *Answer) FinishAt(limit, count int) llmv1.Finish {
 	switch {
 	case limit <= 0 || count != limit:
@@ -98,11 +101,11 @@ func (a *Answer) FinishAt(limit, count int) llmv1.Finish {
 	}
 }
 
-// End returns the last tokens, and the ending. The server's usage counts; where it has not said any, the token that ends an
-// answer is counted, as its own would be.
+// End returns the last tokens and the ending. The server's usage counts if there is one. Otherwise
+// the token that ended the answer is counted, as the embedded engine does.
 func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	var last []uint32
-	if finish != llmv1.Finish_FINISH_STOP { // what is held did not end it
+	if finish != llmv1.Finish_FINISH_STOP { // the held token did not end the answer
 		last, a.held = a.held, nil
 		a.given += len(last)
 	}
@@ -119,15 +122,16 @@ func (a *Answer) End(finish llmv1.Finish, said Usage) ([]uint32, *llmv1.End) {
 	return last, &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED, Path: []string{Hop}, Finish: finish, Usage: u}
 }
 
-// finishes maps the finish reasons of complete answers, as all servers spell them. An aborted answer is not complete.
-// A filtered answer is, because another server would have to break the same rule.
+// finishes maps the finish reasons of complete answers, in every server's spelling. An aborted
+// answer is not complete. A filtered answer is complete, because another server would have to apply
+// the same rule.
 var finishes = map[string]llmv1.Finish{
 	"stop":           llmv1.Finish_FINISH_STOP,
 	"length":         llmv1.Finish_FINISH_LENGTH,
 	"content_filter": llmv1.Finish_FINISH_CONTENT_FILTER,
 }
 
-// Finish reads the server's word for how an answer has ended. Every other word is a failure.
+// Finish converts the server's finish reason. An unknown finish reason is a failure.
 func Finish(said string) (llmv1.Finish, error) {
 	finish := finishes[said]
 	if finish == llmv1.Finish_FINISH_UNSPECIFIED {

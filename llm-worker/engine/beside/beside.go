@@ -1,9 +1,11 @@
-// Package beside is what the engines have in common that let a server beside the worker generate: how many streams it is
-// asked for at once, what becomes of a stream that ends, how the server is watched, and the words for what it does wrong.
+// Package beside is the common part of the engines that use a model server beside the worker: the
+// limit on concurrent streams, the ending of a stream, the health probes of the server, and the
+// errors for its failures.
 //
-// An Engine is made of one function, Look, which says what the server is and how it is asked. A stream that is stopped is
-// stopped at the server first: the cause is yielded when the Call has been told so. What the server makes of a stream ends it
-// with the origin "engine": see Fail. Nothing is queued here, and nothing is read ahead: a slow reader is felt by the server.
+// An Engine is built on one function, Look, which probes the server and returns how to call it. A
+// stopped stream is aborted at the server first; the engine yields the cause after the Call has
+// aborted. An ending that the server caused has the origin "engine": see Fail. The engine queues
+// nothing and reads nothing ahead, so the server feels the backpressure of a slow reader.
 package beside
 
 import (
@@ -21,67 +23,70 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Options are those that every engine has.
+// Options are common to all engines on a server.
 type Options struct {
-	Upstream string // where the server is
-	Name     string // what Started calls the model; "" is Upstream.Name
-	// MaxRunning is how many streams there are at most; further ones are refused with OVERLOADED. The server may let some of
-	// them wait.
+	Upstream string // address of the server
+	Name     string // model name in Started; "" means Upstream.Name
+	// MaxRunning is the maximum number of streams; further ones are refused with OVERLOADED. The
+	// server may queue some of the accepted ones.
 	MaxRunning int
-	// Log gets what is no single stream's ending; nil is nobody.
+	// Log receives messages that are not about the ending of a single stream; nil means none.
 	Log *slog.Logger
 }
 
-// An Upstream is what is known of the server since it was last looked at. It is static.
+// An Upstream describes the server, as of the last probe. It is immutable.
 type Upstream struct {
-	Name         string // the model's
+	Name         string // of the model
 	Context      int    // tokens of prompt and answer together
-	Vocab        int    // token ids are below this
+	Vocab        int    // token ids are below Vocab
 	EOS          []uint32
 	Capabilities *llmv1.Capabilities
-	// Resumes says that the server goes on with answers that were begun elsewhere; see whence.llm.v1.WorkerInfo.
+	// Resumes reports that the server can continue answers that another server began; see
+	// whence.llm.v1.WorkerInfo.
 	Resumes bool
-	// Ask checks a request, and returns the call that will ask for it; nothing is sent yet.
+	// Ask checks a request and returns its call. It sends nothing.
 	Ask func(ctx context.Context, req *workerv1.TokenRequest) (Call, error)
-	// AskEmbed is Ask for vectors; nil if the server makes none.
+	// AskEmbed is Ask for vectors; nil if the server does not embed.
 	AskEmbed func(req *workerv1.EmbedRequest) (EmbedCall, error)
 }
 
-// A Call asks the server for one answer.
+// A Call is one request to the server and its answer.
 type Call interface {
-	// Open sends the request, and returns when the server has taken it. Of ctx it takes the values alone: Stop ends it.
+	// Open sends the request and returns when the server has accepted it. It uses only the values
+	// of ctx; Stop ends it.
 	Open(ctx context.Context) error
-	// Next awaits what comes next, which may be nothing. The last has the ending.
+	// Next waits for the next tokens, which may be none. The last call returns the ending.
 	Next() (ids []uint32, end *llmv1.End, err error)
-	// Stop ends the call: one that has not ended by itself is aborted at the server, and Open and Next return soon. confirmed
-	// says that the server generates no more, as far as it can be known. It may be called by another goroutine than the
-	// others, and again.
+	// Stop ends the call. If the call has not ended by itself, Stop aborts it at the server; Open
+	// and Next then return soon. confirmed reports that the server generates no more, as far as the
+	// client can know. Any goroutine may call Stop, and more than once.
 	Stop() (confirmed bool)
 }
 
-// A Teller is a Call that knows more of its tokens than their ids.
+// A Teller is a Call that adds data such as log-probabilities to its tokens.
 type Teller interface {
 	// Tell completes an item with the ids that Next returned last.
 	Tell(tokens *workerv1.Tokens)
 }
 
-// A Reader is a Call that has a prompt read for another server.
+// A Reader is a Call that prefills a prompt for another server.
 type Reader interface {
-	// Handover returns what that one is to be told; it is called when Next has returned the ending.
+	// Handover returns the parameters for the other server. It is called after Next has returned
+	// the ending.
 	Handover() []byte
 }
 
-// An Engine lets a server generate. Generate works while Watch finds the server well.
+// An Engine generates on a model server. Generate works while Watch finds the server healthy.
 type Engine struct {
 	opts     Options
 	look     Look
-	doubt    chan struct{}            // capacity 1: a stream's ending says that the server should be probed now
-	upstream atomic.Pointer[Upstream] // nil while it cannot be used
-	problem  atomic.Pointer[string]   // why it cannot be used; "" while it can
+	doubt    chan struct{}            // capacity 1: a stream's ending suggests probing the server now
+	upstream atomic.Pointer[Upstream] // nil while the server cannot be used
+	problem  atomic.Pointer[string]   // why the server cannot be used; "" while it can
 	running  atomic.Int64
 }
 
-// New returns an engine on the server that look looks at.
+// New returns an engine on the server that look probes.
 func New(opts Options, look Look) *Engine {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -91,7 +96,7 @@ func New(opts Options, look Look) *Engine {
 	return e
 }
 
-// Upstream returns what is known of the server, nil while it cannot be used.
+// Upstream returns the description of the server, or nil while the server cannot be used.
 func (e *Engine) Upstream() *Upstream { return e.upstream.Load() }
 
 // Problem returns why the server cannot be used, for people; "" while it can.
@@ -100,19 +105,21 @@ func (e *Engine) Problem() string { return *e.problem.Load() }
 // unavailable refuses a request while the server cannot be used.
 func (e *Engine) unavailable() error {
 	problem := e.Problem()
-	if problem == "" { // it has come back meanwhile
+	if problem == "" { // the server has recovered in the meantime
 		return Unavailable(nil)
 	}
 	return unavailable(nil, problem)
 }
 
-// Load is how busy the engine is. The server knows which of its streams wait; it is not asked.
+// Load returns the load of the engine. It counts running streams only: it does not ask the server
+// which of them wait.
 func (e *Engine) Load() *llmv1.Load {
 	return &llmv1.Load{Running: uint32(e.running.Load()), MaxRunning: uint32(e.opts.MaxRunning)}
 }
 
-// Generate is a stream.Engine. Started comes when the server has taken the request or says nothing for takenAfter; Tokens as
-// the server sends them; then End. When the loop is left, the call is over.
+// Generate is a stream.Engine. Started comes when the server has accepted the request, or has been
+// silent for takenAfter. Then come Tokens as the server sends them, and End. The call is over when
+// Generate returns.
 func (e *Engine) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
 		if cause := stream.Cause(ctx); cause != nil {
@@ -130,7 +137,8 @@ func (e *Engine) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.
 	}
 }
 
-// enter takes a place for a stream, which running gives back, or says that there is none.
+// enter reserves a place for a stream, or returns the error that refuses the stream. Decrementing
+// running frees the place.
 func (e *Engine) enter() error {
 	if n := e.running.Add(1); n <= int64(e.opts.MaxRunning) {
 		return nil
@@ -141,11 +149,13 @@ func (e *Engine) enter() error {
 	return err
 }
 
-// takenAfter is how long a server may be silent until it counts as having taken a request: many send nothing before the
-// first token, which waits for its turn and for the prompt, and no server takes as long to refuse one.
+// takenAfter is the silence after which the server counts as having accepted a request. Many
+// servers send nothing before the first token, which waits for its turn and for the prompt, and no
+// server takes that long to refuse a request.
 const takenAfter = time.Second
 
-// generate yields everything but the error. A reader that leaves is no error.
+// generate yields all items, and returns the error instead of yielding it. A reader that leaves is
+// not an error.
 func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse) bool) error {
 	up := e.upstream.Load()
 	if up == nil {
@@ -172,14 +182,14 @@ func (e *Engine) generate(ctx context.Context, req *workerv1.TokenRequest, yield
 		} else {
 			<-stopped
 		}
-		_ = r.await() // it has been told, or is not of interest any more
+		_ = r.await() // the request was aborted, or its result no longer matters
 	}()
 	err = r.pass(ctx, e.started(ctx, up, req), yield)
 	if err == nil {
 		return nil
 	}
 	if cause := stream.Cause(ctx); cause != nil {
-		return cause // whatever the server made of it
+		return cause // whatever error the server made of it
 	}
 	e.suspect(err)
 	return err
@@ -191,16 +201,16 @@ func (e *Engine) started(ctx context.Context, up *Upstream, req *workerv1.TokenR
 	}}}
 }
 
-// A run is a call whose answer is passed on.
+// A run passes on the answer of one call.
 type run struct {
 	call   Call
-	opened chan error // capacity 1: what Open returned
-	done   bool       // it has returned
+	opened chan error // capacity 1: the result of Open
+	done   bool       // Open has returned
 	record *ledger.Record
-	begun  int // tokens of the answer that were generated elsewhere
+	begun  int // tokens of the answer that another worker generated
 }
 
-// await returns what Open did.
+// await waits for Open and returns its error.
 func (r *run) await() (err error) {
 	if !r.done {
 		err, r.done = <-r.opened, true
@@ -208,7 +218,7 @@ func (r *run) await() (err error) {
 	return err
 }
 
-// pass yields Started and all that follows. A reader that leaves is no error.
+// pass yields Started and all items after it. A reader that leaves is not an error.
 func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yield func(*workerv1.GenerateResponse) bool) error {
 	silent := time.NewTimer(takenAfter)
 	defer silent.Stop()
@@ -228,7 +238,7 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 	for given := 0; ; {
 		ids, end, err := r.call.Next()
 		if cause := stream.Cause(ctx); cause != nil {
-			r.record.Unreceived(len(ids)) // tokens that the server has sent already
+			r.record.Unreceived(len(ids)) // tokens that the server had sent before the stop
 			return cause
 		}
 		if err != nil {
@@ -246,8 +256,8 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			}
 		}
 		if end != nil {
-			r.call.Stop()                          // it has ended, and is gone before the reader hears of it
-			if reader, ok := r.call.(Reader); ok { // a reader generates no part of the answer, though the server counts a token
+			r.call.Stop()                          // the call has ended; release it before the reader gets the ending
+			if reader, ok := r.call.(Reader); ok { // a prefill call generates no part of the answer, although the server counts a token
 				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: reader.Handover()}}}) {
 					return nil
 				}

@@ -10,11 +10,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Complaint is a server's error, in the body of a refusal or within the answer. A field that the server omits is
-// zero.
+// A Complaint is a server's error, in the body of a refusal or within the answer. A field that the
+// server omits is zero.
 type Complaint struct {
 	Message    string
-	Status     int    // as of HTTP
+	Status     int    // the HTTP status
 	Code       string // the server's own word, such as "context_length_exceeded"
 	Type       string // such as "BadRequestError"
 	RetryAfter time.Duration
@@ -23,8 +23,9 @@ type Complaint struct {
 // maxRetryAfter bounds the Retry-After of a server.
 const maxRetryAfter = time.Hour
 
-// ReasonOf returns the reason that an HTTP status other than success stands for. A 4xx status blames the request, except for the
-// statuses that are about the worker, its account or its connection: those are the engine's failure to a client.
+// ReasonOf returns the reason that an HTTP status other than success stands for. A 4xx status
+// blames the request, except for the statuses that are about the worker, its account or its
+// connection: those are the engine's failure to a client.
 func ReasonOf(status int) streamerr.Reason {
 	switch status {
 	case http.StatusNotFound:
@@ -47,8 +48,9 @@ func ReasonOf(status int) streamerr.Reason {
 // statusOverloaded is the answer of some providers while all of their servers are busy.
 const statusOverloaded = 529
 
-// reasons maps the error codes and types of known servers, in lower case and without "_" and a final "error":
-// OpenAI's and its followers', vLLM's and SGLang's, which are names of Python classes, llama.cpp's, and Anthropic's.
+// reasons maps the error codes and types of known servers, in lower case and without "_" and a
+// final "error": OpenAI's and its followers', vLLM's and SGLang's, which are names of Python
+// classes, llama.cpp's, and Anthropic's.
 var reasons = map[string]streamerr.Reason{
 	"badrequest":             streamerr.Invalid,
 	"contentfilter":          streamerr.Invalid,
@@ -96,8 +98,8 @@ func plain(said string) string {
 	return strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(said), "_", ""), "error")
 }
 
-// Reason classifies the complaint: by its status, else by its code, else by its type. A complaint without any of them
-// means that the server has failed.
+// Reason classifies the complaint: by its status, else by its code, else by its type. A complaint
+// without any of them means that the server has failed.
 func (c *Complaint) Reason() streamerr.Reason {
 	if c.Status != 0 {
 		return ReasonOf(c.Status)
@@ -110,9 +112,10 @@ func (c *Complaint) Reason() streamerr.Reason {
 	return streamerr.EngineFailed
 }
 
-// AboutKey reports whether the complaint is about the worker's key. Such a complaint may quote a part of the key, and is not for
-// clients. Status 401 is always about the key. Status 403 is about the key only if the server says so: providers also send it for
-// content that their moderation refuses.
+// AboutKey reports whether the complaint is about the worker's key. Such a complaint may quote a
+// part of the key, and is not for clients. Status 401 is always about the key. Status 403 is about
+// the key only if the server says so: providers also send it for content that their moderation
+// refuses.
 func (c *Complaint) AboutKey() bool {
 	switch c.Status {
 	case http.StatusUnauthorized:
@@ -126,10 +129,12 @@ func (c *Complaint) AboutKey() bool {
 	}
 }
 
-// keyPrefixes begin the words, in lower case, that servers use for a key and for what the key allows.
+// keyPrefixes begin the words, in lower case, that servers use for a key and for what the key
+// allows.
 var keyPrefixes = []string{"apikey", "authenticat", "authoris", "authoriz", "credential", "permission", "unauthenticat", "unauthoris", "unauthoriz"}
 
-// mentionsKey reports whether a text has a word for a key, authentication, permission or credentials.
+// mentionsKey reports whether a text has a word for a key, authentication, permission or
+// credentials.
 func mentionsKey(text string) bool {
 	notLetter := func(r rune) bool { return !unicode.IsLetter(r) }
 	for word := range strings.FieldsFuncSeq(strings.ToLower(text), notLetter) {
@@ -140,8 +145,8 @@ func mentionsKey(text string) bool {
 	return false
 }
 
-// Ending makes an ending of the complaint. how describes where the server made it, such as "answered with status
-// 400".
+// Ending makes an ending of the complaint. how describes where the server made it, such as
+// "answered with status 400".
 func (c *Complaint) Ending(how string) *streamerr.Error {
 	if c.AboutKey() {
 		return Fail(streamerr.EngineFailed, ErrKeyRefused, "the server that generates %s: it refuses the worker's key; --upstream-key sets it", how)
@@ -158,8 +163,9 @@ func (c *Complaint) Ending(how string) *streamerr.Error {
 	return e
 }
 
-// RetryIn returns when callers may try again, for the wait that the server asks for; 0 means that it did not ask.
+// RetryIn returns the time after which callers may retry, for the wait that the server asks for; 0
+// means that the server did not ask.
 func RetryIn(said time.Duration) time.Duration { return min(max(said, RetryAfter), maxRetryAfter) }
 
-// InAnswer is how a complaint came that stands in the place of a part of the answer, for Ending.
+// InAnswer describes, for Ending, an error that the server sent in place of a part of the answer.
 const InAnswer = "reported an error in its answer"

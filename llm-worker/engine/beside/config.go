@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// A Config is what a Hugging Face directory says of a model, of any architecture: config.json and, if it is there,
-// generation_config.json.
+// A Config is the part of a Hugging Face directory that describes the model, for any architecture:
+// config.json and, if present, generation_config.json.
 type Config struct {
 	Context int // tokens of prompt and answer together
-	Vocab   int // as config.json has it; a tokenizer may have more
+	Vocab   int // as in config.json; a tokenizer may have more
 	EOS     []uint32
 }
 
@@ -28,7 +28,8 @@ func (ids *tokenIDs) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*ids)[0])
 }
 
-// A textConfig is the part of config.json that is about text; models that see have it in a section of its own.
+// A textConfig is the part of config.json that describes the text model. Multimodal models have it
+// in a section of its own.
 type textConfig struct {
 	Context int      `json:"max_position_embeddings"`
 	Vocab   int      `json:"vocab_size"`

@@ -2,7 +2,8 @@ package beside
 
 import "context"
 
-// Drain has a call answer, for nobody to read: so a server is tried. The error is ctx's cause if it is done before.
+// Drain sends a request and discards the answer. Probes use it to try a server. The error is ctx's
+// cause if ctx is done first.
 func Drain(ctx context.Context, call Call) error {
 	undo := context.AfterFunc(ctx, func() { call.Stop() })
 	err := drain(ctx, call)

@@ -10,15 +10,16 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An EmbedCall asks the server for vectors.
+// An EmbedCall is one request to the server for vectors.
 type EmbedCall interface {
-	// Do sends the request, and returns the answer, but for the model's name. Of ctx it takes the values alone: Stop ends it.
+	// Do sends the request and returns the answer, without the model's name. It uses only the
+	// values of ctx; Stop ends it.
 	Do(ctx context.Context) (*workerv1.EmbedResponse, error)
-	// Stop is Call's.
+	// Stop is the same as Call.Stop.
 	Stop() (confirmed bool)
 }
 
-// Embed makes vectors of texts; stream.Unary makes an engine of it.
+// Embed computes the vectors of texts; stream.Unary makes an engine of it.
 func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 	up := e.upstream.Load()
 	switch {
@@ -53,13 +54,13 @@ func (e *Engine) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*worker
 		return resp, nil
 	}
 	if cause := stream.Cause(ctx); cause != nil {
-		return nil, cause // whatever the server made of it
+		return nil, cause // whatever error the server made of it
 	}
 	e.suspect(err)
 	return nil, err
 }
 
-// TryEmbed has a call answer, for nobody to read, as Drain does.
+// TryEmbed sends a request for vectors and discards the answer, like Drain.
 func TryEmbed(ctx context.Context, call EmbedCall) error {
 	undo := context.AfterFunc(ctx, func() { call.Stop() })
 	_, err := call.Do(ctx)

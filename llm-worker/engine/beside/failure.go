@@ -15,25 +15,28 @@ import (
 )
 
 const (
-	// Hop is the origin of endings that the server decided, or that its end of the connection made.
+	// Hop is the origin of endings that the server, or the connection to the server, caused.
 	Hop = "engine"
-	// RetryAfter is when callers may try again where the server does not say: it is probed that often.
+	// RetryAfter is the time after which callers may retry if the server names none. It equals the
+	// probe interval.
 	RetryAfter = time.Second
-	// MaxMessage bounds what is quoted of a server, in bytes: it is for people, and may hold a page.
+	// MaxMessage bounds a quoted message of the server, in bytes: it is for people, and may be a
+	// whole page.
 	MaxMessage = 512
 )
 
-// Fail makes an ending whose origin is the server.
+// Fail returns an ending whose origin is the server.
 func Fail(reason streamerr.Reason, cause error, format string, args ...any) *streamerr.Error {
 	e := streamerr.New(reason, format, args...)
 	e.Path, e.Cause = streamerr.NewPath(Hop), cause
 	return e
 }
 
-// ErrKeyRefused is the cause of endings of a server that refuses the worker's key.
+// ErrKeyRefused is the cause of an ending if the server refuses the worker's key.
 var ErrKeyRefused = errors.New("the server that generates refuses the worker's key")
 
-// Unavailable says that the server cannot be asked now. cause is the error of the connection; nil if it is not known.
+// Unavailable returns the ending for a server that cannot be called now. cause is the connection's
+// error, or nil if unknown.
 func Unavailable(cause error) *streamerr.Error {
 	return unavailable(cause, "the server that generates "+silence(cause))
 }
@@ -44,7 +47,7 @@ func unavailable(cause error, text string) *streamerr.Error {
 	return e
 }
 
-// silence says how a connection failed before the server had answered. It names no addresses.
+// silence describes how a connection failed before the server had answered. It names no addresses.
 func silence(err error) string {
 	_, lookup := errors.AsType[*net.DNSError](err)
 	timeout, ok := errors.AsType[net.Error](err)
@@ -62,17 +65,17 @@ func silence(err error) string {
 	}
 }
 
-// Lost says that the server went away in the middle of an answer.
+// Lost returns the ending for a server that disconnected in the middle of an answer.
 func Lost(cause error, how string) *streamerr.Error {
 	return Fail(streamerr.PeerLost, cause, "the server that generates %s", how)
 }
 
-// Broken says that what the server sends cannot be understood.
+// Broken returns the ending for a server response that cannot be parsed.
 func Broken(cause error) *streamerr.Error {
 	return Fail(streamerr.EngineFailed, cause, "the server that generates sent nonsense: %s", Clip(cause.Error(), MaxMessage))
 }
 
-// Clip makes text fit for one line of at most n bytes.
+// Clip shortens text to one line of at most n bytes.
 func Clip(text string, n int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -6,17 +6,19 @@ import (
 	"slices"
 )
 
-// A Model is what a server says of the model that it runs; 0 and "" where it does not say.
+// A Model is the server's description of its model. Fields that the server does not report are 0 or
+// "".
 type Model struct {
-	Name       string // a path, as a rule
+	Name       string // usually a path
 	Context    int
 	Vocab      int
 	EOS        []uint32
-	Generation bool // it generates, and does not only embed
+	Generation bool // the model generates, and does not only embed
 }
 
-// Upstream returns the upstream of such a model, without what depends on the server's make. config is what the operator says
-// that the model is, nil for nothing: it fills what the server leaves out.
+// Upstream returns the Upstream of the model, without the fields that depend on the kind of server.
+// config is the operator's description of the model, or nil; it fills in what the server does not
+// report.
 func (m *Model) Upstream(config *Config) (*Upstream, error) {
 	if config == nil {
 		config = new(Config)

@@ -17,8 +17,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Check refuses a request that the server could not answer, or of which it would ignore a part, in the words of the embedded
-// engine.
+// Check refuses a request that the server could not answer, or of which it would ignore a part. Its
+// errors have the same texts as the embedded engine's.
 func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	prompt, begun, s := req.GetPrompt(), req.GetGenerated(), req.GetSampling()
 	switch {
@@ -45,8 +45,9 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	return nil
 }
 
-// Rest returns how the tokens are to be chosen that req asks for, of the checked kind, for a server that takes the answer so
-// far for a part of the prompt. It has max_tokens, because some servers have a default of their own.
+// Rest returns the sampling options of a request that Check accepts, for a server that takes the
+// answer so far as a part of the prompt. It always sets max_tokens, because some servers have a
+// default of their own.
 func (u *Upstream) Rest(req *workerv1.TokenRequest) *llmv1.Sampling {
 	s, begun := proto.CloneOf(req.GetSampling()), req.GetGenerated()
 	if s == nil {
@@ -63,16 +64,17 @@ func (u *Upstream) Rest(req *workerv1.TokenRequest) *llmv1.Sampling {
 	return s
 }
 
-// NewID returns an id for the server's request of ctx's stream: one that is new, under which logs can be searched for the stream's
-// id, and that no other one begins with, since SGLang aborts by the beginnings of ids.
+// NewID returns a new request id for the server. The id begins with the id of ctx's stream, so that
+// logs can be searched for it. No id is a prefix of another, because SGLang's abort matches
+// prefixes.
 func NewID(ctx context.Context) string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return strings.TrimPrefix(stream.ID(ctx)+"-", "-") + hex.EncodeToString(b[:])
 }
 
-// seeds is how many seeds all servers take from all clients.
+// seeds is the number of seeds that all servers accept from all clients.
 const seeds = 1<<31 - 1
 
-// Seed makes a seed that every server takes; the same seed stays the same.
+// Seed maps a seed to one that every server accepts. Equal seeds stay equal.
 func Seed(seed uint64) uint64 { return seed % seeds }

@@ -6,15 +6,17 @@ import (
 )
 
 const (
-	// trialWait is the time from a failed trial to the next one; it doubles with each failure up to maxTrialWait.
+	// trialWait is the time from a failed trial to the next one; it doubles with each failure up to
+	// maxTrialWait.
 	trialWait    = time.Second
 	maxTrialWait = 30 * time.Second
-	// trialJitter is the part of the wait that is drawn, so that the workers of a fleet do not try their servers at the same time.
+	// trialJitter is the random part of the wait, so that the workers of a fleet do not try their
+	// servers at the same time.
 	trialJitter = 0.25
 )
 
-// A Trial has a server generate a token to see whether it can, and how. Trials cost the server work, so a server that fails them is
-// tried less and less often. The zero value is due.
+// A Trial makes a server generate one token, to see whether and how it can. Trials cost the server
+// work, so the waits between failed trials grow. A zero Trial is due.
 type Trial struct {
 	failure error // of the last trial; nil if there was none, or it succeeded
 	wait    time.Duration
@@ -37,5 +39,5 @@ func (t *Trial) Do(try func() error) error {
 	return err
 }
 
-// Reset makes the next trial due: the server was away, or is not the same as before.
+// Reset makes the next trial due, because the server was away or was replaced.
 func (t *Trial) Reset() { *t = Trial{} }

@@ -12,24 +12,26 @@ import (
 )
 
 const (
-	// probeInterval is the time between health probes. After maxMisses late probes in a row the server is unhealthy: a server
-	// that is busy is not gone. A server that refuses the connection is unhealthy at once.
+	// probeInterval is the time between health probes. After maxMisses late probes in a row the
+	// server is unhealthy: a busy server may be late. A server that refuses the connection is
+	// unhealthy at once.
 	probeInterval = time.Second
 	maxMisses     = 3
 	// AskTimeout bounds a health probe, which generates nothing.
 	AskTimeout = time.Second
-	// TryTimeout bounds a trial, which may have to wait for its turn.
+	// TryTimeout bounds a trial, which may have to wait in the server's queue.
 	TryTimeout = 30 * time.Second
 )
 
-// A Look probes the server, and returns the server's current properties, or why it cannot be used. was is the result
-// of the last look, or nil if the server could not be used; a Look returns was itself if nothing has changed. doubt
-// means that a stream's ending suggests that the server was replaced or has failed. A Look generates nothing on the
-// server, except in a Trial. It is called by one goroutine at a time, so it may keep state.
+// A Look probes the server, and returns the server's current properties, or why it cannot be used.
+// was is the result of the last look, or nil if the server could not be used; a Look returns was
+// itself if nothing has changed. doubt means that a stream's ending suggests that the server was
+// replaced or has failed. A Look generates nothing on the server, except in a Trial. It is called
+// by one goroutine at a time, so it may keep state.
 type Look func(ctx context.Context, was *Upstream, doubt bool) (*Upstream, error)
 
-// Watch probes the server each probeInterval until ctx is done. changed is called when its health has changed; before the first call
-// it is unhealthy.
+// Watch probes the server every probeInterval until ctx is done. It calls changed when the health
+// has changed; before the first call the server counts as unhealthy.
 func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -51,7 +53,7 @@ func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 // A watch is the state of Watch between probes.
 type watch struct {
 	engine *Engine
-	doubt  bool // another server may be there
+	doubt  bool // the server may have been replaced
 	misses int  // late probes in a row
 	log    problem.Log
 }
@@ -94,7 +96,7 @@ func Late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, streamerr.Deadline)
 }
 
-// problemOf says why the server cannot be used. It names no address, because callers read it.
+// problemOf describes why the server cannot be used. It names no address, because callers read it.
 func problemOf(err error) string {
 	if err == nil {
 		return ""
@@ -109,8 +111,8 @@ func word(form llmv1.Form) string {
 	return strings.ToLower(strings.TrimPrefix(form.String(), "FORM_"))
 }
 
-// suspect probes the server now if err suggests that it has changed: it is gone or was replaced, rejects the key, or
-// has lost the model.
+// suspect probes the server now if err suggests that the server has changed: it is gone or was
+// replaced, rejects the key, or has lost the model.
 func (e *Engine) suspect(err error) {
 	for _, reason := range []error{streamerr.Unavailable, streamerr.PeerLost, streamerr.NotFound, ErrKeyRefused} {
 		if errors.Is(err, reason) {

@@ -10,7 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// BenchmarkStop is how long after a stop the server knows, and how long until it has confirmed that.
+// BenchmarkStop measures the time from a stop until the server has received it, and until the
+// server has confirmed it.
 func BenchmarkStop(b *testing.B, s Subject) {
 	var heard time.Time
 	e, server := s.Start(b, func(a *Answer) error {
@@ -41,7 +42,7 @@ func BenchmarkStop(b *testing.B, s Subject) {
 	}
 }
 
-// BenchmarkTokens is what a token costs, from the server's message to the item.
+// BenchmarkTokens measures the cost of a token, from the server's message to the item.
 func BenchmarkTokens(b *testing.B, s Subject) {
 	e, _ := s.Start(b, func(a *Answer) error {
 		for range b.N {

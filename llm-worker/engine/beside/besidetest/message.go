@@ -6,10 +6,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Message is a protobuf message as it came, by the numbers of its fields. What is wrong with it is an absent field.
+// A Message is an encoded protobuf message, read by field numbers. A malformed field counts as
+// absent.
 type Message []byte
 
-// each calls f with all values of a field.
+// each calls f with every value of a field.
 func (m Message) each(number protowire.Number, f func(kind protowire.Type, value []byte)) {
 	for b := []byte(m); len(b) > 0; {
 		num, kind, n := protowire.ConsumeTag(b)
@@ -27,13 +28,13 @@ func (m Message) each(number protowire.Number, f func(kind protowire.Type, value
 	}
 }
 
-// Has reports whether a field is there.
+// Has reports whether a field is present.
 func (m Message) Has(number protowire.Number) (has bool) {
 	m.each(number, func(protowire.Type, []byte) { has = true })
 	return has
 }
 
-// Uint returns a number, the last one that is there.
+// Uint returns the last value of a field as a number, 0 if there is none.
 func (m Message) Uint(number protowire.Number) (v uint64) {
 	m.each(number, func(kind protowire.Type, b []byte) {
 		if kind == protowire.VarintType {
@@ -54,7 +55,7 @@ func (m Message) Float(number protowire.Number) (v float32) {
 	return v
 }
 
-// Messages returns messages or strings.
+// Messages returns all values of a field that are messages or strings.
 func (m Message) Messages(number protowire.Number) (all []Message) {
 	m.each(number, func(kind protowire.Type, b []byte) {
 		if kind == protowire.BytesType {
@@ -65,7 +66,7 @@ func (m Message) Messages(number protowire.Number) (all []Message) {
 	return all
 }
 
-// Message returns a message, the last one that is there.
+// Message returns the last value of a field as a message.
 func (m Message) Message(number protowire.Number) Message {
 	if all := m.Messages(number); len(all) > 0 {
 		return all[len(all)-1]
@@ -112,7 +113,7 @@ func (m Message) AddUints(number protowire.Number, all ...uint32) Message {
 	return m.AddText(number, string(packed))
 }
 
-// Numbers copies the fields that are there into into, by their names.
+// Numbers copies the fields that are present into the map, under their names.
 func Numbers(m Message, into map[string]any, floats, uints map[string]int32) {
 	for name, number := range floats {
 		if n := protowire.Number(number); m.Has(n) {

@@ -27,7 +27,7 @@ import (
 // patience bounds every wait.
 const patience = 10 * time.Second
 
-// An Engine is what is tested.
+// An Engine is an engine under test.
 type Engine interface {
 	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
 	Watch(ctx context.Context, changed func(healthy bool))
@@ -35,13 +35,13 @@ type Engine interface {
 	Load() *llmv1.Load
 }
 
-// A Subject is an engine, and the service that it asks.
+// A Subject is an engine under test and the service that it calls.
 type Subject struct {
 	Dialect Dialect
 	New     func(beside.Options) (Engine, error)
 }
 
-// Watched starts an engine on a server, and returns the changes of its health.
+// Watched starts an engine on a server, and returns the engine and the changes of its health.
 func (s *Subject) Watched(t testing.TB, addr string) (e Engine, health chan bool) {
 	t.Helper()
 	e, err := s.New(beside.Options{Upstream: addr, MaxRunning: 32, Log: slog.New(slog.DiscardHandler)})
@@ -56,7 +56,8 @@ func (s *Subject) Watched(t testing.TB, addr string) (e Engine, health chan bool
 	return e, health
 }
 
-// Start starts an engine on a server that plays script, and returns when it has found it well.
+// Start starts an engine on a server that plays script, and returns when the engine has found the
+// server healthy.
 func (s *Subject) Start(t testing.TB, script Script) (Engine, *Server) {
 	t.Helper()
 	server := Start(t, s.Dialect, script, "")
@@ -77,7 +78,8 @@ func await(t testing.TB, health chan bool, want bool) {
 	}
 }
 
-// Eventually asks again and again, within patience. It is for what no event tells.
+// Eventually polls ok until it is true or patience is over. Use it only for a state that no event
+// reports.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {
@@ -87,14 +89,14 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Ask returns a request for so many tokens.
+// Ask returns a request for limit tokens.
 func Ask(limit uint32) *workerv1.TokenRequest {
 	return &workerv1.TokenRequest{Prompt: []uint32{10, 11, 12}, Sampling: &llmv1.Sampling{MaxTokens: proto.Uint32(limit)}}
 }
 
-// A Result is what a stream came to.
+// A Result is the outcome of a stream.
 type Result struct {
-	Cached  []int // how many tokens there were when it was told, and what
+	Cached  []int // for each report of cached tokens: the number of tokens so far, and the value
 	Started *llmv1.Started
 	Tokens  []uint32
 	End     *llmv1.End
@@ -102,7 +104,7 @@ type Result struct {
 	Record  *streamv1.Record
 }
 
-// Read ranges over a stream to its end; each is called after each item.
+// Read reads a stream to its end and calls each after each item.
 func Read(ctx context.Context, e Engine, req *workerv1.TokenRequest, each func(*Result)) *Result {
 	var kept ledger.Ledger
 	record := kept.Open("id", "worker", "")
@@ -130,7 +132,7 @@ func Read(ctx context.Context, e Engine, req *workerv1.TokenRequest, each func(*
 	return r
 }
 
-// Run drives an engine through all that a server can do.
+// Run tests an engine against everything that a server can do.
 func Run(t *testing.T, s Subject) {
 	t.Run("contract", func(t *testing.T) {
 		streamtest.Run(t, func(t *testing.T) streamtest.Subject[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
@@ -153,7 +155,7 @@ func Run(t *testing.T, s Subject) {
 	t.Run("health", s.health)
 }
 
-// Misdeeds plays what a server should not do.
+// Misdeeds tests an engine against servers that misbehave.
 func (s *Subject) Misdeeds(t *testing.T, misdeeds map[string]Misdeed) {
 	t.Helper()
 	for name, test := range misdeeds {
@@ -202,13 +204,13 @@ func (s *Subject) answer(t *testing.T) {
 	if !asked.Stream || !slices.Equal(asked.Prompt, []uint32{10, 11, 12}) || len(server.AbortedIDs()) != 0 {
 		t.Error(asked, server.AbortedIDs())
 	}
-	// Ids are new, have the stream's in front, and none begins another.
+	// Each id is new, begins with the stream's id, and is not a prefix of another id.
 	Read(ctx, e, Ask(1), nil)
 	again := server.Asked()[1]
 	if !strings.HasPrefix(asked.ID, "one-") || again.ID == asked.ID || len(again.ID) != len(asked.ID) || len(asked.ID) < len("one-")+16 {
 		t.Error(asked.ID, again.ID)
 	}
-	// An answer that was begun elsewhere.
+	// An answer that another server began.
 	req := Ask(7)
 	req.Prompt, req.Generated, req.Sampling.MinTokens = []uint32{10, 11, 12, 500, 501}, 2, proto.Uint32(3)
 	r = Read(ctx, e, req, nil)
@@ -325,7 +327,7 @@ func (s *Subject) health(t *testing.T) {
 	}
 }
 
-// Everything asks for something in every field, of those in fields.
+// Everything returns sampling options in which every field named in fields is set.
 func Everything(fields []string) *llmv1.Sampling {
 	s := &llmv1.Sampling{
 		Temperature: proto.Float32(0.5), TopP: proto.Float32(0.9), TopK: proto.Uint32(40), MinP: proto.Float32(0.05),

@@ -7,10 +7,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Script answers a request. An error is a status.
+// A Script answers a request. An error is sent as a status.
 type Script func(*Answer) error
 
-// Count answers with as many tokens as are asked for, one a millisecond.
+// Count answers with the requested number of tokens, one per millisecond.
 func Count(a *Answer) error {
 	if !a.Count(a.Max()) {
 		return a.Aborted()
@@ -19,15 +19,15 @@ func Count(a *Answer) error {
 	return nil
 }
 
-// A Misdeed is what a server should not do, and what comes of it.
+// A Misdeed is a way in which a server misbehaves, and the expected ending.
 type Misdeed struct {
 	Script Script
 	Reason streamerr.Reason
-	Tokens int    // before it
-	Says   string // in the message
+	Tokens int    // tokens before the ending
+	Says   string // text that the message contains
 }
 
-// fails says a status after some tokens.
+// fails answers with some tokens and then a status.
 func fails(after int, code codes.Code, words string) Script {
 	return func(a *Answer) error {
 		a.Count(after)
@@ -35,7 +35,7 @@ func fails(after int, code codes.Code, words string) Script {
 	}
 }
 
-// after does something behind a token.
+// after calls do after one token.
 func after(do func(a *Answer)) Script {
 	return func(a *Answer) error {
 		a.Count(1)

@@ -1,8 +1,10 @@
-// Package besidetest holds servers to test engines with that ask one beside the worker.
+// Package besidetest provides model servers to test the engines that use a server beside the
+// worker.
 //
-// A Server is made of the published numbers of fields (see Dialect), and reads and writes bytes: it shares no generated code
-// with the engine that it tests. What it answers with is a function of the prompt, so that tests know it; Scripts make it
-// misbehave. Run drives an engine through all that such a server can do.
+// A Server is built from the published field numbers of a service (see Dialect), and reads and
+// writes bytes: it shares no generated code with the engine under test. Its answer is a function of
+// the prompt, so tests know the expected tokens; Scripts make it misbehave. Run tests an engine
+// against everything that such a server can do.
 package besidetest
 
 import (
@@ -23,46 +25,46 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Request is what a server was asked, in words that all services share.
+// A Request is a request to the server, in terms that all services share.
 type Request struct {
 	ID       string
 	Prompt   []uint32
-	Sampling map[string]any // by the names of whence.llm.v1.Sampling; a field that is not there was not set
+	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling; an absent field was not set
 	Stream   bool
 	Metadata metadata.MD
 }
 
-// Max returns how many tokens are asked for.
+// Max returns the requested number of tokens.
 func (r *Request) Max() int {
 	limit, _ := r.Sampling["max_tokens"].(uint64)
 	return int(limit) //nolint:gosec // a test's
 }
 
-// A Dialect is a service's names and numbers.
+// A Dialect holds a service's names and field numbers.
 type Dialect struct {
 	Service  string
 	Read     func(Message) Request
-	Chunk    func(r Request, ids []uint32, sent int) Message // sent: tokens of the answer so far, with these
+	Chunk    func(r Request, ids []uint32, sent int) Message // sent: number of tokens of the answer so far, including ids
 	Complete func(r Request, finish string, last []uint32, sent int) Message
 	Aborts   func(Message) (ids []string)
 	Aborted  Message // the answer to an abort
 	Healthy  func(healthy bool) Message
 	Info     func(context, vocab int, eos uint32, generates bool) Message
-	// AbortedFinish is how an answer ends that was aborted, unless AbortedStatus is.
+	// AbortedFinish is the finish reason of an aborted answer, unless AbortedStatus is set.
 	AbortedFinish string
 	AbortedStatus error
-	// HTTP serves it over HTTP; nil for a service of gRPC.
+	// HTTP serves the dialect over HTTP; nil for a gRPC service.
 	HTTP func(*Server) http.Handler
 }
 
-// What a Server's model is.
+// Properties of a Server's model.
 const (
 	Context = 2048
 	Vocab   = 5000
 	EOS     = 2
 )
 
-// Token returns the token that follows n others of the answer to a prompt. It is never EOS.
+// Token returns the token number n (from 0) of the answer to a prompt. It is never EOS.
 func Token(prompt []uint32, n int) uint32 {
 	h := fnv.New32a()
 	for _, id := range append(prompt[:len(prompt):len(prompt)], uint32(n)) { //nolint:gosec // a test's
@@ -80,15 +82,15 @@ func Tokens(prompt []uint32, n int) []uint32 {
 	return ids
 }
 
-// A Server is one that engines ask.
+// A Server is a model server for tests.
 type Server struct {
 	Addr    string
-	Live    atomic.Int32  // answers that run
-	Ill     atomic.Bool   // it says that it is not healthy
-	NoModel atomic.Bool   // its model only embeds
-	Deaf    atomic.Bool   // it hears no aborts
-	Checks  atomic.Int32  // how often it was asked how it is
-	Looks   atomic.Int32  // how often it was asked for its model
+	Live    atomic.Int32  // running answers
+	Ill     atomic.Bool   // health checks fail
+	NoModel atomic.Bool   // the model only embeds
+	Deaf    atomic.Bool   // the server ignores aborts
+	Checks  atomic.Int32  // number of health checks
+	Looks   atomic.Int32  // number of requests for the model's properties
 	Hang    chan struct{} // closed at the end of the test
 
 	dialect Dialect
@@ -97,12 +99,12 @@ type Server struct {
 
 	mu      sync.Mutex // guards the following fields
 	asked   []Request
-	answers map[string]context.CancelFunc // by id
+	answers map[string]context.CancelFunc // keyed by id
 	aborted []string
 	conns   []net.Conn
 }
 
-// raw hands messages on as they are.
+// raw passes messages on unchanged.
 type raw struct{}
 
 func (raw) Marshal(v any) ([]byte, error) { return *v.(*Message), nil } //nolint:forcetypeassert // there is nothing else
@@ -114,7 +116,7 @@ func (raw) Unmarshal(b []byte, v any) error {
 
 func (raw) Name() string { return "proto" }
 
-// Start runs a server for the length of the test. addr may be "" for any.
+// Start runs a server until the end of the test. An empty addr means any free port.
 func Start(t testing.TB, dialect Dialect, script Script, addr string) *Server {
 	t.Helper()
 	if addr == "" {
@@ -172,14 +174,14 @@ func (s *Server) Cut() {
 // Stop ends the server before the test is over.
 func (s *Server) Stop() { s.stop() }
 
-// Asked returns the requests for answers so far.
+// Asked returns the generation requests so far.
 func (s *Server) Asked() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request(nil), s.asked...)
 }
 
-// AbortedIDs returns the ids that were aborted so far.
+// AbortedIDs returns the ids that clients have aborted so far.
 func (s *Server) AbortedIDs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +219,7 @@ func (s *Server) serve(st grpc.ServerStream) error {
 	return st.SendMsg(&out)
 }
 
-// Abort ends answers.
+// Abort ends the answers with these ids.
 func (s *Server) Abort(ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +231,7 @@ func (s *Server) Abort(ids []string) {
 	}
 }
 
-// Play answers a request with the script, until whoever asked is gone.
+// Play answers a request with the script, until the caller is gone.
 func (s *Server) Play(r Request, send func(Message), gone <-chan struct{}) error {
 	s.Live.Add(1)
 	defer s.Live.Add(-1)
@@ -247,13 +249,13 @@ func (s *Server) Play(r Request, send func(Message), gone <-chan struct{}) error
 	return s.script(&Answer{Request: r, Server: s, Send: send, gone: gone, aborted: aborted.Done()})
 }
 
-// An Answer is what a Script writes.
+// An Answer is the interface of a Script to the caller.
 type Answer struct {
 	Request
 	Server *Server
-	Send   func(Message) // sends a message as it is
+	Send   func(Message) // sends a message unchanged
 
-	gone    <-chan struct{} // closed when whoever asked is gone
+	gone    <-chan struct{} // closed when the caller is gone
 	aborted <-chan struct{}
 	sent    int
 	last    []uint32
@@ -266,12 +268,13 @@ func (a *Answer) Chunk(ids ...uint32) {
 	a.Send(a.Server.dialect.Chunk(a.Request, ids, a.sent))
 }
 
-// Complete sends the ending, with the tokens of the last chunk again, as these servers do.
+// Complete sends the ending. It repeats the tokens of the last chunk, as these servers do.
 func (a *Answer) Complete(finish string) {
 	a.Send(a.Server.dialect.Complete(a.Request, finish, a.last, a.sent))
 }
 
-// Count sends the next n tokens of the answer, one a millisecond, and reports whether nobody has stopped it.
+// Count sends the next n tokens of the answer, one per millisecond. It reports false if the caller
+// has stopped the answer.
 func (a *Answer) Count(n int) bool {
 	for range n {
 		if !a.Pace(Token(a.Prompt, a.sent)) {
@@ -281,7 +284,8 @@ func (a *Answer) Count(n int) bool {
 	return true
 }
 
-// Pace sends a token, and then waits a millisecond. It reports whether nobody has stopped the answer.
+// Pace sends a token and then waits a millisecond. It reports false if the caller has stopped the
+// answer.
 func (a *Answer) Pace(id uint32) bool {
 	a.Chunk(id)
 	select {
@@ -294,7 +298,7 @@ func (a *Answer) Pace(id uint32) bool {
 	}
 }
 
-// Wait waits until somebody stops the answer.
+// Wait waits until the caller stops the answer.
 func (a *Answer) Wait() {
 	select {
 	case <-a.aborted:
@@ -303,7 +307,7 @@ func (a *Answer) Wait() {
 	}
 }
 
-// Aborted ends an answer as one that was aborted.
+// Aborted ends the answer as an aborted one.
 func (a *Answer) Aborted() error {
 	d := a.Server.dialect
 	if d.AbortedStatus == nil {

@@ -15,31 +15,31 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
-// grace is how long the server has to answer an abort, and to end a call behind its last message.
+// grace is the time in which the server must answer an abort, or end a call after its last message.
 const grace = 250 * time.Millisecond
 
-// A Piece is what one message says, whatever the server calls it.
+// A Piece is the content of one message, independent of the service.
 type Piece struct {
 	IDs    []uint32 // new tokens
 	Usage  beside.Usage
-	Last   bool              // the answer has ended; IDs does not count, and the rest does
+	Last   bool              // the answer has ended: IDs is ignored, the other fields count
 	Failed *beside.Complaint // the answer has failed; the other fields are ignored
 	Finish string
-	Index  uint32 // of which answer to the request; there is only one
+	Index  uint32 // index of the choice; only one is allowed
 }
 
-// A Method is how a service streams answers, and ends them.
+// A Method describes how a service streams and aborts answers.
 type Method[Resp any] struct {
 	Open  func(context.Context) (grpc.ServerStreamingClient[Resp], error)
 	Abort func(context.Context) error
-	// Read says what a message is; ok is false for one that says nothing.
+	// Read converts a message; ok is false for a message without content.
 	Read func(*Resp) (p Piece, ok bool)
 }
 
 // A trailerFlag records whether the server has sent the trailer of a call, which holds its status.
 type trailerFlag struct{ trailer atomic.Bool }
 
-// A Call is a beside.Call of a service.
+// A Call is a beside.Call over gRPC.
 type Call[Resp any] struct {
 	method Method[Resp]
 	answer beside.Answer
@@ -47,28 +47,29 @@ type Call[Resp any] struct {
 
 	// Owned by the goroutine that calls Open and Next.
 	st    grpc.ServerStreamingClient[Resp]
-	first *Resp // what Open has read ahead
-	begun bool  // something has come
+	first *Resp // the message that Open has read ahead
+	begun bool  // a message has come
 
-	ended atomic.Bool // by itself
+	ended atomic.Bool // the call has ended by itself
 
 	mu      sync.Mutex         // guards the following fields
 	cancel  context.CancelFunc // nil until the request is sent
 	stopped bool
 
 	stop      sync.Once
-	confirmed bool // set by stop
+	confirmed bool // set by Stop
 }
 
-// NewCall returns a call that makes answer of what comes.
+// NewCall returns a call that collects its messages in answer.
 func NewCall[Resp any](answer beside.Answer, method Method[Resp]) *Call[Resp] {
 	return &Call[Resp]{method: method, answer: answer}
 }
 
-// errStopped says that the call was stopped before it was made.
+// errStopped is the error of a call that was stopped before it was sent.
 var errStopped = errors.New("overgrpc: the call was stopped")
 
-// Open implements beside.Call. The head of an answer comes with its first message, as a rule, so that is awaited.
+// Open implements beside.Call. Servers usually send the header with the first message, so Open
+// waits for the first message.
 func (c *Call[Resp]) Open(ctx context.Context) error {
 	ctx, cancel := outgoing(context.WithValue(ctx, trailerKey{}, &c.heard))
 	c.mu.Lock()
@@ -128,8 +129,8 @@ func (c *Call[Resp]) Next() ([]uint32, *llmv1.End, error) {
 // Tell implements beside.Teller.
 func (c *Call[Resp]) Tell(tokens *workerv1.Tokens) { c.answer.Tell(tokens) }
 
-// over awaits the end of the call behind its last message, within the grace: reset, the server would think that nobody had
-// waited for the answer.
+// over waits at most grace for the end of the call after its last message. If the call were reset,
+// the server would report the request as abandoned.
 func (c *Call[Resp]) over() error {
 	late := time.AfterFunc(grace, c.reset)
 	defer late.Stop()
@@ -145,12 +146,12 @@ func (c *Call[Resp]) over() error {
 	}
 }
 
-// said reports whether the server has ended the call, with a status.
+// said reports whether the server has ended the call with a status.
 func (c *Call[Resp]) said() bool {
 	return c.heard.trailer.Load() || c.st != nil && len(c.st.Trailer()) > 0 // a status without an answer has no trailer of its own
 }
 
-// failed says how a call has ended that did not complete.
+// failed returns the ending of a call that did not complete.
 func (c *Call[Resp]) failed(err error) error {
 	c.ended.Store(true)
 	if errors.Is(err, io.EOF) {
@@ -168,7 +169,7 @@ func (c *Call[Resp]) Stop() (confirmed bool) {
 		c.mu.Unlock()
 		switch {
 		case !sent || c.ended.Load():
-			c.confirmed = true // there is nothing to stop
+			c.confirmed = true // the call was never sent
 		default:
 			ctx, cancel := context.WithTimeout(context.Background(), grace)
 			c.confirmed = c.method.Abort(ctx) == nil
@@ -179,7 +180,7 @@ func (c *Call[Resp]) Stop() (confirmed bool) {
 	return c.confirmed
 }
 
-// reset ends the call without a word.
+// reset ends the call without an abort.
 func (c *Call[Resp]) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// reasons maps the server's status codes. Any other code is a failure of the engine: a rejected key is a problem for
-// the operator, and a request that the server has canceled was not canceled by us.
+// reasons maps the server's status codes. Any other code is a failure of the engine: a rejected key
+// is a problem for the operator, and a request that the server has canceled was not canceled by us.
 var reasons = map[codes.Code]streamerr.Reason{
 	codes.InvalidArgument:   streamerr.Invalid,
 	codes.OutOfRange:        streamerr.Invalid,
@@ -24,12 +24,13 @@ var reasons = map[codes.Code]streamerr.Reason{
 	codes.Unavailable:       streamerr.Unavailable,
 }
 
-// failure makes an ending of err. said is whether the server has a status to say, begun whether anything had come before.
+// failure converts err to an ending. said reports that the server sent a status, begun that it sent
+// a message before.
 func failure(err error, said, begun bool) *streamerr.Error {
 	st, _ := status.FromError(err)
 	if !said {
 		switch code := st.Code(); {
-		case code == codes.Internal || code == codes.ResourceExhausted: // of the library: a message that cannot be read
+		case code == codes.Internal || code == codes.ResourceExhausted: // from the gRPC library: the message cannot be read
 			return beside.Broken(err)
 		case begun:
 			return beside.Lost(err, "broke the connection")
@@ -59,7 +60,7 @@ func failure(err error, said, begun bool) *streamerr.Error {
 	return e
 }
 
-// retryIn returns when the server allows the next attempt; 0 if it does not say.
+// retryIn returns the server's retry delay; 0 if the server sent none.
 func retryIn(st *status.Status) time.Duration {
 	for _, detail := range st.Details() {
 		if d, ok := detail.(*errdetails.RetryInfo); ok {

@@ -1,8 +1,10 @@
-// Package overgrpc asks a server beside the worker over gRPC, for engines whose service streams answers and takes aborts.
+// Package overgrpc calls a model server over gRPC, for services that stream answers and accept
+// aborts.
 //
-// All streams share a connection. A stream that is stopped is aborted by its id, and then reset, whatever became of the abort:
-// a server that had not yet begun forgets an abort, but not a reset. Where the server has a status to say, its words are
-// quoted; where the connection says nothing more, the stream is PEER_LOST, or UNAVAILABLE if nothing had come of it.
+// All streams share one connection. A stopped stream is aborted by its id and then always reset,
+// because a server that had not yet begun the request ignores the abort but not the reset. An
+// ending quotes the server's status. If the connection breaks without a status, the stream ends
+// with PEER_LOST, or with UNAVAILABLE if no message had come.
 package overgrpc
 
 import (
@@ -27,17 +29,19 @@ import (
 )
 
 const (
-	// redialEvery is how often a lost server is dialed again: as often as it is asked.
+	// redialEvery is the time between attempts to connect to a lost server. It equals the probe
+	// interval.
 	redialEvery = time.Second
-	// A server whose host vanished without a word is noticed after these two. Servers close connections that ping more often
-	// than every five minutes without streams, so only streams have pings.
+	// These two detect a host that vanished without closing its connections. Pings are sent only
+	// while there are streams: servers close connections that ping more often than every five
+	// minutes without streams.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 10 * time.Second
-	// maxMessage bounds one message, in bytes. A piece of an answer has some hundred.
+	// maxMessage bounds one message, in bytes. A typical piece of an answer has some hundred.
 	maxMessage = 4 << 20
 )
 
-// Validate reports what is wrong with an address, by the name of its flag.
+// Validate checks an address. Its error names the flag.
 func Validate(upstream string) error {
 	if host, port, err := net.SplitHostPort(upstream); err != nil || host == "" || port == "" || strings.Contains(upstream, "/") {
 		return fmt.Errorf("--upstream is %.64q; it must be a host:port such as 127.0.0.1:50051", upstream)
@@ -45,7 +49,8 @@ func Validate(upstream string) error {
 	return nil
 }
 
-// Dial returns a connection to a server, a host:port that is valid. It connects when it is used, and fails while it cannot.
+// Dial returns a connection to a server, a valid host:port. It connects on first use, and calls
+// fail while the server is unreachable.
 func Dial(upstream string) (*grpc.ClientConn, error) {
 	return grpc.NewClient(upstream,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -57,14 +62,15 @@ func Dial(upstream string) (*grpc.ClientConn, error) {
 	)
 }
 
-// outgoing returns the context of a call: with the values of ctx, and with what the server is told of the trace.
+// outgoing returns the context of a call, with the values of ctx and the trace headers for the
+// server.
 func outgoing(ctx context.Context) (context.Context, context.CancelFunc) {
 	var trace []string
 	ledger.Parent(ctx).Each(func(key, value string) { trace = append(trace, key, value) })
 	return context.WithCancel(metadata.AppendToOutgoingContext(context.WithoutCancel(ctx), trace...))
 }
 
-// Ask probes the server within timeout. The error is an ending, which names no addresses.
+// Ask probes the server within timeout. The error is an ending that names no addresses.
 func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -82,8 +88,8 @@ func Ask(ctx context.Context, timeout time.Duration, ask func(context.Context) e
 	return failure(err, heard.trailer.Load(), false)
 }
 
-// A trailerHandler sets the trailerFlag of a call. Without a trailer, grpc-go made up the status of the
-// call because the connection broke.
+// A trailerHandler sets the trailerFlag of a call. Without a trailer, grpc-go made up the status of
+// the call because the connection broke.
 type trailerHandler struct{}
 
 // trailerKey is the key of a *trailerFlag in the context of a call.
@@ -97,7 +103,7 @@ func (trailerHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		return
 	}
 	switch s.(type) {
-	case *stats.Begin: // a probe may have several calls
+	case *stats.Begin: // a probe may make several calls
 		heard.trailer.Store(false)
 	case *stats.InTrailer:
 		heard.trailer.Store(true)
@@ -108,7 +114,7 @@ func (trailerHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context
 
 func (trailerHandler) HandleConn(context.Context, stats.ConnStats) {}
 
-// IDs returns token ids as they are meant; a negative one is none.
+// IDs converts token ids, and drops negative ones, which are invalid.
 func IDs(ids []int32) []uint32 {
 	var out []uint32
 	for _, id := range ids {

@@ -13,14 +13,16 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// keepAlive is how often an idle connection is probed: a host that vanished without a word is noticed.
+	// keepAlive is the interval of TCP keep-alive probes. They detect a host that vanished without
+	// closing its connections.
 	keepAlive  = 15 * time.Second
 	maxHeaders = 64 << 10
 )
 
-// newClient returns a client whose every request has a connection of its own, which closing stops: that is how these
-// servers are told to abort, and their only way to say that an answer is whole is the stream itself. So HTTP/2 and reuse are
-// out of the question. Proxies and redirects are, too: the server is beside the worker, and the key is for it alone.
+// newClient returns a client that opens one connection per request. Closing the connection is the
+// only way to make these servers abort, and the end of the stream is their only way to say that an
+// answer is complete; so the client uses neither HTTP/2 nor connection reuse. It uses no proxies
+// and follows no redirects: the server is beside the worker, and only that server may see the key.
 func newClient() *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -41,11 +43,11 @@ func newClient() *http.Client {
 type wire struct {
 	mu     sync.Mutex         // guards the following fields
 	cancel context.CancelFunc // nil until lay
-	conn   net.Conn           // nil until there is one
+	conn   net.Conn           // nil until connected
 	cut    bool
 }
 
-// lay returns the context that the request must have. It has the values of ctx, and does not end with it.
+// lay returns the context for the request. It has the values of ctx, but does not end with ctx.
 func (w *wire) lay(ctx context.Context) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,23 +60,23 @@ func (w *wire) lay(ctx context.Context) context.Context {
 
 func (w *wire) take(conn net.Conn) {
 	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn() // whose Close does not wait to say goodbye
+		conn = t.NetConn() // Close of the TCP connection does not wait to send TLS's close-notify
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.conn = conn
-	if w.cut { // before anything was sent
+	if w.cut { // before the request was sent
 		_ = conn.Close()
 	}
 }
 
-// hangUp closes the connection, whatever waits for it: a dial, the response's headers, or its next byte. When it returns,
-// the kernel has closed the connection.
+// hangUp closes the connection, whether it is dialing, waiting for the response's header, or
+// reading. When it returns, the kernel has closed the connection.
 func (w *wire) hangUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conn != nil && !w.cut { // before the client does it in its own time
-		_ = w.conn.Close() // it may be closed already
+	if w.conn != nil && !w.cut { // at once: the HTTP client would close it later
+		_ = w.conn.Close() // the connection may be closed already
 	}
 	w.cut = true
 	if w.cancel != nil {
@@ -82,7 +84,7 @@ func (w *wire) hangUp() {
 	}
 }
 
-// closeAfter closes body, which ends reading it, unless the returned function is called before.
+// closeAfter closes body after d, which ends a blocked read, unless the caller calls undo first.
 func closeAfter(body io.Closer, d time.Duration) (undo func()) {
 	timer := time.AfterFunc(d, func() { _ = body.Close() })
 	return func() { timer.Stop() }

@@ -11,18 +11,20 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside"
 )
 
-// maxEvent bounds one event, and with it one line, in bytes, beside eventPerToken for each token of the prompt, which vLLM
-// repeats in its first event. A token of the answer takes some 200; a server that sends more is broken, and its stream ends.
+// maxEvent bounds one event, and with it one line, in bytes. eventPerToken is added for each token
+// of the prompt, because vLLM repeats the prompt in its first event. A token of the answer takes
+// some 200 bytes. A server that sends more is broken, and its stream ends.
 const (
 	maxEvent      = 1 << 20
 	eventPerToken = 16
 )
 
-// errNotEvents says that what came is no stream of server-sent events.
+// errNotEvents is the error for a response that is not a stream of server-sent events.
 var errNotEvents = errors.New("this is no stream of server-sent events")
 
-// Events returns a function that reads the data of one event after the other, of the answer to a prompt of a number of tokens. Data is
-// valid until the next call; an error is an ending. An event that the server names an error is one, too.
+// Events returns a function that reads the data of one event after the other, for the answer to a
+// prompt of prompt tokens. Data is valid until the next call. Errors are endings; an error event is
+// returned as an error.
 func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
 	e := newEvents(r, prompt)
 	return func() ([]byte, error) {
@@ -32,7 +34,7 @@ func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
 			return nil, readFailed(err)
 		case e.failed:
 			if len(data) == 0 {
-				data = e.comment // where some servers put the message
+				data = e.comment // some servers put the message in a comment
 			}
 			return nil, ReadComplaint(data).Ending(beside.InAnswer)
 		}
@@ -40,25 +42,25 @@ func Events(r io.Reader, prompt int) (next func() ([]byte, error)) {
 	}
 }
 
-// An events reads server-sent events, as far as these servers send them: of an event its data and whether it is an error, and lines
-// that end in LF or CRLF.
+// An events reader parses server-sent events as far as these servers use them: an event's data,
+// whether the event is an error, and lines that end in LF or CRLF.
 type events struct {
 	r   *bufio.Reader
-	max int // bytes of an event
+	max int // maximum bytes of an event
 
-	// Of the event in hand.
+	// Of the current event.
 	data    []byte
-	comment []byte // the last one
-	failed  bool   // it is an error
+	comment []byte // the last comment
+	failed  bool   // the event is an error
 }
 
-// newEvents reads the events of an answer to a prompt of a number of tokens.
+// newEvents returns a reader for the events of the answer to a prompt of prompt tokens.
 func newEvents(r io.Reader, prompt int) *events {
 	return &events{r: bufio.NewReaderSize(r, 16<<10), max: maxEvent + eventPerToken*prompt}
 }
 
-// next returns the data of the next event, until the next call. At the end of the stream it is io.EOF; an event that is cut
-// within a line is lost.
+// next returns the data of the next event, valid until the next call. At the end of the stream the
+// error is io.EOF. An event that is cut within a line is dropped.
 func (e *events) next() ([]byte, error) {
 	e.data, e.comment, e.failed = e.data[:0], e.comment[:0], false
 	for some := false; ; {
@@ -100,7 +102,7 @@ func (e *events) next() ([]byte, error) {
 // line returns the next line without its end. It is valid until the next call.
 func (e *events) line() ([]byte, error) {
 	line, err := e.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) { // rare: only then is it copied
+	if errors.Is(err, bufio.ErrBufferFull) { // rare, so the line is copied only in this case
 		whole := bytes.Clone(line)
 		for errors.Is(err, bufio.ErrBufferFull) {
 			if len(whole) > e.max {
@@ -111,7 +113,7 @@ func (e *events) line() ([]byte, error) {
 		}
 		line = whole
 	}
-	if errors.Is(err, io.EOF) && len(line) > 0 && !beginsField(line) { // a page, as a rule
+	if errors.Is(err, io.EOF) && len(line) > 0 && !beginsField(line) { // usually an HTML page
 		return nil, fmt.Errorf("%w: it is %.32q", errNotEvents, line)
 	}
 	if err != nil {
@@ -120,7 +122,7 @@ func (e *events) line() ([]byte, error) {
 	return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
 }
 
-// beginsField reports whether line can be a field, or the beginning of one.
+// beginsField reports whether line can be a field or the beginning of one.
 func beginsField(line []byte) bool {
 	name, _, whole := bytes.Cut(line, []byte(":"))
 	for _, field := range []string{"", "data", "error", "event", "id", "retry"} {

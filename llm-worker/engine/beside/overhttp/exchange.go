@@ -16,15 +16,15 @@ type Exchange struct {
 	wire   wire
 	path   string
 	body   []byte
-	max    int64 // bytes of the answer
+	max    int64 // maximum bytes of the answer
 }
 
-// Exchange returns a request for an answer of so many bytes at most; nothing is sent yet.
+// Exchange returns a request for an answer of at most max bytes. It sends nothing.
 func (c *Client) Exchange(path string, body []byte, max int64) *Exchange {
 	return &Exchange{client: c, path: path, body: body, max: max}
 }
 
-// Do sends the request, and reads the answer. Of ctx it takes the values; HangUp ends it.
+// Do sends the request and reads the answer. It uses only the values of ctx; HangUp ends it.
 func (x *Exchange) Do(ctx context.Context, into any) error {
 	resp, err := x.client.ask(x.wire.lay(ctx), http.MethodPost, x.path, x.body)
 	if err != nil {
@@ -32,7 +32,7 @@ func (x *Exchange) Do(ctx context.Context, into any) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		defer closeAfter(resp.Body, patience)() // why it is none is read, but not for ever
+		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
 		return refused(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, x.max+1))
@@ -48,5 +48,5 @@ func (x *Exchange) Do(ctx context.Context, into any) error {
 	return nil
 }
 
-// HangUp is Stream's.
+// HangUp is the same as Stream.HangUp.
 func (x *Exchange) HangUp() { x.wire.hangUp() }

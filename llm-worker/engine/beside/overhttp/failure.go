@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// maxSeconds keeps a server's durations within a Duration; beside bounds them further.
+	// maxSeconds keeps a server's durations within a time.Duration; package beside bounds them
+	// further.
 	maxSeconds = 1e6
-	// maxBody bounds what is read of a response that is no stream, in bytes, and patience how long that may take.
+	// maxBody bounds the bytes read of a response that is not a stream, and patience bounds the
+	// time.
 	maxBody  = 64 << 10
 	patience = 2 * time.Second
 )
@@ -23,10 +25,11 @@ const (
 // Done is the data of a stream's last event.
 const Done = "[DONE]"
 
-// refused makes an ending of a response that is not an answer. The status decides the reason, or the body if the
-// status is 200. The ending quotes the server's message, unless it is about the key.
+// refused converts a response that is not an answer to an ending. The status decides the reason, or
+// the body if the status is 200. The ending quotes the server's message, unless the message is
+// about the key.
 func refused(resp *http.Response) *streamerr.Error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // what has come is all there is to say
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // a partial body is better than none
 	c := ReadComplaint(body)
 	if header := resp.Header.Get("Retry-After"); header != "" {
 		c.RetryAfter = retryIn(header)
@@ -38,7 +41,7 @@ func refused(resp *http.Response) *streamerr.Error {
 	return c.Ending(fmt.Sprintf("answered with status %d", resp.StatusCode))
 }
 
-// retryIn reads Retry-After, which is seconds or a date; 0 is neither.
+// retryIn parses Retry-After, in seconds or as a date; it returns 0 for anything else.
 func retryIn(header string) time.Duration {
 	if seconds, err := strconv.ParseFloat(header, 64); err == nil && seconds > 0 {
 		return time.Duration(min(seconds, maxSeconds) * float64(time.Second))
@@ -49,7 +52,7 @@ func retryIn(header string) time.Duration {
 	return 0
 }
 
-// readFailed says how a stream ended that could be read no further.
+// readFailed returns the ending of a stream after a read error.
 func readFailed(err error) *streamerr.Error {
 	switch {
 	case errors.Is(err, errNotEvents):

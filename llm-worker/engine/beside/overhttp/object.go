@@ -18,19 +18,20 @@ type Object struct {
 	body   []byte
 }
 
-// Object returns a request; nothing is sent yet.
+// Object returns a request. It sends nothing.
 func (c *Client) Object(path string, body []byte) *Object {
 	return &Object{client: c, path: path, body: body}
 }
 
-// Read sends the request, and reads the answer of at most so many bytes. Of ctx it takes the values; HangUp ends it.
+// Read sends the request and reads the answer, at most limit bytes. It uses only the values of ctx;
+// HangUp ends it.
 func (o *Object) Read(ctx context.Context, limit int64, into any) error {
 	resp, err := o.client.ask(o.wire.lay(ctx), http.MethodPost, o.path, o.body) //nolint:bodyclose // it ends with its connection
 	if err != nil {
 		return beside.Unavailable(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		defer closeAfter(resp.Body, patience)() // why it is none is read, but not for ever
+		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
 		return refused(resp)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
@@ -46,6 +47,6 @@ func (o *Object) Read(ctx context.Context, limit int64, into any) error {
 	return nil
 }
 
-// HangUp closes the connection, whatever waits for it. When it returns, the kernel has closed it. It may be called by another
-// goroutine than Read, and again.
+// HangUp closes the connection, whatever state the request is in. When it returns, the kernel has
+// closed the connection. Any goroutine may call it, and more than once.
 func (o *Object) HangUp() { o.wire.hangUp() }

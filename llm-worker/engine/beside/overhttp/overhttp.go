@@ -1,7 +1,9 @@
-// Package overhttp asks a server beside the worker over HTTP: JSON, and answers that are server-sent events.
+// Package overhttp calls a model server over HTTP: requests are JSON, answers are JSON or
+// server-sent events.
 //
-// Each request has a connection of its own, which closing stops. Events, headers and messages are bounded. An error is an
-// ending: what the status says if there is no answer, PEER_LOST if it just ends, ENGINE_FAILED if it cannot be understood.
+// Each request has its own connection; closing it aborts the request. Events, headers and messages
+// are bounded. Errors are endings: the reason follows the status if there is no answer, PEER_LOST
+// if the response just ends, ENGINE_FAILED if it cannot be parsed.
 package overhttp
 
 import (
@@ -23,14 +25,14 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// A Client asks one server.
+// A Client sends requests to one server.
 type Client struct {
-	base string // of URLs
-	key  string // sent as a bearer token if not ""
+	base string // prefix of URLs
+	key  string // sent as a bearer token unless ""
 	http *http.Client
 }
 
-// Validate reports what is wrong with an address and a key, by the names of flags.
+// Validate checks an address and a key. Its errors name the flags.
 func Validate(upstream, key string) error {
 	u, err := url.Parse(upstream)
 	switch {
@@ -49,7 +51,7 @@ func New(base, key string) *Client {
 	return &Client{base: strings.TrimSuffix(base, "/"), key: key, http: newClient()}
 }
 
-// DialWith makes the client connect through dial.
+// DialWith makes the client connect with dial.
 func (c *Client) DialWith(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
 	c.http.Transport.(*http.Transport).DialContext = dial //nolint:forcetypeassert // newClient's
 }
@@ -76,20 +78,20 @@ func (c *Client) ask(ctx context.Context, method, path string, body []byte) (*ht
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
 	if id := stream.ID(ctx); id != "" {
-		req.Header.Set("X-Request-Id", id) // vLLM's log and ids have it, too
+		req.Header.Set("X-Request-Id", id) // vLLM writes it to its log and uses it in its ids
 	}
 	ledger.Parent(ctx).Each(req.Header.Set)
 	return c.http.Do(req)
 }
 
-// Get reads a JSON object, within the time of a health probe. The error is an ending.
+// Get reads a JSON object, within the timeout of a health probe. Errors are endings.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, beside.AskTimeout)
 	defer cancel()
 	return c.call(ctx, http.MethodGet, path, nil, into)
 }
 
-// Post sends a JSON object; what is answered with a status of success does not matter.
+// Post sends a JSON object. It ignores the body of a successful response.
 func (c *Client) Post(ctx context.Context, path string, body []byte) error {
 	return c.call(ctx, http.MethodPost, path, body, nil)
 }

@@ -19,19 +19,20 @@ type Stream struct {
 	next func() ([]byte, error)
 }
 
-// Stream returns a request for the answer to a prompt of so many tokens; nothing is sent yet.
+// Stream returns a request for the answer to a prompt of prompt tokens. It sends nothing.
 func (c *Client) Stream(path string, body []byte, prompt int) *Stream {
 	return &Stream{client: c, path: path, body: body, prompt: prompt}
 }
 
-// Open sends the request, and returns when the head of an answer has come. Of ctx it takes the values; HangUp ends it.
+// Open sends the request and returns when the header of a successful response has come. It uses
+// only the values of ctx; HangUp ends it.
 func (s *Stream) Open(ctx context.Context) error {
 	resp, err := s.client.ask(s.wire.lay(ctx), http.MethodPost, s.path, s.body) //nolint:bodyclose // it ends with its connection
 	if err != nil {
 		return beside.Unavailable(err)
 	}
 	if resp.StatusCode != http.StatusOK || !isEvents(resp) {
-		defer closeAfter(resp.Body, patience)() // why it is none is read, but not for ever
+		defer closeAfter(resp.Body, patience)() // an error body is read, but only for a limited time
 		return refused(resp)
 	}
 	s.next = Events(resp.Body, s.prompt)
@@ -46,6 +47,6 @@ func isEvents(resp *http.Response) bool {
 // Next returns the data of the next event, which is valid until the next call.
 func (s *Stream) Next() ([]byte, error) { return s.next() }
 
-// HangUp closes the connection, whatever waits for it. When it returns, the kernel has closed it. It may be called by another
-// goroutine than the other methods, and again.
+// HangUp closes the connection, whatever state the request is in. When it returns, the kernel has
+// closed the connection. Any goroutine may call it, and more than once.
 func (s *Stream) HangUp() { s.wire.hangUp() }
