@@ -12,18 +12,18 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// An answer is the part of the server's answer that has come, made into tokens.
+// An answer is the part of the server's answer that has come, converted to tokens.
 type answer struct {
-	limit int // tokens that the server was asked for
+	limit int // requested tokens
 	ids   beside.Answer
 
-	form    llmv1.Form         // of what comes; FORM_UNSPECIFIED until something has
+	form    llmv1.Form         // form of the answer; FORM_UNSPECIFIED until the first piece
 	speller *tokenizer.Speller // of text
 	chars   characters         // of text
-	likely  *likely.Queue      // nil if nobody asks for logprobs
+	likely  *likely.Queue      // nil unless the request asks for log-probabilities
 
 	finish llmv1.Finish
-	usage  *usage // nil until the server has said it
+	usage  *usage // nil until the server has reported it
 }
 
 // newAnswer returns an empty answer to req, for which the server is asked for at most limit tokens.
@@ -50,8 +50,8 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	return ids, nil, err
 }
 
-// count returns how many tokens the answer has, as far as that is known: text is spelled in ids of our own, so only the server can
-// count its tokens.
+// count returns the number of tokens of the answer, as far as it is known: text is spelled in ids
+// of our own, so only the server can count the tokens of a text.
 func (a *answer) count() int {
 	switch {
 	case a.usage != nil && a.usage.Completion > 0:
@@ -63,8 +63,8 @@ func (a *answer) count() int {
 	}
 }
 
-// closed returns the ending of an answer after its events could not be read further because of err. An answer with a
-// finish_reason is complete, with or without [DONE].
+// closed returns the ending of an answer after its events could not be read further because of err.
+// An answer with a finish_reason is complete, with or without [DONE].
 func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
 	if a.finish == llmv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
 		return nil, nil, err
@@ -88,7 +88,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	if a.finish != llmv1.Finish_FINISH_UNSPECIFIED && (len(choice.Text) > 0 || len(choice.TokenIDs) > 0) {
 		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
 	}
-	switch { // what comes first decides: text beside ids says the same again
+	switch { // the first piece decides the form: text beside ids repeats the ids
 	case a.form != llmv1.Form_FORM_UNSPECIFIED:
 	case len(choice.TokenIDs) > 0:
 		a.form = llmv1.Form_FORM_TOKEN_IDS

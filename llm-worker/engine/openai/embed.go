@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// tryEmbedTimeout is how long the vector of one word may take by which it is known that there are any: not as long as a token,
-	// for whose sake the server was started.
+	// tryEmbedTimeout bounds the trial embedding of one word, which shows whether the server
+	// embeds. It is shorter than TryTimeout, because most servers are started to generate.
 	tryEmbedTimeout = 5 * time.Second
-	// maxVectors bounds an answer, in bytes: JSON of somewhat more than a message holds.
+	// maxVectors bounds an answer, in bytes of JSON: somewhat more than a message holds.
 	maxVectors = 96 << 20
 )
 
@@ -32,7 +32,7 @@ type embedding struct {
 	Dimensions uint32 `json:"dimensions,omitempty"`
 }
 
-// vectors is what is read of its answer.
+// vectors is the part of the answer that the engine reads.
 type vectors struct {
 	Data []struct {
 		Index     int       `json:"index"`
@@ -49,7 +49,8 @@ type embedCall struct {
 	texts    []*workerv1.TokenIds
 }
 
-// askEmbed returns the call of a request for vectors. Which texts the server's context holds the server says.
+// askEmbed returns the call of a request for vectors. The server itself refuses texts that exceed
+// its context.
 func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall, error) {
 	b := embedding{Model: up.model, Dimensions: req.GetDimensions()}
 	ids, texts := [][]uint32{}, []string{}
@@ -83,7 +84,7 @@ func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall,
 	return &embedCall{e.client.Exchange("/v1/embeddings", body, maxVectors), req.GetInputs()}, nil
 }
 
-// Do implements beside.EmbedCall. Whatever lengths the server's vectors have, they are made 1 long.
+// Do implements beside.EmbedCall. It normalizes each vector to length 1.
 func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
 	var v vectors
 	if err := c.exchange.Do(ctx, &v); err != nil {
@@ -120,10 +121,10 @@ func (c *embedCall) Do(ctx context.Context) (*workerv1.EmbedResponse, error) {
 // Stop implements beside.EmbedCall.
 func (c *embedCall) Stop() (confirmed bool) {
 	c.exchange.HangUp()
-	return true // the connection is closed: more these servers do not say
+	return true // the connection is closed: these servers confirm a stop in no other way
 }
 
-// unit makes v 1 long.
+// unit scales v to length 1.
 func unit(v []float32) ([]float32, error) {
 	length := 0.0
 	for _, x := range v {
@@ -138,8 +139,8 @@ func unit(v []float32) ([]float32, error) {
 	return v, nil
 }
 
-// tryEmbed has the upstream make a vector of one word, and notes in which form it takes that. Most that generate refuse, which is
-// no reason not to use them.
+// tryEmbed makes the upstream embed one word, and records which form of input it accepts. Most
+// servers that generate refuse; they can be used all the same.
 func (e *Engine) tryEmbed(ctx context.Context, up *upstream) {
 	ctx, cancel := context.WithTimeout(ctx, tryEmbedTimeout)
 	defer cancel()
@@ -154,7 +155,7 @@ func (e *Engine) tryEmbed(ctx context.Context, up *upstream) {
 			return
 		}
 		if !errors.Is(err, streamerr.Invalid) && !errors.Is(err, streamerr.EngineFailed) {
-			break // it is not about how it was asked
+			break // another form would not help
 		}
 	}
 	up.embeds = llmv1.Form_FORM_UNSPECIFIED

@@ -1,23 +1,24 @@
-// Package openai is an engine on an OpenAI-compatible server beside the worker: vLLM, SGLang, llama.cpp or Ollama.
-// However the server behaves, a stream ends exactly once, with a typed ending.
+// Package openai is an engine on an OpenAI-compatible server beside the worker: vLLM, SGLang,
+// llama.cpp or Ollama. However the server behaves, a stream ends exactly once, with a typed ending.
 //
-// Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a new connection, with
-// the prompt as ids if the server takes ids, else as text that has exactly these ids. Answers are the server's token
-// ids if it returns ids; else its text is spelled in ids that decode to it (tokenizer.Speller). Capabilities name the
-// form.
+// Generate is a stream.Engine over token ids. It asks POST /v1/completions, each request on a new
+// connection, with the prompt as ids if the server takes ids, else as text that has exactly these
+// ids. Answers are the server's token ids if it returns ids; else its text is spelled in ids that
+// decode to it (tokenizer.Speller). Capabilities name the form.
 //
-// An answer is complete if a finish_reason of stop, length or content_filter has come and the response has ended,
-// with or without [DONE]; or if [DONE] follows all requested tokens. Any other end of the response is a failure with
-// the origin "engine": PEER_LOST for a response that just ends, ENGINE_FAILED for one that cannot be parsed, the
-// reason of an error in the stream, or the reason of the status if there is no answer. A stopped stream closes its
-// connection, which makes these servers abort; the connection is closed before Generate yields the cause.
+// An answer is complete if a finish_reason of stop, length or content_filter has come and the
+// response has ended, with or without [DONE]; or if [DONE] follows all requested tokens. Any other
+// end of the response is a failure with the origin "engine": PEER_LOST for a response that just
+// ends, ENGINE_FAILED for one that cannot be parsed, the reason of an error in the stream, or the
+// reason of the status if there is no answer. A stopped stream closes its connection, which makes
+// these servers abort; the connection is closed before Generate yields the cause.
 //
-// vLLM can hand over a prompt that it has read to another vLLM. Its parameters for that, kv_transfer_params, are
-// passed on unchanged.
+// vLLM can hand over a prompt that it has read to another vLLM. Its parameters for that,
+// kv_transfer_params, are passed on unchanged.
 //
-// The engine has no queue. A stream reads on only after its reader has taken the last item, so the server feels a
-// slow reader through TCP. Streams, events, headers and messages are bounded. The worker's timers end a server that
-// hangs.
+// The engine has no queue. A stream reads on only after its reader has taken the last item, so the
+// server feels a slow reader through TCP. Streams, events, headers and messages are bounded. The
+// worker's timers end a server that hangs.
 package openai
 
 import (
@@ -32,24 +33,26 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
-// What an upstream may be given for a prompt.
+// The forms of a prompt that an upstream may get.
 const (
 	PromptAuto = "auto" // ids if it takes them
 	PromptIDs  = "ids"
 	PromptText = "text"
 )
 
-// Options say which server to ask, and how. Upstream is its URL, such as http://127.0.0.1:8000, with or without /v1.
+// Options describe the server and how to call it. Upstream is its URL, such as
+// http://127.0.0.1:8000, with or without /v1.
 type Options struct {
 	beside.Options
-	Model  string // what it calls the model; "" is the first of its list
-	Key    string // sent as a bearer token if not ""
+	Model  string // the server's name for the model; "" means the first model of its list
+	Key    string // sent as a bearer token unless ""
 	Prompt string // PromptAuto, as is "", PromptIDs or PromptText
-	// HandsOver says that the server reads prompts for others, or takes over what others have read: it must be one that can.
+	// HandsOver reports that the worker has a role: the server prefills prompts for other servers,
+	// or decodes prompts that another server has prefilled. The server must support that.
 	HandsOver bool
 }
 
-// Validate reports what is wrong with o, by the names of flags.
+// Validate checks o. Its errors name the flags.
 func (o *Options) Validate() error {
 	if err := overhttp.Validate(o.Upstream, o.Key); err != nil {
 		return err
@@ -60,7 +63,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// An Engine lets an upstream generate. Generate works while Watch finds the upstream well.
+// An Engine generates on an upstream. Generate works while Watch finds the upstream healthy.
 type Engine struct {
 	*beside.Engine
 	model  *Model
@@ -83,7 +86,7 @@ type call struct {
 	answer *answer
 }
 
-// ask returns the call of a request to an upstream.
+// ask returns the call of a request.
 func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	c, err := e.completion(up, req)
 	if err != nil {
@@ -100,7 +103,8 @@ func (e *Engine) ask(up *upstream, req *workerv1.TokenRequest) (*call, error) {
 	return &call{e.client.Stream("/v1/completions", body, len(req.GetPrompt())), answer}, nil
 }
 
-// Open implements beside.Call. Some servers send the head of their response only with the first token.
+// Open implements beside.Call. Some servers send the head of their response only with the first
+// token.
 func (c *call) Open(ctx context.Context) error { return c.stream.Open(ctx) }
 
 // Next implements beside.Call: the tokens of one event; the end of the response has the ending.
@@ -118,5 +122,5 @@ func (c *call) Tell(tokens *workerv1.Tokens) { c.answer.likely.Complete(tokens) 
 // Stop implements beside.Call.
 func (c *call) Stop() (confirmed bool) {
 	c.stream.HangUp()
-	return true // the connection is closed: more these servers do not say
+	return true // the connection is closed: these servers confirm a stop in no other way
 }

@@ -6,25 +6,27 @@ import (
 	"github.com/whence-dev/whence/llm-worker/sample"
 )
 
-// A kind is what is known of a server from its make: these servers ignore fields that they do not know, so what they would
-// ignore must not be sent.
+// A kind describes a make of server. These servers ignore fields that they do not know, so a field
+// that would be ignored must be refused instead.
 type kind struct {
 	name     string
-	owner    string   // in /v1/models
-	fields   []string // of whence.llm.v1.Sampling that it honours, beside those that all do
-	tokenIDs bool     // whether return_token_ids is worth asking for
+	owner    string   // the owner of its models in /v1/models
+	fields   []string // the fields of whence.llm.v1.Sampling that it honours, beside everyKind
+	tokenIDs bool     // it may answer return_token_ids
 }
 
-// everyKind are the fields that OpenAI's API has, and all servers honour.
+// everyKind are the fields of OpenAI's API that all servers honour.
 var everyKind = []string{"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "max_tokens"}
 
 var (
 	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true}
-	// SGLang honours seed only if it is started with --enable-deterministic-inference, and has no ids in logprobs.
+	// SGLang honours seed only if it is started with --enable-deterministic-inference, and has no
+	// ids in logprobs.
 	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true}
 	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false}
 	ollama   = &kind{"ollama", "library", nil, false}
-	// A server that nobody knows has what OpenAI's API has. It may be a proxy, so it is asked for token ids.
+	// An unknown server gets the fields of OpenAI's API. It may be a proxy for vLLM, so it is asked
+	// for token ids.
 	unknown = &kind{"unknown", "", []string{"logit_bias"}, true}
 )
 
@@ -47,8 +49,8 @@ func (k *kind) honours() []string {
 
 func (k *kind) has(field string) bool { return slices.Contains(k.fields, field) }
 
-// Sampling returns the fields of whence.llm.v1.Sampling that a make of server honours: "vllm", "sglang", "llama.cpp", "ollama", or
-// any other name for a server of no known make.
+// Sampling returns the fields of whence.llm.v1.Sampling that a make of server honours: "vllm",
+// "sglang", "llama.cpp", "ollama", or any other name for a server of no known make.
 func Sampling(make string) []string {
 	for _, k := range kinds {
 		if k.name == make {

@@ -9,16 +9,16 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A Model is what must be known of the model that the upstream runs.
+// A Model is the local description of the model that the upstream runs.
 type Model struct {
 	ContextLength int // tokens of prompt and answer together
-	VocabSize     int // token ids are below this
+	VocabSize     int // token ids are below VocabSize
 	EOS           []uint32
 	Tokenizer     *tokenizer.Tokenizer
 }
 
-// LoadModel reads a Hugging Face directory, of any architecture and without its weights: config.json, tokenizer.json and,
-// if it is there, generation_config.json.
+// LoadModel reads a Hugging Face directory of any architecture, without weights: config.json,
+// tokenizer.json and, if present, generation_config.json.
 func LoadModel(fsys fs.FS) (*Model, error) {
 	config, err := beside.LoadConfig(fsys)
 	if err != nil {
@@ -37,11 +37,12 @@ func LoadModel(fsys fs.FS) (*Model, error) {
 	}, nil
 }
 
-// spell returns the text that a server reads as these ids, given that it puts before and behind a text what tokenizer.json
-// says. Not all ids have one: those that decode to the text of others do not.
+// spell returns the text that a server tokenizes to exactly these ids, given that the server adds
+// the tokens of tokenizer.json's template around a text. Not all ids have such a text: ids that
+// decode to the text of other ids have none.
 func (m *Model) spell(prompt []uint32) (string, error) {
-	frame := m.Tokenizer.Encode("", true) // mostly the token that begins every text, or nothing
-	for n := range len(frame) + 1 {       // how many of them stand before the text
+	frame := m.Tokenizer.Encode("", true) // usually the token that begins every text, or nothing
+	for n := range len(frame) + 1 {       // n is the number of template tokens in front of the text
 		before, behind := frame[:n], frame[n:]
 		if len(prompt) < len(frame) || !slices.Equal(prompt[:n], before) || !slices.Equal(prompt[len(prompt)-len(behind):], behind) {
 			continue

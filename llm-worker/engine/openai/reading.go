@@ -14,15 +14,15 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// asksToRead is what vLLM's connectors for KV caches, NIXL's first, want to be told so that they keep what was read for another server.
-// What that one needs to know is null here, and comes back filled in.
+// asksToRead is the parameter with which vLLM's KV connectors (NIXL and others) keep a prefilled
+// prompt for another server. The null fields come back filled in for that server.
 const asksToRead = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
-// maxRead bounds what comes back, in bytes.
+// maxRead bounds the handover parameters that come back, in bytes.
 const maxRead = 2 << 20
 
-// A prefillCall asks vLLM to read a prompt (prefill) for another server, which decodes. vLLM returns the
-// parameters of the handover only in answers that are not streamed.
+// A prefillCall asks vLLM to read a prompt (prefill) for another server, which decodes. vLLM
+// returns the parameters of the handover only in answers that are not streamed.
 type prefillCall struct {
 	object *overhttp.Object
 	prompt int // tokens
@@ -36,7 +36,7 @@ type prefillCall struct {
 // Open implements beside.Call: it returns when the prompt is read.
 func (r *prefillCall) Open(ctx context.Context) error { return r.object.Read(ctx, maxRead, &r.answer) }
 
-// Next implements beside.Call. The token that was generated beside, because vLLM generates one at least, is nobody's.
+// Next implements beside.Call. vLLM generates at least one token; that token is discarded.
 func (r *prefillCall) Next() ([]uint32, *llmv1.End, error) {
 	if !isObject(r.answer.Parameters) {
 		return nil, nil, beside.Fail(streamerr.EngineFailed, nil, "the server that generates has read the prompt, and does not say where it is: is it started with --kv-transfer-config?")
@@ -56,10 +56,10 @@ func (r *prefillCall) Handover() []byte { return r.answer.Parameters }
 // Stop implements beside.Call.
 func (r *prefillCall) Stop() (confirmed bool) {
 	r.object.HangUp()
-	return true // as with an answer
+	return true // as in call.Stop
 }
 
-// read returns the call that has an upstream read a prompt.
+// read returns the call that makes an upstream prefill a prompt.
 func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*prefillCall, error) {
 	c, err := e.completion(up, req)
 	if err != nil {
@@ -74,8 +74,9 @@ func (e *Engine) read(up *upstream, req *workerv1.TokenRequest) (*prefillCall, e
 	return &prefillCall{object: e.client.Object("/v1/completions", body), prompt: len(req.GetPrompt())}, nil
 }
 
-// given returns parameters that another server has told, for this one. They mean nothing here, but they must not break the body that
-// they are a part of.
+// given returns the handover parameters of the request, which another server made. This worker does
+// not interpret them, but checks that they are JSON, because they become a part of its request
+// body.
 func given(req *workerv1.TokenRequest) (json.RawMessage, error) {
 	p := req.GetKvTransfer().GetParameters()
 	if len(p) == 0 {
@@ -91,5 +92,5 @@ func isObject(b []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(b, " \t\r\n"), []byte("{")) && json.Valid(b)
 }
 
-// errHandsOverNothing is why a server is not used by a worker with a role.
+// errHandsOverNothing is why a worker with a role cannot use this server.
 var errHandsOverNothing = errors.New("only vLLM hands prompts over, as --role has it, and this server does not say that it is vLLM")

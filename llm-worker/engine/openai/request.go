@@ -9,7 +9,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/openai/guided"
 )
 
-// A completion is the body of POST /v1/completions. Stop strings are deliberately absent: chat-service looks for them.
+// A completion is the body of POST /v1/completions. Stop strings are deliberately absent:
+// chat-service detects them.
 type completion struct {
 	Model          string          `json:"model"`
 	Prompt         any             `json:"prompt"` // a string or []uint32
@@ -44,7 +45,7 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// completion makes the request's body for the upstream.
+// completion returns the request's body for the upstream.
 func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completion, error) {
 	if err := up.Check(req); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 	return c, nil
 }
 
-// sample copies what is asked for. What is not is left to the server's defaults.
+// sample copies the fields that the request sets. The server's defaults apply to the others.
 func (c *completion) sample(k *kind, s *llmv1.Sampling) {
 	c.Temperature, c.TopP, c.FrequencyPenalty, c.PresencePenalty = s.Temperature, s.TopP, s.FrequencyPenalty, s.PresencePenalty
 	if s.Seed != nil {

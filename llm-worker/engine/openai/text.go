@@ -9,14 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// A part is a JSON string as the server wrote it, which encoding/json would mend: bytes that are not UTF-8 stay, and half
-// of a surrogate pair is three bytes, as if it were a character. Servers that send tokens as they come cut characters in
-// either way; see characters.
+// A part is a JSON string with its bytes unchanged. encoding/json would replace bytes that are not
+// UTF-8, and halves of surrogate pairs; a part keeps the bytes, and encodes half a pair as three
+// bytes, as if it were a character. Servers that send each token at once split characters in either
+// way; see characters.
 type part []byte
 
 var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// UnmarshalJSON takes a string, or null for an empty one.
+// UnmarshalJSON accepts a string, or null for an empty one.
 func (p *part) UnmarshalJSON(b []byte) error {
 	*p = nil
 	if string(b) == "null" {
@@ -34,7 +35,7 @@ func (p *part) UnmarshalJSON(b []byte) error {
 			return nil
 		}
 		out = append(out, b[:at]...)
-		b = b[at+1:] // valid JSON: there is more
+		b = b[at+1:] // valid JSON: another character follows
 		if b[0] != 'u' {
 			out, b = append(out, escapes[b[0]]), b[1:]
 			continue
@@ -55,10 +56,11 @@ func unhex(digits []byte) uint16 {
 	return binary.BigEndian.Uint16(b[:])
 }
 
-// characters makes whole characters of parts. It holds back the beginning of a character, at most five bytes.
+// characters assembles whole characters from parts. It holds back the beginning of a character, at
+// most five bytes.
 type characters struct{ held []byte }
 
-// next returns the characters that are whole now. Every byte that belongs to none is U+FFFD.
+// next returns the complete characters. Every byte that is part of none becomes U+FFFD.
 func (c *characters) next(p part) string {
 	if len(c.held) == 0 && utf8.Valid(p) {
 		return string(p)
@@ -91,7 +93,7 @@ func (c *characters) next(p part) string {
 	return string(out)
 }
 
-// flush returns what stands for the character that will not be completed.
+// flush returns the replacement for a character that was never completed.
 func (c *characters) flush() string {
 	if len(c.held) == 0 {
 		return ""
@@ -100,7 +102,8 @@ func (c *characters) flush() string {
 	return string(utf8.RuneError)
 }
 
-// surrogate reads half of a pair, as part leaves it; n is 0 if b begins with none.
+// surrogate decodes half of a surrogate pair as part encodes it; n is 0 if b does not begin with
+// one.
 func surrogate(b []byte) (half rune, n int) {
 	if len(b) < 3 || b[0] != 0xED || b[1]&0xE0 != 0xA0 || b[2]&0xC0 != 0x80 {
 		return 0, 0
@@ -108,7 +111,8 @@ func surrogate(b []byte) (half rune, n int) {
 	return 0xD000 | rune(b[1]&0x3F)<<6 | rune(b[2]&0x3F), 3
 }
 
-// cutSurrogate reports whether b could be the first two bytes of half a pair, which UTF-8 has no place for.
+// cutSurrogate reports whether b could be the first two bytes of half a pair, which is not valid
+// UTF-8.
 func cutSurrogate(b []byte) bool { return len(b) == 2 && b[0] == 0xED && b[1]&0xE0 == 0xA0 }
 
 // couldBeLow reports whether b is the beginning of the second half of a pair.

@@ -12,38 +12,38 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An upstream is what is known of the server. It is static.
+// An upstream describes the server. It is immutable.
 type upstream struct {
 	beside.Upstream
 	kind   *kind
-	model  string // what it calls the model
+	model  string // the server's name for the model
 	listed bool   // /v1/models has the model
-	others string // which models it has instead; "" if listed
+	others string // the models that it has instead; "" if listed
 	prompt llmv1.Form
 	askIDs bool       // with return_token_ids
-	embeds llmv1.Form // what it makes vectors of; FORM_UNSPECIFIED if it makes none
+	embeds llmv1.Form // the form of texts that it embeds; FORM_UNSPECIFIED if it does not embed
 }
 
-// sameList reports whether /v1/models said the same of both.
+// sameList reports whether /v1/models gave the same answer for both.
 func (u *upstream) sameList(other *upstream) bool {
 	return u.kind == other.kind && u.model == other.model && u.Context == other.Context && u.listed == other.listed
 }
 
-// A look is what is remembered from one look at the server to the next.
+// A look is the state of the probe between two calls.
 type look struct {
 	engine *Engine
 	trial  beside.Trial
 	seen   *upstream // the last answer of /v1/models; nil before the first answer, and after a failure
-	last   *upstream // nil until there was one that could be used
-	doubt  bool      // another server may be there
+	last   *upstream // the last usable description; nil until there was one
+	doubt  bool      // the server may have been replaced
 }
 
-// look is a beside.Look. It always asks for the models, which is free for the server. It generates a token only to
-// try a server that is new or in doubt.
+// look is a beside.Look. It always requests the list of models, which costs the server nothing. It
+// generates a token only to try a server that is new or in doubt.
 func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	listed, err := l.engine.list(ctx)
 	if err != nil {
-		if !beside.Late(err) { // when it answers again, it is tried at once
+		if !beside.Late(err) { // when the server answers again, it is tried at once
 			l.seen = nil
 		}
 		return nil, err
@@ -54,7 +54,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	l.seen = listed
 	l.doubt = l.doubt || doubt
 	if l.engine.opts.HandsOver && listed.kind != vllm {
-		return nil, errHandsOverNothing // others would ignore what they are told, and read every prompt anew
+		return nil, errHandsOverNothing // any other server would ignore the handover and read every prompt again
 	}
 	if was != nil && !l.doubt && listed.sameList(l.last) {
 		return was, nil
@@ -65,7 +65,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 		return err
 	})
 	if was != nil && (errors.Is(err, streamerr.Overloaded) || errors.Is(err, context.DeadlineExceeded)) {
-		return was, nil // too busy to be known again; next time
+		return was, nil // too busy to be tried; keep the old description until the next probe
 	}
 	l.doubt = false
 	if errors.Is(err, streamerr.NotFound) && !listed.listed {
@@ -87,7 +87,7 @@ func (l *look) look(ctx context.Context, was *beside.Upstream, doubt bool) (*bes
 	return &up.Upstream, nil
 }
 
-// list asks for the models. What it returns lacks what only an answer can show.
+// list requests the models. The result lacks the properties that only an answer shows.
 func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	var models struct {
 		Data []struct {
@@ -103,7 +103,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	up.Context, up.Vocab, up.EOS = e.model.ContextLength, e.model.VocabSize, e.model.EOS
 	for i, m := range models.Data {
 		mine := up.model == "" || up.model == m.ID
-		if mine || i == 0 { // the model may go by a name that is not listed; the server is the same
+		if mine || i == 0 { // the model may have a name that is not listed; the server is the same
 			up.kind = kindOf(m.OwnedBy)
 		}
 		if mine {
@@ -124,7 +124,7 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	if up.model == "" {
 		return nil, errors.New("/v1/models lists no model; --upstream-model names one")
 	}
-	if up.kind == unknown { // Ollama's models belong to whoever made them
+	if up.kind == unknown { // the owner of an Ollama model is its author
 		var version struct{ Version string }
 		if e.client.Get(ctx, "/api/version", &version) == nil && version.Version != "" {
 			up.kind = ollama
@@ -133,10 +133,11 @@ func (e *Engine) list(ctx context.Context) (*upstream, error) {
 	return up, nil
 }
 
-// trial is what is sent to see what comes back. Any text will do whose tokens are those of its characters.
+// trial is the prompt of a trial. Any text works whose tokens are those of its characters.
 const trial = "Hi"
 
-// try has the upstream answer with one token, in the ways that it might understand, the best first.
+// try makes the upstream answer with one token, in each form of prompt that it might accept, the
+// best form first.
 func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 	forms := []llmv1.Form{llmv1.Form_FORM_TOKEN_IDS, llmv1.Form_FORM_TEXT}
 	switch e.opts.Prompt {
@@ -160,7 +161,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 				return &as, nil
 			}
 			if !errors.Is(err, streamerr.Invalid) {
-				return nil, err // it is not about how it was asked
+				return nil, err // another form would not help
 			}
 			if first == nil {
 				first = err
@@ -170,7 +171,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 	return nil, first
 }
 
-// tryAs has the upstream answer with one token, and notes what the answer is made of.
+// tryAs makes the upstream answer with one token, and records the form of the answer.
 func (e *Engine) tryAs(ctx context.Context, up *upstream) error {
 	ctx, cancel := context.WithTimeout(ctx, beside.TryTimeout)
 	defer cancel()

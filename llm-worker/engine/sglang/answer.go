@@ -14,28 +14,28 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A call is a request over HTTP.
+// A call is one request over HTTP.
 type call struct {
 	client *overhttp.Client
 	stream *overhttp.Stream
 	answer answer
 	abort  []byte // the body that aborts it
 
-	ended     atomic.Bool // by itself
+	ended     atomic.Bool // the call has ended by itself
 	stop      sync.Once
-	confirmed bool // set by stop
+	confirmed bool // set by Stop
 }
 
 // An answer is the part of the server's answer that has come.
 type answer struct {
-	limit  int // tokens that the server was asked for
+	limit  int // requested tokens
 	ids    beside.Answer
-	seen   int // tokens that have come
+	seen   int // tokens received
 	finish llmv1.Finish
 	usage  beside.Usage
 }
 
-// An event is the data of one event of /generate. Its text is left out: it says what the ids say.
+// An event is the data of one event of /generate. Its text is left out, because it repeats the ids.
 type event struct {
 	IDs  []uint32 `json:"output_ids"`
 	Meta *struct {
@@ -67,8 +67,8 @@ func (a *answer) next(data []byte) ([]uint32, *llmv1.End, error) {
 	return ids, nil, err
 }
 
-// closed returns the ending of an answer after its events could not be read further because of err. An answer with a
-// finish_reason is complete, with or without [DONE].
+// closed returns the ending of an answer after its events could not be read further because of err.
+// An answer with a finish_reason is complete, with or without [DONE].
 func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
 	if a.finish == llmv1.Finish_FINISH_UNSPECIFIED || !errors.Is(err, streamerr.PeerLost) {
 		return nil, nil, err
@@ -110,8 +110,8 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	return a.ids.Take(fresh)
 }
 
-// fresh returns those of the ids that have not come before: all, or, as is SGLang's default, those behind the answer so far.
-// How many tokens the answer has says which.
+// fresh returns the new ids of an event. Each event has either its new ids or, by SGLang's default,
+// the whole answer so far. of, the length of the answer, tells which.
 func (a *answer) fresh(ids []uint32, of int) ([]uint32, error) {
 	switch {
 	case len(ids) == of && of >= a.seen:
@@ -123,8 +123,9 @@ func (a *answer) fresh(ids []uint32, of int) ([]uint32, error) {
 	}
 }
 
-// failed returns the ending for an error in the stream. SGLang writes its ValueErrors, and no other errors, without a
-// status: the request is at fault, unless tokens have come; then the cause is unknown.
+// failed returns the ending for an error in the stream. SGLang writes its ValueErrors, and no other
+// errors, without a status: the request is at fault, unless tokens have come; then the cause is
+// unknown.
 func (a *answer) failed(c *beside.Complaint) error {
 	if c.Status == 0 && c.Code == "" && c.Type == "" && a.seen == 0 {
 		c.Status = http.StatusBadRequest

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/overhttp"
 )
 
-// abortTimeout is how long the server has to answer an abort.
+// abortTimeout is the time in which the server must answer an abort.
 const abortTimeout = 250 * time.Millisecond
 
 // A generator is an SGLang over HTTP.
@@ -50,7 +50,8 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	return up, nil
 }
 
-// list asks for the model, and for what else cannot change while a server runs if anew.
+// list requests the model's properties and, if anew, those that cannot change while the server
+// runs.
 func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 	var models struct {
 		Data []struct {
@@ -72,7 +73,7 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 	var server struct {
 		Deterministic bool `json:"enable_deterministic_inference"`
 	}
-	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil { // a server that does not say it does not honour it
+	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil { // a server that does not report determinism does not honour seeds
 		now.seeded = server.Deterministic
 	}
 	return now, nil
@@ -86,7 +87,8 @@ type generate struct {
 	Stream   bool     `json:"stream"`
 }
 
-// params are SGLang's. Stop strings are deliberately absent: chat-service looks for them.
+// params are SGLang's sampling parameters. Stop strings are deliberately absent: chat-service
+// detects them.
 type params struct {
 	Temperature       float32            `json:"temperature"`
 	TopP              float32            `json:"top_p"`
@@ -134,7 +136,7 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 	}, nil
 }
 
-// Open implements beside.Call. SGLang sends the head of its response with the first token.
+// Open implements beside.Call. SGLang sends the header of its response with the first token.
 func (c *call) Open(ctx context.Context) error {
 	err := c.stream.Open(ctx)
 	if err != nil {

@@ -23,7 +23,7 @@ type scheduler struct {
 	client sglangscheduler.SglangSchedulerClient
 
 	// Owned by look.
-	last  *sglangscheduler.GetModelInfoResponse // of the server that could be used last
+	last  *sglangscheduler.GetModelInfoResponse // of the server that was usable last
 	seen  *sglangscheduler.GetModelInfoResponse // the server's last answer; nil after a failure
 	trial beside.Trial
 }
@@ -36,8 +36,9 @@ func newScheduler(upstream string, config *beside.Config) (*scheduler, error) {
 	return &scheduler{config: config, conn: conn, client: sglangscheduler.NewSglangSchedulerClient(conn)}, nil
 }
 
-// look is a beside.Look. It always asks for the model's info, which is free for the server. HealthCheck makes SGLang
-// generate a token and takes at least a second, so look calls it only to try a server that is new or in doubt.
+// look is a beside.Look. It always requests the model's info, which costs the server nothing.
+// HealthCheck makes SGLang generate a token and takes at least a second, so look calls it only to
+// try a server that is new or in doubt.
 func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) (*beside.Upstream, error) {
 	var info *sglangscheduler.GetModelInfoResponse
 	err := overgrpc.Ask(ctx, beside.AskTimeout, func(ctx context.Context) (err error) {
@@ -45,7 +46,7 @@ func (s *scheduler) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 		return err
 	})
 	if err != nil {
-		if !beside.Late(err) { // when it answers again, it is tried at once
+		if !beside.Late(err) { // when the server answers again, it is tried at once
 			s.seen = nil
 		}
 		return nil, err
@@ -113,7 +114,7 @@ func (s *scheduler) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 	}), nil
 }
 
-// sampling says how tokens are to be chosen, in full: what is left out would be 0.
+// sampling returns all sampling parameters: an absent one would be read as 0.
 func sampling(s *llmv1.Sampling) *sglangscheduler.SamplingParams {
 	p := &sglangscheduler.SamplingParams{
 		Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
@@ -124,7 +125,7 @@ func sampling(s *llmv1.Sampling) *sglangscheduler.SamplingParams {
 	return p
 }
 
-// biases have token ids for keys that are text.
+// biases returns the logit biases with token ids as text.
 func biases(s *llmv1.Sampling) map[string]float32 {
 	if len(s.GetLogitBias()) == 0 {
 		return nil
@@ -136,7 +137,7 @@ func biases(s *llmv1.Sampling) map[string]float32 {
 	return all
 }
 
-// read says what a message is.
+// read converts a message.
 func read(m *sglangscheduler.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	switch m := m.GetResponse().(type) {
 	case *sglangscheduler.GenerateResponse_Chunk:
@@ -148,7 +149,7 @@ func read(m *sglangscheduler.GenerateResponse) (p overgrpc.Piece, ok bool) {
 			Usage: beside.Usage{Prompt: c.GetPromptTokens(), Completion: c.GetCompletionTokens(), Cached: c.GetCachedTokens()},
 		}, true
 	case *sglangscheduler.GenerateResponse_Error:
-		status, _ := strconv.Atoi(m.Error.GetHttpStatusCode()) // 0 is no status
+		status, _ := strconv.Atoi(m.Error.GetHttpStatusCode()) // 0 means no status
 		return overgrpc.Piece{Failed: &beside.Complaint{Message: cmp.Or(m.Error.GetMessage(), m.Error.GetDetails()), Status: status}}, true
 	default:
 		return p, false

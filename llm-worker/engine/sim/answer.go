@@ -10,16 +10,16 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// An answer chooses tokens. Each depends on what was asked, the seed and its position alone, so an answer that goes on elsewhere is
-// the one that it would have been. A request that is greedy has no seed.
+// An answer chooses tokens. Each token depends only on the prompt, the seed and its position, so an
+// answer that moves to another worker stays the same. A greedy request has no seed.
 type answer struct {
 	vocabulary *Vocabulary
 	key        uint64
 	next       uint64 // position in the whole answer
-	room       uint64 // tokens that the whole answer may have
-	least      uint64 // before which no stop condition counts
+	room       uint64 // maximum tokens of the whole answer
+	least      uint64 // positions before this one ignore stop conditions
 	stops      []uint32
-	ends       float64 // how likely the model ends the answer with a token; 0 for one that must not
+	ends       float64 // the probability that a token ends the answer; 0 if it must not end
 }
 
 func newAnswer(v *Vocabulary, req *workerv1.TokenRequest, asked []uint32, room, mean int) answer {
@@ -59,12 +59,12 @@ func (a *answer) choose(id uint64) batch.Output {
 // golden is 2^64 divided by the golden ratio, as SplitMix64 counts.
 const golden = 0x9e3779b97f4a7c15
 
-// mix is the end of SplitMix64: each bit of x decides about each bit of the result.
+// mix is the final step of SplitMix64: each bit of x affects each bit of the result.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// fraction is x as a number in [0, 1).
+// fraction maps x to a number in [0, 1).
 func fraction(x uint64) float64 { return math.Ldexp(float64(x>>11), -53) }

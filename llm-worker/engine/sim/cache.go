@@ -1,23 +1,24 @@
 package sim
 
-// A cache is a KV cache of blocks whose prefixes are found again. A block that no sequence uses stays until its place is needed; the
-// one that was used longest ago goes first, and of a sequence's blocks the last. A sequence reserves all the blocks that it can
-// come to need when it joins, so that taking one cannot fail.
+// A cache is a KV cache of blocks that finds known prefixes. A block that no sequence uses stays
+// until its place is needed. Blocks are evicted in the order of their last use, and the last block
+// of a sequence before the earlier ones. A sequence reserves all the blocks that it may need when
+// it joins, so taking a block cannot fail.
 //
-//	total = blocks that sequences use + idle blocks + empty places, and reserved <= idle blocks + empty places
+//	total = blocks in use + idle blocks + empty places, and reserved <= idle blocks + empty places
 type cache struct {
 	total    int
 	used     int               // blocks that a sequence uses
-	reserved int               // places for blocks that sequences will come to use
-	opened   int               // of these, places that are being written
+	reserved int               // reserved places for the future blocks of sequences
+	opened   int               // how many of the reserved places are being written
 	blocks   map[uint64]*block // by name
-	idle     block             // head of the ring of those that nobody uses, from the one used longest ago on
+	idle     block             // head of the ring of unused blocks, least recently used first
 
-	// What has changed since it was last told.
+	// The changes since the last report.
 	removed, stored []uint64
 }
 
-// A block has a name, since all its tokens are read. Until then it was a reserved place.
+// A block has a name once all its tokens are read. Until then it is a reserved place.
 type block struct {
 	name       uint64
 	users      int
@@ -30,7 +31,7 @@ func newCache(total int) *cache {
 	return c
 }
 
-// find returns the blocks of the longest prefix that is held.
+// find returns the blocks of the longest cached prefix.
 func (c *cache) find(names []uint64) (held []*block) {
 	for _, name := range names {
 		b := c.blocks[name]
@@ -42,7 +43,8 @@ func (c *cache) find(names []uint64) (held []*block) {
 	return held
 }
 
-// reserve makes a sequence a user of held, and reserves places for so many blocks more. It is false if they are not to be had now.
+// reserve makes a sequence a user of held, and reserves places for more blocks. It reports false if
+// there is no room now.
 func (c *cache) reserve(held []*block, more int) bool {
 	woken := 0
 	for _, b := range held {
@@ -74,12 +76,13 @@ func (c *cache) use(b *block) {
 // open begins to write into a reserved place.
 func (c *cache) open() {
 	c.opened++
-	if len(c.blocks)+c.opened > c.total { // then a block is idle, as those that are used and reserved fit into total
+	if len(c.blocks)+c.opened > c.total { // then there is an idle block, because used and reserved blocks fit into total
 		c.evict()
 	}
 }
 
-// fill turns an opened place into the block of that name, or gives it back if another sequence was faster.
+// fill turns an open place into the block name, or gives the place back if another sequence has
+// stored that block first.
 func (c *cache) fill(name uint64) *block {
 	c.opened--
 	c.reserved--
@@ -93,7 +96,7 @@ func (c *cache) fill(name uint64) *block {
 	return b
 }
 
-// evict gives up the block that was used longest ago.
+// evict removes the least recently used block.
 func (c *cache) evict() {
 	b := c.idle.next
 	b.prev.next, b.next.prev = b.next, b.prev
@@ -101,7 +104,7 @@ func (c *cache) evict() {
 	c.removed = append(c.removed, b.name)
 }
 
-// release ends a sequence's use of blocks and of reserved places, of which so many are open.
+// release ends a sequence's use of blocks and of reserved places, of which opened are open.
 func (c *cache) release(blocks []*block, reserved, opened int) {
 	c.reserved -= reserved
 	c.opened -= opened

@@ -6,16 +6,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A fault is what is to go wrong with a sequence: after so many of its own tokens it fails, or falls silent. Which sequences have
-// faults depends on the seed and on how many have joined before, so that a stream that moves has other luck elsewhere.
+// A fault is the simulated failure of a sequence: after a number of tokens it fails or stalls. The
+// faults depend on the seed and on the number of sequences that have joined before, so a stream
+// that moves to another worker does not meet the same fault again.
 type fault struct {
 	fails, stalls bool
 	after         int
-	until         time.Time // end of the silence; zero before it, and for one without an end
+	until         time.Time // end of the stall; zero before it, and for a stall without an end
 	silent        bool
 }
 
-// faultTokens is below how many tokens faults strike.
+// faultTokens is the upper bound, exclusive, of the number of tokens before a fault.
 const faultTokens = 32
 
 func (o *Options) fault(nth uint64) fault {
@@ -30,7 +31,8 @@ func (o *Options) fault(nth uint64) fault {
 	return f
 }
 
-// strike reports what is wrong with a sequence that has made so many tokens: it fails, or it is silent now.
+// strike returns the fault of a sequence that has generated made tokens: an error, or silent if it
+// stalls now.
 func (f *fault) strike(made int, o *Options) (silent bool, err error) {
 	switch {
 	case made < f.after || !f.fails && !f.stalls:
@@ -50,5 +52,5 @@ func (f *fault) strike(made int, o *Options) (silent bool, err error) {
 	}
 }
 
-// scaled is how long something takes at the speed of o.
+// scaled returns the duration d at the speed of o.
 func (o *Options) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) / o.Speed) }

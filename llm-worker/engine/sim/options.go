@@ -7,36 +7,41 @@ import (
 	"time"
 )
 
-// Options are the machine that is simulated. The zero value of a field is its default, but for those that say otherwise.
+// Options describe the simulated machine. A zero field has its default, unless its comment says
+// otherwise.
 type Options struct {
-	// PrefillToken is what a token of a prompt takes that is not in the KV cache.
+	// PrefillToken is the time per prompt token that is not in the KV cache.
 	PrefillToken time.Duration
-	// Step is what a step takes beside its tokens, and Stream what each stream adds that answers in it.
+	// Step is the fixed time of a step; Stream is the time that each answering stream adds to it.
 	Step, Stream time.Duration
-	// Transfer is what it takes to fetch a prompt that another worker has read, and TransferToken what each of its tokens adds that
-	// is not in the KV cache.
+	// Transfer is the time to fetch a prompt that another worker has prefilled; TransferToken is
+	// the time that each of its tokens adds unless it is in the KV cache.
 	Transfer, TransferToken time.Duration
-	// Chunk is how many tokens of prompts a step reads at most.
+	// Chunk is the maximum number of prompt tokens per step.
 	Chunk int
 	// Speed divides all times: 10 is ten times as fast.
 	Speed float64
-	// ContextLength is how many tokens a prompt and its answer may have together; the model's if 0.
+	// ContextLength is the maximum number of tokens of a prompt and its answer together; 0 means
+	// the model's.
 	ContextLength int
-	// KVTokens is the size of the KV cache, rounded up to whole blocks, and Block the size of a block, both in tokens.
+	// KVTokens is the size of the KV cache, rounded up to whole blocks, and Block the size of a
+	// block, both in tokens.
 	KVTokens, Block int
-	// Quiet has nobody told what the KV cache holds.
+	// Quiet suppresses the reports of the KV cache's content.
 	Quiet bool
-	// Answer is how many tokens an answer has on average that nothing else ends.
+	// Answer is the average number of tokens of an answer that no other limit ends.
 	Answer int
-	// Fail and Stall are how many of all streams fail or fall silent, from 0 to 1; 0 is none. StallFor is how long they are silent;
-	// 0 is until they are stopped. Seed says which.
+	// Fail and Stall are the fractions of all streams that fail or stall, from 0 to 1; 0 means
+	// none. StallFor is the length of a stall; 0 means until the stream is stopped. Seed selects
+	// the streams.
 	Fail, Stall float64
 	StallFor    time.Duration
 	Seed        uint64
 }
 
-// The defaults are about those of a model of eight billion parameters on one GPU of 80 GB: 20,000 tokens of prompts a second,
-// steps of eight milliseconds, 32 GB of KV cache, of which 128 kB are a token, over a network of 400 Gbit/s.
+// The defaults approximate a model of eight billion parameters on one GPU of 80 GB: 20,000 prompt
+// tokens per second, steps of eight milliseconds, 32 GB of KV cache at 128 kB per token, and a
+// network of 400 Gbit/s.
 const (
 	DefaultPrefillToken = 50 * time.Microsecond
 	DefaultStep         = 8 * time.Millisecond
@@ -50,7 +55,8 @@ const (
 	DefaultAnswer       = 256
 )
 
-// Flags adds the flags of o to fs, but for the size of the KV cache, which all engines have.
+// Flags adds the flags of o to fs, except for the size of the KV cache, a flag that all engines
+// share.
 func (o *Options) Flags(fs *flag.FlagSet) {
 	fs.DurationVar(&o.PrefillToken, "sim-prefill-token", DefaultPrefillToken, "what a token of a prompt takes the simulator that is not in its KV cache")
 	fs.DurationVar(&o.Step, "sim-step", DefaultStep, "what a step takes the simulator beside its tokens")
@@ -69,7 +75,7 @@ func (o *Options) Flags(fs *flag.FlagSet) {
 	fs.Uint64Var(&o.Seed, "sim-seed", 0, "which of the simulator's streams fail and fall silent")
 }
 
-// Validate reports what is wrong with o, by the names of flags.
+// Validate checks o. Its errors name the flags.
 func (o *Options) Validate() error {
 	switch {
 	case o.Transfer < 0 || o.TransferToken < 0:
@@ -90,7 +96,7 @@ func (o *Options) Validate() error {
 
 const maxBlock = 1024
 
-// withDefaults returns o with a default for each field that has none.
+// withDefaults returns o with its zero fields set to their defaults.
 func withDefaults(o Options) Options {
 	orTime := func(v *time.Duration, def time.Duration) {
 		if *v <= 0 {

@@ -6,37 +6,38 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// A sequence is a prompt and what has been answered to it.
+// A sequence is a prompt and the answer to it.
 type sequence struct {
 	// Static.
-	prompt []uint32 // all that was known when it joined: an answer that was begun elsewhere, too
-	names  []uint64 // of the blocks that the prompt fills
-	cached uint32   // tokens of the prompt that the cache held when it joined
+	prompt []uint32 // all tokens at the time it joined, including an answer that another worker began
+	names  []uint64 // names of the blocks that the prompt fills
+	cached uint32   // prompt tokens found in the cache when it joined
 
-	handsOver bool      // it ends when the prompt is read
-	fetched   int       // positions that another worker has read; 0 if none has
-	arrives   time.Time // when these are here
+	handsOver bool      // a prefill: it ends when the prompt is read
+	fetched   int       // positions that another worker has read; 0 for none
+	arrives   time.Time // when the fetched positions arrive
 
-	blocks   []*block // full ones, in order
-	reserved int      // places for those to come, the open one included
+	blocks   []*block // full blocks, in order
+	reserved int      // reserved places for further blocks, including the open one
 	opened   int      // 1 while a block is being written
-	read     int      // positions whose keys and values are in the cache
-	tail     []uint32 // of the answer, the tokens in the block that is being written
-	last     uint32   // the token that was chosen last
-	made     int      // tokens that were chosen here
+	read     int      // positions with keys and values in the cache
+	tail     []uint32 // the answer's tokens in the open block
+	last     uint32   // the token chosen last
+	made     int      // tokens chosen by this worker
 	answer   answer
 	fault    fault
 }
 
-// fetch has what is not held of the prompt come from the worker that has read it. The last token is always read here, for what comes
-// after it.
+// fetch schedules the transfer of the prompt's positions that are not cached, from the worker that
+// has prefilled the prompt. The last token is always read here, because the next token depends on
+// it.
 func (s *sequence) fetch(o *Options) {
 	s.fetched = len(s.prompt) - 1
 	s.arrives = time.Now().Add(o.scaled(o.Transfer + time.Duration(max(0, s.fetched-s.read))*o.TransferToken))
 	s.cached = uint32(max(s.read, s.fetched))
 }
 
-// advance reads n tokens: of the prompt, or the one that was chosen last.
+// advance reads n tokens: of the prompt, or the token that was chosen last.
 func (s *sequence) advance(c *cache, size, n int) {
 	for ; n > 0; n-- {
 		if s.read%size == 0 {
@@ -55,7 +56,7 @@ func (s *sequence) advance(c *cache, size, n int) {
 	}
 }
 
-// name returns that of the block whose last token has been read.
+// name returns the name of the block whose last token has just been read.
 func (s *sequence) name(size int) uint64 {
 	nth := len(s.blocks)
 	if nth < len(s.names) {

@@ -1,13 +1,15 @@
-// Package sim is an engine without a model: it takes the time that a GPU would, keeps a KV cache as one would, and answers with
-// words drawn by lot.
+// Package sim is an engine without a model: it takes as long as a GPU, keeps a KV cache, and
+// answers with random words.
 //
-// It is for everything around an engine: routing, migration, load. A step batches all sequences continuously; a prompt takes time
-// for the tokens that the cache does not hold, in chunks; an answer takes a step for each token. The KV cache is finite, made of
-// blocks, and finds prefixes again; what it holds is published. Streams fail and fall silent if asked to.
+// It is a test and demonstration engine for routing, migration and load. Steps use continuous
+// batching. A prompt takes time for its tokens that are not cached, in chunks; an answer takes one
+// step per token. The KV cache is finite, consists of blocks, finds known prefixes, and publishes
+// its content. Streams fail or stall if the options say so.
 //
-// A token depends on prompt, seed and position alone, so that a moved stream is the undisturbed one. There are no probabilities:
-// max_tokens, min_tokens, ignore_eos, stop_token_ids, seed and a temperature of 0 mean what they always do, and what else Sampling
-// says is checked and has nothing to change.
+// A token depends only on prompt, seed and position, so a moved stream equals an undisturbed one.
+// There are no probabilities: max_tokens, min_tokens, ignore_eos, stop_token_ids, seed and a
+// temperature of 0 have their usual meaning; all other fields of Sampling are checked and have no
+// effect.
 package sim
 
 import (
@@ -24,7 +26,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Model is a batch.Model. Check, Cached and Prefill may be called from any goroutine, everything else from one at a time.
+// A Model is a batch.Model. Any goroutine may call Check, Cached and Prefill; all other methods are
+// for one goroutine at a time.
 type Model struct {
 	// Static.
 	vocabulary *Vocabulary
@@ -32,7 +35,7 @@ type Model struct {
 	context    int
 	held       *kvevents.Hub
 
-	// Owned by whoever calls Step.
+	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
 	joined    uint64
 	cache     *cache
@@ -43,7 +46,8 @@ type Model struct {
 
 var _ batch.Model = (*Model)(nil)
 
-// New returns a Model without sequences, which tells held what its cache holds. The options must be valid.
+// New returns a Model without sequences, which reports the content of its cache to held. The
+// options must be valid.
 func New(v *Vocabulary, opts Options, held *kvevents.Hub) *Model {
 	opts = withDefaults(opts)
 	m := &Model{vocabulary: v, options: opts, context: opts.ContextLength, held: held, sequences: make(map[uint64]*sequence)}
@@ -54,16 +58,16 @@ func New(v *Vocabulary, opts Options, held *kvevents.Hub) *Model {
 	return m
 }
 
-// ContextLength returns how many tokens a prompt and its answer may have together.
+// ContextLength returns the maximum number of tokens of a prompt and its answer together.
 func (m *Model) ContextLength() int { return m.context }
 
-// Block returns how many tokens are in a block.
+// Block returns the number of tokens per block.
 func (m *Model) Block() int { return m.options.Block }
 
-// Cached returns how many positions hold prefixes.
+// Cached returns the number of positions that cache prefixes.
 func (m *Model) Cached() uint64 { return uint64(m.cached.Load()) }
 
-// Prefill returns how many tokens of prompts are still to be read.
+// Prefill returns the number of prompt tokens still to be read.
 func (m *Model) Prefill() uint64 { return uint64(m.prefill.Load()) }
 
 // KV reports reserved and total positions.
@@ -105,7 +109,8 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	return nil
 }
 
-// room returns how many tokens of a valid request were asked, and how many the whole answer may have.
+// room returns the number of prompt tokens of a valid request, and the maximum number of tokens of
+// its whole answer.
 func (m *Model) room(req *workerv1.TokenRequest) (asked, room int) {
 	asked = len(req.GetPrompt()) - int(req.GetGenerated())
 	room = m.context - asked
@@ -115,7 +120,7 @@ func (m *Model) room(req *workerv1.TokenRequest) (asked, room int) {
 	return asked, room
 }
 
-// Join adds a sequence, or returns what Check says, or batch.ErrFull.
+// Join adds a sequence. It returns the error of Check, or batch.ErrFull.
 func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	if err := m.Check(req); err != nil {
 		return err
@@ -125,7 +130,7 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	}
 	prompt := req.GetPrompt()
 	names := kvblock.Chain(nil, 0, prompt, m.options.Block)
-	reusable := (len(prompt) - 1) / m.options.Block // the last token is always read, for what comes after it
+	reusable := (len(prompt) - 1) / m.options.Block // the last token is always read, because the next token depends on it
 	blocks := m.cache.find(names[:reusable])
 	asked, room := m.room(req)
 	reserved := m.blocksFor(asked+room) - len(blocks)
@@ -149,7 +154,7 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	return nil
 }
 
-// Leave forgets a sequence; one that is not there is left alone.
+// Leave forgets a sequence. It does nothing if the id is unknown.
 func (m *Model) Leave(id uint64) {
 	s := m.sequences[id]
 	if s == nil {
@@ -160,11 +165,11 @@ func (m *Model) Leave(id uint64) {
 	m.cache.release(s.blocks, s.reserved, s.opened)
 }
 
-// Step reads up to Chunk tokens of prompts, those of the first sequences in ids first, and does one token for each sequence whose
-// prompt is read, in the time that this takes.
+// Step reads up to Chunk prompt tokens, those of the first sequences in ids first, and generates
+// one token for each sequence whose prompt is read. It takes the simulated time.
 func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	chunk, answering := m.options.Chunk, 0
-	var waits time.Duration // until the first of those comes whose prompt is on its way
+	var waits time.Duration // until the first prompt in transfer arrives
 	for _, id := range ids {
 		s := m.sequences[id]
 		if s == nil {
@@ -176,7 +181,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 			}
 			continue
 		}
-		if n := s.fetched - s.read; n > 0 { // it is here
+		if n := s.fetched - s.read; n > 0 { // the transfer has arrived
 			s.advance(m.cache, m.options.Block, n)
 			m.prefill.Add(-int64(n))
 		}
@@ -208,7 +213,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 		out = append(out, o)
 	}
 	if waits > 0 && answering == 0 && chunk == m.options.Chunk {
-		time.Sleep(min(waits, m.options.scaled(m.options.Step))) // there is nothing else to do
+		time.Sleep(min(waits, m.options.scaled(m.options.Step))) // all sequences wait for transfers
 		return out, nil
 	}
 	took := m.options.Step + time.Duration(answering)*m.options.Stream + time.Duration(m.options.Chunk-chunk)*m.options.PrefillToken

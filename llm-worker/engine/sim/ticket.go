@@ -11,14 +11,16 @@ import (
 )
 
 const (
-	// ticketTTL is how long what was read is kept for whom it was read for.
+	// ticketTTL is the time for which a prefilled prompt is kept for the decode worker.
 	ticketTTL = time.Minute
-	// maxTickets bounds those that are remembered as used; past it a decode worker reads prompts itself.
+	// maxTickets bounds the tickets remembered as used; above it a decode worker reads prompts
+	// itself.
 	maxTickets = 1 << 16
 )
 
-// A ticket is what a prompt is handed over with. Its form is about that of vLLM's kv_transfer_params. A simulator has nothing that
-// another one could fetch, so a ticket says all that there is to check: what was read, and until when it is good.
+// A ticket is the handover parameters of a prefilled prompt. Its form resembles vLLM's
+// kv_transfer_params. A simulator has no KV cache that another one could fetch, so the ticket holds
+// only what can be checked: the prompt, and an expiry.
 type ticket struct {
 	RemotePrefill bool   `json:"do_remote_prefill"`
 	RemoteDecode  bool   `json:"do_remote_decode"`
@@ -31,7 +33,7 @@ type ticket struct {
 
 const ticketEngine = "whence-sim"
 
-// newTicket returns the parameters with which a prompt that was read is handed over.
+// newTicket returns the handover parameters of a prefilled prompt.
 func newTicket(prompt []uint32) string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -45,10 +47,11 @@ func newTicket(prompt []uint32) string {
 	return string(b)
 }
 
-// tickets are those that were used here, with the time when they would be of no use anyway. They are owned by whoever calls Join.
+// tickets maps the used tickets to their expiry times. The caller of Join owns the map.
 type tickets map[string]int64
 
-// redeem reports whether parameters are a ticket for this prompt that is good, and was not used here before.
+// redeem reports whether parameters are a valid ticket for this prompt that was not used here
+// before.
 func (t *tickets) redeem(parameters []byte, prompt []uint32) bool {
 	var p ticket
 	if json.Unmarshal(parameters, &p) != nil {

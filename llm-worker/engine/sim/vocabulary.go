@@ -7,13 +7,13 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A Vocabulary is what the simulator must know of the model that it stands for.
+// A Vocabulary is the part of a model that the simulator needs.
 type Vocabulary struct {
 	ContextLength int // tokens of prompt and answer together
-	Size          int // token ids are below this
+	Size          int // token ids are below Size
 	EOS           []uint32
 
-	words []uint32 // what answers are made of: tokens that are words or parts of words; if there are none, all but EOS
+	words []uint32 // the tokens of answers: words or parts of words; all tokens except EOS if there are no words
 }
 
 // NewVocabulary returns the vocabulary of a model with this tokenizer.

@@ -8,7 +8,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// remember stores the key and value of a row in one layer. both has all heads' keys, then all heads' values.
+// remember stores the key and value of a row in one layer. both holds the keys of all heads, then
+// the values of all heads.
 func (l *lane) remember(layer int, r row, rotation rotation, both []float32) {
 	c, at := l.weights.config, r.position%kv.BlockTokens
 	key, value := both[:c.kvDim()], both[c.kvDim():]
@@ -23,10 +24,11 @@ func (l *lane) remember(layer int, r row, rotation rotation, both []float32) {
 	}
 }
 
-// attend sets out to what the row's query finds at its own and all earlier positions, which remember has stored.
+// attend sets out to the attention of the row's query over its own position and all earlier ones,
+// which remember has stored.
 //
-// Keys and values are looked at one block after another, always from the sequence's first position on, so what comes out
-// depends on the position, and not on when the positions before it were read.
+// It visits keys and values block by block from the sequence's first position, so the result
+// depends on the position only, not on when the earlier positions were read.
 func (l *lane) attend(layer int, r row, rotation rotation, query, out []float32) {
 	c := l.weights.config
 	dim, count := c.headDim, r.position+1
@@ -58,8 +60,9 @@ func (l *lane) attend(layer int, r row, rotation rotation, query, out []float32)
 	}
 }
 
-// exponentials replaces the first count scores by e to the power of how far they are from the largest, the rest, up to the
-// end of the last block, by 0, and returns the sum. Whole blocks keep vek from finishing with its slower code for odd ends.
+// exponentials replaces the first count scores by exp(score - max), and the rest, up to the end of
+// the last block, by 0. It returns the sum. Whole blocks keep vek from its slower code for odd
+// ends.
 func exponentials(scores []float32, count int) (total float32) {
 	vek32.AddNumber_Inplace(scores[:count], -vek32.Max(scores[:count]))
 	for i := count; i < len(scores); i++ {

@@ -12,7 +12,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// config is what the forward pass needs of config.json, checked.
+// config is the checked part of config.json that the forward pass needs.
 type config struct {
 	hidden        int
 	feedForward   int
@@ -36,7 +36,7 @@ func (c *config) layout() kv.Layout {
 	return kv.Layout{Layers: c.layers, Heads: c.kvHeads, Dim: c.headDim}
 }
 
-// configJSON has a pointer wherever Hugging Face has a default that is not the zero value.
+// configJSON has pointers for the fields whose Hugging Face default is not the zero value.
 type configJSON struct {
 	Architectures []string        `json:"architectures"`
 	ModelType     *string         `json:"model_type"`
@@ -104,8 +104,8 @@ func (j *configJSON) check() (*config, error) {
 	if j.Heads > 0 {
 		c.headDim = or(j.HeadDim, j.Hidden/j.Heads)
 	}
-	// The limits are far above any real model. They keep every product of two numbers from overflowing, and what is
-	// allocated before the weights have been seen small.
+	// The limits are far above any real model. They prevent overflow of every product of two
+	// numbers, and keep allocations small until the weights have been checked.
 	for _, d := range []struct {
 		field      string
 		value, max int
@@ -115,7 +115,7 @@ func (j *configJSON) check() (*config, error) {
 		{"num_hidden_layers", c.layers, 1 << 10},
 		{"num_attention_heads", c.heads, 1 << 10},
 		{"num_key_value_heads", c.kvHeads, 1 << 10},
-		{"head_dim", c.headDim, 1 << 10}, // so that a block of keys stays below what linear.go says of vek
+		{"head_dim", c.headDim, 1 << 10}, // keeps a block of keys below the limit of vek that linear.go describes
 		{"vocab_size", c.vocab, 1 << 24},
 		{"max_position_embeddings", c.context, 1 << 24},
 	} {
@@ -137,7 +137,7 @@ func (j *configJSON) check() (*config, error) {
 	return c, err
 }
 
-// supported refuses, by name, what would silently give wrong answers.
+// supported refuses, by name, the options that would silently give wrong answers.
 func (j *configJSON) supported() error {
 	switch {
 	case !slices.Equal(j.Architectures, []string{"LlamaForCausalLM"}):
@@ -154,7 +154,8 @@ func (j *configJSON) supported() error {
 	return nil
 }
 
-// readEOS returns the tokens that end an answer: those of generation_config.json, else those of config.json, sorted.
+// readEOS returns the tokens that end an answer, sorted: those of generation_config.json, otherwise
+// those of config.json.
 func readEOS(fsys fs.FS, c *config) ([]uint32, error) {
 	const name = "generation_config.json"
 	ids := c.eos

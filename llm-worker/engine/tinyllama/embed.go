@@ -12,8 +12,9 @@ import (
 
 var _ batch.Embedder = (*Model)(nil)
 
-// A model that was made to generate has no state that stands for a text. The mean of its last states, made one long, is what
-// such models are usually asked for; it is good for demonstrations, and no match for a model that was trained for it.
+// A generative model has no state that represents a text. The usual substitute is the mean of its
+// last hidden states, scaled to length 1. It is good enough for demonstrations, and worse than a
+// model trained to embed.
 
 // CheckEmbed refuses a text that could never join.
 func (m *Model) CheckEmbed(ids []uint32) error {
@@ -33,8 +34,8 @@ func (m *Model) CheckEmbed(ids []uint32) error {
 	return nil
 }
 
-// JoinEmbed adds a text, or returns what CheckEmbed says, or batch.ErrFull. All of it is read: what others have left has keys
-// and values, and not the states that the mean is of.
+// JoinEmbed adds a text. It returns the error of CheckEmbed, or batch.ErrFull. It uses no cached
+// prefix: the cache has keys and values, but not the hidden states that the mean needs.
 func (m *Model) JoinEmbed(id uint64, ids []uint32) error {
 	if err := m.CheckEmbed(ids); err != nil {
 		return err
@@ -50,8 +51,8 @@ func (m *Model) JoinEmbed(id uint64, ids []uint32) error {
 	return nil
 }
 
-// vector returns what has become of a text that has been read: a vector of length 1. A sum without a direction is the text's failure
-// alone.
+// vector returns the vector of a text that has been read, scaled to length 1. A sum of zero fails
+// only this text.
 func (s *sequence) vector(id uint64) batch.Output {
 	length := 0.0
 	for _, v := range s.sum {
@@ -72,8 +73,9 @@ func (s *sequence) vector(id uint64) batch.Output {
 // embeds reports whether a sequence is a text to be embedded.
 func (s *sequence) embeds() bool { return s.sum != nil }
 
-// pool adds the last states of rows to the sums of their sequences. A text's rows come in order, on one goroutine at a time, so its
-// sum has the same bits in any company. Rows that are run again after a panic are not added twice.
+// pool adds the last hidden states of rows to the sums of their sequences. A text's rows come in
+// order, on one goroutine at a time, so its sum has the same bits whatever else is in the batch.
+// Rows that run again after a panic are not added twice.
 func (l *lane) pool(rows []row, states []float32) {
 	d := l.weights.config.hidden
 	l.normalizeAll(l.h, states, l.weights.norm, len(rows))

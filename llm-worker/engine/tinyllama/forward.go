@@ -6,9 +6,10 @@ import (
 	"github.com/viterin/vek/vek32"
 )
 
-// forward takes the tile's rows through all layers. It leaves keys and values of all rows in the sequences' blocks, and in
-// l.rows and l.x those rows that end a job: of the others nobody wants more than keys and values, so they drop out where
-// the last layer has those. Rows of one sequence are in order.
+// forward takes the tile's rows through all layers. It stores the keys and values of all rows in
+// the sequences' blocks, and leaves in l.rows and l.x the rows that end a job. The other rows need
+// only keys and values, so they drop out of the last layer once it has them. The rows of one
+// sequence are in order.
 func (l *lane) forward() {
 	c := l.weights.config
 	d, q, wide := c.hidden, c.queryDim(), c.queryDim()+2*c.kvDim()
@@ -78,7 +79,7 @@ func (l *lane) activate(row []float32) {
 	vek32.Mul_Inplace(gate, up)
 }
 
-// multiplications is about what one token costs.
+// multiplications returns the approximate number of multiplications per token.
 func (c *config) multiplications() int {
 	attention := c.hidden * (2*c.queryDim() + 2*c.kvDim())
 	return c.layers*(attention+3*c.hidden*c.feedForward) + c.vocab*c.hidden

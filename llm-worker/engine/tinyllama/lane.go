@@ -5,19 +5,20 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/kv"
 )
 
-// A lane runs jobs one tile of tokens after another, on one goroutine at a time. All its memory is made beforehand.
+// A lane runs jobs, one tile of tokens after another, on one goroutine at a time. It allocates all
+// its memory in advance.
 type lane struct {
 	// Static.
 	weights *Weights
 
-	// The tile under way.
+	// The current tile.
 	tile      []row
 	rows      []row      // the rows of tile that forward still computes; it drops rows on the way
 	rotations []rotation // for each row
 
-	// Numbers, one row for each row of the tile.
+	// Matrices with one row for each row of the tile.
 	x         []float32 // the residual stream
-	h         []float32 // what goes into a matrix, or comes out of it
+	h         []float32 // input or output of a matrix
 	qkv       []float32
 	attention []float32
 	gateUp    []float32
@@ -40,10 +41,10 @@ type row struct {
 }
 
 const (
-	// tileRows is how many tokens go through a layer together: enough to use each block of weights many times, few enough
-	// that a layer's numbers stay in the cache.
+	// tileRows is the number of tokens that go through a layer together: enough to use each block
+	// of weights many times, and few enough that a layer's numbers stay in the CPU cache.
 	tileRows = 64
-	// logitRows is how many rows of logits there are at a time; a vocabulary can be large.
+	// logitRows is the number of rows of logits at a time; a vocabulary can be large.
 	logitRows = 16
 )
 
@@ -69,7 +70,7 @@ func newLane(w *Weights, context int) *lane {
 	return l
 }
 
-// do runs jobs and sets the result of each. It never panics: a panic is the error of the job that it belongs to.
+// do runs jobs and sets the result of each. It never panics: a panic becomes the error of its job.
 func (l *lane) do(jobs []job) {
 	for i := range jobs {
 		j := &jobs[i]
@@ -86,8 +87,8 @@ func (l *lane) do(jobs []job) {
 	l.flush()
 }
 
-// flush runs the tile. If that panics, it runs the rows of each job separately, which gives the same bits, so that
-// only the jobs that panic on their own fail.
+// flush runs the tile. If that panics, it runs the rows of each job separately, which gives the
+// same bits, so that only the jobs that panic on their own fail.
 func (l *lane) flush() {
 	if l.run(l.tile) != nil {
 		for rest := l.tile; len(rest) > 0; {
@@ -95,7 +96,7 @@ func (l *lane) flush() {
 			for n < len(rest) && rest[n].job == rest[0].job {
 				n++
 			}
-			if j := rest[0].job; !j.chosen { // else its rows are done
+			if j := rest[0].job; !j.chosen { // otherwise its rows are done
 				if err := l.run(rest[:n]); err != nil {
 					j.err = err
 				}
@@ -103,12 +104,13 @@ func (l *lane) flush() {
 			rest = rest[n:]
 		}
 	}
-	clear(l.tile) // let go of the sequences
+	clear(l.tile) // release the sequences
 	clear(l.rows[:cap(l.rows)])
 	l.tile, l.rows = l.tile[:0], l.rows[:0]
 }
 
-// run takes rows through the model and lets samplers choose. The error is of a panic; rows may be run again after it.
+// run takes rows through the model and lets samplers choose. The error is a recovered panic; the
+// rows may be run again after it.
 func (l *lane) run(rows []row) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -131,7 +133,8 @@ func (l *lane) run(rows []row) (err error) {
 	return nil
 }
 
-// alike returns the first of rows, at most logitRows, that are all to be embedded, or all to get a token.
+// alike returns the longest prefix of rows, at most logitRows, in which either all are to be
+// embedded or all are to get a token.
 func alike(rows []row) []row {
 	n := 1
 	for n < min(len(rows), logitRows) && rows[n].sequence.embeds() == rows[0].sequence.embeds() {

@@ -11,10 +11,12 @@ type linear struct {
 	in, out int
 }
 
-// apply sets row i of dst to the product with row i of x, for n rows that begin dstStride and xStride numbers apart.
+// apply sets row i of dst to the product with row i of x, for n rows that are dstStride and xStride
+// numbers apart.
 //
-// A few rows of weights at a time meet all rows of x: they come from memory once for the whole batch, and from the cache
-// for all but the first. Each number of dst is one dot product, computed alike whatever n is.
+// A few rows of weights at a time are multiplied with all rows of x: the weights come from memory
+// once for the whole batch, and from the CPU cache after that. Each number of dst is one dot
+// product, computed in the same way whatever n is.
 func (l *linear) apply(dst []float32, dstStride int, x []float32, xStride, n int) {
 	block := blockRows(l.in)
 	for row := 0; row < l.out; row += block {
@@ -32,15 +34,16 @@ func (l *linear) apply(dst []float32, dstStride int, x []float32, xStride, n int
 	}
 }
 
-// blockFloats is about how much of a matrix one call to dots covers. Measured on shapes from 128x128 to 1536x128, 32 KB to
-// 90 KB gave 24 to 26 billion multiplications a second, against 14 with a call for each row. It is also well below the
-// 100,000 numbers from which on vek's MatMul starts goroutines of its own.
+// blockFloats is about how much of a matrix one call to dots covers. Measured on shapes from
+// 128x128 to 1536x128, 32 KB to 90 KB gave 24 to 26 billion multiplications a second, against 14
+// with a call for each row. It is also well below the 100,000 numbers from which on vek's MatMul
+// starts goroutines of its own.
 const blockFloats = 24 << 10
 
 func blockRows(columns int) int { return max(1, min(64, blockFloats/columns)) }
 
-// accelerated says whether vek has assembly for this machine. Its portable code keeps one running sum in memory, several
-// times slower than portableDots.
+// accelerated reports whether vek has assembly for this machine. Its portable code keeps one
+// running sum in memory and is several times slower than portableDots.
 var accelerated = vek.Info().Acceleration
 
 // dots sets dst[i] to the dot product of x with row i of w, which has len(dst) rows of len(x).
@@ -52,7 +55,7 @@ func dots(dst, w, x []float32) {
 	portableDots(dst, w, x)
 }
 
-// portableDots keeps eight sums, so that additions need not wait for one another.
+// portableDots keeps eight sums, so that additions do not wait for one another.
 func portableDots(dst, w, x []float32) {
 	for i := range dst {
 		row := w[:len(x)]

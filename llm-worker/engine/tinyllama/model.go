@@ -1,18 +1,22 @@
-// Package tinyllama runs any small LlamaForCausalLM in Go alone, many sequences at once, and gives each sequence exactly
-// the tokens that it would get by itself.
+// Package tinyllama runs any small LlamaForCausalLM in pure Go, many sequences at once, and gives
+// each sequence exactly the tokens that it would get alone.
 //
-// Load reads weights, New makes a batch.Model of them. Exactly means bit by bit: every number of a sequence's forward pass
-// comes from the same operations in the same order whatever else is in the batch, wherever the chunks of its prompt end,
-// whether a token is read or was generated here, and however many threads there are, since rows of a batch meet only in the cache, never in a sum. Greedy answers are
-// those of llama.cpp for the same weights (testdata/greedy.json). Another kind of processor may round differently.
+// Load reads weights, New makes a batch.Model of them. Exactly means bit by bit: every number of a
+// sequence's forward pass comes from the same operations in the same order, whatever else is in the
+// batch, wherever the chunks of its prompt end, whether a token was read or generated here, and for
+// any number of threads, because rows of a batch never meet in a sum. Greedy answers are those of
+// llama.cpp for the same weights (testdata/greedy.json). Another kind of processor may round
+// differently.
 //
-// Memory is bounded by Options: the KV cache by KVTokens, and everything else by a few rows for each thread. A step does
-// one token for each sequence that answers and PrefillChunk tokens of prompts, so its length is bounded, too.
+// Options bound the memory: the KV cache by KVTokens, and everything else by a few rows per thread.
+// A step generates one token per answering sequence and reads at most PrefillChunk tokens of
+// prompts, so its length is bounded, too.
 //
-// The KV cache of a sequence that has left is kept, as long as nobody needs the memory, for those that begin like it: they
-// read only what is new, and get the same tokens.
+// The KV cache of a departed sequence is kept until the memory is needed. Sequences with the same
+// prefix read only their new tokens, and get the same answer.
 //
-// Deliberately absent: quantized weights, GPUs, beams, and sharing of the KV cache with a sequence that still reads its prompt.
+// Deliberately absent: quantized weights, GPUs, beams, and sharing of the KV cache with a sequence
+// that still reads its prompt.
 package tinyllama
 
 import (
@@ -28,24 +32,26 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Options bound what a Model uses. The zero value works.
+// Options bound the resources of a Model. The zero value works.
 type Options struct {
-	// ContextLength is how many tokens a prompt and its answer may have together; at most what the model allows, and that
-	// if 0.
+	// ContextLength is the maximum number of tokens of a prompt and its answer together. It is at
+	// most the model's limit; 0 means the model's limit.
 	ContextLength int
-	// KVTokens is the size of the KV cache in token positions, rounded up to whole blocks of 64. If 0 it is 65,536, or the
-	// context length if that is more. Memory is taken as sequences grow, and then kept.
+	// KVTokens is the size of the KV cache in token positions, rounded up to whole blocks of 64. 0
+	// means 65,536, or the context length if that is more. Memory is taken as sequences grow, and
+	// then kept.
 	KVTokens int
-	// PrefillChunk is how many tokens of prompts a step reads at most, all sequences together; 32 if 0, which is fast and
-	// for the embedded model one to three milliseconds. A larger chunk only makes whoever waits for the step wait longer.
+	// PrefillChunk is the maximum number of prompt tokens per step, over all sequences. 0 means 32,
+	// which is fast, and takes one to three milliseconds with the embedded model. A larger chunk
+	// only delays the other streams of the step.
 	PrefillChunk int
-	// Vocabulary is what guides are made of; without one, requests with a guide are refused.
+	// Vocabulary is the source of guides; without one, requests with a guide are refused.
 	Vocabulary *guide.Vocabulary
-	// Threads is how many goroutines share a step that is worth it; if 0, half of GOMAXPROCS, which leaves the other half
-	// to those who carry the tokens away.
+	// Threads is the number of goroutines that share a step that is large enough. 0 means half of
+	// GOMAXPROCS, which leaves the other half for delivering tokens.
 	Threads int
-	// NoPrefixCache has each sequence read all of its prompt. Else what others have asked shortens the time to the first
-	// token of those who ask the same, and usage says so.
+	// NoPrefixCache makes each sequence read all of its prompt. Otherwise a prompt that another
+	// tenant has sent shortens the time to first token of the same prompt, and usage shows it.
 	NoPrefixCache bool
 }
 
@@ -65,17 +71,18 @@ func (o Options) withDefaults(c *config) Options {
 	return o
 }
 
-// A Model is a batch.Model. Check may be called from any goroutine, everything else from one at a time.
+// A Model is a batch.Model. Any goroutine may call Check; all other methods are for one goroutine
+// at a time.
 type Model struct {
 	// Static.
 	weights *Weights
 	options Options
 
-	// Owned by whoever calls Step.
+	// Owned by the caller of Step.
 	sequences map[uint64]*sequence
 	pool      *kv.Pool
 	lanes     []*lane
-	jobs      []job          // of the step under way
+	jobs      []job          // of the current step
 	group     sync.WaitGroup // of its lanes
 }
 
@@ -96,10 +103,10 @@ func New(w *Weights, opts Options) *Model {
 	return m
 }
 
-// ContextLength returns how many tokens a prompt and its answer may have together.
+// ContextLength returns the maximum number of tokens of a prompt and its answer together.
 func (m *Model) ContextLength() int { return m.options.ContextLength }
 
-// VocabSize returns the number that all token ids are below.
+// VocabSize returns the size of the vocabulary; all token ids are below it.
 func (m *Model) VocabSize() int { return m.weights.config.vocab }
 
 // EOS returns the model's end-of-sequence tokens, sorted. The caller must not change them.
@@ -110,7 +117,7 @@ func (m *Model) KV() (used, total uint64) {
 	return uint64(m.pool.Reserved()) * kv.BlockTokens, uint64(m.pool.Total()) * kv.BlockTokens
 }
 
-// Cached reports how many tokens of a sequence's prompt others had left for it.
+// Cached returns the number of tokens of a sequence's prompt that were found in the prefix cache.
 func (m *Model) Cached(id uint64) int {
 	if s := m.sequences[id]; s != nil {
 		return s.memory.Cached
@@ -142,7 +149,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 		return err
 	}
 	need := m.positions(req)
-	if need <= len(prompt) { // max_tokens, as the context leaves room for one
+	if need <= len(prompt) { // max_tokens is 0, because the context leaves room for one token
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
 	}
 	if kv.Blocks(need) > m.pool.Total() {
@@ -156,7 +163,8 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	return nil
 }
 
-// positions returns how many positions a valid request can come to fill: the same wherever its answer was begun.
+// positions returns the maximum number of positions that a valid request may fill: the same on
+// every worker, wherever its answer began.
 func (m *Model) positions(req *workerv1.TokenRequest) int {
 	asked, _ := split(req)
 	room := m.options.ContextLength - len(asked)
@@ -166,13 +174,13 @@ func (m *Model) positions(req *workerv1.TokenRequest) int {
 	return len(asked) + room
 }
 
-// split returns what was asked, and what has been answered so far.
+// split returns the prompt and the answer so far.
 func split(req *workerv1.TokenRequest) (asked, answer []uint32) {
 	at := len(req.GetPrompt()) - int(req.GetGenerated())
 	return req.GetPrompt()[:at], req.GetPrompt()[at:]
 }
 
-// Join adds a sequence, or returns what Check says, or batch.ErrFull.
+// Join adds a sequence. It returns the error of Check, or batch.ErrFull.
 func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	if err := m.Check(req); err != nil {
 		return err
@@ -211,7 +219,7 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	return nil
 }
 
-// guide returns what the answer is kept to, behind what has been answered so far; nil is nothing.
+// guide returns the guide of the rest of the answer, or nil for none.
 func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
 	if req.GetSampling().GetGuide() == nil {
 		return nil, nil
@@ -230,11 +238,11 @@ func (m *Model) guide(req *workerv1.TokenRequest) (*guide.Matcher, error) {
 	return matcher, nil
 }
 
-// Leave forgets a sequence; one that is not there is left alone.
+// Leave forgets a sequence. It does nothing if the id is unknown.
 func (m *Model) Leave(id uint64) {
 	if s := m.sequences[id]; s != nil {
 		delete(m.sequences, id)
-		var read []uint32 // to be remembered
+		var read []uint32 // to be cached
 		if !m.options.NoPrefixCache && !s.embeds() {
 			read = s.known()[:s.read]
 		}

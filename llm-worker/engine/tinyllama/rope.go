@@ -84,8 +84,8 @@ func newRotation(pairs int) rotation {
 	return rotation{make([]float32, pairs), make([]float32, pairs)}
 }
 
-// turnTo sets the rotation of a position. It is computed for each token, because a table for all positions would cost
-// more memory than it saves time with a long context.
+// turnTo sets the rotation of a position. It is computed for each token, because with a long
+// context a table of all positions would cost more memory than the time that it saves is worth.
 func (r rotation) turnTo(position int, frequencies []float64) {
 	for i, f := range frequencies {
 		sin, cos := math.Sincos(float64(position) * f)
@@ -93,7 +93,8 @@ func (r rotation) turnTo(position int, frequencies []float64) {
 	}
 }
 
-// apply rotates one head in place. Element i pairs with element i + len/2, as Hugging Face stores weights.
+// apply rotates one head in place. Element i pairs with element i + len/2, as Hugging Face stores
+// weights.
 func (r rotation) apply(head []float32) {
 	half := len(head) / 2
 	lo, hi := head[:half], head[half:]

@@ -15,7 +15,8 @@ import (
 // A shard is one file of weights.
 type shard struct {
 	file string
-	// names are the tensors that the index assigns to the file; nil where there is no index, and all count.
+	// names are the tensors that the index assigns to the file; nil without an index, and then all
+	// tensors count.
 	names map[string]bool
 }
 
@@ -60,7 +61,8 @@ func findShards(fsys fs.FS) ([]shard, error) {
 	return shards, nil
 }
 
-// each calls visit for the shard's tensors in the order of the file. visit may read the tensor from r, or not at all.
+// each calls visit for the shard's tensors in the order of the file. visit may read the tensor from
+// r or ignore it.
 func (s shard) each(fsys fs.FS, visit func(t safetensors.Tensor, r io.Reader) error) error {
 	f, err := fsys.Open(s.file)
 	if err != nil {
@@ -89,7 +91,7 @@ func (s shard) each(fsys fs.FS, visit func(t safetensors.Tensor, r io.Reader) er
 	return nil
 }
 
-// skip passes over n bytes: at once where the file can, else by reading them.
+// skip skips n bytes: by seeking if the file can, otherwise by reading.
 func skip(f fs.File, n int64) error {
 	if s, ok := f.(io.Seeker); ok {
 		_, err := s.Seek(n, io.SeekCurrent)

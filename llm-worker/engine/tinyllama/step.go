@@ -12,21 +12,21 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A sequence is a prompt and what has been answered to it.
+// A sequence is a prompt and the answer to it.
 type sequence struct {
 	// Static.
-	prompt []uint32 // all that was known when it joined: an answer that was begun elsewhere, too
+	prompt []uint32 // all tokens at the time it joined, including an answer that another worker began
 	memory *kv.Memory
 
 	sampler  *sample.Sampler
-	sum      []float64 // of the last states of a text to be embedded; nil for others
+	sum      []float64 // sum of the last hidden states of a text to embed; nil for other sequences
 	summed   int       // positions whose states are in sum
-	read     int       // positions whose keys and values are in memory
-	answer   []uint32  // the tokens that were chosen, once the prompt is read
+	read     int       // positions with keys and values in memory
+	answer   []uint32  // the chosen tokens, once the prompt is read
 	finished bool
 }
 
-// token returns the token at a position that is next to be read.
+// token returns the token at the next position to read.
 func (s *sequence) token(position int) uint32 {
 	if position < len(s.prompt) {
 		return s.prompt[position]
@@ -34,14 +34,14 @@ func (s *sequence) token(position int) uint32 {
 	return s.answer[position-len(s.prompt)]
 }
 
-// known returns the tokens of all positions that can have been read.
+// known returns the tokens of all positions that may have been read.
 func (s *sequence) known() []uint32 { return slices.Concat(s.prompt, s.answer) }
 
 // A job is one sequence's part in a step.
 type job struct {
 	id       uint64
 	sequence *sequence
-	tokens   int // to read, from sequence.read on
+	tokens   int // number to read, from sequence.read on
 
 	// Set by the lane that does the job.
 	chosen bool // whether the sequence has read all known tokens and sampled the next
@@ -49,7 +49,7 @@ type job struct {
 	err    error
 }
 
-// choose lets the sampler choose the next token. A panic in the sampler is the job's error.
+// choose lets the sampler choose the next token. A panic in the sampler becomes the job's error.
 func (j *job) choose(logits []float32) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -70,8 +70,9 @@ func failure(err error) error {
 	}
 }
 
-// Step does one token for each sequence that answers, and up to PrefillChunk tokens of prompts: those of the first
-// sequences in ids first, so that prompts are finished one after another rather than all late.
+// Step generates one token for each answering sequence, and reads up to PrefillChunk tokens of
+// prompts: those of the first sequences in ids first, so that prompts finish one after another
+// instead of all late.
 func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	if err := m.schedule(ids); err != nil {
 		return out, fmt.Errorf("tinyllama: %w", err)
@@ -102,7 +103,7 @@ func (m *Model) Step(ids []uint64, out []batch.Output) ([]batch.Output, error) {
 	return out, nil
 }
 
-// schedule fills m.jobs, and takes the blocks that they need.
+// schedule fills m.jobs, and takes the blocks that the jobs need.
 func (m *Model) schedule(ids []uint64) error {
 	m.jobs = m.jobs[:0]
 	chunk := m.options.PrefillChunk
@@ -125,8 +126,9 @@ func (m *Model) schedule(ids []uint64) error {
 	return nil
 }
 
-// run shares the jobs out to lanes, and returns when all are done. A sequence stays in one lane, because its later tokens
-// look at its earlier ones; so lanes meet once, at the end of the step.
+// run distributes the jobs over lanes, and returns when all are done. A sequence stays in one lane,
+// because its later tokens read its earlier ones; so lanes synchronize once, at the end of the
+// step.
 func (m *Model) run() {
 	tokens := 0
 	for i := range m.jobs {
@@ -151,5 +153,6 @@ func (m *Model) run() {
 	m.group.Wait()
 }
 
-// laneMultiplications is how much work is worth waking a goroutine for: about a tenth of a millisecond.
+// laneMultiplications is the amount of work that justifies waking a goroutine: about a tenth of a
+// millisecond.
 const laneMultiplications = 2 << 20

@@ -11,8 +11,8 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/safetensors"
 )
 
-// Weights are a model's numbers, all float32, with what config.json says of them. They never change, so many Models may
-// share them.
+// Weights are a model's weights, all float32, and its config. They are immutable, so many Models
+// may share them.
 type Weights struct {
 	config *config
 	eos    []uint32
@@ -25,16 +25,17 @@ type Weights struct {
 
 type layer struct {
 	attentionNorm []float32
-	qkv           linear // the rows of q, then those of k, then those of v
+	qkv           linear // rows of q, then of k, then of v
 	output        linear
 	mlpNorm       []float32
-	gateUp        linear // the rows of gate, then those of up
+	gateUp        linear // rows of gate, then of up
 	down          linear
 }
 
-// Load reads a Hugging Face directory of a LlamaForCausalLM: config.json, generation_config.json if there is one, and
-// model.safetensors or the shards that model.safetensors.index.json names. Errors say what is wrong with which file, and
-// what is not supported by name; nothing in the directory makes it panic, or allocate more than a few times its size.
+// Load reads a Hugging Face directory of a LlamaForCausalLM: config.json, generation_config.json if
+// present, and model.safetensors or the shards that model.safetensors.index.json names. Errors name
+// the file and the problem, or the unsupported feature. No content of the directory makes Load
+// panic, or allocate more than a few times the directory's size.
 func Load(fsys fs.FS) (*Weights, error) {
 	w, err := load(fsys)
 	if err != nil {
@@ -96,7 +97,8 @@ func (w *Weights) plan() *plan {
 	return p
 }
 
-// A plan says where each tensor goes. Several may go into one slice, one after another.
+// A plan assigns a destination to each tensor. Several tensors may go into one slice, one after
+// another.
 type plan struct {
 	parts map[string]part
 	sizes map[*[]float32]int
@@ -129,7 +131,7 @@ func (p *plan) linear(l *linear, bias bool, name string, out, in int) {
 	}
 }
 
-// check reports whether the shards hold all that is planned, before anything large is allocated.
+// check returns an error if the shards lack a planned tensor, before anything large is allocated.
 func (p *plan) check(fsys fs.FS, shards []shard) error {
 	missing := make(map[string]bool, len(p.parts))
 	for name := range p.parts {
@@ -160,15 +162,15 @@ func (p *plan) allocate() {
 	}
 }
 
-// read fills what allocate has made.
+// read fills the slices that allocate has made.
 func (p *plan) read(fsys fs.FS, shards []shard) error {
 	return p.each(fsys, shards, func(t safetensors.Tensor, part part, r io.Reader) error {
 		return t.ReadFloats(r, (*part.into)[part.offset:part.offset+part.length])
 	})
 }
 
-// each calls visit for every tensor that is planned and found; visit may read its data from r. Tensors that are not
-// planned, such as the buffers that some exporters write, are passed over.
+// each calls visit for every planned tensor in the shards; visit may read its data from r. Other
+// tensors, such as the buffers that some exporters write, are skipped.
 func (p *plan) each(fsys fs.FS, shards []shard, visit func(t safetensors.Tensor, part part, r io.Reader) error) error {
 	for _, s := range shards {
 		err := s.each(fsys, func(t safetensors.Tensor, r io.Reader) error {

@@ -1,9 +1,9 @@
-// Package vllm is an engine that lets a vLLM beside the worker generate, over vLLM's own gRPC service: token ids in, token ids
-// out, and no text between.
+// Package vllm is an engine that generates on a vLLM beside the worker, over vLLM's own gRPC
+// service: token ids in, token ids out, no text.
 //
-// A stream that is stopped is aborted by its request's id, and then reset; the stop is confirmed when vLLM has answered the
-// abort. The trace of the stream goes along as metadata. What vLLM has no field for it is not asked, because it would not know
-// that it ignores it; that is nothing of what Sampling has today.
+// A stopped stream is aborted by its request's id, and then reset; the stop is confirmed when vLLM
+// has answered the abort. The stream's trace context is sent as metadata. A sampling field that
+// vLLM's service lacks would have to be refused; today it has all fields of Sampling.
 package vllm
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Sampling are the fields of whence.llm.v1.Sampling that vLLM honours.
+// Sampling returns the fields of whence.llm.v1.Sampling that vLLM honours.
 func Sampling() []string {
 	return []string{
 		"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
@@ -28,7 +28,7 @@ func Sampling() []string {
 	}
 }
 
-// An Engine lets a vLLM generate. Generate works while Watch finds it well.
+// An Engine generates on a vLLM. Generate works while Watch finds the vLLM healthy.
 type Engine struct {
 	*beside.Engine
 	config *beside.Config
@@ -38,8 +38,8 @@ type Engine struct {
 	last *vllmengine.GetModelInfoResponse // owned by look
 }
 
-// New returns an engine on the vLLM at opts.Upstream, a host:port that is valid. config is what the operator says of the
-// model; nil leaves that to vLLM.
+// New returns an engine on the vLLM at opts.Upstream, a valid host:port. config is the operator's
+// description of the model; nil means vLLM's own.
 func New(opts beside.Options, config *beside.Config) (*Engine, error) {
 	conn, err := overgrpc.Dial(opts.Upstream)
 	if err != nil {
@@ -50,7 +50,7 @@ func New(opts beside.Options, config *beside.Config) (*Engine, error) {
 	return e, nil
 }
 
-// Watch is that of beside.Engine; when it returns, the connection is closed.
+// Watch is beside.Engine's Watch. When it returns, the connection is closed.
 func (e *Engine) Watch(ctx context.Context, changed func(healthy bool)) {
 	defer e.conn.Close() //nolint:errcheck // nothing is lost: the streams have ended
 	e.Engine.Watch(ctx, changed)
@@ -118,8 +118,8 @@ func (e *Engine) ask(ctx context.Context, up *beside.Upstream, req *workerv1.Tok
 	}), nil
 }
 
-// sampling says how tokens are to be chosen. What is not said vLLM has its defaults for. Stop strings are deliberately absent:
-// chat-service looks for them.
+// sampling returns the sampling parameters. vLLM's defaults apply to unset fields. Stop strings are
+// deliberately absent: chat-service detects them.
 func sampling(s *llmv1.Sampling) *vllmengine.SamplingParams {
 	p := &vllmengine.SamplingParams{
 		Temperature: s.Temperature, TopP: s.GetTopP(), TopK: s.GetTopK(), MinP: s.GetMinP(),
@@ -138,7 +138,8 @@ func sampling(s *llmv1.Sampling) *vllmengine.SamplingParams {
 	return p
 }
 
-// read says what a message is. An ending counts only the tokens of the last chunk, so those of the answer are ours to count.
+// read converts a message. vLLM's ending counts only the tokens of the last chunk, so the engine
+// counts the answer's tokens itself.
 func read(m *vllmengine.GenerateResponse) (p overgrpc.Piece, ok bool) {
 	switch m := m.GetResponse().(type) {
 	case *vllmengine.GenerateResponse_Chunk:

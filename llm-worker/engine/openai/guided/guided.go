@@ -1,4 +1,4 @@
-// Package guided says a guide in the words of the servers that know one.
+// Package guided translates a guide into the request fields of the servers that support one.
 package guided
 
 import (
@@ -8,14 +8,14 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Fields are what a guide adds to the body of POST /v1/completions.
+// Fields are the fields that a guide adds to the body of POST /v1/completions.
 type Fields struct {
 	ResponseFormat any `json:"response_format,omitempty"` // vLLM's
 	JSONSchema     any `json:"json_schema,omitempty"`     // SGLang's, as a string, and llama.cpp's
 }
 
-// By returns the fields for a server of the kind vllm, sglang or llama.cpp. None of them knows several forms, or text around a
-// value.
+// By returns the fields for a server of the kind vllm, sglang or llama.cpp. None of them supports
+// several forms, or text around a value.
 func By(kind string, g *llmv1.Guide) (Fields, error) {
 	if g == nil {
 		return Fields{}, nil

@@ -1,5 +1,5 @@
-// Package likely reads the log-probabilities of completions whose tokens are spelled as their ids, as vLLM does if it is asked
-// to (return_tokens_as_token_ids).
+// Package likely reads the log-probabilities of completions whose tokens are written as ids, as
+// vLLM does on request (return_tokens_as_token_ids).
 package likely
 
 import (
@@ -13,21 +13,21 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// Logprobs are those of a chunk's tokens.
+// Logprobs are the log-probabilities of a chunk's tokens.
 type Logprobs struct {
 	Tokens []string             `json:"tokens"`
 	Likely []float32            `json:"token_logprobs"`
 	Top    []map[string]float32 `json:"top_logprobs"` // the token itself may be one more
 }
 
-// A Queue holds the log-probabilities of tokens that have not been handed on yet: as many as the answer holds back, which is
-// one, and those of a chunk.
+// A Queue holds the log-probabilities of tokens that have not been passed on yet: those of a chunk
+// and of the one token that the answer may hold back.
 type Queue struct {
 	each  int
-	known workerv1.Tokens // but for their ids
+	known workerv1.Tokens // without the ids
 }
 
-// NewQueue returns the queue of a request; nil if it asks for no log-probabilities.
+// NewQueue returns the queue of a request, or nil if the request asks for no log-probabilities.
 func NewQueue(s *llmv1.Sampling) *Queue {
 	if s == nil || s.Logprobs == nil {
 		return nil
@@ -35,7 +35,7 @@ func NewQueue(s *llmv1.Sampling) *Queue {
 	return &Queue{each: int(s.GetLogprobs())}
 }
 
-// Add takes in those of the next ids.
+// Add appends the log-probabilities of the next ids.
 func (q *Queue) Add(l *Logprobs, ids []uint32) error {
 	if l == nil || len(l.Tokens) != len(ids) || len(l.Likely) != len(ids) || q.each > 0 && len(l.Top) != len(ids) {
 		return fmt.Errorf("there are %d tokens, but not as many logprobs", len(ids))
@@ -55,7 +55,7 @@ func (q *Queue) Add(l *Logprobs, ids []uint32) error {
 	return nil
 }
 
-// top takes in the likeliest tokens in the place of one.
+// top appends the most likely tokens at one position.
 func (q *Queue) top(named map[string]float32) error {
 	if len(named) < q.each {
 		return fmt.Errorf("%d likeliest tokens were asked for, and there are %d", q.each, len(named))
@@ -91,7 +91,8 @@ func parse(token string) (uint32, error) {
 	return uint32(id), err
 }
 
-// Complete adds what is known of an item's ids, which are the next that were added, if there is a queue.
+// Complete sets the log-probabilities of an item's ids, which are the next in the queue. A nil
+// queue does nothing.
 func (q *Queue) Complete(item *workerv1.Tokens) {
 	if q == nil {
 		return

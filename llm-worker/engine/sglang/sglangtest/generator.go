@@ -14,8 +14,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Generator is the dialect of the HTTP API. seeded is a server that was started with --enable-deterministic-inference; incremental
-// one that does not repeat the answer so far in each event.
+// Generator is the dialect of the HTTP API. seeded makes the server honour seeds
+// (--enable-deterministic-inference). With incremental, an event does not repeat the answer so far.
 func Generator(seeded, incremental bool) besidetest.Dialect {
 	w := &web{incremental: incremental, soFar: make(map[string][]uint32)}
 	return besidetest.Dialect{
@@ -25,7 +25,7 @@ func Generator(seeded, incremental bool) besidetest.Dialect {
 			if !incremental {
 				ids = w.so(r.ID)
 			}
-			said, _ := json.Marshal(map[string]any{"type": finish}) // text, which JSON has
+			said, _ := json.Marshal(map[string]any{"type": finish}) // text, which JSON can encode
 			return slices.Concat(w.event(r, ids, sent, string(said)), besidetest.Message("data: [DONE]\n\n"))
 		},
 		AbortedFinish: "abort",
@@ -56,7 +56,7 @@ func Generator(seeded, incremental bool) besidetest.Dialect {
 	}
 }
 
-// A web is what the HTTP API remembers.
+// A web is the state of the HTTP API.
 type web struct {
 	incremental bool
 
@@ -81,12 +81,12 @@ func (w *web) chunk(r besidetest.Request, ids []uint32, sent int) besidetest.Mes
 }
 
 func (w *web) event(r besidetest.Request, ids []uint32, sent int, finish string) besidetest.Message {
-	b, _ := json.Marshal(slices.Concat([]uint32{}, ids)) // numbers, which JSON has
+	b, _ := json.Marshal(slices.Concat([]uint32{}, ids)) // numbers, which JSON can encode
 	return fmt.Appendf(nil, "data: {\"text\":\"so far\",\"output_ids\":%s,\"meta_info\":{\"id\":%q,\"finish_reason\":%s,\"prompt_tokens\":%d,"+
 		"\"completion_tokens\":%d,\"cached_tokens\":2,\"weight_version\":\"default\",\"e2e_latency\":0.1}}\n\n", b, r.ID, finish, len(r.Prompt), sent)
 }
 
-// generate answers. A status comes as one of HTTP, or, when the answer has begun, as an event.
+// generate answers a request. An error is an HTTP status, or an event if the answer has begun.
 func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		RID      string

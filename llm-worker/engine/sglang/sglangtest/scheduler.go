@@ -1,5 +1,5 @@
-// Package sglangtest is an SGLang to test with: its gRPC service by the published numbers of its fields, and its HTTP API, each
-// in front of a function.
+// Package sglangtest is a fake SGLang: its gRPC service, by the published field numbers, and its
+// HTTP API. A script provides the answers.
 package sglangtest
 
 import (

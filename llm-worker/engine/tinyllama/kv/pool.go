@@ -1,18 +1,20 @@
-// Package kv is the memory of sequences: blocks of keys and values, bounded in all, and what sequences that have left had read,
-// for those that begin like them.
+// Package kv is the KV cache: a bounded pool of blocks of keys and values, and the prefixes that
+// departed sequences have read, for sequences with the same prefix.
 package kv
 
 import "slices"
 
-// BlockTokens is how many positions a block holds: enough that a call to dots for each block costs little, few enough that the
-// unused rest of a sequence's last block does. A multiple of 8, for the sake of exp in attention.
+// BlockTokens is the number of positions per block. It is large enough that one call to dots per
+// block costs little, and small enough that the unused rest of a sequence's last block costs little
+// memory. It is a multiple of 8 for exp in attention.
 const BlockTokens = 64
 
-// A Block holds keys and values of BlockTokens positions, for all layers and KV heads: for each layer and head the keys, one
-// row for each position, then the values, one column for each position. Both then feed dots as they are.
+// A Block holds keys and values of BlockTokens positions, for all layers and KV heads: for each
+// layer and head first the keys, one row per position, then the values, one column per position.
+// Both layouts are the ones that dots reads.
 type Block []float32
 
-// A Layout says what the keys and values of a position are.
+// A Layout is the shape of the keys and values of one position.
 type Layout struct{ Layers, Heads, Dim int }
 
 func (l Layout) floats() int { return l.Layers * l.Heads * 2 * BlockTokens * l.Dim }
@@ -24,7 +26,7 @@ func (l Layout) Part(b Block, layer, head int) (keys, values []float32) {
 	return part[:size:size], part[size : 2*size : 2*size]
 }
 
-// copyPositions copies keys and values of the first n positions.
+// copyPositions copies the keys and values of the first n positions.
 func (l Layout) copyPositions(to, from Block, n int) {
 	for layer := range l.Layers {
 		for head := range l.Heads {
@@ -38,12 +40,13 @@ func (l Layout) copyPositions(to, from Block, n int) {
 	}
 }
 
-// Blocks returns how many blocks hold so many positions.
+// Blocks returns the number of blocks for a number of positions.
 func Blocks(positions int) int { return (positions + BlockTokens - 1) / BlockTokens }
 
-// A Pool hands out blocks. A sequence reserves all it can come to need when it joins, and takes blocks only as it grows:
-// taking what is reserved cannot fail, and memory follows use. Blocks that come back are kept for the next sequence, with
-// what they hold if another one may begin like it; there are never more of them than the pool's total.
+// A Pool hands out blocks. A sequence reserves all the blocks that it may need when it joins, and
+// takes them as it grows: taking a reserved block cannot fail, and memory follows use. Returned
+// blocks are kept for the next sequence, with their content if another sequence may have the same
+// prefix. The pool never has more than total blocks.
 type Pool struct {
 	layout   Layout
 	total    int // blocks
@@ -53,29 +56,30 @@ type Pool struct {
 	kept     prefixes
 }
 
-// New returns a pool of so many blocks, of which none is made yet.
+// New returns a pool of at most total blocks, none of which is allocated yet.
 func New(layout Layout, total int) *Pool { return &Pool{layout: layout, total: total} }
 
-// Total returns how many blocks there can be.
+// Total returns the maximum number of blocks.
 func (p *Pool) Total() int { return p.total }
 
-// Reserved returns how many of them are not to be had.
+// Reserved returns the number of reserved blocks.
 func (p *Pool) Reserved() int { return p.reserved }
 
-// Made returns how many blocks there are, and how many of them no sequence holds.
+// Made returns the number of allocated blocks, and how many of them no sequence holds.
 func (p *Pool) Made() (made, idle int) { return p.made, len(p.free) + p.kept.idle.Len() }
 
-// A Memory is the blocks of a sequence.
+// A Memory holds the blocks of a sequence.
 type Memory struct {
-	Blocks []Block // so far; whole blocks of what is cached belong to others, too, and must not be written to
-	Cached int     // positions that had been read by others
+	Blocks []Block // so far; whole cached blocks are shared with other sequences and must not be written to
+	Cached int     // positions that other sequences had read
 
-	reserved int     // blocks, of which these are the first
-	shared   []*node // what the first of Blocks are of
+	reserved int     // number of reserved blocks, including Blocks
+	shared   []*node // the nodes of the first of Blocks
 }
 
-// Join reserves memory for so many positions; ok is false if that is not to be had now. What others have read of prompt,
-// but for its last token, is in it: that one must be read in any case, nothing else says what follows.
+// Join reserves memory for a number of positions; ok is false if there is no room now. The memory
+// contains the cached prefix of prompt, but never prompt's last token: that token must be read,
+// because only reading it yields the next token.
 func (p *Pool) Join(positions int, prompt []uint32) (m *Memory, ok bool) {
 	m = &Memory{reserved: Blocks(positions)}
 	if m.reserved > p.total-p.reserved {
@@ -88,14 +92,14 @@ func (p *Pool) Join(positions int, prompt []uint32) (m *Memory, ok bool) {
 	return m, true
 }
 
-// Grow makes room for so many positions, which must have been reserved.
+// Grow makes room for a number of positions, which must have been reserved.
 func (p *Pool) Grow(m *Memory, positions int) {
 	for len(m.Blocks) < Blocks(positions) {
 		m.Blocks = append(m.Blocks, p.take())
 	}
 }
 
-// Leave takes the memory back. It is remembered as that of the tokens read.
+// Leave takes the memory back and caches it as the prefix read.
 func (p *Pool) Leave(m *Memory, read []uint32) {
 	p.reserved -= m.reserved
 	own, last := m.Blocks[len(m.shared):], (*node)(nil)
@@ -111,8 +115,8 @@ func (p *Pool) Leave(m *Memory, read []uint32) {
 	}
 }
 
-// take returns a block of zeros. Zeros matter: attention multiplies the values of positions not yet written by 0, and what
-// an earlier sequence left could be infinite.
+// take returns a block of zeros. The zeros matter: attention multiplies the values of unwritten
+// positions by 0, and old values could be infinite.
 func (p *Pool) take() Block {
 	var b Block
 	switch last := len(p.free) - 1; {
@@ -122,7 +126,7 @@ func (p *Pool) take() Block {
 	case p.made < p.total:
 		p.made++
 		return make(Block, p.layout.floats())
-	default: // those that are held are reserved, and so is this one: there is one that nobody holds
+	default: // held blocks are reserved, and so is this one; so there is a block that no sequence holds
 		b = p.kept.giveUp()
 	}
 	clear(b)
@@ -132,7 +136,8 @@ func (p *Pool) take() Block {
 // spare reports whether take would find a block.
 func (p *Pool) spare() bool { return len(p.free) > 0 || p.made < p.total || p.kept.idle.Len() > 0 }
 
-// lend gives m the blocks that hold the beginning of tokens, and a copy of the one of which only a part does.
+// lend gives m the blocks of the longest cached prefix of tokens, and a copy of the block that
+// matches only partly.
 func (p *Pool) lend(m *Memory, tokens []uint32) {
 	whole, part, n := p.kept.find(tokens)
 	for _, shared := range whole {
@@ -144,7 +149,7 @@ func (p *Pool) lend(m *Memory, tokens []uint32) {
 		return
 	}
 	p.kept.hold(part)
-	if p.spare() { // else its block is the only one left for this sequence to write to
+	if p.spare() { // otherwise its block is the only one left for this sequence to write to
 		b := p.take()
 		p.layout.copyPositions(b, part.block, n)
 		m.Blocks = append(m.Blocks, b)

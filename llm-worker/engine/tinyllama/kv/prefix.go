@@ -5,29 +5,31 @@ import (
 	"slices"
 )
 
-// prefixes remember what sequences that have left had read: a tree of blocks, in which the way from the root to a node spells
-// the tokens whose keys and values its block holds. A sequence whose prompt begins like one of these ways reads the blocks
-// that it shares with it, and a copy of the one where it departs. That changes no bit of its answer: keys and values of a
-// position depend on the tokens up to there, and on nothing else.
+// prefixes cache what departed sequences had read. It is a tree of blocks: the path from the root
+// to a node spells the tokens whose keys and values the node's block holds. A sequence whose prompt
+// begins like a path shares the path's whole blocks, and gets a copy of the block in which it
+// departs. That changes no bit of its answer: the keys and values of a position depend only on the
+// tokens up to that position.
 //
-// What no sequence reads is memory that can be had back at any time: the pool takes it when it has nothing else, what
-// was left alone longest first.
+// Blocks that no sequence reads can be evicted at any time. The pool evicts them when it has no
+// free block, least recently used first.
 type prefixes struct {
-	root node      // no block
-	idle list.List // of the *nodes that nobody holds, the one to go first in front
+	root node      // has no block
+	idle list.List // of the *nodes without holders, next to evict in front
 }
 
-// A node is a block of a prefix, and what followed on it.
+// A node is a block of a prefix, and the blocks that followed it.
 type node struct {
-	tokens   []uint32 // one for each position of block, or fewer in a node without children
-	block    Block    // nobody writes to it
+	tokens   []uint32 // one per position of block; a node without children may have fewer
+	block    Block    // read-only
 	parent   *node
-	children []*node // no two begin with the same BlockTokens
-	holders  int     // sequences that read it; each holds all parents, too
+	children []*node // no two begin with the same BlockTokens tokens
+	holders  int     // sequences that read it; each of them also holds all parents
 	idle     *list.Element
 }
 
-// find returns the nodes that hold whole blocks of tokens, and the one that holds n of those that follow, or nil.
+// find returns the nodes that hold whole blocks of tokens, and the node that holds the next n
+// tokens, or nil.
 func (p *prefixes) find(tokens []uint32) (whole []*node, part *node, n int) {
 	at := &p.root
 	for {
@@ -44,7 +46,7 @@ func (p *prefixes) find(tokens []uint32) (whole []*node, part *node, n int) {
 	}
 }
 
-// common returns how many tokens a and b have in common, from the first on.
+// common returns the length of the common prefix of a and b.
 func common(a, b []uint32) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -53,7 +55,7 @@ func common(a, b []uint32) int {
 	return n
 }
 
-// hold keeps n from being given up.
+// hold protects n from eviction.
 func (p *prefixes) hold(n *node) {
 	n.holders++
 	if n.idle != nil {
@@ -62,14 +64,14 @@ func (p *prefixes) hold(n *node) {
 	}
 }
 
-// release undoes hold. Who holds nodes that follow on each other releases the last one first, so that nobody is in front of
-// those that follow on it: what is given up has no children.
+// release undoes hold. A caller that holds a path releases the last node first, so that a parent
+// never comes before its children in the order of eviction: an evicted node has no children.
 func (p *prefixes) release(n *node) {
 	n.holders--
 	p.touch(n)
 }
 
-// touch puts n behind all that are to go before it.
+// touch moves n to the end of the order of eviction.
 func (p *prefixes) touch(n *node) {
 	switch {
 	case n.holders > 0:
@@ -80,7 +82,8 @@ func (p *prefixes) touch(n *node) {
 	}
 }
 
-// add remembers blocks that hold tokens and follow on at, or on the root if that is nil. It returns those that are not needed.
+// add caches blocks that hold tokens, below at, or below the root if at is nil. It returns the
+// blocks that are not needed.
 func (p *prefixes) add(at *node, tokens []uint32, blocks []Block) (spare []Block) {
 	if at == nil {
 		at = &p.root
@@ -93,7 +96,7 @@ func (p *prefixes) add(at *node, tokens []uint32, blocks []Block) (spare []Block
 		case len(part) == 0:
 			spare = append(spare, b)
 			continue
-		case same >= 0: // read by another sequence at the same time
+		case same >= 0: // another sequence has read the same at the same time
 			spare = append(spare, b)
 		default:
 			spare = append(spare, p.dropBeginnings(at, part)...)
@@ -109,7 +112,7 @@ func (p *prefixes) add(at *node, tokens []uint32, blocks []Block) (spare []Block
 	return spare
 }
 
-// dropBeginnings forgets the nodes below at that hold no more than the beginning of tokens.
+// dropBeginnings drops the nodes below at that hold only a prefix of tokens.
 func (p *prefixes) dropBeginnings(at *node, tokens []uint32) (spare []Block) {
 	for _, c := range slices.Clone(at.children) {
 		if c.holders == 0 && common(c.tokens, tokens) == len(c.tokens) {
@@ -119,7 +122,7 @@ func (p *prefixes) dropBeginnings(at *node, tokens []uint32) (spare []Block) {
 	return spare
 }
 
-// giveUp forgets the node that was left alone longest, and returns its block.
+// giveUp evicts the least recently used node and returns its block.
 func (p *prefixes) giveUp() Block {
 	front := p.idle.Front()
 	if front == nil {
@@ -128,7 +131,7 @@ func (p *prefixes) giveUp() Block {
 	return p.drop(front.Value.(*node)) //nolint:forcetypeassert // nothing else is in the list
 }
 
-// drop forgets a node that has no children and no holders.
+// drop removes a node that has no children and no holders.
 func (p *prefixes) drop(n *node) Block {
 	p.idle.Remove(n.idle)
 	n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })

@@ -18,7 +18,7 @@ var dtypes = map[string]struct {
 	"F16":  {2, decodeF16},
 }
 
-// Check reports whether ReadFloats can fill a tensor of this shape from t.
+// Check returns an error if ReadFloats cannot fill a tensor of this shape from t.
 func (t Tensor) Check(shape ...int) error {
 	if !slices.Equal(t.Shape, shape) {
 		return fmt.Errorf("tensor %q has shape %v, not %v", t.Name, t.Shape, shape)
@@ -40,7 +40,8 @@ func (t Tensor) Check(shape ...int) error {
 	return nil
 }
 
-// ReadFloats reads t from r, which stands at its first byte, into dst, which has its length. Check must have accepted t.
+// ReadFloats reads t into dst, which has t's length, from r, which is at t's first byte. Check must
+// have accepted t.
 func (t Tensor) ReadFloats(r io.Reader, dst []float32) error {
 	d, ok := dtypes[t.DType]
 	if !ok || int64(len(dst))*d.size != t.End-t.Begin {

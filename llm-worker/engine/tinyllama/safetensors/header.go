@@ -1,9 +1,11 @@
-// Package safetensors reads the files in which Hugging Face models keep their weights, from any io.Reader, front to back.
+// Package safetensors reads the weight files of Hugging Face models from any io.Reader, front to
+// back.
 //
-// A file is eight bytes with the length of the header, the header in JSON (name, dtype, shape and place of each tensor),
-// and the data. ReadHeader believes nothing: what it returns lies within the file, in the order of the data, without
-// holes or overlaps, as the format demands, and whatever the file claims, it allocates in proportion to what the reader
-// delivers. The reader then stands at the first byte of data.
+// A file is eight bytes with the length of the header, the header in JSON (name, dtype, shape and
+// place of each tensor), and the data. ReadHeader trusts nothing: the returned tensors lie within
+// the file, in the order of the data, without holes or overlaps, as the format demands. Whatever
+// sizes the file claims, ReadHeader allocates in proportion to the bytes that the reader delivers.
+// The reader is then at the first byte of data.
 package safetensors
 
 import (
@@ -41,7 +43,7 @@ func ReadHeader(r io.Reader, size int64) ([]Tensor, error) {
 	if rest := size - int64(len(prefix)); int64(length) > rest {
 		return nil, fmt.Errorf("the header claims %d bytes, but the file has %d after its length", length, rest)
 	}
-	// The size may be wrong, too: what is read here is what arrives.
+	// The size may be wrong, too: the limit is the bytes that actually arrive.
 	header, err := io.ReadAll(io.LimitReader(r, int64(length)))
 	if err == nil && uint64(len(header)) < length {
 		err = io.ErrUnexpectedEOF
@@ -67,7 +69,7 @@ func parseHeader(header []byte, dataSize int64) ([]Tensor, error) {
 		tensors = append(tensors, t)
 	}
 	slices.SortFunc(tensors, func(a, b Tensor) int {
-		// An empty tensor stands before the one that begins at its place.
+		// An empty tensor sorts before the tensor that begins at its place.
 		return cmp.Or(cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.End, b.End), cmp.Compare(a.Name, b.Name))
 	})
 	var end int64
@@ -105,7 +107,7 @@ func parseTensor(name string, entry []byte) (Tensor, error) {
 	return t, nil
 }
 
-// noEOF makes a file that ends too early unlike one that has been read.
+// noEOF converts io.EOF, so that a truncated file differs from a complete one.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -1,11 +1,12 @@
-// Package vllmtest is a vLLM to test with: its gRPC service by the published numbers of its fields, in front of a function.
+// Package vllmtest is a fake vLLM: its gRPC service, by the published field numbers. A script
+// provides the answers.
 package vllmtest
 
 import (
 	"github.com/whence-dev/whence/llm-worker/engine/beside/besidetest"
 )
 
-// Dialect is vLLM's.
+// Dialect is the dialect of vLLM.
 func Dialect() besidetest.Dialect {
 	return besidetest.Dialect{
 		Service: "vllm.grpc.engine.VllmEngine",
