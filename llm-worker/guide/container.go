@@ -15,8 +15,9 @@ var (
 	colon = measure(sequence(literal(":"), optional(literal(" "))))
 )
 
-// object is the properties that a schema names, in its order; those that are not required may be left out. Where it names none,
-// there may be any.
+// object matches an object with the properties that the schema names, in the schema's order;
+// properties that are not required may be absent. If the schema names none, the object may have any
+// properties.
 func (c *compiler) object(s schema, depth int) (*symbol, error) {
 	var required []string
 	if raw, ok := s["required"]; ok && json.Unmarshal(raw, &required) != nil {
@@ -51,7 +52,8 @@ func (c *compiler) object(s schema, depth int) (*symbol, error) {
 	return list("{", sequence(text, colon, value), 0, -1, "}"), nil
 }
 
-// named is an object of these properties. What is left to come depends on which property is next, and on whether one was before.
+// named matches an object with these properties. What may follow depends on the index of the next
+// property, and on whether a property has come before.
 func (c *compiler) named(properties []member, required []string, depth int) (*symbol, error) {
 	first, later := literal("}"), literal("}")
 	for _, m := range slices.Backward(properties) {
@@ -88,7 +90,7 @@ func (c *compiler) array(s schema, depth int) (*symbol, error) {
 	return list("[", item, least, most, "]"), nil
 }
 
-// list is least to most items with commas between them.
+// list matches least to most items, with commas between them.
 func list(open string, item *symbol, least, most int, shut string) *symbol {
 	some := sequence(item, times(max(least-1, 0), max(most-1, -1), sequence(comma, item)))
 	switch {
@@ -100,7 +102,7 @@ func list(open string, item *symbol, least, most int, shut string) *symbol {
 	return sequence(literal(open), some, literal(shut))
 }
 
-// bounds are those of a length; most is less than 0 where there is none.
+// bounds returns the bounds of a length; most is negative if there is no upper bound.
 func bounds(s schema, low, high string) (least, most int, err error) {
 	most = -1
 	for name, into := range map[string]*int{low: &least, high: &most} {
@@ -118,13 +120,13 @@ func bounds(s schema, low, high string) (least, most int, err error) {
 	return least, most, nil
 }
 
-// A member is one of an object.
+// A member is one member of a JSON object.
 type member struct {
 	key   string
 	value json.RawMessage
 }
 
-// members returns those of an object, in its order.
+// members returns the members of an object, in its order.
 func members(raw json.RawMessage) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -157,7 +159,8 @@ func members(raw json.RawMessage) ([]member, error) {
 	return all, nil
 }
 
-// canonical returns a value as it is generated: without white space, and with no more escapes than it needs.
+// canonical returns a value in the form in which it is generated: without white space, and with no
+// more escapes than necessary.
 func canonical(raw json.RawMessage) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -168,8 +171,8 @@ func canonical(raw json.RawMessage) (string, error) {
 	return plainJSON(v)
 }
 
-// plainJSON returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, > and two line
-// separators, which models write literally.
+// plainJSON returns v as JSON with the necessary escapes only: encoding/json also escapes &, <, >
+// and two line separators, which models write literally.
 func plainJSON(v any) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -177,6 +180,6 @@ func plainJSON(v any) (string, error) {
 	if err := enc.Encode(v); err != nil {
 		return "", err
 	}
-	// A backslash of the text is two here, so each pair is passed over whole.
+	// A backslash of the text is doubled here, so each pair is skipped as a whole.
 	return strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029").Replace(strings.TrimSuffix(b.String(), "\n")), nil
 }

@@ -1,22 +1,25 @@
-// Package guide keeps an answer to a form: JSON that is valid under a schema, with fixed text around it.
+// Package guide constrains an answer to a form: JSON that is valid under a schema, with fixed text
+// around it.
 //
-// A Guide is compiled from whence.llm.v1.Guide. A Matcher follows one answer token by token, and returns the
-// allowed next tokens: those with which the answer can still become one of the forms. When few tokens are left, it
-// allows only tokens with which the answer can still be finished, so that an answer is complete unless its limit was
-// too small from the start.
+// A Guide is compiled from whence.llm.v1.Guide. A Matcher follows one answer token by token, and
+// returns the allowed next tokens: those with which the answer can still become one of the forms.
+// When few tokens are left, it allows only tokens with which the answer can still be finished, so
+// that an answer is complete unless its limit was too small from the start.
 //
-// The automaton is a pushdown automaton over bytes. A state is the set of stacks that the bytes so far allow. States
-// are made on demand and cached, and so are the allowed tokens of each state, which are found by walking the
-// vocabulary as a trie.
+// The automaton is a pushdown automaton over bytes. A state is the set of stacks that the bytes so
+// far allow. States are made on demand and cached, and so are the allowed tokens of each state,
+// which are found by walking the vocabulary as a trie.
 //
-// Guides come from requests, and all streams wait for a matcher, so the size of a guide, the stacks of a state, and
-// the cost of finding its tokens are bounded. An answer with too many possible positions is followed in some of them.
+// Guides come from requests, and all streams wait for a matcher, so the size of a guide, the stacks
+// of a state, and the cost of finding its tokens are bounded. An answer with too many possible
+// positions is followed in some of them.
 //
-// The output is valid under the schema, but not every valid text can be generated. Objects have the properties that
-// their schema names, in its order, and other properties only if it names none. White space is at most one space,
-// behind a comma or a colon. Numbers have at most 15 digits before and behind the point together, and no exponents;
-// within that, bounds are exact. Strings have no \u escapes, and no unnecessary ones. A keyword that cannot be
-// enforced is refused by name; format, title and similar annotations are ignored.
+// The output is valid under the schema, but not every valid text can be generated. Objects have the
+// properties that their schema names, in its order, and other properties only if it names none.
+// White space is at most one space, after a comma or a colon. Numbers have at most 15 digits before
+// and after the point together, and no exponents; within that, bounds are exact. Strings have no \u
+// escapes, and no unnecessary ones. A keyword that cannot be enforced is refused by name; format,
+// title and similar annotations are ignored.
 package guide
 
 import (
@@ -26,13 +29,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Guide says what answers may be. It is static.
+// A Guide is the set of allowed answers. It is immutable.
 type Guide struct {
 	vocabulary *Vocabulary
 	root       *symbol
 }
 
-// Bounds of what requests may ask for.
+// Limits on requests.
 const (
 	maxForms  = 256
 	maxText   = 4096    // bytes before or behind a value
@@ -75,5 +78,5 @@ func New(v *Vocabulary, g *llmv1.Guide) (*Guide, error) {
 	return &Guide{v, root}, nil
 }
 
-// errDead is what a Matcher's errors are if an answer does not follow its guide.
+// errDead is the error of a Matcher for an answer that does not follow its guide.
 func errDead(token uint32) error { return fmt.Errorf("guide: token %d is not allowed here", token) }

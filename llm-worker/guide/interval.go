@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// Numbers are written in decimal, without exponents, with at most maxDigits digits before and behind the point together; a zero before
-// the point does not count. Two such decimals that differ are different float64s in the same order, so a number that is within its
-// bounds as it is written is within them for readers that take it for a float64, too.
+// Numbers are written in decimal, without exponents, with at most maxDigits digits before and after
+// the point together; a zero before the point does not count. Two such decimals that differ are
+// different float64s in the same order. So a number whose decimal form is within its bounds is also
+// within them as a float64.
 
 // maxDigits is the number of digits that a float64 keeps of every decimal.
 const maxDigits = 15
 
 var (
 	digit = oneOfBytes('0', '9')
-	// tails holds the symbols for the text behind the digits before a point, by the maximum number of digits behind
-	// it.
+	// tails holds the symbols for the text behind the digits before a point, by the maximum number
+	// of digits behind it.
 	tails = func() (all [maxDigits + 1]*symbol) {
 		all[0] = measure(sequence())
 		for n := 1; n <= maxDigits; n++ {
@@ -24,7 +25,8 @@ var (
 		}
 		return all
 	}()
-	// rests[n][k] is the symbol for the text behind k digits of a number with at most n digits before the point.
+	// rests[n][k] is the symbol for the text behind k digits of a number with at most n digits
+	// before the point.
 	rests = func() (all [maxDigits + 1][maxDigits + 1]*symbol) {
 		for n := 1; n <= maxDigits; n++ {
 			all[n][n] = tails[maxDigits-n]
@@ -129,8 +131,8 @@ func (m magnitudes) symbol() *symbol {
 	return one
 }
 
-// whole returns the numbers with n digits before the point, from the digit at on. low and high report whether the
-// digits before it equal those of the lower and the upper bound.
+// whole returns the numbers with n digits before the point, from the digit at on. low and high
+// report whether the digits before it equal those of the lower and the upper bound.
 func (m magnitudes) whole(n, at int, low, high bool) *symbol {
 	if at == n {
 		return m.behind(low, high, m.digits(n))
@@ -151,8 +153,8 @@ func (m magnitudes) whole(n, at int, low, high bool) *symbol {
 	return branch(from, to, low, high, func(low, high bool) *symbol { return m.whole(n, at+1, low, high) })
 }
 
-// branch returns the digits from one to another, each with its continuation, which depends on whether the digits so
-// far equal those of the lower and of the upper bound.
+// branch returns the digits from one to another, each with its continuation, which depends on
+// whether the digits so far equal those of the lower and of the upper bound.
 func branch(from, to byte, low, high bool, next func(low, high bool) *symbol) *symbol {
 	if from == to {
 		return sequence(single[from], next(low, high))
@@ -172,7 +174,8 @@ func branch(from, to byte, low, high bool, next func(low, high bool) *symbol) *s
 	return one
 }
 
-// behind returns the text that may follow the digits before the point, with at most n digits behind it.
+// behind returns the text that may follow the digits before the point, with at most n digits behind
+// it.
 func (m magnitudes) behind(low, high bool, n int) *symbol {
 	one := choice()
 	if m.mayEnd(0, low, high) {
@@ -189,8 +192,8 @@ func (m magnitudes) mayEnd(at int, low, high bool) bool {
 	return (!low || at >= len(m.low.fraction) && !m.low.open) && (!high || at < len(m.high.fraction) || !m.high.open)
 }
 
-// fraction returns one to n digits behind the point, from the digit at on. low and high report whether the digits
-// before it equal those of the bound; a bound is padded with zeros.
+// fraction returns one to n digits behind the point, from the digit at on. low and high report
+// whether the digits before it equal those of the bound; a bound is padded with zeros.
 func (m magnitudes) fraction(at int, low, high bool, n int) *symbol {
 	low = low && (at < len(m.low.fraction) || m.low.open) // else every digit makes the number larger
 	switch {

@@ -7,22 +7,23 @@ type Matcher struct {
 	vocabulary *Vocabulary
 	grammar    *grammar
 	state      *state
-	open       []bool // scratch: whether a token may come
+	open       []bool // scratch: whether a token is allowed
 }
 
-// A mask is the tokens that a state allows.
+// A mask is the set of tokens that a state allows.
 type mask struct {
 	tokens []allowedToken
-	need   int // the most of any of them
+	need   int // the maximum need of any of them
 }
 
-// An allowedToken is a token, and the least number of bytes that the answer needs after it.
+// An allowedToken is a token, and the minimum number of bytes that the answer needs after it.
 type allowedToken struct {
 	id   uint32
 	need int32
 }
 
-// maxStates and maxFrames bound what a matcher keeps; at more it forgets it all, and makes anew what it meets.
+// maxStates and maxFrames bound a matcher's caches. Above them the matcher clears the caches and
+// builds states again as it meets them.
 const (
 	maxStates = 1 << 14
 	maxFrames = 1 << 16
@@ -34,10 +35,10 @@ func (g *Guide) Matcher() *Matcher {
 	return &Matcher{vocabulary: g.vocabulary, grammar: gr, state: gr.state(gr.push(g.root, nil))}
 }
 
-// Over reports whether the answer is whole, and nothing can be added to it.
+// Over reports whether the answer is complete and nothing can be added to it.
 func (m *Matcher) Over() bool { return m.state.done && len(m.state.tops) == 0 }
 
-// Done reports whether the answer is whole.
+// Done reports whether the answer is complete.
 func (m *Matcher) Done() bool { return m.state.done }
 
 // Advance takes the next token of the answer.
@@ -57,7 +58,7 @@ func (m *Matcher) Advance(token uint32) error {
 	return nil
 }
 
-// forget makes room. The stacks of the state are all that is needed of what was.
+// forget clears the caches. Only the stacks of the current state are kept.
 func (m *Matcher) forget() {
 	stacks := m.state.tops
 	if m.state.done {
@@ -67,8 +68,8 @@ func (m *Matcher) forget() {
 	m.state = m.grammar.state(stacks...)
 }
 
-// Apply makes all tokens impossible that must not come next, where room tokens can still come. ends are those that end an answer,
-// which they may do where it is whole.
+// Apply makes the forbidden tokens impossible. room is the number of tokens that the answer may
+// still have. The tokens in ends end an answer, and are allowed only where the answer is complete.
 func (m *Matcher) Apply(logits []float32, room int, ends []uint32) {
 	if m.open == nil {
 		m.open = make([]bool, len(logits))
@@ -80,7 +81,7 @@ func (m *Matcher) Apply(logits []float32, room int, ends []uint32) {
 	may := m.state.mask
 	limit := may.need
 	if limit >= room && m.state.need <= room {
-		limit = room - 1 // there is a token for every byte, so what needs no more can still be finished
+		limit = room - 1 // there is a token for every byte, so an answer that needs no more bytes than that can still be finished
 	}
 	for _, a := range may.tokens {
 		if int(a.need) <= limit {
@@ -103,12 +104,13 @@ func (m *Matcher) allow(id uint32, may bool) {
 	}
 }
 
-// maxLooks bounds what a walk costs, in stacks that are looked at for each node of the vocabulary: a string has ten. A state with so
-// many that this is not enough allows no token whose bytes are further from the root.
+// maxLooks bounds the cost of a walk, in stacks examined per node of the vocabulary: a string has
+// ten. If a state has so many stacks that the walk stops early, the state allows no token whose
+// bytes are further from the root.
 const maxLooks = 32
 
-// walk finds the tokens that the state allows, the shortest first. Tokens of one byte are found whatever it costs, so that there
-// always is one.
+// walk finds the tokens that the state allows, the shortest first. One-byte tokens are found at any
+// cost, so that there is always an allowed token.
 func (m *Matcher) walk() *mask {
 	type place struct {
 		at int32

@@ -11,7 +11,7 @@ var (
 	text    = measure(sequence(literal(`"`), times(0, -1, character), literal(`"`)))
 )
 
-// character is one of a string: all of Unicode, escaped where it must be.
+// character matches one character of a string: all of Unicode, escaped where necessary.
 var character = func() *symbol {
 	rest := oneOfBytes(0x80, 0xbf)
 	return measure(choice(
@@ -20,14 +20,14 @@ var character = func() *symbol {
 		sequence(oneOfBytes(0xc2, 0xdf), rest),
 		sequence(oneOfBytes(0xe0, 0xe0), oneOfBytes(0xa0, 0xbf), rest),
 		sequence(oneOfBytes(0xe1, 0xec, 0xee, 0xef), rest, rest),
-		sequence(oneOfBytes(0xed, 0xed), oneOfBytes(0x80, 0x9f), rest), // no surrogates
+		sequence(oneOfBytes(0xed, 0xed), oneOfBytes(0x80, 0x9f), rest), // without surrogates
 		sequence(oneOfBytes(0xf0, 0xf0), oneOfBytes(0x90, 0xbf), rest, rest),
 		sequence(oneOfBytes(0xf1, 0xf3), rest, rest, rest),
 		sequence(oneOfBytes(0xf4, 0xf4), oneOfBytes(0x80, 0x8f), rest, rest),
 	))
 }()
 
-// anyValue is any JSON.
+// anyValue matches any JSON value.
 var anyValue = func() *symbol {
 	v := choice()
 	v.parts = []*symbol{
@@ -69,7 +69,7 @@ func (c *compiler) number(s schema, integer bool) (*symbol, error) {
 	}
 }
 
-// tighter returns the tighter of two limits that a schema may have, or nil if it has none of them.
+// tighter returns the tighter of the schema's closed and open limit, or nil if it has neither.
 func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*limit, error) {
 	var l *limit
 	for _, name := range []string{closed, open} {
@@ -77,7 +77,7 @@ func tighter(s schema, closed, open string, tighter func(a, b float64) bool) (*l
 		if !ok {
 			continue
 		}
-		var v *float64 // null is no number
+		var v *float64 // null is not a number
 		if json.Unmarshal(raw, &v) != nil || v == nil {
 			return nil, fmt.Errorf("%s must be a number", name)
 		}

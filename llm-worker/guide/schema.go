@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// A compiler makes symbols of one guide's schemas.
+// A compiler compiles the schemas of one guide.
 type compiler struct {
-	left int // of maxParts
+	left int // how many of maxParts are left
 
 	root    json.RawMessage
 	refs    map[string]*symbol                    // by JSON pointer into root
-	members map[string]map[string]json.RawMessage // of what references have gone through, by JSON pointer
+	members map[string]map[string]json.RawMessage // members of the objects that references pass through, by JSON pointer
 }
 
-// maxParts bounds a guide: its schemas, their values, and its numbers with bounds, which have many symbols each.
+// maxParts bounds the size of a guide: its schemas, their values, and its numbers with bounds,
+// which have many symbols each.
 const (
 	maxParts    = 1 << 14
 	numberParts = 1 << 6
@@ -33,7 +34,7 @@ func (c *compiler) take(n int) error {
 	return nil
 }
 
-// document compiles a schema that references point into.
+// document compiles a schema that is the root of its references.
 func (c *compiler) document(text string) (*symbol, error) {
 	c.root, c.refs, c.members = json.RawMessage(text), map[string]*symbol{}, map[string]map[string]json.RawMessage{}
 	return c.schema(c.root, 0)
@@ -41,19 +42,19 @@ func (c *compiler) document(text string) (*symbol, error) {
 
 const maxDepth = 64
 
-// annotations say nothing of what is valid, or, as format, nothing that has to be kept to.
+// annotations do not affect validity, or, like format, need not be enforced.
 var annotations = []string{
 	"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "example", "examples", "deprecated",
 	"readOnly", "writeOnly", "format", "contentEncoding", "contentMediaType", "strict",
 }
 
-// keywords are kept to.
+// keywords are enforced.
 var keywords = []string{
 	"type", "enum", "const", "$ref", "anyOf", "allOf", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
 	"minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 }
 
-// A schema is an object's members, without annotations.
+// A schema holds the members of a schema object, without annotations.
 type schema map[string]json.RawMessage
 
 func (c *compiler) schema(raw json.RawMessage, depth int) (*symbol, error) {
@@ -89,7 +90,8 @@ func (c *compiler) schema(raw json.RawMessage, depth int) (*symbol, error) {
 	return c.types(s, depth)
 }
 
-// alone compiles a keyword that has no others beside it but a type, which values are checked against.
+// alone compiles a keyword that allows no other keyword beside it except type, which filters the
+// values.
 func (c *compiler) alone(s schema, name string, value json.RawMessage, depth int) (*symbol, error) {
 	for other := range s {
 		if other != name && (other != "type" || name != "enum" && name != "const") {
@@ -123,7 +125,7 @@ func (c *compiler) alone(s schema, name string, value json.RawMessage, depth int
 	return one, nil
 }
 
-// values is one of the values that have the schema's type.
+// values matches one of the values that have the schema's type.
 func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
 	types, err := typesOf(s)
 	if err != nil {
@@ -151,7 +153,7 @@ func (c *compiler) values(s schema, list []json.RawMessage) (*symbol, error) {
 	return oneText(slices.Compact(texts)), nil
 }
 
-// ref is another part of the document, which may be the one around it.
+// ref compiles a reference to another part of the document, which may contain the reference itself.
 func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
 	var pointer string
 	if json.Unmarshal(raw, &pointer) != nil || !strings.HasPrefix(pointer, "#") {
@@ -165,7 +167,7 @@ func (c *compiler) ref(raw json.RawMessage, depth int) (*symbol, error) {
 		return nil, fmt.Errorf("it refers to %.64q, which is not in it", pointer)
 	}
 	s := choice()
-	c.refs[pointer] = s // before what it is, which may refer to it
+	c.refs[pointer] = s // before the target is compiled, because the target may refer to itself
 	part, err := c.schema(target, depth+1)
 	if err != nil {
 		return nil, err
@@ -199,7 +201,7 @@ func (c *compiler) at(pointer string) (json.RawMessage, bool) {
 	return target, ok
 }
 
-// types compiles a schema by its types; without one, those are taken that its keywords are about.
+// types compiles a schema by its types. Without types, the keywords imply them.
 func (c *compiler) types(s schema, depth int) (*symbol, error) {
 	types, err := typesOf(s)
 	if err != nil {

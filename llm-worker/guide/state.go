@@ -6,17 +6,18 @@ import (
 	"slices"
 )
 
-// A grammar makes the states of the guides of one matcher. It is not safe for concurrent use.
+// A grammar builds and caches the states of one matcher. It is not safe for concurrent use.
 type grammar struct {
 	frames map[frameKey]*frame
 	states map[string]*state
 	ids    uint32
 }
 
-// A frame is a stack: a symbol that comes next, and what comes behind it. Equal ones are the same. A nil frame is the end.
+// A frame is a stack: the symbol that comes next, and the frame after it. Equal frames are the same
+// pointer. A nil frame is the end.
 type frame struct {
 	symbol *symbol
-	min    int // of a repeat that is under way
+	min    int // of the current repeat
 	max    int
 	next   *frame
 	id     uint32
@@ -29,18 +30,18 @@ type frameKey struct {
 	next     *frame
 }
 
-// A state is where an answer can be: at the front of one of several stacks, each with one byte on top.
+// A state is the set of positions that an answer may be at: the top bytes of several stacks.
 type state struct {
-	tops   []*frame // at most maxStacks; those that were found first, which depends on the bytes so far alone
+	tops   []*frame // at most maxStacks, those found first; the order depends only on the bytes so far
 	done   bool     // the answer may end here
-	need   int      // bytes until it may, at the least
+	need   int      // minimum number of bytes until the answer may end
 	follow map[byte]*state
 	mask   *mask
 }
 
-// maxStacks bounds a state, which could otherwise double with each byte: `anyOf` may have the same beginning twice, and refer to
-// itself. The others are not followed any more. One with which the answer ends soonest is among them always: wherever there is a
-// choice, that is what is followed first.
+// maxStacks bounds a state, which could otherwise double with each byte: `anyOf` may have the same
+// beginning twice, and refer to itself. Further stacks are dropped. A stack that ends the answer
+// soonest is always kept, because the shortest alternative of each choice is followed first.
 const maxStacks = 1 << 10
 
 func newGrammar() *grammar {
@@ -67,7 +68,7 @@ func (g *grammar) frame(s *symbol, least, most int, next *frame) *frame {
 	return f
 }
 
-// least is how many bytes there are to the end, at the least.
+// least returns the minimum number of bytes to the end.
 func (f *frame) least() int {
 	if f == nil {
 		return 0
@@ -97,13 +98,13 @@ func (g *grammar) state(stacks ...*frame) *state {
 	return s
 }
 
-// expand adds to s what f begins with.
+// expand adds to s the positions with which f begins.
 func (g *grammar) expand(f *frame, s *state, seen map[*frame]bool) {
 	switch {
 	case f == nil:
 		s.done = true
 		return
-	case seen[f] || f.need >= endless || len(s.tops) == maxStacks: // it never ends, or nobody looks
+	case seen[f] || f.need >= endless || len(s.tops) == maxStacks: // it never ends, or its result would not be used
 		return
 	}
 	seen[f] = true
@@ -134,7 +135,7 @@ func (g *grammar) expand(f *frame, s *state, seen map[*frame]bool) {
 	}
 }
 
-// step returns the state behind b, or nil if there is none.
+// step returns the state after b, or nil if b is not allowed.
 func (g *grammar) step(s *state, b byte) *state {
 	if next, ok := s.follow[b]; ok {
 		return next

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// A symbol is a piece of a grammar. It is static once it is measured, and may be part of itself.
+// A symbol is a piece of a grammar. It is immutable once it is measured, and may contain itself.
 type symbol struct {
 	kind  kind
 	class *class    // of one byte
 	parts []*symbol // of a sequence or choice; one for a repeat
 
-	min, max int // of a repeat; max < 0 is without end
+	min, max int // of a repeat; max < 0 means no maximum
 
 	need     int // bytes of the shortest text
 	measured bool
@@ -22,9 +22,9 @@ type kind uint8
 
 const (
 	oneByte kind = iota
-	inOrder      // all parts
-	oneOf        // the parts
-	repeat       // of one part
+	inOrder      // all parts, in order
+	oneOf        // one of the parts
+	repeat       // one part, min to max times
 )
 
 // A class is a set of bytes.
@@ -42,7 +42,7 @@ func (c *class) meets(other *class) bool {
 	return c[0]&other[0]|c[1]&other[1]|c[2]&other[2]|c[3]&other[3] != 0
 }
 
-// oneOfBytes is any byte of the ranges, which are pairs.
+// oneOfBytes matches any byte of the ranges, which are pairs.
 func oneOfBytes(ranges ...byte) *symbol {
 	c := new(class)
 	for i := 0; i < len(ranges); i += 2 {
@@ -55,7 +55,8 @@ func sequence(parts ...*symbol) *symbol { return &symbol{kind: inOrder, parts: p
 
 func choice(parts ...*symbol) *symbol { return &symbol{kind: oneOf, parts: parts} }
 
-// times is min to max of a symbol, which must not be empty; max < 0 is without end.
+// times matches min to max repetitions of a symbol, which must not be empty; max < 0 means no
+// maximum.
 func times(min, max int, of *symbol) *symbol {
 	return &symbol{kind: repeat, parts: []*symbol{of}, min: min, max: max}
 }
@@ -70,8 +71,8 @@ func literal(text string) *symbol {
 	return s
 }
 
-// oneText is one of several texts, which are sorted and differ. What they have in common is there once, so that however many there
-// are, only few bytes can come next.
+// oneText matches one of several texts, which are sorted and distinct. Common prefixes are merged,
+// so that few bytes can come next, however many texts there are.
 func oneText(texts []string) *symbol {
 	one := choice()
 	if len(texts) > 0 && texts[0] == "" {
@@ -107,10 +108,11 @@ var single = func() (all [256]*symbol) {
 	return all
 }()
 
-// endless is more than any answer has room for.
+// endless is longer than any answer.
 const endless = math.MaxInt32
 
-// measure sets need of s and of its parts that have none yet: the least that fits those of their parts. It returns s.
+// measure sets need of s and of its unmeasured parts: the least solution of their equations. It
+// returns s.
 func measure(s *symbol) *symbol {
 	all := unmeasured(s)
 	for _, s := range all {
@@ -160,7 +162,8 @@ func product(times, need int) int {
 	return times * min(need, endless/times)
 }
 
-// unmeasured returns s and all symbols that are part of it, unless they are measured; parts before what they are part of.
+// unmeasured returns s and all unmeasured symbols that it contains; parts come before the symbols
+// that contain them.
 func unmeasured(s *symbol) []*symbol {
 	var all []*symbol
 	seen := map[*symbol]bool{}

@@ -6,21 +6,22 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A Vocabulary is the tokens of a model by the bytes that they spell, as a trie. Special tokens are not in it. It is static.
+// A Vocabulary is a trie of a model's tokens by the bytes that they spell, without special tokens.
+// It is immutable.
 type Vocabulary struct {
 	spelled []string // by id
 	nodes   []node   // nodes[0] is the root
 	size    int
-	alone   class // bytes that are a token
+	alone   class // the bytes that are one-byte tokens
 }
 
 type node struct {
 	b              byte
-	child, sibling int32 // 0 is none
+	child, sibling int32 // 0 means none
 	tokens         []uint32
 }
 
-// ErrVocabulary is what NewVocabulary fails with if the tokens cannot spell all JSON.
+// ErrVocabulary is the error of NewVocabulary if the tokens cannot spell all JSON.
 var ErrVocabulary = errors.New("guide: there is no token for every byte")
 
 // NewVocabulary returns the vocabulary of a tokenizer.
@@ -34,7 +35,7 @@ func NewVocabulary(tok *tokenizer.Tokenizer) (*Vocabulary, error) {
 		v.spelled[id] = text
 		v.add(text, id)
 	}
-	for b := range 256 { // all that UTF-8 has, but for control characters
+	for b := range 256 { // all bytes of UTF-8 except control characters
 		if !v.alone.has(byte(b)) && (b >= ' ' && b < 0x7f || b >= 0x80 && b <= 0xf4 || b == '\n') {
 			return nil, ErrVocabulary
 		}
@@ -42,8 +43,8 @@ func NewVocabulary(tok *tokenizer.Tokenizer) (*Vocabulary, error) {
 	return v, nil
 }
 
-// lacks reports whether one of the symbols has a part that no token of one byte spells: an answer could come to where nothing is
-// allowed.
+// lacks reports whether one of the symbols contains a byte that no one-byte token spells: an answer
+// could reach a state that allows no token.
 func (v *Vocabulary) lacks(symbols []*symbol) bool {
 	for _, s := range symbols {
 		for _, p := range s.parts {
@@ -66,7 +67,7 @@ func (v *Vocabulary) add(text string, id uint32) {
 	}
 }
 
-// step returns the child for b, which it makes if need be.
+// step returns the child for b, and creates it if necessary.
 func (v *Vocabulary) step(at int32, b byte) int32 {
 	for down := v.nodes[at].child; down != 0; down = v.nodes[down].sibling {
 		if v.nodes[down].b == b {

@@ -1,7 +1,9 @@
-// Package kvevents tells subscribers which blocks an engine's KV cache holds: all of them first, then every change.
+// Package kvevents publishes which blocks an engine's KV cache holds: subscribers get all blocks
+// first, then every change.
 //
-// The engine never waits for a subscriber. What one has not taken yet is kept per block, last change wins, up to a bound; past it
-// everything is dropped, and the subscriber is told all blocks anew.
+// The engine never waits for a subscriber. Unread changes are merged per block, the last change
+// wins, up to a bound. Above the bound all changes are dropped, and the subscriber gets a new
+// snapshot.
 package kvevents
 
 import (
@@ -12,21 +14,23 @@ import (
 )
 
 const (
-	// maxPending is how many changes a subscriber may leave untaken until it gets a new snapshot instead: some ten seconds of a
-	// busy engine.
+	// maxPending is the number of changes that a subscriber may leave unread before it gets a new
+	// snapshot instead: some ten seconds of a busy engine.
 	maxPending = 1 << 16
-	// maxBatch is how many blocks a message tells, so that a snapshot of any size is sent in messages of half a megabyte.
+	// maxBatch is the maximum number of blocks per message, so that a snapshot of any size is sent
+	// in messages of half a megabyte.
 	maxBatch = 1 << 16
 )
 
-// A Hub knows the blocks that are held. The zero value holds none. All methods are safe for concurrent use.
+// A Hub holds the set of cached blocks. The zero value is empty. All methods are safe for
+// concurrent use.
 type Hub struct {
 	mu          sync.Mutex // guards the following fields and those of subscribers
 	held        map[uint64]struct{}
 	subscribers map[*Subscriber]struct{}
 }
 
-// Publish notes that removed are no longer held, and then that stored are.
+// Publish removes the blocks in removed, then adds those in stored.
 func (h *Hub) Publish(removed, stored []uint64) {
 	if len(removed)+len(stored) == 0 {
 		return
@@ -47,7 +51,7 @@ func (h *Hub) Publish(removed, stored []uint64) {
 	}
 }
 
-// change notes what became of one block, if anything did.
+// change records a change of one block, if it is a change.
 func (h *Hub) change(block uint64, stored bool) {
 	if _, held := h.held[block]; held == stored {
 		return
@@ -62,11 +66,11 @@ func (h *Hub) change(block uint64, stored bool) {
 	}
 }
 
-// Clear notes that nothing is held any more.
+// Clear removes all blocks.
 func (h *Hub) Clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.held) == 0 { // as each second while an engine is away
+	if len(h.held) == 0 { // called each second while an engine is away
 		return
 	}
 	clear(h.held)
@@ -76,7 +80,7 @@ func (h *Hub) Clear() {
 	}
 }
 
-// Held returns how many blocks are held.
+// Held returns the number of blocks.
 func (h *Hub) Held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,21 +100,21 @@ func (h *Hub) Subscribe() *Subscriber {
 	return s
 }
 
-// A Subscriber is told what is held. Next is for one goroutine at a time.
+// A Subscriber receives the blocks of a hub. Only one goroutine at a time may call Next.
 type Subscriber struct {
 	hub   *Hub
-	ready chan struct{} // capacity 1: something can be taken
+	ready chan struct{} // capacity 1: there are changes to take
 
 	// Owned by Next.
 	sequence uint64
-	snapshot []uint64 // the rest of one
+	snapshot []uint64 // the part of the snapshot that is still to be sent
 
 	// Guarded by the hub's mu.
-	reset   bool            // all that is held is to be told anew
+	reset   bool            // the next message begins a new snapshot
 	pending map[uint64]bool // whether a block was stored or removed; at most maxPending, and empty if reset
 }
 
-// note has the subscriber told of a change, or of everything if it has left too many untaken.
+// note queues a change for the subscriber, or a new snapshot if too many changes are unread.
 func (s *Subscriber) note(block uint64, stored bool) {
 	switch {
 	case s.reset:
@@ -138,7 +142,7 @@ func (s *Subscriber) Close() {
 	delete(s.hub.subscribers, s)
 }
 
-// Next waits for the next change, and returns ctx's cause when ctx is done first.
+// Next waits for the next change. It returns ctx's cause if ctx is done first.
 func (s *Subscriber) Next(ctx context.Context) (*workerv1.KVEventsResponse, error) {
 	for {
 		if batch := s.take(); batch != nil {
@@ -154,7 +158,8 @@ func (s *Subscriber) Next(ctx context.Context) (*workerv1.KVEventsResponse, erro
 	}
 }
 
-// take returns what can be told now, nil if nothing. A snapshot is taken at once and told in parts; what changes meanwhile waits.
+// take returns the next message, or nil if there is none. A snapshot is copied at once and sent in
+// parts; changes wait until it is complete.
 func (s *Subscriber) take() *workerv1.KVEventsResponse {
 	batch := &workerv1.KVEventsResponse{}
 	s.hub.mu.Lock()
@@ -170,7 +175,7 @@ func (s *Subscriber) take() *workerv1.KVEventsResponse {
 		batch.Stored, s.snapshot = s.snapshot[:n:n], s.snapshot[n:]
 		return batch
 	}
-	s.snapshot = nil // let go of what was told
+	s.snapshot = nil // release the snapshot's memory
 	if len(s.pending) == 0 {
 		return nil
 	}

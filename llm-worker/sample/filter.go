@@ -11,19 +11,21 @@ import (
 // A filter drops unlikely tokens and draws one of the rest.
 type filter struct {
 	minP float32
-	topK int // 0 keeps all
+	topK int // 0 keeps all tokens
 	topP float64
 
 	candidates []candidate // scratch; grows to one entry for each token id at most
 }
 
-// A candidate is a token that may be drawn. Weights are in proportion to probabilities; the largest is 1.
+// A candidate is a token that may be drawn. Weights are proportional to probabilities; the largest
+// is 1.
 type candidate struct {
 	weight float32
 	id     uint32
 }
 
-// likelier orders candidates totally, which makes every filter's outcome independent of how it was computed.
+// likelier is a total order of candidates, so that every filter's result is independent of how it
+// was computed.
 func likelier(a, b candidate) int {
 	if c := cmp.Compare(b.weight, a.weight); c != 0 {
 		return c
@@ -39,8 +41,9 @@ func newFilter(p *llmv1.Sampling) filter {
 	return f
 }
 
-// draw returns an index of weights with a probability in proportion to its weight, of those that the filter keeps, if u is
-// uniform in [0, 1). best is the index of the largest weight, which is 1.
+// draw returns an index of weights, with probability in proportion to its weight among the tokens
+// that the filter keeps. u is uniform in [0, 1). best is the index of the largest weight, which is
+// 1.
 func (f *filter) draw(weights []float32, best int, u float64) int {
 	var total float64 // of what min_p keeps
 	for _, w := range weights {
@@ -54,8 +57,8 @@ func (f *filter) draw(weights []float32, best int, u float64) int {
 	}
 	floor := f.minP
 	if !cut {
-		// Tokens so unlikely that all of them together cannot reach what top_p drops need not be sorted; half of that, as
-		// a margin for rounding.
+		// Tokens so unlikely that all of them together are below the part that top_p drops need not
+		// be sorted. The bound is halved as a margin for rounding.
 		floor = max(floor, float32((1-f.topP)*total/float64(len(weights))/2))
 	}
 	f.collect(weights, floor)
@@ -81,7 +84,7 @@ func (f *filter) draw(weights []float32, best int, u float64) int {
 	return best // only by rounding
 }
 
-// drawAll is the end of draw without top_k and top_p, where nothing needs to be collected.
+// drawAll is the rest of draw without top_k and top_p, where no candidates need to be collected.
 func (f *filter) drawAll(weights []float32, best int, left float64) int {
 	for i, w := range weights {
 		if w < f.minP {
@@ -94,7 +97,7 @@ func (f *filter) drawAll(weights []float32, best int, left float64) int {
 	return best // only by rounding
 }
 
-// collect fills f.candidates with the tokens that weigh floor or more.
+// collect fills f.candidates with the tokens whose weight is at least floor.
 func (f *filter) collect(weights []float32, floor float32) {
 	f.candidates = f.candidates[:0]
 	for i, w := range weights {
@@ -104,7 +107,7 @@ func (f *filter) collect(weights []float32, floor float32) {
 	}
 }
 
-// nucleus returns the shortest prefix whose weights reach mass, of at least one candidate.
+// nucleus returns the shortest prefix with a total weight of at least mass, at least one candidate.
 func nucleus(sorted []candidate, mass float64) []candidate {
 	for i, c := range sorted {
 		if mass -= float64(c.weight); mass <= 0 {
@@ -121,8 +124,8 @@ func sum(candidates []candidate) (total float64) {
 	return total
 }
 
-// keepLikeliest moves the k likeliest candidates to the front, in any order. It is Hoare's selection: on average it looks
-// at each candidate a few times, where sorting would cost a logarithm more.
+// keepLikeliest moves the k likeliest candidates to the front, in any order. It is Hoare's
+// selection algorithm: linear time on average, where sorting would add a logarithmic factor.
 func keepLikeliest(c []candidate, k int) {
 	for lo, hi := 0, len(c)-1; lo < hi; {
 		pivot := c[lo+(hi-lo)/2]
@@ -151,6 +154,6 @@ func keepLikeliest(c []candidate, k int) {
 	}
 }
 
-// uniform returns a number in [0, 1). It is written out because a seed must mean the same for longer than the standard
-// library promises for its own conversions.
+// uniform returns a number in [0, 1). It is written out because a seed must keep its meaning for
+// longer than the standard library promises for its own conversions.
 func uniform(random *rand.PCG) float64 { return float64(random.Uint64()>>11) / (1 << 53) }

@@ -9,28 +9,29 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// MaxLogprobs is how many of the likeliest tokens a request may ask for in each place.
+// MaxLogprobs is the maximum number of top tokens per position that a request may ask for.
 const MaxLogprobs = 20
 
-// impossible is the log-probability of what can never be: no JSON has an infinity, and this is what OpenAI says for it.
+// impossible stands for a log-probability of -Inf, which JSON cannot encode. It is OpenAI's value.
 const impossible = -9999
 
-// Logprobs are natural logarithms of probabilities, by the model's own logits. They are taken before anything changes the
-// logits, as vLLM and OpenAI do: what is asked of a Sampler makes no token likelier than the model finds it.
+// Logprobs are natural logarithms of probabilities, from the model's raw logits. They are computed
+// before the logits are changed, as in vLLM and at OpenAI, so a request's sampling options do not
+// affect them.
 type Logprobs struct {
-	Token float32   // of the token that was chosen
-	IDs   []uint32  // the likeliest in its place, likeliest first, of equal ones the lowest id
-	Top   []float32 // theirs
+	Token float32   // of the chosen token
+	IDs   []uint32  // the top tokens, likeliest first; ties by lowest id
+	Top   []float32 // log-probabilities of IDs
 }
 
 // A logprobFinder finds the Logprobs of a sequence's tokens.
 type logprobFinder struct {
-	raw   []float32 // the logits as the model made them
+	raw   []float32 // copy of the model's raw logits
 	best  int       // of raw
-	found Logprobs  // has the logits of the likeliest until finish
+	found Logprobs  // holds the top tokens' logits until finish
 }
 
-// newLikely returns nil if p asks for nothing, so that the usual request pays nothing.
+// newLikely returns nil if p asks for no log-probabilities, so that such requests pay nothing.
 func newLikely(p *llmv1.Sampling, vocab int) *logprobFinder {
 	if p == nil || p.Logprobs == nil {
 		return nil
@@ -39,7 +40,8 @@ func newLikely(p *llmv1.Sampling, vocab int) *logprobFinder {
 	return &logprobFinder{raw: make([]float32, 0, vocab), found: Logprobs{IDs: make([]uint32, 0, n), Top: make([]float32, 0, n)}}
 }
 
-// look keeps what finish will need; a copy, because Next writes over the logits. ok is false if they are no distribution.
+// look copies the logits for finish, because Next overwrites them. ok is false if they are not a
+// distribution.
 func (l *logprobFinder) look(logits []float32) (ok bool) {
 	if l.best, ok = argmax(logits); !ok {
 		return false
@@ -64,7 +66,7 @@ func (l *logprobFinder) look(logits []float32) (ok bool) {
 	return true
 }
 
-// finish returns what was found, which is good until the next look.
+// finish returns the result for token. It is valid until the next look.
 func (l *logprobFinder) finish(token uint32) *Logprobs {
 	largest := l.raw[l.best]
 	norm := largest + float32(math.Log(l.mass(largest)))
@@ -75,7 +77,8 @@ func (l *logprobFinder) finish(token uint32) *Logprobs {
 	return &l.found
 }
 
-// mass sums up exp(logit - largest), some logits at a time: float32 alone would lose what many unlikely tokens weigh together.
+// mass sums up exp(logit - largest), in groups: float32 alone would lose the total weight of many
+// unlikely tokens.
 func (l *logprobFinder) mass(largest float32) (mass float64) {
 	var some [512]float32
 	for rest := l.raw; len(rest) > 0; {
@@ -89,7 +92,7 @@ func (l *logprobFinder) mass(largest float32) (mass float64) {
 	return mass
 }
 
-// bounded makes -Inf, and what no distribution has, a number.
+// bounded limits v to the range from impossible to 0, and replaces NaN by impossible.
 func bounded(v float32) float32 {
 	if !(v >= impossible) {
 		return impossible

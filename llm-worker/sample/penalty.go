@@ -6,17 +6,17 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// A penalty makes tokens that were seen less likely.
+// A penalty makes tokens that have occurred less likely.
 type penalty struct {
 	repetition float32
 	frequency  float32
 	presence   float32
-	// seen holds how often a token stands in the answer; 0 for one that stands in the prompt only. It grows to one entry
-	// for each token id at most.
+	// seen holds the number of times that a token occurs in the answer; 0 for a token that occurs
+	// only in the prompt. It grows to at most one entry per token id.
 	seen map[uint32]uint32
 }
 
-// newPenalty returns nil if p asks for none, so that the usual request pays nothing.
+// newPenalty returns nil if p asks for no penalty, so that such requests pay nothing.
 func newPenalty(p *llmv1.Sampling, prompt []uint32, vocab int) *penalty {
 	pen := &penalty{repetition: 1, frequency: p.GetFrequencyPenalty(), presence: p.GetPresencePenalty()}
 	if p != nil && p.RepetitionPenalty != nil {
@@ -36,8 +36,8 @@ func newPenalty(p *llmv1.Sampling, prompt []uint32, vocab int) *penalty {
 	return pen
 }
 
-// apply changes the logits of all tokens seen. Each token's logit depends on that token alone, so the order of the map
-// does not matter.
+// apply changes the logits of all tokens in seen. A token's logit depends on that token alone, so
+// map order does not matter.
 func (p *penalty) apply(logits []float32) {
 	for id, times := range p.seen {
 		if int64(id) >= int64(len(logits)) {

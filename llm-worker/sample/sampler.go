@@ -1,15 +1,18 @@
-// Package sample chooses the next token of a sequence from the model's logits, the way whence.llm.v1.Sampling asks.
+// Package sample chooses the next token of a sequence from the model's logits, as
+// whence.llm.v1.Sampling specifies.
 //
-// One Sampler serves one sequence and is told its logits token after token. The order of operations is that of vLLM:
-// repetition, frequency and presence penalties, logit_bias, the mask of min_tokens, that of a guide, which wins over it, temperature, min_p, top_k, top_p, and
-// a draw from the softmax of what is left; temperature 0 takes the largest logit instead of drawing, the lowest id where
-// several are equal. Each filter looks at the distribution that the one before it left, rescaled to 1, and none ever
-// drops the most likely token. A field that is not set has the default that the proto names. Log-probabilities are those of
-// the logits as they came.
+// One Sampler serves one sequence and gets the logits of each token in turn. The order of
+// operations is that of vLLM: repetition, frequency and presence penalties, logit_bias, the mask of
+// min_tokens, the mask of a guide (which overrides min_tokens), temperature, min_p, top_k, top_p,
+// and a draw from the softmax of the remaining tokens. Temperature 0 takes the largest logit
+// instead of drawing; ties go to the lowest id. Each filter sees the distribution that the previous
+// one left, rescaled to 1, and none drops the most likely token. An unset field has the default
+// that the proto names. Log-probabilities are those of the raw logits.
 //
-// Same seed, request and logits, same tokens: the generator is a PCG of our own seeding, and nothing here depends on
-// other sequences, on time, or on the order of a map. The n-th token of an answer takes the n-th number of the generator,
-// whatever the logits are, so that an answer begun by one Sampler goes on with another as if nothing had happened.
+// The same seed, request and logits give the same tokens: the generator is a PCG with a seeding of
+// our own, and nothing depends on other sequences, on time, or on map order. The n-th token of an
+// answer takes the n-th number of the generator, whatever the logits are, so an answer that one
+// Sampler began continues with another without a difference.
 package sample
 
 import (
@@ -24,17 +27,18 @@ import (
 	"github.com/whence-dev/whence/llm-worker/guide"
 )
 
-// ErrLogits says that the model's logits are no distribution: empty, NaN or +Inf. It is never the request's fault.
+// ErrLogits means that the model's logits are not a distribution: empty, NaN or +Inf. It is never
+// the request's fault.
 var ErrLogits = errors.New("sample: logits are not finite")
 
-// A Sequence is what a Sampler must know of the sequence it serves.
+// A Sequence describes the sequence that a Sampler serves.
 type Sequence struct {
 	Prompt []uint32
-	Answer []uint32 // what was generated before, elsewhere
+	Answer []uint32 // the part of the answer that another worker generated
 	EOS    []uint32 // the model's end-of-sequence tokens
 	Vocab  int      // logits per token
-	Room   int      // tokens that the context leaves for the answer, Answer included; more than Answer has
-	// Guide is what the answer is kept to; nil is nothing. It must have taken Answer.
+	Room   int      // maximum tokens of the answer, including Answer; greater than len(Answer)
+	// Guide constrains the answer; nil means no constraint. It must have advanced over Answer.
 	Guide *guide.Matcher
 }
 
@@ -43,9 +47,10 @@ type Choice struct {
 	Token uint32
 	// Hidden marks a token that ended the answer and is not part of it.
 	Hidden bool
-	// Finish is FINISH_UNSPECIFIED while the answer goes on.
+	// Finish is FINISH_UNSPECIFIED until the answer is finished.
 	Finish llmv1.Finish
-	// Logprobs are what the request asks for, or nil. They are good until the next call of Next.
+	// Logprobs are the requested log-probabilities, or nil. They are valid until the next call of
+	// Next.
 	Logprobs *Logprobs
 }
 
@@ -59,12 +64,12 @@ type Sampler struct {
 	minTokens   int
 	maxTokens   int
 
-	// What the answer has brought so far.
+	// The state of the answer.
 	tokens  int
-	penalty *penalty // nil when the request asks for none
+	penalty *penalty // nil unless the request asks for a penalty
 	guide   *guide.Matcher
 	random  *rand.PCG
-	likely  *logprobFinder // nil when the request asks for none
+	likely  *logprobFinder // nil unless the request asks for log-probabilities
 }
 
 type bias struct {
@@ -72,7 +77,8 @@ type bias struct {
 	value float32
 }
 
-// New returns a Sampler for one sequence. p may be nil; it is not kept, and Validate must have accepted it.
+// New returns a Sampler for one sequence. p may be nil; New does not keep it. Validate must have
+// accepted it.
 func New(p *llmv1.Sampling, seq Sequence) *Sampler {
 	s := &Sampler{
 		temperature: 1,
@@ -88,7 +94,7 @@ func New(p *llmv1.Sampling, seq Sequence) *Sampler {
 		s.temperature = *p.Temperature
 	}
 	if s.filter.topK == 1 {
-		s.temperature = 0 // the same, without the work
+		s.temperature = 0 // the same result with less work
 	}
 	if p != nil && p.MaxTokens != nil {
 		s.maxTokens = min(s.maxTokens, saturated(*p.MaxTokens))
@@ -116,10 +122,10 @@ func New(p *llmv1.Sampling, seq Sequence) *Sampler {
 	return s
 }
 
-// saturated keeps a count of the wire positive where int has 32 bits.
+// saturated converts a count from the wire, and keeps it positive where int has 32 bits.
 func saturated(n uint32) int { return int(min(n, math.MaxInt32)) }
 
-// newRandom returns the generator of a request. Without a seed no two are alike.
+// newRandom returns the generator of a request. Without a seed, each generator is different.
 func newRandom(p *llmv1.Sampling) *rand.PCG {
 	const stream = 0x9e3779b97f4a7c15 // any constant will do: PCG has 2^64 sequences for each seed
 	if p != nil && p.Seed != nil {
@@ -128,8 +134,9 @@ func newRandom(p *llmv1.Sampling) *rand.PCG {
 	return rand.NewPCG(rand.Uint64(), rand.Uint64())
 }
 
-// Next chooses a token. logits has one number for each token id; Next writes over them, which saves a copy. The error is
-// ErrLogits. After a Choice that finishes, the Sampler is spent.
+// Next chooses a token. logits has one number per token id; Next overwrites them, which saves a
+// copy. The error is ErrLogits. After a Choice that finishes the answer, the Sampler must not be
+// used again.
 func (s *Sampler) Next(logits []float32) (Choice, error) {
 	if s.likely != nil && !s.likely.look(logits) {
 		return Choice{}, ErrLogits
@@ -141,12 +148,12 @@ func (s *Sampler) Next(logits []float32) (Choice, error) {
 	}
 	token := best
 	if s.temperature > 0 {
-		u := uniform(s.random) // even if there is nothing to choose from: each token takes one number
+		u := uniform(s.random) // even for a single candidate: each token consumes one number
 		if !math.IsInf(float64(logits[best]), -1) {
 			vek32.AddNumber_Inplace(logits, -logits[best])
 			vek32.DivNumber_Inplace(logits, s.temperature)
 			vek32.Exp_Inplace(logits)
-			logits[best] = 1 // exactly, whoever computed exp
+			logits[best] = 1 // exactly 1, whatever exp returned
 			token = s.filter.draw(logits, best, u)
 		}
 	}
@@ -157,7 +164,7 @@ func (s *Sampler) Next(logits []float32) (Choice, error) {
 	return c, err
 }
 
-// adjust does what comes before the temperature.
+// adjust applies the operations before the temperature.
 func (s *Sampler) adjust(logits []float32) {
 	if s.penalty != nil {
 		s.penalty.apply(logits)
@@ -179,8 +186,8 @@ func (s *Sampler) adjust(logits []float32) {
 	}
 }
 
-// finish counts the token and says whether it ends the answer. A stop condition comes before the limit, so that an
-// answer that fits exactly is complete, not cut.
+// finish counts the token and reports whether it ends the answer. A stop condition is checked
+// before the limit, so that an answer that fits exactly is complete, not cut.
 func (s *Sampler) finish(token uint32) (Choice, error) {
 	early := s.tokens < s.minTokens
 	s.tokens++
@@ -196,7 +203,7 @@ func (s *Sampler) finish(token uint32) (Choice, error) {
 		if err := s.guide.Advance(token); err != nil {
 			return c, err
 		}
-		if s.guide.Over() { // even if min_tokens asked for more
+		if s.guide.Over() { // even if min_tokens is larger
 			c.Finish = llmv1.Finish_FINISH_STOP
 			return c, nil
 		}
@@ -207,12 +214,12 @@ func (s *Sampler) finish(token uint32) (Choice, error) {
 	return c, nil
 }
 
-// argmax returns the lowest index of the largest logit; ok is false if there is no logit, or one is NaN or +Inf. A logit
-// of -Inf is a token that is never chosen.
+// argmax returns the lowest index of the largest logit; ok is false if there are no logits, or one
+// is NaN or +Inf. A token with a logit of -Inf is never chosen.
 func argmax(logits []float32) (best int, ok bool) {
 	top := float32(math.Inf(-1))
 	for i, v := range logits {
-		if v <= top { // all but a few, and never NaN
+		if v <= top { // nearly all, and never NaN
 			continue
 		}
 		if !(v <= math.MaxFloat32) {

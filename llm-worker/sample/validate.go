@@ -7,7 +7,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A bound is the range that the proto gives for a field.
+// A bound is the range of a field, as in the proto.
 type bound struct {
 	field    string
 	value    *float32
@@ -16,8 +16,9 @@ type bound struct {
 	says     string
 }
 
-// Validate reports whether a model with vocab token ids can honour p; nil can always be honoured. An error is a
-// *streamerr.Error with reason Invalid that names the field by its path in the request, such as "sampling.top_p".
+// Validate returns an error if a model with vocab token ids cannot honour p; a nil p is always
+// valid. The error is a *streamerr.Error with reason Invalid that names the field by its path in
+// the request, such as "sampling.top_p".
 func Validate(p *llmv1.Sampling, vocab int) error {
 	if p == nil {
 		return nil
@@ -59,7 +60,7 @@ func (b bound) holds(v float32) bool {
 	return v >= b.min && v <= b.max && !(b.openMin && v == b.min)
 }
 
-// validateBias complains about the lowest id at fault, so that the same request always gets the same answer.
+// validateBias reports the lowest invalid id, so that the same request always gets the same answer.
 func validateBias(biases map[uint32]float32, vocab int) error {
 	var worst uint32
 	var text error
@@ -81,7 +82,7 @@ func invalid(field, format string, args ...any) error {
 	return streamerr.InvalidParam("sampling."+field, format, args...)
 }
 
-// Fields returns the names of all fields of Sampling: a Sampler honours every one.
+// Fields returns the names of all fields of Sampling. A Sampler honours every one.
 func Fields() []string {
 	fields := (*llmv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
 	names := make([]string, fields.Len())

@@ -13,24 +13,25 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An EmbedEngine makes vectors of texts.
+// An EmbedEngine computes vectors of texts.
 type EmbedEngine = stream.Engine[*workerv1.EmbedRequest, *workerv1.EmbedResponse]
 
 const (
 	maxInputs = 2048
-	// maxVectors leaves room for what else an answer says, and for what chat-service makes of it.
+	// maxVectors bounds the vectors of an answer, in bytes. It leaves room for the other fields,
+	// and for the fields that chat-service adds.
 	maxVectors = rpc.MaxAnswer - 64<<10
 )
 
-// Embed implements workerv1.WorkerServer. It is a stream of one item: it ends, is stopped, timed, counted and remembered like any
-// other.
+// Embed implements workerv1.WorkerServer. The call is a stream of one item: it is stopped, timed,
+// counted and recorded like any other stream.
 func (s *Server) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
 	var resp *workerv1.EmbedResponse
 	err := rpc.ServeUnary(ctx, &s.hop, methods.WorkerEmbed, s.vectors, req, func(out *workerv1.EmbedResponse) { resp = out })
 	return resp, err
 }
 
-// vectors refuses what no engine could answer, and answers that no message holds.
+// vectors refuses requests that no engine could answer, and answers that do not fit into a message.
 func (s *Server) vectors(ctx context.Context, req *workerv1.EmbedRequest) iter.Seq2[*workerv1.EmbedResponse, error] {
 	info := s.describe()
 	if err := serves(info, req.GetModel()); err != nil {

@@ -24,22 +24,22 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// An engine is what a worker serves.
+// An engine is the engine of a worker with its properties.
 type engine struct {
-	model    string // its name; "" is the one of info
+	model    string // model name; "" means the name in info
 	generate Engine
-	embed    EmbedEngine // works while info says so; nil where it never does
-	// info describes the engine as it is now.
+	embed    EmbedEngine // works while info lists it as a capability; nil if it never does
+	// info returns the current description of the engine.
 	info func() *llmv1.WorkerInfo
-	// ready says that the engine can answer from the start; run does what it needs until ctx is done, and says when that
-	// changes.
+	// ready reports that the engine can answer from the start. run runs the engine until ctx is
+	// done, and reports changes of its health.
 	ready bool
 	run   func(ctx context.Context, healthy func(bool))
-	// held is what the KV cache holds; nil for an engine that does not tell.
+	// held is the content of the KV cache; nil if the engine does not report it.
 	held *kvevents.Hub
 }
 
-// newEngine makes the engine that c asks for; hop counts what it does.
+// newEngine returns the engine that c selects. hop counts its work.
 func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	dir := whencetiny.FS()
 	name, owner := whencetiny.Name, whencetiny.Owner
@@ -56,7 +56,7 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	case OpenAI:
 		e, err = overOpenAI(c, hop, dir, name, log)
 	case VLLM, SGLang:
-		if c.Model == "" { // the server says which model it runs
+		if c.Model == "" { // the server reports its model
 			dir, name, owner = nil, c.ModelName, ""
 		}
 		e, err = overIDs(c, hop, dir, name, log)
@@ -82,7 +82,8 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	return e, nil
 }
 
-// checksum is of the tokenizer in dir, or empty: a worker can do without one, or a directory, and says then that it does not know.
+// checksum returns the checksum of the tokenizer in dir, or "": a worker needs neither a tokenizer
+// nor a directory, and then reports the checksum as unknown.
 func checksum(dir fs.FS) (string, error) {
 	if dir == nil {
 		return "", nil
@@ -135,7 +136,8 @@ func embedded(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Log
 	}, nil
 }
 
-// vocabularyOf returns what guides are made of: nil if the directory has no tokenizer, or one that cannot spell every answer.
+// vocabularyOf returns the vocabulary for guides, or nil if the directory has no tokenizer, or one
+// that cannot spell every answer.
 func vocabularyOf(dir fs.FS) (*guide.Vocabulary, error) {
 	b, err := fs.ReadFile(dir, "tokenizer.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,11 +157,11 @@ func vocabularyOf(dir fs.FS) (*guide.Vocabulary, error) {
 	return v, err
 }
 
-// batch returns the limits of the loop that owns an engine of this process.
+// batch returns the limits of the loop of an engine in this process.
 func (c *Config) batch(hop *metrics.Hop, name string, log *slog.Logger) batch.Options {
 	opts := batch.Options{MaxRunning: c.MaxRunning, MaxQueued: c.MaxQueued, Pace: c.Pace, Model: name, Log: log}
 	if opts.MaxQueued == 0 {
-		opts.MaxQueued = -1 // none; 0 is batch's default
+		opts.MaxQueued = -1 // no queue; 0 would mean batch's default
 	}
 	if observer := hop.Engine(); observer != nil {
 		opts.Observer = observer
@@ -167,13 +169,13 @@ func (c *Config) batch(hop *metrics.Hop, name string, log *slog.Logger) batch.Op
 	return opts
 }
 
-// simulated answers with words of the model's vocabulary, in the time that a GPU takes.
+// simulated is an engine that answers with words of the model's vocabulary, at the speed of a GPU.
 func simulated(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	described, err := openai.LoadModel(dir)
 	if err != nil {
 		return nil, err
 	}
-	// It has no probabilities to tell of, nor to mask.
+	// It has no probabilities to report or to mask.
 	fields := slices.DeleteFunc(sample.Fields(), func(field string) bool { return field == "guide" || field == "logprobs" })
 	opts, held := c.Sim, &kvevents.Hub{}
 	opts.KVTokens = c.KVTokens

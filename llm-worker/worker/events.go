@@ -10,10 +10,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Tell has KVEvents tell what held holds; nil is nothing. It must be called before Serve.
+// Tell makes KVEvents report the content of held; nil means none. It must be called before Serve.
 func (s *Server) Tell(held *kvevents.Hub) { s.held = held }
 
-// KVEvents implements workerv1.WorkerServer. A caller that does not read holds up its own call alone.
+// KVEvents implements workerv1.WorkerServer. A caller that does not read blocks only its own call.
 func (s *Server) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingServer[workerv1.KVEventsResponse]) error {
 	if s.held == nil {
 		return s.UnimplementedWorkerServer.KVEvents(nil, st)

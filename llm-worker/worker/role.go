@@ -15,15 +15,15 @@ const (
 	Decode  = "decode"  // whole streams, and prompts that others have read
 )
 
-// maxTransfer bounds what one worker tells another through us, in bytes.
+// maxTransfer bounds the handover parameters between two workers, in bytes.
 const maxTransfer = 1 << 20
 
 var roles = map[string]llmv1.Role{
 	"": llmv1.Role_ROLE_BOTH, Both: llmv1.Role_ROLE_BOTH, Prefill: llmv1.Role_ROLE_PREFILL, Decode: llmv1.Role_ROLE_DECODE,
 }
 
-// validateRole reports a role that there is not, or that the engine cannot have: one that ignored what it is told would read every
-// prompt twice, and nobody would notice.
+// validateRole refuses an unknown role, and a role that the engine does not support: an engine that
+// ignored the handover would read every prompt twice, and nobody would notice.
 func (c *Config) validateRole() error {
 	role, known := roles[c.Role]
 	switch {
@@ -35,7 +35,7 @@ func (c *Config) validateRole() error {
 	return nil
 }
 
-// checkRole refuses what a worker of this role does not do.
+// checkRole refuses requests that do not fit the worker's role.
 func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 	const param = "kv_transfer"
 	switch t := req.GetKvTransfer(); what := t.GetWhat().(type) {

@@ -24,33 +24,33 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Config says what llm-worker does.
+// A Config is the configuration of llm-worker.
 type Config struct {
 	Name       string // in paths and logs
-	Model      string // Hugging Face directory; "" is the embedded model
-	ModelName  string // what requests call it; "" is the directory's name
+	Model      string // Hugging Face directory; "" means the embedded model
+	ModelName  string // the model's name in requests; "" means the directory's name
 	MaxRunning int
 	MaxQueued  int
-	Pace       float64          // tokens per second per stream; 0 is as fast as the engine goes
-	KVTokens   int              // size of the KV cache, in tokens; 0 is the engine's default
-	Threads    int              // of the engine; 0 is the engine's default
-	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" is Embedded
-	Upstream   openai.Options   // the other two take of it what they know
-	Events     upstream.Options // of the server beside the worker; zero for none
-	Sim        sim.Options      // of the engine Sim; KVTokens above is its, too
-	Role       string           // Both, as is "", Prefill or Decode
-	// NoPrefixCache has the embedded engine read every prompt from its beginning.
+	Pace       float64          // tokens per second per stream; 0 means no limit
+	KVTokens   int              // size of the KV cache, in tokens; 0 means the engine's default
+	Threads    int              // of the engine; 0 means the engine's default
+	Engine     string           // Embedded, OpenAI, VLLM, SGLang or Sim; "" means Embedded
+	Upstream   openai.Options   // the engines VLLM and SGLang use some of its fields
+	Events     upstream.Options // events of the server beside the worker; zero means none
+	Sim        sim.Options      // of the engine Sim, together with KVTokens
+	Role       string           // Both, Prefill or Decode; "" means Both
+	// NoPrefixCache makes the embedded engine read every prompt from its beginning.
 	NoPrefixCache bool
 	Timers        rpc.Timers
-	Calls         guard.Limits          // of the gRPC calls that callers hold open
-	Registered    discover.Registration // for chat-services to find this one
+	Calls         guard.Limits          // limits on the gRPC calls that callers hold open
+	Registered    discover.Registration // registration of this worker, with which chat-services discover it
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
 	Grace         time.Duration
-	Stage         Stage // put around the engine by a program that builds this service in; nil is none
+	Stage         Stage // a middleware around the engine, for programs that embed this service; nil means none
 }
 
-// A Stage sees every stream of the service.
+// A Stage is a middleware for every stream of the service.
 type Stage = stream.Stage[*workerv1.TokenRequest, *workerv1.GenerateResponse, *workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // Defaults of Config.
@@ -59,12 +59,12 @@ const (
 	DefaultListen = "127.0.0.1:8082"
 	DefaultGrace  = 30 * time.Second
 
-	// maxStreams sizes the limits of calls: the number of streams that a chat-service takes by default, all of which
-	// may be here. The engine's queue bounds the streams themselves.
+	// maxStreams sizes the limits on calls: it is the default stream limit of a chat-service, all
+	// of whose streams may be here. The engine's queue bounds the streams themselves.
 	maxStreams = 10_000
 )
 
-// DefaultTimers are the least patient of the path's.
+// DefaultTimers are the shortest timeouts of the path.
 var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Second}
 
 // Flags adds the flags of c to fs.
@@ -81,7 +81,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.EngineFlags(fs)
 }
 
-// EngineFlags adds only the flags that say how the engine works.
+// EngineFlags adds only the flags of the engine.
 func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.MaxRunning, "max-running", batch.DefaultMaxRunning, "streams in the batch at most")
 	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "streams that wait for a place in the batch at most; further ones are refused")
@@ -93,7 +93,7 @@ func (c *Config) EngineFlags(fs *flag.FlagSet) {
 	c.kindFlags(fs)
 }
 
-// Validate reports what is wrong with c.
+// Validate checks c.
 func (c *Config) Validate() error {
 	switch {
 	case c.MaxRunning < 1:
@@ -158,7 +158,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	// The engine outlives ctx: it stops when the streams have drained. New ones look elsewhere as soon as ctx is done.
+	// The engine outlives ctx: it stops when the streams have drained. New streams go to other
+	// workers as soon as ctx is done.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	registered, leave := context.WithCancel(ctx)

@@ -32,26 +32,27 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// An Engine is what a worker runs.
+// An Engine is the engine of a worker.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
-// A Server is whence.worker.v1.Worker.
+// A Server implements whence.worker.v1.Worker.
 type Server struct {
 	workerv1.UnimplementedWorkerServer
 	hop     rpc.Hop
 	records ledger.Ledger // the hop's observer
 	model   string
 	engine  Engine
-	embed   EmbedEngine // works while info says so; nil where it never does
+	embed   EmbedEngine // works while info lists it as a capability; nil if it never does
 	info    func() *llmv1.WorkerInfo
 	health  *health.Server
-	held    *kvevents.Hub // nil where nothing is told
+	held    *kvevents.Hub // nil if the engine does not report its cache
 	gone    chan struct{} // closed when the streams have drained
-	limits  guard.Limits  // of the calls that callers hold open
+	limits  guard.Limits  // limits on the calls that callers hold open
 }
 
-// NewServer returns a server of model, which engine runs, or of the one that info names if it is ""; name is the hop's. info describes them as they are now, in
-// a message of its own each time. The server is not healthy until SetHealthy says so.
+// NewServer returns a server of model on engine; name is the hop's. An empty model means the name
+// in info. info returns the current description, in a new message each time. The server is
+// unhealthy until SetHealthy changes that.
 func NewServer(name, model string, engine Engine, info func() *llmv1.WorkerInfo, log *slog.Logger) *Server {
 	s := &Server{hop: rpc.Hop{Name: name, Log: log}, model: model, engine: engine, info: info, health: health.NewServer(), gone: make(chan struct{})}
 	s.hop.Observer = &s.records
@@ -59,21 +60,21 @@ func NewServer(name, model string, engine Engine, info func() *llmv1.WorkerInfo,
 	return s
 }
 
-// Hop returns what the server knows of its streams.
+// Hop returns the server's hop: the records of its streams.
 func (s *Server) Hop() *rpc.Hop { return &s.hop }
 
-// SetHealthy says whether requests can be answered.
+// SetHealthy sets whether the server can answer requests.
 func (s *Server) SetHealthy(healthy bool) {
 	inspect.SetHealthy(s.health, workerv1.Worker_ServiceDesc.ServiceName, healthy)
 }
 
-// Embeds has e make vectors. It must be called before Serve.
+// Embeds sets the engine for vectors. It must be called before Serve.
 func (s *Server) Embeds(e EmbedEngine) { s.embed = e }
 
-// Measure has h count the streams. It must be called before Serve.
+// Measure sets the metrics that count the streams. It must be called before Serve.
 func (s *Server) Measure(h *metrics.Hop) { s.records.Metrics = h }
 
-// Trace has t keep what happens to the streams. It must be called before Serve.
+// Trace sets the tracer of the streams. It must be called before Serve.
 func (s *Server) Trace(t *streamtrace.Tracer) { s.records.Traces = t }
 
 // Limit bounds the calls that callers hold open. It must be called before Serve.
@@ -84,7 +85,7 @@ func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 	return rpc.Serve(&s.hop, st, methods.Worker, s.check)
 }
 
-// check refuses requests for a model that is not here, and answers of others that the engine could not go on with.
+// check refuses requests for another model, and begun answers that the engine could not continue.
 func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	info := s.describe()
 	if err := serves(info, req.GetModel()); err != nil {
@@ -99,7 +100,7 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	return s.engine(ctx, req)
 }
 
-// serves says that a model is not the one that is here.
+// serves returns an error if model is not the served one.
 func serves(info *llmv1.WorkerInfo, model string) error {
 	if model == "" || info.GetModel() == "" || model == info.GetModel() {
 		return nil
@@ -114,7 +115,7 @@ func (s *Server) Info(context.Context, *workerv1.InfoRequest) (*llmv1.WorkerInfo
 	return s.describe(), nil
 }
 
-// describe returns what is served, as of now.
+// describe returns the current description of the worker.
 func (s *Server) describe() *llmv1.WorkerInfo {
 	info := s.info()
 	info.Instance = s.hop.Name
@@ -137,15 +138,15 @@ func (s *Server) Stop(ctx context.Context, req *workerv1.StopRequest) (*workerv1
 }
 
 const (
-	// A peer that vanished without a word is noticed after these two.
+	// These two detect a peer that vanished without closing its connections.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// stopWait bounds the goodbye of connections whose streams have all ended.
+	// stopWait bounds the graceful close of connections whose streams have all ended.
 	stopWait = time.Second
 )
 
-// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for grace, ends the rest
-// with DRAINING, and returns nil.
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
+// for grace, ends the rest with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	gs := grpc.NewServer(
 		grpc.Creds(connloss.Sense(insecure.NewCredentials())),
@@ -166,7 +167,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	watchdog := time.AfterFunc(drain.Goodbye(ctx, stopWait), gs.Stop)
 	gs.GracefulStop()
 	watchdog.Stop()
-	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before it had begun
+	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve had begun
 		return err
 	}
 	return nil
@@ -181,9 +182,10 @@ func (s *Server) Register(srv guard.Server) {
 	reflection.Register(guarded)
 }
 
-// Drain takes no new streams, lets the live streams finish for grace, and ends the rest with DRAINING. It is called once.
+// Drain takes no new streams, lets the live streams finish for grace, and ends the rest with
+// DRAINING. It is called once.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
-	s.hop.Live.Close() // before health says so: who has read that none is taken is not to be wrong
+	s.hop.Live.Close() // before the health changes: a caller that has read the new health must not see a new stream accepted
 	s.health.Shutdown()
 	s.hop.Drain(ctx, grace)
 	close(s.gone)

@@ -23,7 +23,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// The engines that a worker can have. With all but the first and the last a server beside it generates.
+// The engines of a worker. All except Embedded and Sim generate on a server beside the worker.
 const (
 	Embedded = "embedded" // the model runs in this process
 	OpenAI   = "openai"   // over OpenAI's API
@@ -81,7 +81,8 @@ func (c *Config) validateEngine() error {
 	}
 }
 
-// overOpenAI lets a server with OpenAI's API run the model, of which only the tokenizer and what config.json says is here.
+// overOpenAI is an engine on a server with OpenAI's API. The worker has the model's tokenizer and
+// config.json only.
 func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	model, err := openai.LoadModel(dir)
 	if err != nil {
@@ -93,8 +94,8 @@ func overOpenAI(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.L
 	return c.upstreamed(openai.New(model, opts), &beside.Config{Context: model.ContextLength, Vocab: model.VocabSize, EOS: model.EOS}, hop, log), nil
 }
 
-// overIDs lets a server that takes and gives token ids run the model, of which nothing is here, or, with dir, what config.json
-// says.
+// overIDs is an engine on a server that takes and returns token ids. The worker has nothing of the
+// model or, with dir, config.json.
 func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logger) (*engine, error) {
 	var config *beside.Config
 	if dir != nil {
@@ -118,7 +119,7 @@ func overIDs(c *Config, hop *metrics.Hop, dir fs.FS, name string, log *slog.Logg
 	return c.upstreamed(e, config, hop, log), nil
 }
 
-// An upstreamEngine is what all of them are.
+// An upstreamEngine is the common interface of the engines on a server.
 type upstreamEngine interface {
 	Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error]
 	Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
@@ -128,10 +129,11 @@ type upstreamEngine interface {
 	Load() *llmv1.Load
 }
 
-// guessedBlock is the size of the blocks of a server that does not tell of them: vLLM's. It matters only for guesses.
+// guessedBlock is the block size assumed for a server that does not report it: vLLM's. It matters
+// only for guesses.
 const guessedBlock = 16
 
-// upstreamed returns the engine of c, which is e. config describes the model while the server does not.
+// upstreamed returns the worker engine on e. config describes the model while the server does not.
 func (c *Config) upstreamed(e upstreamEngine, config *beside.Config, hop *metrics.Hop, log *slog.Logger) *engine {
 	if config == nil {
 		config = new(beside.Config)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// An endpoint is an address of ZeroMQ over TCP.
+// An endpoint is a ZeroMQ address over TCP.
 type endpoint struct {
 	addr string // host:port
-	bind bool   // we bind it, and the engine connects
+	bind bool   // the listener binds it, and the engine connects
 }
 
-// parseEndpoint reads an endpoint. As in vLLM's configuration a host of * is bound; an @ before the endpoint binds any other, as
-// in CZMQ.
+// parseEndpoint parses an endpoint. As in vLLM's configuration, the host * is bound; an @ before
+// the endpoint binds any other host, as in CZMQ.
 func parseEndpoint(text string) (endpoint, error) {
 	rest, bind := strings.CutPrefix(text, "@")
 	addr, ok := strings.CutPrefix(rest, "tcp://")
@@ -41,7 +41,7 @@ func parseEndpoint(text string) (endpoint, error) {
 	return endpoint{addr: addr, bind: bind}, nil
 }
 
-// redialEvery is how long a listener waits for an engine that is not there.
+// redialEvery is the time between attempts to connect to an engine.
 const redialEvery = time.Second
 
 // Run listens until ctx is done.
@@ -78,7 +78,8 @@ func closeWith(ctx context.Context, c *conn) (closed func()) {
 	return func() { undo(); _ = c.Close() }
 }
 
-// connect follows the engine at its address, and returns why that ended. connected is called when it has begun.
+// connect follows the engine at its address, and returns the error that ended it. It calls
+// connected once the connection is established.
 func (l *Listener) connect(ctx context.Context, connected func()) error {
 	c, err := dial(ctx, l.events.addr, sub)
 	if err != nil {
@@ -89,12 +90,13 @@ func (l *Listener) connect(ctx context.Context, connected func()) error {
 	return l.follow(ctx, c)
 }
 
-// maxGreetings bounds connections that have not said yet that they are publishers; further ones are closed.
+// maxGreetings bounds connections that have not yet completed their handshake; further ones are
+// closed.
 const maxGreetings = 8
 
-// bind follows the engine that connects to our address, until ctx is done or the address is lost. There is one
-// engine: a new connection replaces the previous one, which a restarted engine has left behind. bound is called when
-// engines can connect.
+// bind follows the engine that connects to our address, until ctx is done or the address is lost.
+// There is one engine: a new connection replaces the previous one, which a restarted engine has
+// left behind. bind calls bound when engines can connect.
 func (l *Listener) bind(ctx context.Context, bound func()) error {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", l.events.addr)
 	if err != nil {
@@ -116,7 +118,7 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 	var engine *conn // nil while none is connected
 	var leave func()
 	ended := make(chan error, 1)
-	next := publishers // nil for a moment after each: two engines that take turns must not keep us busy
+	next := publishers // nil for a moment after each connection, so that two alternating engines do not keep the loop busy
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -153,7 +155,8 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 	}
 }
 
-// accept handshakes with new connections, and passes on publishers, until ctx is done or ln fails. It closes ln.
+// accept handshakes with new connections and passes publishers on, until ctx is done or ln fails.
+// It closes ln.
 func accept(ctx context.Context, ln net.Listener, publishers chan<- *conn) error {
 	var greeting sync.WaitGroup
 	defer greeting.Wait()
@@ -188,7 +191,7 @@ func accept(ctx context.Context, ln net.Listener, publishers chan<- *conn) error
 			defer func() { <-places }()
 			c, err := greet(ctx, nc, sub)
 			if err != nil {
-				return // it is no publisher
+				return // the peer is not a publisher
 			}
 			select {
 			case publishers <- c:

@@ -14,14 +14,15 @@ import (
 // An event is a change of an engine's cache.
 type event struct {
 	kind    string   // one of the following
-	hashes  []uint64 // the engine's, of blocks
+	hashes  []uint64 // the engine's block hashes
 	parent  *uint64  // of the first block; nil for the beginning of a prompt
 	tokens  []uint32
-	size    int  // tokens of a block; 0 if the engine does not say
-	foreign bool // no plain text in the GPU's memory: another medium, an adapter, images, a salt
+	size    int  // tokens per block; 0 if the engine does not report it
+	foreign bool // blocks that are not in the GPU's memory, or depend on more than token ids: an adapter, images, a salt
 }
 
-// blockSize returns how many tokens each block has, or 0 if the tokens do not make up the blocks. llm-d's simulator sends no size.
+// blockSize returns how many tokens each block has, or 0 if the tokens do not make up the blocks.
+// llm-d's simulator sends no size.
 func (e *event) blockSize() int {
 	if len(e.hashes) == 0 || len(e.tokens) == 0 || len(e.tokens)%len(e.hashes) != 0 {
 		return 0
@@ -39,14 +40,15 @@ const (
 	allCleared   = "AllBlocksCleared"
 )
 
-// fields are those of events that are arrays, in order. Later versions append to them.
+// fields are the names of the elements of events that are arrays, in order. Later versions append
+// to them.
 var fields = map[string][]string{
 	blockStored:  {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"},
 	blockRemoved: {"block_hashes", "medium", "group_idx"},
 }
 
-// parse reads a batch: an array of a time, events, and what else there may be. An event is an array that begins with its kind, or a
-// map that has it as type.
+// parse reads a batch: an array of a time, the events, and optional further elements. An event is
+// an array that begins with its kind, or a map with the kind under "type".
 func parse(payload []byte) (events []event, err error) {
 	d := decoder{msgpack.NewDecoder(bytes.NewReader(payload))}
 	n, err := d.DecodeArrayLen()
@@ -114,7 +116,7 @@ func (d decoder) event() (e event, err error) {
 	return e, nil
 }
 
-// field reads the value of a field; those that are not known are skipped.
+// field reads the value of a field, and skips unknown fields.
 func (d decoder) field(e *event, name string) (err error) {
 	switch name {
 	case "type":
@@ -164,7 +166,8 @@ func (d decoder) stranger(e *event) error {
 	return d.skip()
 }
 
-// token reads a token id. Some engines with speculation send pairs, which are not ours to name.
+// token reads a token id. Some engines with speculative decoding send pairs, for which there is no
+// block name.
 func (d decoder) token(e *event) error {
 	code, err := d.PeekCode()
 	if err != nil {
@@ -179,7 +182,8 @@ func (d decoder) token(e *event) error {
 	return err
 }
 
-// hash reads an engine's name of a block: a number or, from some engines, bytes. It returns nil for nil and for no bytes.
+// hash reads an engine's block hash: a number or, from some engines, bytes. It returns nil for nil
+// and for empty bytes.
 func (d decoder) hash() (*uint64, error) {
 	code, err := d.PeekCode()
 	if err != nil {
@@ -195,7 +199,7 @@ func (d decoder) hash() (*uint64, error) {
 		}
 		return new(xxhash.Sum64(b)), nil
 	default:
-		h, err := d.DecodeUint64() // a negative one as its two's complement
+		h, err := d.DecodeUint64() // a negative number as its two's complement
 		return &h, err
 	}
 }
@@ -209,7 +213,7 @@ func (d decoder) each(f func() error) error {
 	return err
 }
 
-// skip reads a value, however deep, without going deep itself.
+// skip reads a value of any depth without recursion.
 func (d decoder) skip() error {
 	for values := 1; values > 0; values-- {
 		code, err := d.PeekCode()

@@ -1,13 +1,15 @@
-// Package upstream listens to the KV cache events of the engine beside a worker, in the format of vLLM and SGLang,
-// and tells a hub which blocks the engine holds, under our names.
+// Package upstream listens to the KV cache events of the engine beside a worker, in the format of
+// vLLM and SGLang, and tells a hub which blocks the engine holds, under our names.
 //
-// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the engine's socket, or
-// binds a socket that the engine connects to. A missing batch is requested from the engine's replay socket. If that
-// fails, all blocks are forgotten, because removals may have been missed. Engines name blocks by their own hashes;
-// our names are computed from the token ids in the events. Blocks without a name are counted, by reason. An engine
-// that restarts is followed again.
+// The engine publishes batches over ZeroMQ: topic, number, msgpack. The listener connects to the
+// engine's socket, or binds a socket that the engine connects to. A missing batch is requested from
+// the engine's replay socket. If that fails, all blocks are forgotten, because removals may have
+// been missed. Engines name blocks by their own hashes; our names are computed from the token ids
+// in the events. Blocks without a name are counted, by reason. An engine that restarts is followed
+// again.
 //
-// Deliberately absent: blocks outside of the GPU's memory, and blocks that depend on more than token ids.
+// Deliberately absent: blocks outside of the GPU's memory, and blocks that depend on more than
+// token ids.
 package upstream
 
 import (
@@ -24,16 +26,16 @@ import (
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 )
 
-// Options say where an engine publishes. The zero value is nowhere.
+// Options are the endpoints of an engine's events. The zero value means none.
 type Options struct {
-	// Events is the engine's PUB socket, such as tcp://127.0.0.1:5557; or where we bind for an engine that connects to us:
-	// tcp://*:5557 for all interfaces, @tcp://10.0.0.7:5557 for one.
+	// Events is the engine's PUB socket, such as tcp://127.0.0.1:5557; or the address to bind for
+	// an engine that connects to us: tcp://*:5557 for all interfaces, @tcp://10.0.0.7:5557 for one.
 	Events string
 	Replay string // the engine's ROUTER socket; "" for none
 	Topic  string // prefix of the topics of its batches
 }
 
-// Validate reports what is wrong with o, by the names of flags.
+// Validate checks o. Its errors name the flags.
 func (o *Options) Validate() error {
 	_, err := parseEndpoint(o.Events)
 	if o.Events != "" && err != nil {
@@ -53,7 +55,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// A Listener tells a hub what an engine holds.
+// A Listener reports to a hub which blocks an engine holds.
 type Listener struct {
 	// Static.
 	opts    Options
@@ -62,17 +64,17 @@ type Listener struct {
 	log     *slog.Logger
 	dropped func(DropReason, int)
 
-	block atomic.Int64             // tokens of a block; 0 until one has been stored
+	block atomic.Int64             // tokens per block; 0 until a block has been stored
 	bound atomic.Pointer[net.Addr] // the address for engines to connect to; nil while unbound
 
 	// Owned by Run.
 	names names
-	next  uint64 // the number of the batch to come
+	next  uint64 // the number of the next batch
 	drops dropLog
 }
 
-// New returns a listener that reports blocks to held. The options must be valid, and name a socket. dropped counts
-// blocks without a name; it may be nil.
+// New returns a listener that reports blocks to held. The options must be valid, and name a socket.
+// dropped counts blocks without a name; it may be nil.
 func New(opts Options, held *kvevents.Hub, log *slog.Logger, dropped func(DropReason, int)) *Listener {
 	if dropped == nil {
 		dropped = func(DropReason, int) {}
@@ -86,7 +88,8 @@ func New(opts Options, held *kvevents.Hub, log *slog.Logger, dropped func(DropRe
 	return l
 }
 
-// drop counts blocks that get no name, and logs them now and then: a cache that cannot be followed makes --policy kv guess.
+// drop counts blocks without a name, and logs them at most once per dropLogEvery: --policy kv must
+// guess if the cache cannot be followed.
 func (l *Listener) drop(reason DropReason, blocks int) {
 	if blocks == 0 {
 		return
@@ -100,13 +103,13 @@ func (l *Listener) drop(reason DropReason, blocks int) {
 // dropLogEvery is the shortest time between two log lines about dropped blocks.
 const dropLogEvery = time.Minute
 
-// A dropLog adds up the blocks that were dropped since it was last due.
+// A dropLog sums the dropped blocks since the last log line.
 type dropLog struct {
 	counts map[DropReason]int
 	next   time.Time
 }
 
-// add counts blocks. When a log line is due it returns all counts as attributes, and begins anew.
+// add counts blocks. When a log line is due, it returns all counts as attributes and resets them.
 func (d *dropLog) add(reason DropReason, blocks int, now time.Time) (attributes []any, due bool) {
 	if d.counts == nil {
 		d.counts = make(map[DropReason]int)
@@ -125,17 +128,17 @@ func (d *dropLog) add(reason DropReason, blocks int, now time.Time) (attributes 
 	return attributes, true
 }
 
-// Block returns how many tokens are in a block of the engine; 0 while that is not known.
+// Block returns the number of tokens per block of the engine; 0 while unknown.
 func (l *Listener) Block() int { return int(l.block.Load()) }
 
-// follow takes in the batches that come on a subscribed connection, and returns why that ended.
+// follow applies the batches of a subscribed connection, and returns the error that ended it.
 func (l *Listener) follow(ctx context.Context, c *conn) error {
 	if err := c.send(append([]byte{1}, l.opts.Topic...)); err != nil {
 		return err
 	}
 	l.log.Info("listening to the engine's KV events", "events", l.opts.Events, "engine", c.RemoteAddr().String())
 	l.next = 0
-	l.catchUp(ctx, math.MaxUint64) // what it holds already
+	l.catchUp(ctx, math.MaxUint64) // the blocks that the engine holds already
 	for {
 		frames, err := c.receive()
 		if err != nil {
@@ -153,7 +156,7 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 			l.names.clear()
 		}
 		if number < l.next {
-			continue // it was replayed
+			continue // the replay has included it
 		}
 		if err := l.take(number, frames[2]); err != nil {
 			return err
@@ -175,10 +178,10 @@ func (l *Listener) take(number uint64, payload []byte) error {
 	return nil
 }
 
-// replayTimeout bounds what a replay may take, while newer batches wait in the connection.
+// replayTimeout bounds a replay, while newer batches wait in the connection.
 const replayTimeout = 5 * time.Second
 
-// catchUp asks for the batches from the next on, below a number. If that fails there is a gap, as there was.
+// catchUp requests the batches from the next number up to below. If that fails, the gap remains.
 func (l *Listener) catchUp(ctx context.Context, below uint64) {
 	if l.replay == "" {
 		return
@@ -190,7 +193,7 @@ func (l *Listener) catchUp(ctx context.Context, below uint64) {
 	}
 }
 
-// end is the number of the message behind a replay.
+// end is the number of the message after a replay.
 const end = math.MaxUint64
 
 func (l *Listener) replayed(ctx context.Context, below uint64) error {
@@ -207,7 +210,7 @@ func (l *Listener) replayed(ctx context.Context, below uint64) error {
 		if err != nil {
 			return err
 		}
-		if len(frames) > 0 && len(frames[0]) == 0 { // what a REQ socket would not show
+		if len(frames) > 0 && len(frames[0]) == 0 { // the empty delimiter that a REQ socket would remove
 			frames = frames[1:]
 		}
 		if len(frames) < 2 || len(frames[len(frames)-2]) != 8 {

@@ -5,16 +5,17 @@ import (
 	"github.com/whence-dev/whence/pkg/kvblock"
 )
 
-// maxKnown is how many blocks of an engine are known at most: some sixty million tokens, more than GPUs of one engine hold. Past it
-// everything is forgotten.
+// maxKnown bounds the known blocks of an engine: some sixty million tokens, more than the GPUs of
+// one engine hold. Above it all blocks are forgotten.
 const maxKnown = 4 << 20
 
-// A DropReason says why a block that an engine has stored gets no name.
+// A DropReason is the reason why a stored block gets no name.
 type DropReason string
 
 // The reasons for dropping a block.
 const (
-	// UnknownParent: the block follows a block that was not named, such as one stored before the listener subscribed.
+	// UnknownParent: the block follows a block that was not named, such as one stored before the
+	// listener subscribed.
 	UnknownParent DropReason = "unknown_parent"
 	// NotPlainText: the block is not in the GPU's memory, or depends on more than token ids.
 	NotPlainText DropReason = "not_plain_text"
@@ -22,16 +23,18 @@ const (
 	Malformed DropReason = "malformed"
 )
 
-// names turns an engine's blocks into ours, which are named by their tokens, and tells a hub.
+// names maps an engine's block hashes to our block names, which are computed from tokens, and
+// reports them to a hub.
 type names struct {
 	held  *kvevents.Hub
 	known map[uint64]uint64 // our names by the engine's hashes
-	size  int               // tokens of the block stored last
-	most  int               // of known
+	size  int               // tokens per block, as of the last stored block
+	most  int               // bound of known
 	drop  func(reason DropReason, blocks int)
 }
 
-// apply applies an event. A block whose parent is unknown cannot be named, and is dropped until it is stored again.
+// apply applies an event. A block whose parent is unknown cannot be named, and is dropped until it
+// is stored again.
 func (n *names) apply(e *event) {
 	switch {
 	case e.kind == allCleared:
@@ -62,7 +65,7 @@ func (n *names) store(e *event) {
 	parent, root, ok := n.parent(e)
 	if full := len(n.known)+len(e.hashes) > n.most; ok && full {
 		n.clear()
-		ok = root // any other parent is forgotten now
+		ok = root // clear has dropped every other parent
 	}
 	if !ok {
 		n.drop(UnknownParent, len(e.hashes))
@@ -77,9 +80,9 @@ func (n *names) store(e *event) {
 	n.held.Publish(nil, stored)
 }
 
-// parent returns our name of the block before the first block of e; ok is false if it is unknown. root reports that
-// the first block begins a prompt: vLLM and SGLang then send no parent, llm-d's publishers send 0. A block whose hash
-// happens to be 0 is a parent like any other.
+// parent returns our name of the block before the first block of e; ok is false if it is unknown.
+// root reports that the first block begins a prompt: vLLM and SGLang then send no parent, llm-d's
+// publishers send 0. A block whose hash happens to be 0 is a parent like any other.
 func (n *names) parent(e *event) (name uint64, root, ok bool) {
 	if e.parent == nil {
 		return 0, true, true

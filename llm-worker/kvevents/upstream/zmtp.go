@@ -13,19 +13,21 @@ import (
 	"time"
 )
 
-// A conn is one end of a ZMTP 3.0 connection without security: as much of ZeroMQ as SUB and DEALER sockets of one peer need. It
-// takes messages of a bounded size, and knows when its peer is gone. https://rfc.zeromq.org/spec/23
+// A conn is one end of a ZMTP 3.0 connection without security: the part of ZeroMQ that SUB and
+// DEALER sockets with one peer need. It accepts messages of bounded size, and detects when its peer
+// is gone. https://rfc.zeromq.org/spec/23
 type conn struct {
 	net.Conn
-	left int // bytes that the message being read may still have
+	left int // bytes that the rest of the current message may have
 }
 
 const (
 	flagMore, flagLong, flagCommand = 1, 2, 4
-	// maxMessage bounds a message: a batch of events has five bytes a token, and a step reads some thousands.
+	// maxMessage bounds a message, in bytes: a batch of events has five bytes per token, and a step
+	// reads some thousand tokens.
 	maxMessage = 16 << 20
 	maxFrames  = 8
-	// handshakeTimeout bounds what a peer that is no ZeroMQ can hold up.
+	// handshakeTimeout bounds the time that a peer which does not speak ZeroMQ can take.
 	handshakeTimeout = 5 * time.Second
 )
 
@@ -35,7 +37,7 @@ const (
 	dealer = "DEALER"
 )
 
-// peers are the types of sockets that a socket of ours can talk to.
+// peers lists the socket types that each of our sockets can talk to.
 var peers = map[string][]string{sub: {"PUB", "XPUB"}, dealer: {"ROUTER"}}
 
 // dial connects as a socket of a type. ctx bounds the handshake, not the connection.
@@ -48,8 +50,8 @@ func dial(ctx context.Context, addr, socket string) (*conn, error) {
 	return greet(ctx, nc, socket)
 }
 
-// greet performs the handshake on a connection that either side has dialed, and closes the connection if it fails.
-// ctx bounds the handshake, not the connection.
+// greet performs the handshake on a connection that either side has dialed, and closes the
+// connection if it fails. ctx bounds the handshake, not the connection.
 func greet(ctx context.Context, nc net.Conn, socket string) (*conn, error) {
 	undo := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer undo()
@@ -118,7 +120,7 @@ func socketType(properties []byte) string {
 	return ""
 }
 
-// cut parts b behind a field that begins with its length, a number of n bytes.
+// cut splits b after a field with a length prefix of n bytes.
 func cut(b []byte, n int) (field, rest []byte, ok bool) {
 	if len(b) < n {
 		return nil, nil, false
@@ -147,7 +149,7 @@ func (c *conn) send(frames ...[]byte) error {
 	return nil
 }
 
-// frame sends one frame, which is short.
+// frame sends one short frame.
 func (c *conn) frame(flags byte, body []byte) error {
 	if len(body) > 255 {
 		return fmt.Errorf("a frame of %d bytes is too long", len(body))
@@ -178,13 +180,14 @@ func (c *conn) receive() (frames [][]byte, err error) {
 	}
 }
 
-// pong answers a command if it is a PING: a peer that sends them closes connections that do not. Others do not matter here.
+// pong answers a PING, because peers close connections that do not answer. It ignores other
+// commands.
 func (c *conn) pong(command []byte) error {
 	asked, ok := bytes.CutPrefix(command, []byte("\x04PING"))
 	if !ok || len(asked) < 2 {
 		return nil
 	}
-	return c.frame(flagCommand, append([]byte("\x04PONG"), asked[2:]...)) // behind a time to live, what it wants to see again
+	return c.frame(flagCommand, append([]byte("\x04PONG"), asked[2:]...)) // the ping's context follows its time to live, and must be sent back
 }
 
 // next reads a frame.
