@@ -61,23 +61,23 @@ var miles = []mile{
 		m.network.speak()
 	}},
 	{name: "the tab is reloaded", cut: true, act: func(m *mileScene) { m.browser.do("reload", nil) }},
-	{name: "the api-service that runs the stream drains, and is started again; the network resets meanwhile", cut: true, act: func(m *mileScene) {
+	{name: "the api-service that runs the stream drains and restarts; the network resets in the meantime", cut: true, act: func(m *mileScene) {
 		m.procs[api0].terminate(m.t)
 		m.network.reset()
 		m.network.admit(m.t)
 		m.procs[api0].exit(m.t)
 		m.again(api0)
 	}},
-	{name: "its api-service drains, and is started again; the stream is another's", from: api1, cut: true, act: func(m *mileScene) {
+	{name: "the reader's api-service drains and restarts; another one runs the stream", from: api1, cut: true, act: func(m *mileScene) {
 		m.procs[api1].terminate(m.t)
 		m.procs[api1].exit(m.t)
 		m.again(api1)
 	}},
-	{name: "its api-service is killed, and started again; the stream is another's", from: api1, cut: true, act: func(m *mileScene) {
+	{name: "the reader's api-service is killed and restarts; another one runs the stream", from: api1, cut: true, act: func(m *mileScene) {
 		m.procs[api1].kill(m.t)
 		m.again(api1)
 	}},
-	{name: "the api-service that runs the stream is killed, and started again", from: api0, cut: true, ends: "peer_lost: api-service/0", act: func(m *mileScene) {
+	{name: "the api-service that runs the stream is killed and restarts", from: api0, cut: true, ends: "peer_lost: api-service/0", act: func(m *mileScene) {
 		m.procs[api0].kill(m.t)
 		m.again(api0)
 	}},
@@ -91,7 +91,8 @@ type mileResult struct {
 	gaveUps          int
 }
 
-// TestLastMile: whatever happens between a stream and a tab, the tab shows what the engine said, once. scripts/lastmile has more tabs.
+// TestLastMile: whatever happens between a stream and a tab, the tab shows what the engine said,
+// once. scripts/lastmile has more tabs.
 func TestLastMile(t *testing.T) {
 	t.Parallel()
 	page := httptest.NewServer(http.FileServer(http.Dir("browser")))
@@ -189,14 +190,14 @@ func writeMiles(t *testing.T, results []*mileResult) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintln(f, "| what happens in mid-stream | readers | text is the engine's | events twice | came back |")
+	fmt.Fprintln(f, "| fault in mid-stream | readers | text equals the engine's | repeated events | reconnects |")
 	fmt.Fprintln(f, "|---|---|---|---|---|")
 	for _, r := range results {
 		text := fmt.Sprint(r.good)
 		if r.mile.ends != "" {
-			text += ", up to the death; then `peer_lost`"
+			text += ", up to the kill; then `peer_lost`"
 		}
-		fmt.Fprintf(f, "| %s | %d | %s | %d | %d times |\n", r.mile.name, r.readers, text, r.repeated, r.breaks)
+		fmt.Fprintf(f, "| %s | %d | %s | %d | %d |\n", r.mile.name, r.readers, text, r.repeated, r.breaks)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
