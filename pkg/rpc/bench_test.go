@@ -92,9 +92,45 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
+// plainService serves Generate with a plain method.
+type plainService struct {
+	workerv1.UnimplementedWorkerServer
+	hop    *rpc.Hop
+	engine engine
+}
+
+func (s *plainService) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	return rpc.Serve(s.hop, st, plain, s.engine)
+}
+
+// BenchmarkInProcess is what an item costs between two hops of one process, ledgers on both.
+func BenchmarkInProcess(b *testing.B) {
+	item := oneToken()
+	svc := &plainService{hop: newService("worker", nil).hop, engine: func(context.Context, *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for range b.N {
+				if !yield(item, nil) {
+					return
+				}
+			}
+		}
+	}}
+	caller := newService("caller", nil).hop
+	path := rpc.Dial("caller", "worker", workerv1.NewWorkerClient(dialHere(b, serveHere(b, svc))).Generate, plain)
+	id := ""
+	ctx, end, err := caller.Begin(b.Context(), &id, "", "", func() *streamerr.Error { return nil })
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer end()
+	b.ReportAllocs()
+	b.ResetTimer()
+	rpc.Drive(ctx, caller, plain, path, &workerv1.TokenRequest{}, func(*workerv1.GenerateResponse) error { return nil })
+}
+
 // TestItemsAllocateNothing in our own code, on either end.
 func TestItemsAllocateNothing(t *testing.T) {
-	for name, bench := range map[string]func(*testing.B){"serve": BenchmarkServe, "dial": BenchmarkDial} {
+	for name, bench := range map[string]func(*testing.B){"serve": BenchmarkServe, "dial": BenchmarkDial, "in process": BenchmarkInProcess} {
 		if r := testing.Benchmark(bench); r.AllocsPerOp() != 0 {
 			t.Errorf("%s: %d allocations per item: %v %v", name, r.AllocsPerOp(), r, r.MemString())
 		}

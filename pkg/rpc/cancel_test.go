@@ -54,11 +54,7 @@ func asItIs(ctx context.Context) (context.Context, context.CancelFunc) { return 
 // TestPlainCancelIsToldByWhoDidIt: a context that ends without a cause is an ending like any other, on every hop, and never a bug of
 // the hop that heard of it.
 func TestPlainCancelIsToldByWhoDidIt(t *testing.T) {
-	middles := []struct {
-		name  string
-		serve func(testing.TB, workerv1.WorkerServer) string
-		dial  func(testing.TB, string) grpc.ClientConnInterface
-	}{{"kitex", serveKitex, dialKitex}, {"grpc-go", serveGRPC, dialGRPC}}
+	middles := []transport{{"kitex", serveKitex, dialKitex}, {"grpc-go", serveGRPC, dialGRPC}, {"in process", serveHere, dialHere}}
 	type caller func(t *testing.T) (ctx context.Context, leave func())
 	plain := func(t *testing.T) (context.Context, func()) { return context.WithCancel(t.Context()) }
 	stays := func(t *testing.T) (context.Context, func()) { return t.Context(), func() {} }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
+	"github.com/whence-dev/whence/pkg/rpc/direct"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/report"
@@ -45,10 +46,12 @@ type dialed[Req, In, Out any] struct {
 	yield func(*Out, error) bool
 
 	st       grpc.BidiStreamingClient[In, Out] // nil if the call could not be opened; set before the machine hears of it
+	meeting  *direct.Meeting[Out]              // with a callee in this process; set with st
 	held     *Out                              // the message with the ending
 	gone     bool                              // the reader has left the loop
 	panicked bool                              // so the reader left
 	over     bool                              // the machine has finished
+	thrown   any                               // what the reader of a callee in this process panicked with
 
 	received  int // tokens that the stream's Flow was told; tokens that came after the reader left are not counted
 	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
@@ -60,11 +63,12 @@ func (c *dialed[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 	if err != nil {
 		return err
 	}
-	st, err := open(c.callCtx)
+	ctx, meeting := direct.Offer[Out](c.callCtx)
+	st, err := open(ctx)
 	if err != nil {
 		return err
 	}
-	c.st = st
+	c.st, c.meeting = st, meeting
 	if err = st.Send(first); err == nil {
 		return nil
 	}
@@ -84,6 +88,12 @@ func (c *dialed[Req, In, Out]) receive(open func() error) {
 		return
 	}
 	c.step(protocol.Event{Kind: protocol.Opened})
+	if run := c.meeting.Await(c.callCtx); run != nil {
+		run(c.take)
+		if c.thrown != nil {
+			panic(c.thrown)
+		}
+	}
 	for !c.over && !c.gone {
 		out, err := c.st.Recv()
 		if err != nil {
@@ -93,6 +103,23 @@ func (c *dialed[Req, In, Out]) receive(open func() error) {
 		c.count(out)
 		c.pass(out)
 	}
+}
+
+// take passes a message of a callee in this process to the reader. It runs within the callee's engine: so it keeps a panic of the
+// reader until the engine has ended, and tells the callee itself that the reader has left.
+func (c *dialed[Req, In, Out]) take(out *Out) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.thrown = v
+		}
+		if c.gone {
+			c.leave()
+		}
+	}()
+	if !c.gone {
+		c.count(out)
+	}
+	c.pass(out)
 }
 
 // count records a message for the observer.

@@ -30,7 +30,7 @@ func TestAnswerThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
 			}
 		}
 	}
-	for _, tr := range transports {
+	for _, tr := range wires {
 		cc := tr.dial(t, tr.serve(t, svc))
 		for name, call := range map[string]func(id string) error{
 			"unary": func(id string) error {
@@ -64,7 +64,7 @@ func TestAnswerThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
 
 // TestRequestThatCannotBeEncodedIsTheFaultOfItsHop checks that the caller does not blame its peer.
 func TestRequestThatCannotBeEncodedIsTheFaultOfItsHop(t *testing.T) {
-	for _, tr := range transports {
+	for _, tr := range wires {
 		svc := newEmbedder("worker", stream.Unary(newCounter().vectors))
 		cc := tr.dial(t, tr.serve(t, svc))
 		bad := text(1)()

@@ -46,7 +46,7 @@ func (w watched) Recv() (*workerv1.GenerateResponse, error) {
 
 // TestEndIsTheEnding: a peer that is slow to forget the stream behind its End, or is lost, makes no failure of it.
 func TestEndIsTheEnding(t *testing.T) {
-	for _, tr := range transports {
+	for _, tr := range wires {
 		for name, lost := range map[string]bool{"slow": false, "lost": true} {
 			t.Run(tr.name+" "+name, func(t *testing.T) {
 				at, kill := relayTo(t, tr.serve(t, rude{}))

@@ -196,6 +196,9 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 func TestRequestsThatAreSequences(t *testing.T) {
 	for name, run := range talks {
 		for _, tr := range transports {
+			if name == "a message that is too long" && tr.name == "in process" {
+				continue // where messages have no length
+			}
 			t.Run(name+"/"+tr.name, func(t *testing.T) {
 				svc := newService("worker", nil)
 				svc.hop.Timers = rpc.Timers{FirstToken: 100 * time.Millisecond, Stall: 100 * time.Millisecond, Idle: 400 * time.Millisecond}

@@ -61,7 +61,7 @@ func TestWrongFirstMessageAndSecondRequestAreRefused(t *testing.T) {
 
 func TestMessageOverTheLimitIsRefusedAndTheServerGoesOn(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
-	for _, tr := range transports {
+	for _, tr := range wires {
 		t.Run(tr.name, func(t *testing.T) {
 			client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
 			st, err := client.Generate(t.Context())

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
+	"github.com/whence-dev/whence/pkg/rpc/direct"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
@@ -26,7 +27,8 @@ import (
 // request is served to the end; one that sends a Stop hears the ending in the trailers; one that resets or vanishes stops
 // the engine with PEER_RESET.
 //
-// The engine runs and sends on its own goroutine. Send blocks while the caller does not read, and only the handler's return
+// The engine runs and sends on its own goroutine, or, if the caller is a Dial in this process, on the goroutine of the caller's
+// reader (package inprocess). Send blocks while the caller does not read, and only the handler's return
 // unblocks Send, so the handler must not be the goroutine that sends.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	answer := func(Outcome) error { return nil } // the messages were
@@ -71,10 +73,15 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	}
 	go hear(s, st, m, inbox) // ends when st does, which is when this handler has returned
 	driven := make(chan Outcome, 1)
-	go func() { // waited for below, or by whoever waits for the hop's live streams
-		o := drive(s.ctx, h, m, engine, req, sending(s, send), true)
-		driven <- s.close(o, func() error { return answer(o) })
-	}()
+	run := func(send func(*Out) error) { // waited for below, or by whoever waits for the hop's live streams
+		o := Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
+		defer func() { driven <- s.close(o, func() error { return answer(o) }) }()
+		o = drive(s.ctx, h, m, engine, req, sending(s, send), true)
+	}
+	joined := func(pass func(*Out)) { run(func(out *Out) error { pass(out); return nil }) }
+	if config.Whole || !direct.Give(incoming, joined) {
+		go run(send)
+	}
 	stopping, killed, lost := stream.Stopping(s.ctx), s.ctx.Done(), incoming.Done()
 	for {
 		select {

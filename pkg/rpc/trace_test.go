@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -31,17 +30,18 @@ type tracedPath struct {
 	kill               func() // breaks all connections to the worker
 }
 
-func newTracedPath(t *testing.T, serve func(testing.TB, workerv1.WorkerServer) string, dial func(testing.TB, string) grpc.ClientConnInterface, leaf engine) *tracedPath {
+// newTracedPath connects the edge by above, and the worker by below, which has sockets.
+func newTracedPath(t *testing.T, above, below transport, leaf engine) *tracedPath {
 	t.Helper()
 	tracer := &streamtrace.Tracer{Messages: 2}
 	worker := newService("worker", leaf)
-	at, kill := relayTo(t, serve(t, worker))
-	chat := newService("chat", engineAt(dial(t, at), "chat", "worker"))
+	at, kill := relayTo(t, below.serve(t, worker))
+	chat := newService("chat", engineAt(below.dial(t, at), "chat", "worker"))
 	edge := newService("edge", nil)
 	for _, svc := range []*service{worker, chat, edge} {
 		ledger.At(svc.hop).Traces = tracer
 	}
-	return &tracedPath{edge.hop, chat.hop, worker.hop, engineAt(dial(t, serve(t, chat)), "edge", "chat"), kill}
+	return &tracedPath{edge.hop, chat.hop, worker.hop, engineAt(above.dial(t, above.serve(t, chat)), "edge", "chat"), kill}
 }
 
 // relayTo passes bytes on to addr, until it is killed.
@@ -203,14 +203,11 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 			worker: []string{"recv_rst up STOP user_stop client>edge>chat", "recv_rst up CANCEL user_stop client>edge>chat"},
 		},
 	} {
-		for _, tr := range []struct {
-			name  string
-			serve func(testing.TB, workerv1.WorkerServer) string
-			dial  func(testing.TB, string) grpc.ClientConnInterface
-		}{{"grpc-go", serveGRPC, dialGRPC}, {"kitex", serveKitex, dialKitex}} {
-			t.Run(c.name+" "+tr.name, func(t *testing.T) {
+		grpcs, kitexes := transport{"grpc-go", serveGRPC, dialGRPC}, transport{"kitex", serveKitex, dialKitex}
+		for _, tr := range []struct{ above, below transport }{{grpcs, grpcs}, {kitexes, kitexes}, {transport{"in process", serveHere, dialHere}, grpcs}} {
+			t.Run(c.name+" "+tr.above.name, func(t *testing.T) {
 				// One after the other: a Kitex connection that breaks has been seen to take a neighbour of its process with it
-				p := newTracedPath(t, tr.serve, tr.dial, c.engine)
+				p := newTracedPath(t, tr.above, tr.below, c.engine)
 				if c.timers != nil {
 					c.timers(p)
 				}

@@ -1,8 +1,10 @@
 package rpc_test
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
@@ -75,16 +78,44 @@ func dialKitex(t testing.TB, addr string) grpc.ClientConnInterface {
 	return cc
 }
 
-var transports = []struct {
+// here has the servers of this process, by address.
+var here sync.Map
+
+func serveHere(t testing.TB, svc workerv1.WorkerServer) (addr string) {
+	t.Helper()
+	s := inprocess.NewServer()
+	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
+	addr = fmt.Sprintf("%p", s)
+	here.Store(addr, s)
+	t.Cleanup(func() { here.Delete(addr); s.Stop() })
+	return addr
+}
+
+func dialHere(t testing.TB, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	s, ok := here.Load(addr)
+	if !ok {
+		t.Fatal("no server of this process is", addr)
+	}
+	return s.(*inprocess.Server).Conn()
+}
+
+// A transport connects a caller with a callee.
+type transport struct {
 	name  string
 	serve func(testing.TB, workerv1.WorkerServer) string
 	dial  func(testing.TB, string) grpc.ClientConnInterface
-}{
+}
+
+// wires are the transports that encode messages and use sockets.
+var wires = []transport{
 	{"grpc to grpc", serveGRPC, dialGRPC},
 	{"grpc to kitex", serveKitex, dialGRPC},
 	{"kitex to grpc", serveGRPC, dialKitex},
 	{"kitex to kitex", serveKitex, dialKitex},
 }
+
+var transports = append(slices.Clip(wires), transport{"in process", serveHere, dialHere})
 
 func TestMain(m *testing.M) {
 	klog.SetOutput(io.Discard)

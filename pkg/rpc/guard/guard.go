@@ -11,12 +11,14 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/peer"
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
+	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -141,11 +143,13 @@ func (g *guard) panicked(ctx context.Context, v any) error {
 	return streamerr.Via(g.Name, streamerr.New(streamerr.Internal, "a bug in %s ended this call; its log has the details", g.Name))
 }
 
-// connection returns the name of a call's connection, or "" if connections have no distinct names: all connections to
-// a Unix socket share one.
+// nameless are networks whose connections share one address.
+var nameless = []string{"unix", inprocess.Network}
+
+// connection returns the name of a call's connection, or "" if connections have no distinct names.
 func connection(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil || p.Addr.Network() == "unix" {
+	if !ok || p.Addr == nil || slices.Contains(nameless, p.Addr.Network()) {
 		return ""
 	}
 	return p.Addr.String()

@@ -1,0 +1,100 @@
+// Package direct lets the two ends of a call in one process join by function calls: the callee gives the function that runs its
+// engine to the caller, which calls it. An item then passes from the engine to the caller's reader without a goroutine switch, a
+// copy or an allocation.
+//
+// Package rpc's Dial makes a Meeting for each call. A transport within the process (package inprocess) carries it to the callee's
+// context, where package rpc's Serve finds it. Other transports carry nothing, and the call goes on as a stream of messages.
+package direct
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// A Meeting is the place where the ends of one call meet. Out is the type of the callee's messages. All methods are safe for
+// concurrent use.
+type Meeting[Out any] struct {
+	carried atomic.Bool
+	// run gets the callee's function, once, or is closed. It has capacity 1. Carry makes it.
+	run chan func(pass func(*Out))
+
+	mu   sync.Mutex // guards over
+	over bool       // the function was given, or will not be
+}
+
+type key struct{}
+
+// Offer returns a context in which to open one call, and the meeting of its ends.
+func Offer[Out any](ctx context.Context) (context.Context, *Meeting[Out]) {
+	m := &Meeting[Out]{}
+	return context.WithValue(ctx, key{}, m), m
+}
+
+// A carrier is a Meeting of any type.
+type carrier interface {
+	claim() bool
+	decline()
+}
+
+// Carry returns the callee's context with the meeting of the caller's context. The transport calls decline when the callee sends a
+// message by itself, and when its handler has returned.
+func Carry(caller, callee context.Context) (ctx context.Context, decline func()) {
+	m, ok := caller.Value(key{}).(carrier)
+	if !ok || !m.claim() { // the meeting of a call further up
+		return callee, func() {}
+	}
+	return context.WithValue(callee, key{}, m), m.decline
+}
+
+// Give gives run to the caller in this process, and returns true if the caller will call it. The caller calls run once, with the
+// function that takes the callee's messages. run returns when the callee has no more messages.
+func Give[Out any](call context.Context, run func(pass func(*Out))) bool {
+	m, ok := call.Value(key{}).(*Meeting[Out])
+	if !ok {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over {
+		return false
+	}
+	m.over = true
+	m.run <- run
+	return true
+}
+
+// Await returns the callee's function, which must be called. It returns nil if the callee sends messages instead, has ended the
+// call, or is in another process, or if ctx is done.
+func (m *Meeting[Out]) Await(ctx context.Context) (run func(pass func(*Out))) {
+	if !m.carried.Load() {
+		return nil
+	}
+	select {
+	case run = <-m.run:
+		return run
+	case <-ctx.Done():
+		m.decline()
+		return <-m.run
+	}
+}
+
+func (m *Meeting[Out]) claim() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.carried.Load() {
+		return false
+	}
+	m.run = make(chan func(pass func(*Out)), 1)
+	m.carried.Store(true)
+	return true
+}
+
+func (m *Meeting[Out]) decline() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.over {
+		m.over = true
+		close(m.run)
+	}
+}

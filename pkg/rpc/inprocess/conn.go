@@ -1,0 +1,116 @@
+package inprocess
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/pkg/rpc/direct"
+)
+
+// Conn returns what generated stubs take to call the services of s. It needs no Close.
+func (s *Server) Conn() grpc.ClientConnInterface { return conn{s} }
+
+type conn struct{ server *Server }
+
+// Invoke implements grpc.ClientConnInterface. Of the call options it honours Header and Trailer.
+func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx) // ends the call if it was not read to its end
+	defer cancel()
+	st, err := c.NewStream(ctx, nil, method)
+	if err != nil {
+		return err
+	}
+	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+		return err
+	}
+	if err := st.CloseSend(); err != nil {
+		return err
+	}
+	err = st.RecvMsg(reply)
+	if err == nil {
+		if err = st.RecvMsg(proto.Clone(reply.(proto.Message))); err == nil { //nolint:forcetypeassert // RecvMsg has taken it
+			return status.Errorf(codes.Internal, "%s sent more than one response", method)
+		}
+	} else if errors.Is(err, io.EOF) {
+		return status.Errorf(codes.Internal, "%s ended without a response", method)
+	}
+	for _, opt := range opts {
+		switch o := opt.(type) {
+		case grpc.HeaderCallOption:
+			*o.HeaderAddr, _ = st.Header()
+		case grpc.TrailerCallOption:
+			*o.TrailerAddr = st.Trailer()
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// NewStream implements grpc.ClientConnInterface. It honours no call options.
+func (c conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	h, ok := c.server.handlers[method]
+	switch {
+	case !ok:
+		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
+	case ctx.Err() != nil:
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case !c.server.begin():
+		return nil, errStopped
+	}
+	cl := newCall(ctx, c.server.base, method)
+	go func() { // Stop waits for it
+		defer c.server.calls.Done()
+		defer cl.end(errExited) // a handler that has ended its goroutine; else without effect
+		cl.end(h(serverStream{cl}))
+	}()
+	return clientStream{cl}, nil
+}
+
+var (
+	errStopped = status.Error(codes.Unavailable, "the server in this process has stopped")
+	errExited  = status.Error(codes.Internal, "the handler has exited")
+)
+
+// newCall returns a call of a caller with ctx. Nothing of ctx's values but the outgoing metadata reaches the callee, as over a
+// network.
+func newCall(ctx, base context.Context, method string) *call {
+	c := &call{
+		ctx: ctx, base: base, requests: make(chan proto.Message, 1), answers: make(chan proto.Message),
+		halfClosed: make(chan struct{}), headed: make(chan struct{}), over: make(chan struct{}),
+	}
+	callee, cancel := context.WithCancel(base)
+	deadline := func() {}
+	if at, ok := ctx.Deadline(); ok {
+		callee, deadline = context.WithDeadline(callee, at)
+	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	callee = metadata.NewIncomingContext(callee, md.Copy())
+	callee = peer.NewContext(callee, &peer.Peer{Addr: Addr{}})
+	callee = grpc.NewContextWithServerTransportStream(callee, transportStream{c, method})
+	c.callee, c.decline = direct.Carry(ctx, callee)
+	undo := context.AfterFunc(ctx, cancel)
+	c.free = func() { undo(); deadline(); cancel() }
+	return c
+}
+
+// An Addr is the address of a caller in this process.
+type Addr struct{}
+
+// Network is the name of the network of calls within a process.
+const Network = "inprocess"
+
+// Network implements net.Addr.
+func (Addr) Network() string { return Network }
+
+// String implements net.Addr.
+func (Addr) String() string { return "in process" }

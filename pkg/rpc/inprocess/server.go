@@ -1,0 +1,81 @@
+// Package inprocess calls the services of this process: the caller and the callee are joined by function calls, without sockets
+// and without encoding. It has grpc-go's types, so that services are registered, and called through generated stubs, as over a
+// network, with the same endings, records and paths.
+//
+// Between rpc.Dial and rpc.Serve an item passes as a pointer, on the goroutine of the caller's reader: it is the reader's until it
+// asks for the next item. So a reader that does not read holds up the engine, and an engine that ignores its stop holds up the
+// reader, as with any function call. All other messages are copied when they are sent.
+package inprocess
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
+)
+
+// A Server takes services as grpc-go's does. Services are registered before the first call. All methods are safe for
+// concurrent use from then on.
+type Server struct {
+	services map[string]grpc.ServiceInfo
+	handlers map[string]handler // by full method name, such as "/whence.chat.v1.Chat/Generate"
+
+	base context.Context //nolint:containedctx // what all calls end with
+	stop context.CancelFunc
+
+	mu      sync.Mutex // guards the following fields
+	stopped bool
+	calls   sync.WaitGroup // of handlers; none is added once the server is stopped
+}
+
+// A handler is one method of a service.
+type handler func(st grpc.ServerStream) error
+
+// NewServer returns a server without services.
+func NewServer() *Server {
+	base, stop := context.WithCancel(context.Background())
+	return &Server{services: map[string]grpc.ServiceInfo{}, handlers: map[string]handler{}, base: base, stop: stop}
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	info := grpc.ServiceInfo{Metadata: desc.Metadata}
+	for _, m := range desc.Methods {
+		info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.MethodName})
+		s.handle(desc, m.MethodName, impl, delivery.Unary(m))
+	}
+	for _, m := range desc.Streams {
+		info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.StreamName, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams})
+		s.handle(desc, m.StreamName, impl, m.Handler)
+	}
+	s.services[desc.ServiceName] = info
+}
+
+func (s *Server) handle(desc *grpc.ServiceDesc, method string, impl any, h grpc.StreamHandler) {
+	s.handlers["/"+desc.ServiceName+"/"+method] = func(st grpc.ServerStream) error { return h(impl, st) }
+}
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.services }
+
+// Stop refuses further calls with UNAVAILABLE, cuts the calls that still run, and waits for their handlers. Drain streams
+// first.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.stop()
+	s.calls.Wait()
+}
+
+// begin takes in a call. The caller calls s.calls.Done when its handler has returned.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.calls.Add(1)
+	}
+	return !s.stopped
+}
