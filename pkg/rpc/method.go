@@ -8,7 +8,8 @@
 // distinguishes a caller's reset from a broken connection: kitexrpc's servers on their own, grpc-go's with package
 // connloss.
 //
-// A unary method carries a stream of one item: see ServeUnary and DialUnary.
+// A unary method carries a stream of one item: see ServeUnary and DialUnary. Package serverstream carries a stream over a
+// server-streaming method, whose messages have no room for a Stop. Package inprocess joins two hops of one process.
 //
 // A request may be a sequence: a Method with an Inbox passes later messages to the engine as they arrive, and
 // half-close is their end. In this way Serve supports client streaming and conversations; a stream that waits for its

@@ -1558,6 +1558,98 @@ func (x *StopStreamResponse) GetAge() *durationpb.Duration {
 	return nil
 }
 
+// StopRequest names the stream, and the reason why it stops.
+type StopRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The stream and the reason.
+	Stream        *StopStreamRequest `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopRequest) Reset() {
+	*x = StopRequest{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopRequest) ProtoMessage() {}
+
+func (x *StopRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
+func (*StopRequest) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StopRequest) GetStream() *StopStreamRequest {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
+// StopResponse says that the stream was told to stop.
+type StopResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is known of the stream.
+	Stream        *StopStreamResponse `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopResponse) Reset() {
+	*x = StopResponse{}
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopResponse) ProtoMessage() {}
+
+func (x *StopResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_whence_stream_v1_stream_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopResponse.ProtoReflect.Descriptor instead.
+func (*StopResponse) Descriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *StopResponse) GetStream() *StopStreamResponse {
+	if x != nil {
+		return x.Stream
+	}
+	return nil
+}
+
 var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
@@ -1652,7 +1744,11 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x04stop\x18\x02 \x01(\v2\x16.whence.stream.v1.StopR\x04stop\x12\x16\n" +
 	"\x06owners\x18\x03 \x03(\tR\x06owners\"A\n" +
 	"\x12StopStreamResponse\x12+\n" +
-	"\x03age\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03age*R\n" +
+	"\x03age\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03age\"J\n" +
+	"\vStopRequest\x12;\n" +
+	"\x06stream\x18\x01 \x01(\v2#.whence.stream.v1.StopStreamRequestR\x06stream\"L\n" +
+	"\fStopResponse\x12<\n" +
+	"\x06stream\x18\x01 \x01(\v2$.whence.stream.v1.StopStreamResponseR\x06stream*R\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1704,7 +1800,9 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\x0fREASON_INTERNAL\x10\x112\x94\x01\n" +
 	"\aStreams\x12E\n" +
 	"\x04List\x12\x1d.whence.stream.v1.ListRequest\x1a\x1e.whence.stream.v1.ListResponse\x12B\n" +
-	"\x03Why\x12\x1c.whence.stream.v1.WhyRequest\x1a\x1d.whence.stream.v1.WhyResponseB@Z>github.com/whence-dev/whence/idl/gen/whence/stream/v1;streamv1b\x06proto3"
+	"\x03Why\x12\x1c.whence.stream.v1.WhyRequest\x1a\x1d.whence.stream.v1.WhyResponse2V\n" +
+	"\rStreamControl\x12E\n" +
+	"\x04Stop\x12\x1d.whence.stream.v1.StopRequest\x1a\x1e.whence.stream.v1.StopResponseB@Z>github.com/whence-dev/whence/idl/gen/whence/stream/v1;streamv1b\x06proto3"
 
 var (
 	file_whence_stream_v1_stream_proto_rawDescOnce sync.Once
@@ -1719,7 +1817,7 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 }
 
 var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
 	(Verdict)(0),                  // 1: whence.stream.v1.Verdict
@@ -1740,48 +1838,54 @@ var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(*End)(nil),                   // 16: whence.stream.v1.End
 	(*StopStreamRequest)(nil),     // 17: whence.stream.v1.StopStreamRequest
 	(*StopStreamResponse)(nil),    // 18: whence.stream.v1.StopStreamResponse
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*StopRequest)(nil),           // 19: whence.stream.v1.StopRequest
+	(*StopResponse)(nil),          // 20: whence.stream.v1.StopResponse
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	19, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	19, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	19, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	19, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	21, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	21, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	21, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	21, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
 	4,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
 	10, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
 	9,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
 	7,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
 	6,  // 9: whence.stream.v1.Record.handovers:type_name -> whence.stream.v1.Handover
 	4,  // 10: whence.stream.v1.Handover.reason:type_name -> whence.stream.v1.Reason
-	19, // 11: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
-	20, // 12: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
+	21, // 11: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
+	22, // 12: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
 	1,  // 13: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
 	8,  // 14: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
 	8,  // 15: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
-	20, // 16: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	22, // 16: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
 	2,  // 17: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
 	3,  // 18: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
 	4,  // 19: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
 	4,  // 20: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	19, // 21: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	21, // 21: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
 	5,  // 22: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
 	5,  // 23: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
 	4,  // 24: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	20, // 25: whence.stream.v1.Stop.grace:type_name -> google.protobuf.Duration
+	22, // 25: whence.stream.v1.Stop.grace:type_name -> google.protobuf.Duration
 	4,  // 26: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
 	15, // 27: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	20, // 28: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	11, // 29: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	13, // 30: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	12, // 31: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	14, // 32: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	31, // [31:33] is the sub-list for method output_type
-	29, // [29:31] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	22, // 28: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	17, // 29: whence.stream.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	18, // 30: whence.stream.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	11, // 31: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	13, // 32: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	19, // 33: whence.stream.v1.StreamControl.Stop:input_type -> whence.stream.v1.StopRequest
+	12, // 34: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	14, // 35: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	20, // 36: whence.stream.v1.StreamControl.Stop:output_type -> whence.stream.v1.StopResponse
+	34, // [34:37] is the sub-list for method output_type
+	31, // [31:34] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -1796,9 +1900,9 @@ func file_whence_stream_v1_stream_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_whence_stream_v1_stream_proto_goTypes,
 		DependencyIndexes: file_whence_stream_v1_stream_proto_depIdxs,

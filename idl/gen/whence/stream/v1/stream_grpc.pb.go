@@ -167,3 +167,113 @@ var Streams_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "whence/stream/v1/stream.proto",
 }
+
+const (
+	StreamControl_Stop_FullMethodName = "/whence.stream.v1.StreamControl/Stop"
+)
+
+// StreamControlClient is the client API for StreamControl service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// StreamControl ends streams from outside of their calls. It stands beside services whose messages
+// have no room for a Stop, such as server-streaming ones.
+type StreamControlClient interface {
+	// Stop asks a live stream of this hop to end.
+	Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error)
+}
+
+type streamControlClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewStreamControlClient(cc grpc.ClientConnInterface) StreamControlClient {
+	return &streamControlClient{cc}
+}
+
+func (c *streamControlClient) Stop(ctx context.Context, in *StopRequest, opts ...grpc.CallOption) (*StopResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopResponse)
+	err := c.cc.Invoke(ctx, StreamControl_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// StreamControlServer is the server API for StreamControl service.
+// All implementations must embed UnimplementedStreamControlServer
+// for forward compatibility.
+//
+// StreamControl ends streams from outside of their calls. It stands beside services whose messages
+// have no room for a Stop, such as server-streaming ones.
+type StreamControlServer interface {
+	// Stop asks a live stream of this hop to end.
+	Stop(context.Context, *StopRequest) (*StopResponse, error)
+	mustEmbedUnimplementedStreamControlServer()
+}
+
+// UnimplementedStreamControlServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedStreamControlServer struct{}
+
+func (UnimplementedStreamControlServer) Stop(context.Context, *StopRequest) (*StopResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedStreamControlServer) mustEmbedUnimplementedStreamControlServer() {}
+func (UnimplementedStreamControlServer) testEmbeddedByValue()                       {}
+
+// UnsafeStreamControlServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to StreamControlServer will
+// result in compilation errors.
+type UnsafeStreamControlServer interface {
+	mustEmbedUnimplementedStreamControlServer()
+}
+
+func RegisterStreamControlServer(s grpc.ServiceRegistrar, srv StreamControlServer) {
+	// If the following call panics, it indicates UnimplementedStreamControlServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&StreamControl_ServiceDesc, srv)
+}
+
+func _StreamControl_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(StreamControlServer).Stop(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: StreamControl_Stop_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(StreamControlServer).Stop(ctx, req.(*StopRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// StreamControl_ServiceDesc is the grpc.ServiceDesc for StreamControl service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var StreamControl_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "whence.stream.v1.StreamControl",
+	HandlerType: (*StreamControlServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Stop",
+			Handler:    _StreamControl_Stop_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "whence/stream/v1/stream.proto",
+}

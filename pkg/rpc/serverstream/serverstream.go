@@ -1,0 +1,156 @@
+// Package serverstream carries a stream.Engine over a server-streaming method as it is: the method's messages have no room for a
+// Stop or an ending, and need none. A stop with its cause travels beside the stream, through the unary method
+// whence.stream.v1.StreamControl/Stop; the ending is in the status and the trailers; and the stream's id is in the request
+// metadata whence-stream-id, unless the request has a field for it.
+//
+// A client or server that knows nothing of this package sees the method unchanged.
+package serverstream
+
+import (
+	"context"
+	"io"
+	"iter"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/stream"
+)
+
+// IDHeader is the request metadata with the stream's id, which a Stop names.
+const IDHeader = "whence-stream-id"
+
+// A Method describes a server-streaming method, as for rpc.Serve and rpc.Dial. Open, Opened, Stop, Stopped and Inbox are not
+// used: the message of the call is the request. Every field may be nil, and so may the Method.
+type Method[In, Out any] = rpc.Method[*In, In, Out]
+
+// Serve answers one call of a server-streaming method with engine, and returns what the handler must return: OK for a stream
+// that has completed, otherwise a status with reason and path. RegisterControl makes the stream stoppable with a cause; a call
+// that is reset stops it with PEER_RESET.
+func Serve[In, Out any](h *rpc.Hop, in *In, st grpc.ServerStreamingServer[Out], m *Method[In, Out], engine stream.Engine[*In, *Out]) error {
+	md, _ := metadata.FromIncomingContext(st.Context())
+	first := &request[In]{in: in}
+	if ids := md.Get(IDHeader); len(ids) == 1 {
+		first.id = ids[0]
+	}
+	return rpc.Serve(h, &server[In, Out]{ServerStreamingServer: st, first: first}, framed(m), unwrapped(engine))
+}
+
+// Dial returns the engine behind a server-streaming method of a peer. open starts a call, such as
+// healthpb.NewHealthClient(cc).Watch. self and peer are hop names. When the stream is stopped, the peer is told by tell, such as
+// Tell(cc), with the cause and the path so far, and has the grace to end the stream; a peer that cannot be told is reset.
+func Dial[In, Out any](self, peer string, open func(context.Context, *In, ...grpc.CallOption) (grpc.ServerStreamingClient[Out], error), tell rpc.Teller, m *Method[In, Out]) stream.Engine[*In, *Out] {
+	frames := framed(m)
+	start := func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[frame[In], Out], error) {
+		ctx, reset := context.WithCancel(ctx)
+		return &client[In, Out]{
+			ctx: ctx, reset: reset, over: make(chan struct{}), tell: tell,
+			open: func(ctx context.Context, in *In) (grpc.ServerStreamingClient[Out], error) {
+				return open(ctx, in, opts...)
+			},
+			name: func(r *request[In]) (id, owner string) { return *frames.ID(r), frames.Owner(r) },
+		}, nil
+	}
+	engine := rpc.Dial(self, peer, start, frames)
+	return func(ctx context.Context, in *In) iter.Seq2[*Out, error] {
+		return func(yield func(*Out, error) bool) {
+			first := &request[In]{in: in, id: stream.ID(ctx)}
+			if id := frames.ID(first); *id == "" {
+				*id = stream.NewID()
+			}
+			engine(ctx, first)(yield)
+		}
+	}
+}
+
+// RegisterControl registers whence.stream.v1.StreamControl, through which the live streams of h are stopped.
+func RegisterControl(s grpc.ServiceRegistrar, h *rpc.Hop) {
+	streamv1.RegisterStreamControlServer(s, &control{hop: h})
+}
+
+// Tell returns the Teller of a peer that has registered RegisterControl's service.
+func Tell(cc grpc.ClientConnInterface) rpc.Teller {
+	peer := streamv1.NewStreamControlClient(cc)
+	return func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
+		_, err := peer.Stop(ctx, &streamv1.StopRequest{Stream: stop})
+		return err
+	}
+}
+
+type control struct {
+	streamv1.UnimplementedStreamControlServer
+	hop *rpc.Hop
+}
+
+// Stop implements streamv1.StreamControlServer.
+func (c *control) Stop(ctx context.Context, req *streamv1.StopRequest) (*streamv1.StopResponse, error) {
+	resp, err := c.hop.Stop(ctx, req.GetStream())
+	if err != nil {
+		return nil, err
+	}
+	return &streamv1.StopResponse{Stream: resp}, nil
+}
+
+// A request is the message of a call, with the stream's id if the message has none.
+type request[In any] struct {
+	in *In
+	id string
+}
+
+// A frame is what a bidi call would carry in its messages: the request, or a Stop.
+type frame[In any] struct {
+	first *request[In]
+	stop  *streamv1.Stop
+}
+
+// framed returns the method of frames for a method of messages.
+func framed[In, Out any](m *Method[In, Out]) *rpc.Method[*request[In], frame[In], Out] {
+	if m == nil {
+		m = &Method[In, Out]{}
+	}
+	return &rpc.Method[*request[In], frame[In], Out]{
+		Operation: m.Operation,
+		Open:      func(r *request[In]) *frame[In] { return &frame[In]{first: r} },
+		Opened:    func(f *frame[In]) (*request[In], bool) { return f.first, f.first != nil },
+		Stop:      func(stop *streamv1.Stop) *frame[In] { return &frame[In]{stop: stop} },
+		Stopped:   func(f *frame[In]) (*streamv1.Stop, bool) { return f.stop, f.stop != nil },
+		ID: func(r *request[In]) *string {
+			if m.ID != nil {
+				if id := m.ID(r.in); id != nil {
+					return id
+				}
+			}
+			return &r.id
+		},
+		Owner: func(r *request[In]) string {
+			if m.Owner == nil {
+				return ""
+			}
+			return m.Owner(r.in)
+		},
+		Started: m.Started, Tokens: m.Tokens, End: m.End,
+	}
+}
+
+// unwrapped returns the engine of requests for an engine of messages.
+func unwrapped[In, Out any](engine stream.Engine[*In, *Out]) stream.Engine[*request[In], *Out] {
+	return func(ctx context.Context, r *request[In]) iter.Seq2[*Out, error] { return engine(ctx, r.in) }
+}
+
+// A server makes the call of a server-streaming method a bidi call whose caller half-closes after its request.
+type server[In, Out any] struct {
+	grpc.ServerStreamingServer[Out]
+	first *request[In] // nil once it was received
+}
+
+// Recv implements grpc.BidiStreamingServer.
+func (s *server[In, Out]) Recv() (*frame[In], error) {
+	if s.first == nil {
+		return nil, io.EOF
+	}
+	f := &frame[In]{first: s.first}
+	s.first = nil
+	return f, nil
+}
