@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/cloudwego/kitex/client"
@@ -32,6 +33,10 @@ var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 // and again when the connection is lost. Keep it for as long as its streams run: Kitex closes clients that are
 // garbage-collected.
 func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
+	return dial(target, descs, client.WithDialer(dialer{knetpoll.NewDialer()}))
+}
+
+func dial(target string, descs []*grpc.ServiceDesc, options ...client.Option) (*ClientConn, error) {
 	c := &ClientConn{clients: make(map[string]client.Client, len(descs))}
 	for _, desc := range descs {
 		info := newInfo(desc)
@@ -41,14 +46,13 @@ func Dial(target string, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 		for _, m := range desc.Streams {
 			info.Methods[m.StreamName] = bidi(nil)
 		}
-		kc, err := client.NewClient(info,
+		kc, err := client.NewClient(info, append(slices.Clip(options),
 			client.WithDestService(desc.ServiceName),
 			client.WithHostPorts(target),
 			client.WithTransportProtocol(transport.GRPC),
-			client.WithDialer(dialer{knetpoll.NewDialer()}),
 			client.WithGRPCConnPoolSize(1),
 			client.WithGRPCKeepaliveParams(kgrpc.ClientKeepalive{Time: clientPing, Timeout: pingTimeout}),
-		)
+		)...)
 		if err != nil {
 			_ = c.Close()
 			return nil, fmt.Errorf("kitex client for %s at %s: %w", desc.ServiceName, target, err)

@@ -9,6 +9,7 @@ package kitexrpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,8 @@ const DefaultMaxRecvBytes = 4 << 20
 type Server struct {
 	// MaxRecvBytes bounds a received message; 0 is DefaultMaxRecvBytes.
 	MaxRecvBytes int
+	// TLS is the server's certificate, and the authorities of clients if they must show theirs; nil serves without TLS.
+	TLS *tls.Config
 
 	services map[string]service // by short name, which is how Kitex routes
 	err      error              // of the first registration that failed
@@ -98,6 +101,10 @@ func (s *Server) Serve(ln net.Listener) error {
 	var probe sync.WaitGroup
 	probe.Go(func() {
 		defer close(s.ready)
+		if s.TLS != nil {
+			<-up.Done() // when it accepts connections
+			return
+		}
 		awaitSettings(up, ln.Addr())
 	})
 	defer probe.Wait()
@@ -105,19 +112,18 @@ func (s *Server) Serve(ln net.Listener) error {
 	if s.err != nil {
 		return s.err
 	}
-	polled, err := pollnet.Listener(ln)
+	transport, err := s.transport(ln, cancel)
 	if err != nil {
 		return err
 	}
-	svr := server.NewServer(
-		server.WithListener(polled),
+	svr := server.NewServer(append(transport,
 		server.WithExitSignal(func() <-chan error { return s.exit }), // signals are main's
 		server.WithExitWaitTime(exitWait),
 		server.WithRefuseTrafficWithoutServiceName(), // services may share method names
 		server.WithGRPCUnknownServiceHandler(unknown),
 		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: serverPing, Timeout: pingTimeout}),
 		server.WithGRPCKeepaliveEnforcementPolicy(kgrpc.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
-	)
+	)...)
 	limit := s.MaxRecvBytes
 	if limit == 0 {
 		limit = DefaultMaxRecvBytes
@@ -137,6 +143,15 @@ func (s *Server) Serve(ln net.Listener) error {
 	default:
 	}
 	return err
+}
+
+// transport returns the options of a server on ln, with TLS or without. up is called when a server with TLS accepts connections.
+func (s *Server) transport(ln net.Listener, up func()) ([]server.Option, error) {
+	if s.TLS != nil {
+		return append(overTLS(s.TLS, up), server.WithListener(ln)), nil
+	}
+	polled, err := pollnet.Listener(ln)
+	return []server.Option{server.WithListener(polled)}, err
 }
 
 // Stop ends Serve. Calls that still run are cut, so drain streams first.

@@ -1,0 +1,152 @@
+package kitexrpc
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/pkg/remote"
+	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
+	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
+	"github.com/cloudwego/kitex/pkg/utils"
+	"github.com/cloudwego/kitex/server"
+	"google.golang.org/grpc"
+)
+
+// DialTLS is Dial over TLS. config has the server's name and the certificate authorities that may have signed its certificate, and
+// the client's certificate if the server asks for one.
+func DialTLS(target string, config *tls.Config, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
+	return dial(target, descs, client.WithDialer(remote.NewDefaultDialer()), client.WithGRPCTLSConfig(config))
+}
+
+// handshakeTimeout bounds the TLS handshake of a connection.
+const handshakeTimeout = 10 * time.Second
+
+// overTLS returns the options of a server with TLS. Its connections are Go's own: those of netpoll know no TLS. ready is called
+// when the server accepts connections.
+func overTLS(config *tls.Config, ready func()) []server.Option {
+	return []server.Option{
+		server.WithTransServerFactory(tlsServers{config: kgrpc.TLSConfig(config), ready: ready}),
+		server.WithTransHandlerFactory(nphttp2.NewSvrTransHandlerFactory()), // gRPC alone: to detect others takes netpoll
+	}
+}
+
+type tlsServers struct {
+	config *tls.Config
+	ready  func()
+}
+
+// NewTransServer implements remote.TransServerFactory.
+func (f tlsServers) NewTransServer(opt *remote.ServerOption, h remote.ServerTransHandler) remote.TransServer {
+	return &tlsServer{tlsServers: f, opt: opt, handler: h, conns: map[net.Conn]struct{}{}}
+}
+
+// A tlsServer gives each connection a goroutine.
+type tlsServer struct {
+	tlsServers
+	opt     *remote.ServerOption
+	handler remote.ServerTransHandler
+	serving sync.WaitGroup // of connections
+
+	mu      sync.Mutex // guards the following fields
+	ln      net.Listener
+	conns   map[net.Conn]struct{}
+	stopped bool
+}
+
+var _ remote.TransServer = (*tlsServer)(nil)
+
+// CreateListener implements remote.TransServer.
+func (s *tlsServer) CreateListener(at net.Addr) (net.Listener, error) {
+	return net.Listen(at.Network(), at.String())
+}
+
+// BootstrapServer implements remote.TransServer: it accepts connections until Shutdown.
+func (s *tlsServer) BootstrapServer(ln net.Listener) error {
+	s.mu.Lock()
+	s.ln = ln
+	s.mu.Unlock()
+	s.ready()
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.stopped {
+				return nil
+			}
+			return err
+		}
+		if s.add(conn) {
+			s.serving.Go(func() { s.serve(conn) })
+		}
+	}
+}
+
+// add takes in a connection, unless the server has stopped.
+func (s *tlsServer) add(conn net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		_ = conn.Close()
+		return false
+	}
+	s.conns[conn] = struct{}{}
+	return true
+}
+
+// serve serves the calls of a connection until it ends.
+func (s *tlsServer) serve(raw net.Conn) {
+	defer func() {
+		_ = raw.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.conns, raw)
+	}()
+	conn := tls.Server(raw, s.config)
+	shaking, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
+	err := conn.HandshakeContext(shaking)
+	cancel()
+	if err != nil {
+		return // a client that cannot prove who it is, or that speaks no TLS
+	}
+	ctx, err := s.handler.OnActive(context.Background(), conn)
+	if err != nil {
+		return
+	}
+	_ = s.handler.OnRead(ctx, conn) // returns when the connection ends
+	s.handler.OnInactive(ctx, conn)
+}
+
+// Shutdown implements remote.TransServer. Calls that still run when the exit wait time is over are cut.
+func (s *tlsServer) Shutdown() error {
+	s.mu.Lock()
+	s.stopped = true
+	ln := s.ln
+	s.mu.Unlock()
+	if ln != nil {
+		_ = ln.Close()
+	}
+	if graceful, ok := s.handler.(remote.GracefulShutdown); ok {
+		within, cancel := context.WithTimeout(context.Background(), s.opt.ExitWaitTime)
+		_ = graceful.GracefulShutdown(within)
+		cancel()
+	}
+	s.mu.Lock()
+	for conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
+	return nil
+}
+
+// ConnCount implements remote.TransServer.
+func (s *tlsServer) ConnCount() utils.AtomicInt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return utils.AtomicInt(len(s.conns))
+}
