@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -105,9 +106,9 @@ func TestOnlyTheCalleesOwnEndingConfirmsAStop(t *testing.T) {
 	}
 }
 
-// TestStopWhileAUnaryCallIsMadeComesAfterTheCall stops the stream before the request has gone out. The request must not wait for
-// a peer that is told of a stream that it does not know yet.
-func TestStopWhileAUnaryCallIsMadeComesAfterTheCall(t *testing.T) {
+// TestUnaryCallThatIsStoppedBeforeItIsMadeIsNotMade stops the stream while its call is being prepared. The peer must hear neither of
+// the call nor of the stop.
+func TestUnaryCallThatIsStoppedBeforeItIsMadeIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 1000 {
 			seen := &notes{}
@@ -117,32 +118,18 @@ func TestStopWhileAUnaryCallIsMadeComesAfterTheCall(t *testing.T) {
 					ctl.Stop(streamerr.UserStop)
 				}
 			}
-			var mu sync.Mutex
-			tells, made := 0, false
-			stopped := make(chan struct{})
 			tell := func(context.Context, *streamv1.StopStreamRequest) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if tells++; !made {
-					return status.Error(codes.NotFound, "")
-				}
-				close(stopped)
-				return nil
+				t.Error("the peer is told of a stream that it does not have")
+				return status.Error(codes.NotFound, "")
+			}
+			embed := func(context.Context, *workerv1.EmbedRequest, ...grpc.CallOption) (*workerv1.EmbedResponse, error) {
+				t.Error("the call is made")
+				return &workerv1.EmbedResponse{}, nil
 			}
 			begun := time.Now()
-			embed := func(context.Context, *workerv1.EmbedRequest, ...grpc.CallOption) (*workerv1.EmbedResponse, error) {
-				mu.Lock()
-				made = true
-				mu.Unlock()
-				if took := time.Since(begun); took > 0 {
-					t.Errorf("the call is made after %v", took)
-				}
-				<-stopped
-				return nil, streamerr.New(streamerr.UserStop, "stopped").GRPCStatus().Err()
-			}
-			engine := rpc.DialUnary("chat", "worker", embed, tell, methods.WorkerEmbed)
-			if err := ended(ctx, engine, text(1)()); streamerr.As(err).Reason != streamerr.UserStop || tells > 2 {
-				t.Errorf("%v, and the peer was told %d times", err, tells)
+			err := ended(ctx, rpc.DialUnary("chat", "worker", embed, tell, methods.WorkerEmbed), text(1)())
+			if took := time.Since(begun); !errors.Is(err, streamerr.UserStop) || took > 0 || !seen.saw(observer.Confirmed) {
+				t.Errorf("%v after %v", err, took)
 			}
 			ctl.Release()
 		}

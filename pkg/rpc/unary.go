@@ -38,6 +38,9 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 		defer answeredNow()
 		sendStop := func(told *streamerr.Error, grace time.Duration) {
 			<-asking // the peer knows nothing of a call that is not made yet
+			if isClosed(answered) {
+				return
+			}
 			c.events.Resetting(observer.StopSent, told)
 			stop := &streamv1.StopStreamRequest{StreamId: *m.id(req), Stop: wire.ToStop(told, grace), Owners: []string{m.owner(req)}}
 			within, cancel := context.WithTimeout(wire.Outgoing(telling, self), DefaultGrace)
@@ -50,6 +53,13 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			return nil, cause(ctx)
 		}
 		defer c.end()
+		if stopped := cause(ctx); stopped != nil { // meanwhile: there is no call, and so nothing that runs
+			close(answered)
+			close(asking)
+			c.stop()
+			c.step(protocol.Event{Kind: protocol.Over, Own: true})
+			return nil, stopped
+		}
 		close(asking)
 		out, err := ask(c.callCtx, req, grpc.MaxCallRecvMsgSize(MaxAnswer))
 		close(answered)
@@ -83,20 +93,10 @@ func (tell Teller) Until(grace context.Context, answered <-chan struct{}, stop *
 	if tell == nil || stop.GetStreamId() == "" { // the peer has another name for the stream
 		return false
 	}
-	for {
-		select {
-		case <-answered:
-			return true
-		default:
-		}
+	for !isClosed(answered) {
 		err := tell(grace, stop)
-		select {
-		case <-answered:
-			return true
-		default:
-		}
 		if err != nil && !errors.Is(streamerr.FromGRPC("", err), streamerr.NotFound) {
-			return false
+			return isClosed(answered)
 		}
 		again := (<-chan time.Time)(nil)
 		if err != nil {
@@ -104,10 +104,19 @@ func (tell Teller) Until(grace context.Context, answered <-chan struct{}, stop *
 		}
 		select {
 		case <-answered:
-			return true
 		case <-grace.Done():
-			return false
+			return isClosed(answered)
 		case <-again:
 		}
+	}
+	return true
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
