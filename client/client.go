@@ -1,11 +1,13 @@
-// Package client reads streams of a Whence over HTTP: for services that call one, where a connection may break and the answer
-// must not.
+// Package client reads streams of a Whence over HTTP. It is for services whose answers must survive
+// a broken connection.
 //
-// A stream that a Client makes lives on the service, not on a connection. A reader whose connection breaks, or falls silent,
-// comes back to where it was, and neither loses nor repeats text; it gives up when its patience ends. A stream is read to one
-// ending: who ended it, why, and along which path. All errors are *streamerr.Error.
+// A stream that a Client makes lives on the service, not on a connection. A reader whose connection
+// breaks or falls silent reconnects and resumes at its cursor, without losing or repeating text; it
+// gives up when its patience is over. Each stream has one ending: who ended it, why, and along
+// which path. All errors are *streamerr.Error.
 //
-// Callers that speak gRPC have the same endings from chat-service, without the text's log, through package pkg/rpc.
+// Callers that speak gRPC get the same endings from chat-service through package pkg/rpc, without
+// the replay log.
 package client
 
 import (
@@ -22,27 +24,28 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Options are what a Client may be told. The zero value works.
+// Options configure a Client. The zero value works.
 type Options struct {
 	Key      string        // sent as Authorization: Bearer
-	HTTP     *http.Client  // nil is http.DefaultClient. Its Timeout, if any, is a break, after which a reader comes back
-	Patience time.Duration // how long to try again without hearing anything new; 0 is DefaultPatience, less than 0 not at all
-	Silence  time.Duration // without a byte until a connection counts as broken; 0 is DefaultSilence
+	HTTP     *http.Client  // nil means http.DefaultClient. A request that exceeds its Timeout counts as a broken connection
+	Patience time.Duration // how long to retry without progress; 0 means DefaultPatience, a negative value means no retries
+	Silence  time.Duration // time without a byte after which a connection counts as broken; 0 means DefaultSilence
 }
 
 // Defaults of Options.
 const (
 	DefaultPatience = time.Minute
-	DefaultSilence  = 45 * time.Second // three times what the service leaves between two comments
+	DefaultSilence  = 45 * time.Second // three times the service's interval between comments
 )
 
-// A Client makes streams, and finds them again. It is safe for concurrent use.
+// A Client makes and resumes streams. It is safe for concurrent use.
 type Client struct {
 	base    string
 	options Options
 }
 
-// New returns a client of the service at baseURL, such as "http://127.0.0.1:8080". A trailing "/v1" is left out.
+// New returns a client of the service at baseURL, such as "http://127.0.0.1:8080". It ignores a
+// trailing "/v1".
 func New(baseURL string, o Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -60,7 +63,8 @@ func New(baseURL string, o Options) (*Client, error) {
 	return &Client{base: strings.TrimSuffix(strings.TrimRight(baseURL, "/"), "/v1"), options: o}, nil
 }
 
-// Stream makes a stream. An attempt whose answer is lost is repeated under the same key, and makes no second one.
+// Stream makes a stream. If the answer is lost, the request is repeated under the same idempotency
+// key, so that it makes only one stream.
 func (c *Client) Stream(ctx context.Context, req Request) (*Stream, error) {
 	body, err := req.body()
 	if err != nil {
@@ -87,18 +91,19 @@ func (c *Client) Stream(ctx context.Context, req Request) (*Stream, error) {
 	return &Stream{client: c, id: made.ID, token: made.Token}, nil
 }
 
-// A Cursor is a place in a stream. The zero value is its beginning.
+// A Cursor is a position in a stream. The zero value is the beginning.
 type Cursor struct {
 	Last  string // id of the last event that was read
-	Token string // lets who has not made the stream read it; not needed with the Key that made it
+	Token string // the read token; a client with the Key that made the stream needs none
 }
 
-// Resume returns another reader of a stream that somebody has made, from a cursor on. It asks the service when it is read.
+// Resume returns a reader of an existing stream, from a cursor on. It sends nothing until the
+// stream is read.
 func (c *Client) Resume(id string, from Cursor) *Stream {
 	return &Stream{client: c, id: id, token: from.Token, last: from.Last}
 }
 
-// stop ends a stream. One that has ended is what was wanted.
+// stop ends a stream. A stream that has ended already is a success.
 func (c *Client) stop(ctx context.Context, id string) error {
 	_, err := c.ask(ctx, call{method: http.MethodDelete, path: "/v1/streams/" + url.PathEscape(id)})
 	if errors.Is(err, streamerr.NotFound) {
@@ -151,7 +156,7 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 	}
 	for name, values := range req.Header {
 		for _, value := range values {
-			if strings.ContainsAny(value, "\r\n\x00") { // which the transport would refuse, as if the connection had broken
+			if strings.ContainsAny(value, "\r\n\x00") { // the transport would refuse it, which would look like a broken connection
 				return nil, streamerr.InvalidParam(name, "%s is %.64q, which no header can be", name, value)
 			}
 		}

@@ -11,15 +11,15 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// service is the hop whose connection breaks.
+// service is the hop that a broken connection is attributed to.
 const service = "api-service"
 
-// maxBody bounds what is read of a body that is no stream, in bytes.
+// maxBody bounds the bytes read of a body that is not a stream.
 const maxBody = 1 << 20
 
 var errSilent = errors.New("nothing was heard in time")
 
-// An exchange is one request and its response, which ends if it is silent for too long.
+// An exchange is one request and its response. It ends if the service is silent for too long.
 type exchange struct {
 	ctx     context.Context //nolint:containedctx // the caller's, for the life of the exchange
 	end     context.CancelCauseFunc
@@ -28,7 +28,7 @@ type exchange struct {
 	resp    *http.Response
 }
 
-// send sends a call, and returns its exchange if the status is one of 2xx. The caller closes it.
+// send sends a call, and returns its exchange if the status is 2xx. The caller closes the exchange.
 func (c *Client) send(ctx context.Context, what call) (*exchange, error) {
 	if ctx.Err() != nil {
 		return nil, left(ctx)
@@ -60,12 +60,12 @@ func (c *Client) send(ctx context.Context, what call) (*exchange, error) {
 func (x *exchange) close() {
 	x.timer.Stop()
 	if x.resp != nil {
-		_ = x.resp.Body.Close() // it is read, or not wanted
+		_ = x.resp.Body.Close() // the body has been read, or is not needed
 	}
 	x.end(context.Canceled)
 }
 
-// broke is what an error of the connection means.
+// broke converts a connection error.
 func (x *exchange) broke(within context.Context, err error) error {
 	if x.ctx.Err() != nil {
 		return left(x.ctx)
@@ -78,7 +78,8 @@ func (x *exchange) broke(within context.Context, err error) error {
 	return &brokenExchange{lost}
 }
 
-// A timedBody is the body of an answer. It ends the exchange when a Read waits too long for the service.
+// A timedBody is the body of a response. It ends the exchange when a Read waits too long for the
+// service.
 type timedBody struct {
 	io.ReadCloser
 	x      *exchange
@@ -95,7 +96,7 @@ func (h *timedBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// whole returns the body.
+// whole returns the complete body.
 func (x *exchange) whole() ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(x.resp.Body, maxBody+1))
 	switch {
@@ -107,10 +108,10 @@ func (x *exchange) whole() ([]byte, error) {
 	return b, nil
 }
 
-// refusal reads why the service does not do what it is asked for.
+// refusal reads the error of a response other than 2xx.
 func (x *exchange) refusal() error {
 	x.timer.Reset(x.silence)
-	b, _ := io.ReadAll(io.LimitReader(x.resp.Body, maxBody)) // cut, or a proxy's: the status has been read
+	b, _ := io.ReadAll(io.LimitReader(x.resp.Body, maxBody)) // truncated, or a proxy's: the status has been read
 	x.timer.Stop()
 	if x.ctx.Err() != nil {
 		return left(x.ctx)
@@ -130,14 +131,15 @@ func (x *exchange) refusal() error {
 		return e
 	}
 	switch e.Reason {
-	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset: // may pass
+	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset: // temporary
 		return &brokenExchange{e}
 	default:
 		return e
 	}
 }
 
-// ofStatus is the reason for a status where nobody who speaks for Whence said more: a proxy has answered.
+// ofStatus returns the reason for a status whose body is not Whence's, because a proxy has
+// answered.
 func ofStatus(status int) streamerr.Reason {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -161,7 +163,8 @@ func ofStatus(status int) streamerr.Reason {
 	}
 }
 
-// foreign is the error for bytes that are not Whence's: another attempt would bring no others.
+// foreign returns the error for a response that is not Whence's. Another attempt would get the same
+// response.
 func foreign(message string, cause error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Internal, Path: streamerr.NewPath(service), Message: message, Cause: cause}
 }

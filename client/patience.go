@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// firstRetry is how long to wait after a first failure until the service says so itself.
+	// firstRetry is the delay before the first retry, until the service sets it.
 	firstRetry = time.Second
-	// longestRetry bounds waits, unless the service asks for a longer one. A connection that held for longer was none of trouble.
+	// longestRetry bounds the delays, unless the service asks for a longer one. A connection that
+	// lasted longer than that ends the row of failures.
 	longestRetry = 10 * time.Second
-	// shortestRetry bounds them from below, whatever the service asks for.
+	// shortestRetry is the lower bound of the delays, whatever the service asks for.
 	shortestRetry = 50 * time.Millisecond
 )
 
-// A brokenExchange is an exchange that failed without an ending of the stream, so it can be retried. cause
-// is the ending if it is not retried.
+// A brokenExchange is an exchange that failed without an ending of the stream, so it can be
+// retried. cause is the ending if it is not retried.
 type brokenExchange struct{ cause *streamerr.Error }
 
 func (b *brokenExchange) Error() string { return b.cause.Error() }
@@ -30,7 +31,7 @@ type retryPolicy struct {
 	total    time.Duration
 	retry    time.Duration
 	failures int       // in a row
-	since    time.Time // when the row began
+	since    time.Time // time of the first failure of the row
 }
 
 func newPatience(total time.Duration) *retryPolicy {
@@ -40,8 +41,8 @@ func newPatience(total time.Duration) *retryPolicy {
 // calm ends a row of failures.
 func (p *retryPolicy) calm() { p.failures = 0 }
 
-// wait waits after a failure: ever longer, and never as long as others that wait for the same. It returns why there is to be no
-// other attempt, or nil.
+// wait waits after a failure, with an exponential backoff and jitter. It returns nil when it is
+// time to retry, or the error with which the reader gives up.
 func (p *retryPolicy) wait(ctx context.Context, err error) error {
 	b, ok := errors.AsType[*brokenExchange](err)
 	if !ok {
@@ -71,7 +72,7 @@ func (p *retryPolicy) wait(ctx context.Context, err error) error {
 	}
 }
 
-// left is the error of a reader that leaves, by the end of its context.
+// left returns the error of a reader whose context has ended.
 func left(ctx context.Context) *streamerr.Error {
 	cause := context.Cause(ctx)
 	reason := streamerr.ClientGone

@@ -15,19 +15,20 @@ type Message struct {
 	ToolCallID string `json:"tool_call_id,omitempty"` // of the role "tool": the call that it answers
 }
 
-// A Request asks for a stream: a body of chat completions, or, with a "prompt" among Extra instead of Messages, of completions;
-// and how it may be left. The service refuses fields that it cannot honour.
+// A Request makes a stream. It is a body of chat completions or, with a "prompt" in Extra instead
+// of Messages, of completions; plus the policy for a stream without readers. The service refuses
+// fields that it cannot honour.
 type Request struct {
 	Model       string
 	Messages    []Message
 	Tools       []Tool
-	MaxTokens   int      // 0 leaves it to the service
-	Temperature *float64 // nil leaves it to the service; new(0.0) is greedy
-	// Extra are all other fields of the body. They win over those above.
+	MaxTokens   int      // 0 means the service's default
+	Temperature *float64 // nil means the service's default; new(0.0) is greedy
+	// Extra holds all other fields of the body. It overrides the fields above.
 	Extra map[string]any
 
-	Leave string // what becomes of the stream when nobody reads it: "cancel", "linger:30s", "detach" or "drain"; "" is the service's own
-	Key   string // of this request, for a caller that may repeat it after a crash; "" is one of its own for each call
+	Leave string // what happens to the stream without a reader: "cancel", "linger:30s", "detach" or "drain"; "" means the service's default
+	Key   string // idempotency key, for a caller that may repeat the request after a crash; "" means a new key for each call
 }
 
 func (r Request) body() ([]byte, error) {

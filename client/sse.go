@@ -14,26 +14,28 @@ const maxEvent = 4 << 20
 
 var errLarge = errors.New("an event is too large")
 
-// A frame is one event as it stands on the wire.
+// A frame is one event as received.
 type frame struct {
 	id, event string
 	data      []byte
 }
 
-// An sseReader reads the event-stream grammar of the HTML standard. It never reads further than the event that it returns needs.
+// An sseReader parses the event-stream grammar of the HTML standard. It never reads further than
+// the returned event.
 type sseReader struct {
 	in     *bufio.Reader
 	begun  bool
 	skipLF bool   // the last line ended with CR: an LF that follows belongs to it
 	line   []byte // reused
-	id     string // outlives its event: the next one without an id has it, too
+	id     string // persists: the next event without an id has this id, too
 	retry  time.Duration
-	told   bool // there was a retry
+	told   bool // a retry field has come
 }
 
 func newSSE(in io.Reader) *sseReader { return &sseReader{in: bufio.NewReader(in)} }
 
-// next returns the next event. One that the end leaves unfinished is dropped, as the standard says.
+// next returns the next event. An event that the end of the stream cuts off is dropped, as the
+// standard demands.
 func (r *sseReader) next() (frame, error) {
 	f := frame{}
 	has := false
@@ -45,7 +47,7 @@ func (r *sseReader) next() (frame, error) {
 		if len(line) == 0 {
 			if has {
 				f.id = r.id
-				f.data = f.data[:len(f.data)-1] // the last line feed
+				f.data = f.data[:len(f.data)-1] // the final line feed
 				return f, nil
 			}
 			f.event = ""
@@ -53,7 +55,7 @@ func (r *sseReader) next() (frame, error) {
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
-		switch string(name) { // a comment has no name
+		switch string(name) { // a comment has no field name
 		case "data":
 			f.data = append(append(f.data, value...), '\n')
 			has = true
@@ -69,7 +71,7 @@ func (r *sseReader) next() (frame, error) {
 	}
 }
 
-// hint notes a retry, in milliseconds: digits and nothing else.
+// hint records a retry field, in milliseconds: digits only.
 func (r *sseReader) hint(value []byte) {
 	for _, c := range value {
 		if c < '0' || c > '9' {
@@ -81,7 +83,8 @@ func (r *sseReader) hint(value []byte) {
 	}
 }
 
-// readLine returns a line without its end, which is CR, LF or both. before is how much of the event there is already.
+// readLine returns a line without its end, which is CR, LF or both. before is the size of the event
+// so far, in bytes.
 func (r *sseReader) readLine(before int) ([]byte, error) {
 	r.line = r.line[:0]
 	for {

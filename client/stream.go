@@ -16,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Kind is what an Event says.
+// A Kind is the type of an Event.
 type Kind string
 
 // The kinds of events.
@@ -26,12 +26,14 @@ const (
 	Ended Kind = "ending" // Ending; it completed
 )
 
-// An Event is a part of a stream. Text that a reader was late for comes in one event.
+// An Event is a part of a stream. Deltas that a slow reader has not yet read are merged into one
+// event.
 type Event struct {
 	Kind Kind
-	ID   string // the cursor after it
+	ID   string // the cursor after this event
 	Text string // of the first choice, if there are several
-	// Reasoning is what the model thinks before it answers; of the first choice, too, like Calls.
+	// Reasoning is the text that the model thinks before it answers. Like Calls, it is that of the
+	// first choice.
 	Reasoning string
 	Calls     []CallPiece
 	Choices   []Piece
@@ -39,7 +41,7 @@ type Event struct {
 	Ending    *Ending
 }
 
-// A Piece is what is new of one choice. Streams with several choices, or with logprobs, have them.
+// A Piece is the new part of one choice, for streams with several choices or with logprobs.
 type Piece struct {
 	Index     int            `json:"index"`
 	Text      string         `json:"text"`
@@ -49,7 +51,7 @@ type Piece struct {
 	Finish    string         `json:"finish"`   // why the choice is complete, in its last piece; "" for the only choice of a stream
 }
 
-// A TokenLogprob is a token, and how likely it was.
+// A TokenLogprob is a token and its log-probability.
 type TokenLogprob struct {
 	Token   string         `json:"token"`
 	Logprob float64        `json:"logprob"`
@@ -64,16 +66,17 @@ type Usage struct {
 	Total      int `json:"total_tokens"`
 }
 
-// An Ending is why a stream is over.
+// An Ending is the reason why a stream is over.
 type Ending struct {
 	Reason streamerr.Reason
 	Path   streamerr.Path   // hops crossed, origin first
 	Finish string           // why the model stopped: "stop", "length", "tool_calls" or "content_filter"; "" unless the stream completed, or if each choice has its own
-	Usage  *Usage           // nil if the reader had no such event
+	Usage  *Usage           // nil if the reader has not received the usage event
 	Err    *streamerr.Error // nil if the stream completed
 }
 
-// A Stream is one reader of one stream. It is for one goroutine, but for ID, Token and Stop.
+// A Stream is one reader of one stream. Only one goroutine may use it, except for ID, Token and
+// Stop.
 type Stream struct {
 	client    *Client
 	id, token string
@@ -87,18 +90,19 @@ type Stream struct {
 // ID returns the stream's id.
 func (s *Stream) ID() string { return s.id }
 
-// Cursor returns where the reader is, for Resume.
+// Cursor returns the position of the reader, for Resume.
 func (s *Stream) Cursor() Cursor { return Cursor{Last: s.last, Token: s.token} }
 
-// Ending returns why the stream is over, or nil while the reader does not know.
+// Ending returns the stream's ending, or nil until the reader has received it.
 func (s *Stream) Ending() *Ending { return s.ending }
 
-// Stop ends the stream, for all of its readers. Each, this one too, gets the ending USER_STOP by reading on.
+// Stop ends the stream for all of its readers. Each reader, including this one, gets the ending
+// USER_STOP when it reads on.
 func (s *Stream) Stop(ctx context.Context) error { return s.client.stop(ctx, s.id) }
 
-// Text reads to the end, and returns what it has read; of several choices that of the first.
+// Text reads to the end, and returns the text; with several choices, that of the first.
 func (s *Stream) Text(ctx context.Context) (string, error) {
-	var text strings.Builder // bounded by what the service keeps of a stream
+	var text strings.Builder // bounded by the service's limit for a stream
 	for e, err := range s.Events(ctx) {
 		if err != nil {
 			return text.String(), err
@@ -108,8 +112,9 @@ func (s *Stream) Text(ctx context.Context) (string, error) {
 	return text.String(), nil
 }
 
-// Events reads on from where the reader is. Any ending but a completed one is an error, and the last pair. To break out of the
-// loop, or to end ctx, is to leave the stream, which does not end it, unless that is its policy; it can be read on.
+// Events reads on from the reader's position. Any ending other than completed is an error, in the
+// last pair. Breaking out of the loop, or ending ctx, leaves the stream but does not stop it,
+// unless its policy does. The stream can be read on later.
 func (s *Stream) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if !s.reading.CompareAndSwap(false, true) {
@@ -132,13 +137,13 @@ type readLoop struct {
 	*Stream
 	patience *retryPolicy
 	yield    func(Event, error) bool
-	skip     bool // the reader has had all text: only the ending is wanted
+	skip     bool // the reader has all events, and needs only the ending
 }
 
-// errStopped ends a reading whose loop is left.
+// errStopped ends a read whose loop was left.
 var errStopped = errors.New("the loop is left")
 
-// run reads until there is an ending; it returns false if there is none, and nothing more to yield.
+// run reads until there is an ending. It returns false if there is none and nothing more to yield.
 func (r *readLoop) run(ctx context.Context) bool {
 	for r.ending == nil {
 		err := r.connection(ctx)
@@ -160,7 +165,8 @@ func (r *readLoop) run(ctx context.Context) bool {
 	return true
 }
 
-// connection reads events from one connection. Its error is never nil unless there is an ending, or another way to it.
+// connection reads events from one connection. It returns nil only if there is an ending, or if the
+// next connection should get one.
 func (r *readLoop) connection(ctx context.Context) error {
 	what := call{http.MethodGet, "/v1/streams/" + url.PathEscape(r.id) + "/events", http.Header{"Accept": {"text/event-stream"}}, nil}
 	if r.token != "" {
@@ -174,7 +180,7 @@ func (r *readLoop) connection(ctx context.Context) error {
 		return err
 	}
 	defer x.close()
-	if x.resp.StatusCode == http.StatusNoContent && !r.skip { // whoever handed on the cursor has read the ending; it is in the log once more
+	if x.resp.StatusCode == http.StatusNoContent && !r.skip { // the previous owner of the cursor has read the ending; read it again from the log
 		r.skip = true
 		return nil
 	}
@@ -195,7 +201,7 @@ func (r *readLoop) connection(ctx context.Context) error {
 			return unfinished(err)
 		}
 		if ctx.Err() != nil {
-			return left(ctx) // though there may be more that has come
+			return left(ctx) // although more data may have arrived
 		}
 		r.patience.calm()
 		if err := r.take(f); err != nil {
@@ -205,7 +211,7 @@ func (r *readLoop) connection(ctx context.Context) error {
 	return nil
 }
 
-// unfinished is what an error in the middle of a stream means.
+// unfinished converts an error in the middle of a stream.
 func unfinished(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -221,7 +227,7 @@ func (r *readLoop) fail(err *streamerr.Error) {
 	r.ending = &Ending{Reason: err.Reason, Path: err.Path, Usage: r.usage, Err: err}
 }
 
-// take yields the event of a frame, if there is one for the reader.
+// take yields the event of a frame, if the frame has one.
 func (r *readLoop) take(f frame) error {
 	e, err := r.parse(f)
 	if err != nil || e.Kind == "" {
@@ -240,7 +246,8 @@ func (r *readLoop) take(f frame) error {
 	return nil
 }
 
-// parse reads the data of an event, strictly in what is needed. An error event, and one of a later version, is no Event.
+// parse reads the data of an event, and checks the fields that the reader needs. An error event, or
+// an event of a later version, is not an Event.
 func (r *readLoop) parse(f frame) (e Event, err error) {
 	e.ID = f.id
 	var bad error

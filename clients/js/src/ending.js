@@ -1,6 +1,7 @@
-// Endings: why a stream is over, by whose hand, and along which path. And the error that carries one.
+// Endings: who ended a stream, why, and along which path; and the error that carries an ending.
 
-// A WhenceError is the ending of a stream that did not complete, or a refusal to make or read one.
+// A WhenceError is the ending of a stream that did not complete, or a refusal to make or read a
+// stream.
 export class WhenceError extends Error {
   constructor(ending, { status, retryAfter, cause } = {}) {
     const path = ending.path.length > 0 ? ` [${ending.path.join(' > ')}]` : '';
@@ -8,8 +9,8 @@ export class WhenceError extends Error {
     this.name = 'WhenceError';
     this.ending = ending;
     this.reason = ending.reason;
-    this.status = status; // of HTTP, if the service refused
-    this.retryAfter = retryAfter; // in ms, if the service said so
+    this.status = status; // HTTP status of a refusal
+    this.retryAfter = retryAfter; // in ms, if the service sent one
   }
 }
 
@@ -17,10 +18,11 @@ export function failed(reason, message, path = [], param = null, code = null) {
   return { reason, origin: path[0] ?? '', path, message, param, code, finish: null, usage: null };
 }
 
-// lost is the ending of a reader that could not come back.
+// lost returns the ending of a reader that could not reconnect.
 export const lost = (message) => failed('peer_lost', message, ['api-service']);
 
-// foreign is the error for bytes that are not Whence's: another attempt would bring no others. Errors of other kinds pass.
+// foreign returns the error for a response that is not Whence's; another attempt would get the same
+// response. It returns errors of other kinds unchanged.
 export function foreign(err) {
   const ours = !(err instanceof SyntaxError || err instanceof RangeError);
   return ours ? err : new WhenceError(failed('internal', `the answer is not what Whence says: ${err.message}`, ['api-service']), { cause: err });
@@ -31,8 +33,8 @@ export function completed({ reason, finish, path }, usage) {
   return { reason, origin: path[0] ?? '', path, message: '', param: null, code: null, finish: finish ?? null, usage };
 }
 
-// errorObject reads {"error": {message, param, code, reason, path}}; undefined for anything else. code is the reason again, or what
-// the server behind Whence calls the error.
+// errorObject reads {"error": {message, param, code, reason, path}}; it returns undefined for
+// anything else. code is the reason, or the error code of the server behind Whence.
 export function errorObject(body) {
   const error = body?.error;
   if (typeof error?.message !== 'string' || typeof error.code !== 'string') return undefined;
@@ -42,7 +44,7 @@ export function errorObject(body) {
 
 const strings = (list) => Array.isArray(list) && list.every((item) => typeof item === 'string');
 
-// What an HTTP status says where nobody who speaks for Whence said more: a proxy has answered.
+// Reasons for an HTTP status whose body is not Whence's, because a proxy has answered.
 const reasons = {
   400: 'invalid', 401: 'unauthenticated', 403: 'forbidden', 404: 'not_found', 408: 'deadline', 410: 'not_found',
   429: 'overloaded', 502: 'peer_lost', 503: 'unavailable', 504: 'peer_lost',
@@ -53,7 +55,7 @@ export function refused(status) {
   return failed(reason, `the answer is an HTTP status ${status} that is not Whence's`);
 }
 
-// What another attempt may mend.
+// The reasons of errors that may be temporary.
 const passing = new Set(['overloaded', 'draining', 'unavailable', 'peer_lost', 'peer_reset']);
 
 export const mayPass = (ending) => passing.has(ending.reason);

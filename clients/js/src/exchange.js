@@ -1,20 +1,21 @@
-// One request and its response, with bounds: what breaks, or says nothing for too long, is Broken, and can be tried again.
+// One request and its response, with bounds. A broken or silent connection is Broken, and can be
+// retried.
 
 import { WhenceError, errorObject, mayPass, refused } from './ending.js';
 
-// A Broken exchange says nothing of the stream: it may be tried again.
+// A Broken exchange does not end the stream: it can be retried.
 export class Broken extends Error {
-  // refusal is the WhenceError that the service answered with, if it did.
+  // refusal is the WhenceError of the service's response, if there was one.
   constructor(message, { refusal, cause } = {}) {
     super(message, { cause });
     this.refusal = refusal;
   }
 }
 
-// maxTimer is what setTimeout can wait, in ms; with more it would not wait at all.
+// maxTimer is the longest delay of setTimeout, in ms; a longer one would fire at once.
 export const maxTimer = 2 ** 31 - 1;
 
-// maxBody bounds what is read of a body that is no stream, in characters.
+// maxBody bounds the characters read of a body that is not a stream.
 const maxBody = 1 << 20;
 
 export class Exchange {
@@ -26,7 +27,7 @@ export class Exchange {
   #reader;
   #leave = () => this.#controller.abort(this.#signal.reason);
 
-  // silence is how long, in ms, the other side may say nothing; signal, if any, ends the exchange.
+  // silence is how long, in ms, the service may send nothing; signal, if any, ends the exchange.
   constructor(silence, signal) {
     signal?.throwIfAborted();
     this.#silence = Math.min(silence, maxTimer);
@@ -34,7 +35,7 @@ export class Exchange {
     signal?.addEventListener('abort', this.#leave, { once: true });
   }
 
-  // send returns the status. Any but those of 2xx throws.
+  // send returns the status. It throws unless the status is 2xx.
   async send(fetch, url, init) {
     this.#response = await this.#bounded(() => fetch(url, { ...init, cache: 'no-store', signal: this.#controller.signal }));
     this.#reader = this.#response.body?.getReader();
@@ -47,14 +48,15 @@ export class Exchange {
 
   headers() { return this.#response.headers; }
 
-  // read returns the next bytes; undefined is the end.
+  // read returns the next bytes, or undefined at the end.
   async read() {
     if (!this.#reader) return undefined;
     const { value, done } = await this.#bounded(() => this.#reader.read());
     return done ? undefined : value;
   }
 
-  // json returns the body. A SyntaxError or RangeError says that it is no answer of Whence's.
+  // json returns the parsed body. A SyntaxError or RangeError means that the response is not
+  // Whence's.
   async json() {
     const decoder = new TextDecoder();
     let text = '';
@@ -65,11 +67,11 @@ export class Exchange {
     return JSON.parse(text + decoder.decode());
   }
 
-  // close ends what has not ended.
+  // close ends the exchange if it is still open.
   close() {
     this.#signal?.removeEventListener('abort', this.#leave);
     this.#controller.abort();
-    this.#reader?.cancel().catch(() => {}); // of a connection that is gone
+    this.#reader?.cancel().catch(() => {}); // the connection may be gone already
   }
 
   async #bounded(wait) {
@@ -90,7 +92,7 @@ export class Exchange {
   async #refusal() {
     const { status, headers } = this.#response;
     const seconds = Number(headers.get('Retry-After') ?? NaN);
-    const body = await this.json().catch(() => undefined); // a proxy's, or cut: the status has been read
+    const body = await this.json().catch(() => undefined); // a proxy's, or truncated: the status has been read
     this.#signal?.throwIfAborted();
     const ending = errorObject(body) ?? refused(status);
     const refusal = new WhenceError(ending, { status, retryAfter: seconds >= 0 ? seconds * 1000 : undefined });

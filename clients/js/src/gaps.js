@@ -1,15 +1,16 @@
-// The pauses between the events of a stream that have text, counted as POST /v1/streams/{id}/seen takes them: by comparing them with
-// its own, the service finds proxies that collect tokens.
+// A histogram of the pauses between the text events of a stream, in the format of POST
+// /v1/streams/{id}/seen. The service compares it with its own to detect proxies that collect
+// tokens.
 
-const bounds = [1, 5, 10, 25, 50, 100, 250, 500, 1000]; // ms; longer ones are counted behind the last
+const bounds = [1, 5, 10, 25, 50, 100, 250, 500, 1000]; // ms; longer pauses are counted in one more bucket
 
-const longest = 256; // characters of a header that are passed on
+const longest = 256; // maximum characters of a reported header
 
 export class Gaps {
   #counts = new Array(bounds.length + 1).fill(0);
   #last;
 
-  // take counts an event that came at this time, in ms.
+  // take counts an event that arrived at time now, in ms.
   take(now) {
     if (this.#last !== undefined) {
       const shorter = bounds.findIndex((bound) => now - this.#last < bound);
@@ -18,7 +19,8 @@ export class Gaps {
     this.#last = now;
   }
 
-  // report returns the body that tells what was seen, of a response with these headers; undefined if there is nothing to tell.
+  // report returns the body of the report for a response with these headers, or undefined if there
+  // is nothing to report.
   report(headers) {
     if (this.#counts.every((n) => n === 0)) return undefined;
     const header = (name) => headers.get(name)?.slice(0, longest) ?? undefined;

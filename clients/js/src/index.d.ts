@@ -1,4 +1,4 @@
-/** Why a stream is over: the same word on every hop. */
+/** Why a stream is over. The word is the same on every hop. */
 export type Reason =
   | 'completed'
   | 'client_gone'
@@ -28,20 +28,23 @@ export interface Usage {
 
 interface EndingOf<R extends Reason> {
   readonly reason: R;
-  /** The hop where the ending began: the first of the path, or "" where none is known. */
+  /** The hop where the ending began: the first of the path, or "" if unknown. */
   readonly origin: string;
   /** The hops that the ending has crossed, origin first. */
   readonly path: readonly string[];
-  /** For people. */
+  /** A text for people. */
   readonly message: string;
   /** The field of the request at fault. */
   readonly param: string | null;
-  /** What the server behind Whence calls the error, such as "context_length_exceeded"; null where it has no word of its own. */
+  /**
+   * The error code of the server behind Whence, such as "context_length_exceeded"; null if it has
+   * none.
+   */
   readonly code: string | null;
 }
 
 export interface Completed extends EndingOf<'completed'> {
-  /** Why the model stopped; null where each of several choices has its own. */
+  /** Why the model stopped; null if each of several choices has its own. */
   readonly finish: 'stop' | 'length' | 'tool_calls' | 'content_filter' | null;
   /** null if the stream was resumed after its usage event. */
   readonly usage: Usage | null;
@@ -54,47 +57,51 @@ export interface Failed extends EndingOf<Exclude<Reason, 'completed'>> {
 
 export type Ending = Completed | Failed;
 
-/** A token, and how likely it was. */
+/** A token and its log-probability. */
 export interface TokenLogprob {
   readonly token: string;
   readonly logprob: number;
-  /** What it adds to the text; null for nothing. */
+  /** The bytes that the token adds to the text; null for none. */
   readonly bytes: readonly number[] | null;
   readonly top_logprobs: readonly Omit<TokenLogprob, 'top_logprobs'>[];
 }
 
-/** A piece of a call of a tool. The first of a call has its id and name; the arguments of all, joined, are its JSON. */
+/**
+ * A piece of a tool call. The first piece has the call's id and name; the arguments of all pieces,
+ * concatenated, are JSON.
+ */
 export interface CallPiece {
-  /** Which call of the answer, from 0 on. */
+  /** Index of the call within the answer, from 0. */
   readonly index: number;
   readonly id?: string;
   readonly name?: string;
   readonly arguments: string;
 }
 
-/** What is new of one choice. */
+/** The new part of one choice. */
 export interface Piece {
   readonly index: number;
   readonly text: string;
-  /** What the model thinks before it answers. */
+  /** The text that the model thinks before it answers. */
   readonly reasoning?: string;
   readonly calls?: readonly CallPiece[];
-  /** Of its tokens, if the request asks for them. */
+  /** Of its tokens, if the request asks for logprobs. */
   readonly logprobs?: readonly TokenLogprob[];
-  /** Why the choice is complete, in its last piece; never of the only choice of a stream. */
+  /** Why the choice is complete, in its last piece; never set on the only choice of a stream. */
   readonly finish?: NonNullable<Completed['finish']>;
 }
 
 /**
- * An event's id is the cursor after it. Text that a reader was late for comes in one event. Streams with several choices, or with
- * logprobs, have choices; text, reasoning and calls are then those of the first.
+ * An event's id is the cursor after it. Deltas that a slow reader has not yet read are merged into
+ * one event. Streams with several choices, or with logprobs, have choices; text, reasoning and
+ * calls are then those of the first choice.
  */
 export type StreamEvent =
   | {
       readonly type: 'delta';
       readonly id: string;
       readonly text: string;
-      /** What the model thinks before it answers. */
+      /** The text that the model thinks before it answers. */
       readonly reasoning?: string;
       readonly calls?: readonly CallPiece[];
       readonly choices?: readonly Piece[];
@@ -102,7 +109,7 @@ export type StreamEvent =
   | { readonly type: 'usage'; readonly id: string; readonly usage: Usage }
   | { readonly type: 'ending'; readonly id: string; readonly ending: Completed };
 
-/** The ending of a stream that did not complete, or a refusal to make or read one. */
+/** The ending of a stream that did not complete, or a refusal to make or read a stream. */
 export class WhenceError extends Error {
   private constructor();
   readonly name: 'WhenceError';
@@ -110,7 +117,7 @@ export class WhenceError extends Error {
   readonly reason: Failed['reason'];
   /** The HTTP status of a refusal. */
   readonly status: number | undefined;
-  /** When another attempt may be worth it, in ms, if the service said so. */
+  /** When to try again, in ms, if the service sent a time. */
   readonly retryAfter: number | undefined;
 }
 
@@ -121,62 +128,83 @@ export interface Message {
 }
 
 /**
- * A body of chat completions, or, with a prompt instead of messages, of completions; and how it may be left. The service refuses
- * fields that it cannot honour.
+ * A body of chat completions or, with a prompt instead of messages, of completions; plus the policy
+ * for a stream without readers. The service refuses fields that it cannot honour.
  */
 export interface Request {
   model: string;
   messages?: readonly Message[];
   prompt?: string | readonly string[] | readonly number[] | readonly (readonly number[])[];
-  /** What becomes of the stream when nobody reads it. Left out, the service decides. */
+  /** What happens to the stream without a reader. The service has a default. */
   leave?: 'cancel' | 'detach' | 'drain' | `linger:${string}`;
   [field: string]: unknown;
 }
 
 export interface Options {
-  /** Such as "https://whence.example"; "" is the page's own. A trailing "/v1" is left out. */
+  /** Such as "https://whence.example"; "" means the page's origin. A trailing "/v1" is ignored. */
   baseURL?: string;
   /** Sent as Authorization: Bearer. */
   key?: string;
-  /** Instead of the global one. */
+  /** A replacement for the global fetch. */
   fetch?: typeof globalThis.fetch;
-  /** For how long, in ms, to try again after a break, without hearing anything new. 60,000 unless told; 0 is not at all. */
+  /**
+   * How long, in ms, to retry without progress after a break. Default 60,000; 0 means no retries.
+   */
   patience?: number;
-  /** After how long without a byte, in ms, a connection counts as broken. 45,000 unless told: three times what the service
-   * leaves between two comments. */
+  /**
+   * Time without a byte, in ms, after which a connection counts as broken. Default 45,000: three
+   * times the service's interval between comments.
+   */
   silence?: number;
-  /** Has each reader that reaches an ending tell the service how its events came: counts of pauses, and the headers Server and Via
-   * of the response. By that the service finds proxies that collect tokens. false unless told. */
+  /**
+   * Makes each reader that reaches an ending report to the service how its events arrived: a
+   * histogram of pauses, and the headers Server and Via of the response. The service uses it to
+   * detect proxies that collect tokens. Default false.
+   */
   report?: boolean;
 }
 
 export class Whence {
   constructor(options?: Options);
-  /** Makes a stream, and returns its first reader. Throws a WhenceError if it is refused. The signal is the reader's, too. */
+  /**
+   * Makes a stream, and returns its first reader. Throws a WhenceError if the service refuses. The
+   * signal also applies to the reader.
+   */
   stream(request: Request, options?: { signal?: AbortSignal; idempotencyKey?: string }): Promise<Stream>;
-  /** Returns another reader, from the event after lastEventId on, or from the first. It asks when it is read. */
+  /**
+   * Returns another reader, from the event after lastEventId on, or from the first event. It sends
+   * nothing until it is read.
+   */
   resume(id: string, options?: { lastEventId?: string; token?: string; signal?: AbortSignal }): Stream;
 }
 
 /**
- * One reader of one stream. It comes back by itself when its connection breaks, and neither loses nor repeats text.
+ * One reader of one stream. It reconnects by itself when its connection breaks, and neither loses
+ * nor repeats text.
  *
- * The loop ends without an error if, and only if, the stream completed. It throws a WhenceError for any other ending, and the
- * signal's reason when that is aborted, which leaves the stream, as breaking out of the loop does. After leaving it can be read
- * on, unless the signal was aborted.
+ * The loop ends without an error if, and only if, the stream completed. It throws a WhenceError for
+ * any other ending. If the signal is aborted, the loop throws its reason and leaves the stream;
+ * breaking out of the loop leaves the stream, too. A stream that was left can be read on, unless
+ * the signal was aborted.
  */
 export class Stream implements AsyncIterable<StreamEvent> {
   private constructor();
   readonly id: string;
-  /** Lets others read the stream, for a time. */
+  /** Allows others to read the stream, for a limited time. */
   readonly token: string | undefined;
-  /** Where this reader is. */
+  /** The position of this reader. */
   readonly lastEventId: string;
-  /** undefined until the reader has it. */
+  /** undefined until the reader has received the ending. */
   readonly ending: Ending | undefined;
   [Symbol.asyncIterator](): AsyncGenerator<StreamEvent, void, undefined>;
-  /** Reads to the end, and returns all text that this reader has had, of several choices that of the first. Throws as the loop does. */
+  /**
+   * Reads to the end, and returns all text that this reader has received; with several choices,
+   * that of the first. Throws like the loop.
+   */
   text(): Promise<string>;
-  /** Ends the stream, for all of its readers. Each, this one too, gets the ending user_stop by reading on. */
+  /**
+   * Ends the stream for all of its readers. Each reader, including this one, gets the ending
+   * user_stop when it reads on.
+   */
   stop(options?: { signal?: AbortSignal }): Promise<void>;
 }

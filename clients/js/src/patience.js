@@ -3,21 +3,22 @@
 import { WhenceError, lost } from './ending.js';
 import { maxTimer } from './exchange.js';
 
-// The longest wait, in ms, unless the service asks for a longer one. A connection that held for longer was none of trouble.
+// The longest delay, in ms, unless the service asks for a longer one. A connection that lasted
+// longer than that ends the row of failures.
 const longest = 10_000;
 
-// The shortest, in ms, whatever the service asks for.
+// The shortest delay, in ms, whatever the service asks for.
 const shortest = 50;
 
 export class Patience {
   #total;
-  #since; // when the trouble began
+  #since; // time of the first failure of the row
   #failures = 0; // in a row
 
-  // How long to wait after the first failure, in ms: what the service says in `retry:`.
+  // The delay after the first failure, in ms: the service sets it with `retry:`.
   retry = 1000;
 
-  // total is how long, in ms, to go on after the first failure of a row.
+  // total is how long, in ms, to retry after the first failure of a row.
   constructor(total) {
     this.#total = total;
   }
@@ -28,13 +29,13 @@ export class Patience {
     this.#since = undefined;
   }
 
-  // held notes how long a connection that broke had been there, in ms.
+  // held records how long, in ms, a broken connection had lasted.
   held(time) {
     if (time > longest) this.calm();
   }
 
-  // wait waits after a failure, ever longer, and never as long as others that wait for the same. It throws when patience is
-  // at its end, or would be after the wait.
+  // wait waits after a failure, with an exponential backoff and jitter. It throws if patience is
+  // over, or would be over after the wait.
   async wait(broken, signal) {
     const now = performance.now();
     this.#since ??= now;

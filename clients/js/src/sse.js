@@ -1,13 +1,14 @@
-// The event-stream grammar of the HTML standard, as a pure step: bytes in, events out, wherever the bytes are split.
+// A parser of the event-stream grammar of the HTML standard: bytes in, events out, wherever the
+// bytes are split.
 
-// What one unfinished event may hold, in characters; beyond it push throws.
+// Limit of one unfinished event, in characters; above it push throws.
 const maxEvent = 4 << 20;
 
 export class Parser {
   #decoder = new TextDecoder(); // keeps incomplete UTF-8, drops a byte order mark
   #line = ''; // the unfinished line
   #skipLF = false; // the last line ended with CR: an LF that follows belongs to it
-  #id = ''; // outlives its event: the next one without an id has it, too
+  #id = ''; // persists: the next event without an id has this id, too
   #event = '';
   #data = [];
   #size = 0; // characters in #data
@@ -15,8 +16,8 @@ export class Parser {
   // The last `retry:`, in ms; undefined if there was none.
   retry;
 
-  // push returns the events that these bytes complete, each {id, event, data}. An event that the connection's end leaves
-  // unfinished is dropped, as the standard says.
+  // push returns the events that these bytes complete, each {id, event, data}. An event that the
+  // end of the connection cuts off is dropped, as the standard demands.
   push(bytes) {
     const events = [];
     let text = this.#decoder.decode(bytes, { stream: true });

@@ -1,4 +1,4 @@
-// One reader of one stream: its place in the stream, and the loop that comes back to it after every break.
+// One reader of one stream: its cursor, and the loop that reconnects after every break.
 
 import { Broken } from './exchange.js';
 import { Gaps } from './gaps.js';
@@ -6,12 +6,12 @@ import { Parser } from './sse.js';
 import { WhenceError, completed, errorObject, foreign } from './ending.js';
 
 export class Stream {
-  #source; // what Whence knows of it
+  #source; // the service's side of the stream
   #lastEventId;
   #text = '';
   #usage = null;
   #ending;
-  #error; // if the ending is no good one
+  #error; // the error of an ending other than completed
   #reading = false;
 
   constructor(source) {
@@ -24,7 +24,7 @@ export class Stream {
   get lastEventId() { return this.#lastEventId; }
   get ending() { return this.#ending; }
 
-  // stop ends the stream, for all of its readers.
+  // stop ends the stream for all of its readers.
   stop({ signal } = {}) { return this.#source.stop(signal); }
 
   // text reads to the end, and returns all text since the stream was made or resumed.
@@ -33,7 +33,7 @@ export class Stream {
     return this.#text;
   }
 
-  // A loop that is left leaves the stream; another one goes on where it was.
+  // Leaving the loop leaves the stream; another loop continues at the same position.
   async *[Symbol.asyncIterator]() {
     if (this.#reading) throw new TypeError('the stream is being read; resume() makes another reader');
     this.#reading = true;
@@ -53,7 +53,7 @@ export class Stream {
       let opened;
       try {
         const status = await this.#source.open(exchange, skip ? '' : this.#lastEventId);
-        if (status === 204 && !skip) { // whoever handed on the cursor has read the ending; it is in the log once more
+        if (status === 204 && !skip) { // the previous owner of the cursor has read the ending; read it again from the log
           skip = true;
           continue;
         }
@@ -85,7 +85,8 @@ export class Stream {
     }
   }
 
-  // mend waits until it is worth trying again. What cannot be mended is the ending, unless it is the reader's own doing.
+  // mend waits until the next attempt. An error that cannot be retried becomes the ending, unless
+  // the reader itself caused it.
   async #mend(err, patience, opened) {
     try {
       if (!(err instanceof Broken)) throw err;
@@ -103,7 +104,8 @@ export class Stream {
     this.#ending = error.ending;
   }
 
-  // delta returns the event of text, or of pieces of choices, of which the first's text counts.
+  // delta returns the event of text, or of pieces of choices, in which case the text is that of the
+  // first.
   #delta(id, value) {
     const { choices } = value;
     const { text = '', reasoning, calls } = choices ? (choices.find(({ index }) => index === 0) ?? {}) : value;
@@ -111,7 +113,8 @@ export class Stream {
     return { type: 'delta', id, text, ...(reasoning && { reasoning }), ...(calls && { calls }), ...(choices && { choices }) };
   }
 
-  // take returns the event of a frame, if it is one for the reader. Where text is skipped it has been read.
+  // take returns the event of a frame, if the frame has one. With skip, the reader has read all
+  // text already.
   #take({ id, event, data }, skip) {
     if (!known.has(event)) return undefined; // of a later version
     const value = parse(event, data);
@@ -129,13 +132,13 @@ export class Stream {
       case 'error':
         this.#fail(new WhenceError({ ...value, usage: this.#usage }));
     }
-    return undefined; // the error is thrown once the connection is closed
+    return undefined; // the loop throws the error once the connection is closed
   }
 }
 
 const known = new Set(['delta', 'usage', 'ending', 'error']);
 
-// parse reads the data of an event, strictly in what is needed.
+// parse reads the data of an event, and checks the fields that the reader needs.
 function parse(event, data) {
   let value = JSON.parse(data);
   if (event === 'error') value = errorObject(value);

@@ -1,4 +1,4 @@
-// Where streams are made, found again and stopped.
+// The client: makes, resumes and stops streams.
 
 import { Broken, Exchange } from './exchange.js';
 import { Patience } from './patience.js';
@@ -14,16 +14,17 @@ export class Whence {
   #report;
 
   constructor({ baseURL = '', key, fetch, patience = 60_000, silence = 45_000, report = false } = {}) {
-    this.#base = String(baseURL).replace(/\/+$/, '').replace(/\/v1$/, ''); // SDKs of OpenAI want the /v1
-    new URL(this.#base + '/v1', globalThis.location?.href); // which throws if it is none
+    this.#base = String(baseURL).replace(/\/+$/, '').replace(/\/v1$/, ''); // OpenAI's SDKs require the /v1
+    new URL(this.#base + '/v1', globalThis.location?.href); // throws if the URL is not valid
     this.#key = key;
-    this.#fetch = fetch ?? ((url, init) => globalThis.fetch(url, init)); // browsers want it called on their own object
+    this.#fetch = fetch ?? ((url, init) => globalThis.fetch(url, init)); // browsers require window as the receiver of fetch
     this.#patience = patience;
     this.#silence = silence;
     this.#report = report;
   }
 
-  // stream makes a stream. An attempt whose answer is lost is repeated under the same key, and makes no second one.
+  // stream makes a stream. If the answer is lost, the request is repeated under the same
+  // idempotency key, so that it makes only one stream.
   async stream({ leave, ...request }, { signal, idempotencyKey = unique() } = {}) {
     const headers = { 'Content-Type': 'application/json', 'Idempotency-Key': idempotencyKey };
     if (leave !== undefined) headers['X-Leave'] = leave;
@@ -33,7 +34,7 @@ export class Whence {
     return this.resume(made.id, { token: made.read_token, signal });
   }
 
-  // resume returns a stream that somebody has made. Nothing is sent until it is read.
+  // resume returns a reader of an existing stream. It sends nothing until the stream is read.
   resume(id, { lastEventId = '', token, signal } = {}) {
     const path = `/v1/streams/${encodeURIComponent(id)}`;
     const query = token ? `?token=${encodeURIComponent(token)}` : '';
@@ -55,18 +56,18 @@ export class Whence {
     try {
       await this.#ask('DELETE', path, {}, signal);
     } catch (err) {
-      if (!(err instanceof WhenceError && err.reason === 'not_found')) throw err; // it has ended, which is what was wanted
+      if (!(err instanceof WhenceError && err.reason === 'not_found')) throw err; // the stream has ended already
     }
   }
 
-  // tell sends what a reader saw of its stream, once, and nobody waits for it.
+  // tell sends a reader's report, once. The reader does not wait for it.
   async #tell(path, body) {
     if (body === undefined) return;
     const exchange = new Exchange(this.#silence);
     try {
       await this.#send(exchange, 'POST', path, { headers: { 'Content-Type': 'application/json' }, body, keepalive: true });
     } catch {
-      // It is of use to those who run the service, not to the reader.
+      // The report serves the operators of the service, so its failure is not the reader's.
     } finally {
       exchange.close();
     }
@@ -90,13 +91,13 @@ export class Whence {
   }
 
   #send(exchange, method, path, { headers, body, keepalive }) {
-    const all = new Headers(headers); // which throws here, where it is no broken connection
+    const all = new Headers(headers); // throws here, so that it does not look like a broken connection
     if (this.#key !== undefined) all.set('Authorization', `Bearer ${this.#key}`);
     return exchange.send(this.#fetch, this.#base + path, { method, headers: all, body, keepalive });
   }
 }
 
-// unique returns an idempotency key. crypto.randomUUID is not there on pages that came over http.
+// unique returns an idempotency key. crypto.randomUUID is missing on pages loaded over http.
 function unique() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
