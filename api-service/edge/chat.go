@@ -29,7 +29,8 @@ func openAI(parse func(body []byte) (*openai.Chat, error)) parser {
 	}
 }
 
-// answer is the handler of requests whose answer is their own response, such as POST /v1/chat/completions.
+// answer is the handler of requests whose response carries the answer, such as POST
+// /v1/chat/completions.
 func (e *Edge) answer(parse parser) app.HandlerFunc {
 	return func(conn context.Context, c *app.RequestContext) { e.answerCall(conn, c, parse) }
 }
@@ -47,7 +48,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		c.Header(exchange.IDHeader, id)
 	}
 	in.Request.StreamId = id
-	in.Request.Gathered = !in.Stream && !policy.Keeps() // else readers of the log see each piece
+	in.Request.Gathered = !in.Stream && !policy.Keeps() // otherwise readers of the log see each piece
 	var kept *replay.Head
 	if policy.Keeps() {
 		if kept, err = e.keep(conn, in, "", ""); err != nil {
@@ -98,13 +99,13 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (c
 	}
 }
 
-// bounds are those of all clients.
+// bounds returns the timeouts that apply to all clients.
 func (e *Edge) bounds() clientconn.Bounds {
 	return clientconn.Bounds{Write: e.config.WriteTimeout, Client: e.config.ClientTimeout}
 }
 
-// readCall reads a request for a stream and returns it, its leaving policy and its body. The policy comes from the
-// request's header, else from its key, else it is otherwise.
+// readCall reads a request for a stream and returns it, its leave policy and its body. The policy
+// comes from the request's header, then from its key, then from otherwise.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
 	in, caller, body, err := read(e, c, parse)
 	if err != nil {

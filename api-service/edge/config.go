@@ -28,42 +28,45 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Config says what api-service does.
+// A Config is the configuration of api-service.
 type Config struct {
 	Name         string        // in paths and logs
-	Chat         string        // where chat-services are, as discover.Parse reads it
-	MaxBody      int64         // bytes of a request's body at most
-	MaxStreams   int           // live streams at most; further ones are OVERLOADED
+	Chat         string        // addresses of chat-services, in the syntax of discover.Parse
+	MaxBody      int64         // maximum bytes of a request's body
+	MaxStreams   int           // maximum live streams; further ones are OVERLOADED
 	ReadTimeout  time.Duration // for a request's header and body
-	WriteTimeout time.Duration // for one write to a client; past it the reader is too slow
-	// ClientTimeout is how long a client may acknowledge nothing of what was sent to it; past it it has gone. 0 is no bound.
+	WriteTimeout time.Duration // for one write to a client; after it the reader is too slow
+	// ClientTimeout is how long a client may acknowledge none of the data sent to it; after it the
+	// client has gone. 0 means no bound.
 	ClientTimeout time.Duration
-	MaxUnsent     int           // bytes that wait in the kernel for a slow client; with more, writes to it block. 0 is no bound
+	MaxUnsent     int           // maximum bytes that wait in the kernel for a slow client before writes to it block; 0 means no bound
 	HeadersAfter  time.Duration // how long a stream's status waits for the request to be found valid
-	KeepAlive     time.Duration // without an event until a reader gets a comment; 0 is never
-	Leave         leave.Policy  // for streams that are read by the request that made them
-	LeaveEvents   leave.Policy  // for those of POST /v1/streams
-	Replay        replay.Limits // of what streams have said, for readers that come late or come back
-	Redis         string        // URL of the server that instances share what streams have said on; "" keeps it in memory
-	Keys          string        // YAML file with API keys and their tenants; "" lets every caller in
-	TokenKey      string        // signs read tokens; the same for all instances; "" is one that nobody knows
+	KeepAlive     time.Duration // time without an event after which a reader gets a comment; 0 means never
+	Leave         leave.Policy  // for streams whose request reads them
+	LeaveEvents   leave.Policy  // for streams of POST /v1/streams
+	Replay        replay.Limits // of the replay log, for readers that come late or come back
+	Redis         string        // URL of the Redis server that shares the replay log between instances; "" keeps the log in memory
+	Keys          string        // YAML file of API keys and tenants; "" accepts every caller
+	TokenKey      string        // signs read tokens; equal on all instances; "" means a random key
 	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
-	OperatorKey   string        // lists, shows and stops the streams of all owners; "" is none
-	Origins       gate.List     // whose pages may read answers, beside this service's own
-	Hosts         gate.List     // names of this service, beside those of loopback
+	OperatorKey   string        // lists, shows and stops the streams of all owners; "" means none
+	Origins       gate.List     // origins whose pages may read answers, besides this service's own
+	Hosts         gate.List     // host names of this service, besides those of loopback
 	Timers        rpc.Timers
-	TLS           front.Config // its timeouts are those above
-	// TrustForwarded has the last address of X-Forwarded-For be the client's: whoever connects is a proxy of ours.
+	TLS           front.Config // uses the timeouts above
+	// TrustForwarded takes the last address of X-Forwarded-For as the client's address: all
+	// connections come from a trusted proxy.
 	TrustForwarded bool
 	Metrics        *metrics.Metrics    // nil for none
 	Traces         *streamtrace.Tracer // nil for none
 	Grace          time.Duration       // for streams that run when the process drains
-	// Connect connects to a chat-service, for programs that bring their own transport; nil means Kitex clients.
+	// Connect connects to a chat-service, for programs that bring their own transport; nil means
+	// Kitex clients.
 	Connect chats.Connect
-	Stage   Stage // put around the chat-service by a program that builds this service in; nil is none
+	Stage   Stage // a middleware around the chat-service, for programs that embed this service; nil means none
 }
 
-// A Stage sees every stream of the service.
+// A Stage is a middleware for every stream of the service.
 type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.
@@ -82,13 +85,13 @@ const (
 	DefaultKeepAlive     = 15 * time.Second
 	DefaultTokenTTL      = time.Hour
 
-	idleTimeout = 2 * time.Minute // of a kept connection between requests
+	idleTimeout = 2 * time.Minute // of an idle connection between requests
 )
 
 // DefaultLeaveEvents gives a reader time to come back.
 var DefaultLeaveEvents = leave.Policy{Kind: leave.Linger, For: 30 * time.Second}
 
-// DefaultTimers are more patient than those of the hops below.
+// DefaultTimers are longer than those of the hops below.
 var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Second}
 
 // Flags adds the flags of c to fs.
@@ -103,7 +106,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.HTTPFlags(fs)
 }
 
-// HTTPFlags adds only the flags that say how HTTP is spoken.
+// HTTPFlags adds only the flags for HTTP.
 func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "`bytes` of a request's body at most")
 	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to come, header and body together, and a new connection may say nothing")
@@ -132,10 +135,10 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
 }
 
-// maxMaxBody keeps a request within what the chat-service receives.
+// maxMaxBody bounds MaxBody, so that a request fits into the chat-service's message limit.
 const maxMaxBody = 3 << 20
 
-// Validate reports what is wrong with c.
+// Validate checks c.
 func (c *Config) Validate() error {
 	switch {
 	case c.MaxBody < 1 || c.MaxBody > maxMaxBody:
@@ -194,7 +197,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer unwatch()                                                 //nolint:errcheck // only a second call could fail
-	finding, stop := context.WithCancel(context.WithoutCancel(ctx)) // streams that run may be asked about until they have drained
+	finding, stop := context.WithCancel(context.WithoutCancel(ctx)) // callers may ask about running streams until they have drained
 	var wg sync.WaitGroup
 	wg.Go(func() { e.chats.Run(finding) })
 	defer wg.Wait()

@@ -1,8 +1,9 @@
 // Package edge is api-service: HTTP on one side, whence.chat.v1.Chat on the other.
 //
-// A request's status is held back until the chat-service has said that the request is valid, for a short time at most;
-// then headers go out at once. From there on a stream ends with [DONE] if and only if it completed, else with one data line
-// that says why, and where even that cannot be written the body is cut. When the client goes, the engine stops.
+// A request's status waits, for a short time, until the chat-service has accepted the request; then
+// the headers are sent. After that a stream ends with [DONE] if and only if it completed, otherwise
+// with one data line that has the error; if even that line cannot be written, the body is
+// truncated. When the client goes, the engine stops.
 package edge
 
 import (
@@ -64,13 +65,13 @@ type Edge struct {
 
 	runs       runs
 	deliveries delivery.Book
-	collects   delivery.Seldom // limits log lines about proxies
+	collects   delivery.Seldom // rate limit of log lines about proxies
 
-	behind  sync.WaitGroup // streams that outlive the requests that made them; Serve waits for them
+	behind  sync.WaitGroup // streams that outlive their requests; Serve waits for them
 	readers *readers.Readers
 }
 
-// New returns an edge in front of the chat-services of c. The caller closes it.
+// New returns an edge in front of the chat-services of c. The caller closes the edge.
 func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	return e, nil
 }
 
-// newReplay returns the log of c.
+// newReplay returns the replay log of c.
 func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	if c.Redis == "" {
 		return replay.NewMemory(c.Replay), nil
@@ -128,26 +129,26 @@ func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	}})
 }
 
-// Close closes the connections to chat-services, and the log. Streams must have ended.
+// Close closes the connections to chat-services, and the replay log. Streams must have ended.
 func (e *Edge) Close() error {
 	e.chats.Close()
 	return e.replay.Close()
 }
 
-// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for the grace of its
-// Config, ends the rest with DRAINING, and returns nil.
+// Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
+// for the grace of its Config, ends the rest with DRAINING, and returns nil.
 func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close() //nolint:errcheck // a listener that is not pollnet's is closed by Hertz
 	polled, err := pollnet.Listener(ln)
 	if err != nil {
 		return err
 	}
-	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(netpoll.NewTransporter)) // the only one that senses disconnects at once
+	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(netpoll.NewTransporter)) // the only transport that detects disconnects at once
 	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
 }
 
-// Drain takes no new streams, lets the live streams finish for the grace of the Config, and ends the rest with DRAINING. It returns
-// how long connections may take to close.
+// Drain takes no new streams, lets the live streams finish for the grace of the Config, and ends
+// the rest with DRAINING. It returns how long connections may take to close.
 func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
 	e.hop.Drain(ctx, e.config.Grace)
 	e.behind.Wait()
@@ -158,24 +159,24 @@ func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
 func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.Hertz {
 	reached := addr
 	if e.config.TrustForwarded {
-		reached = nil // by proxies, under names that are theirs
+		reached = nil // by proxies, which use names of their own
 	}
 	e.guard.Loopback = gate.Loopback(reached)
 	arrival := httpd.Arrival{Within: e.config.ReadTimeout, MaxBody: e.config.MaxBody}
 	h := server.New(append(transport,
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			if err := clientconn.Tune(conn, e.config.MaxUnsent); err != nil {
-				e.log.Debug("the options of a new connection cannot be set", "err", err) // it is closed, or is not TCP
+				e.log.Debug("the options of a new connection cannot be set", "err", err) // the connection is closed, or is not TCP
 			}
 			return arrival.Accepted(context.Background(), conn)
 		}),
 		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
 		server.WithKeepAliveTimeout(clientconn.ProbeEvery),
 		server.WithSenseClientDisconnection(true),
-		server.WithStreamBody(true), // so that the limit on bodies is answered in our words
+		server.WithStreamBody(true), // so that the edge itself refuses bodies over the limit
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
 		server.WithMaxHeaderBytes(httpd.MaxHeader),
-		server.WithDisablePreParseMultipartForm(true), // else Hertz writes such bodies to files before any handler sees the request
+		server.WithDisablePreParseMultipartForm(true), // otherwise Hertz writes such bodies to files before a handler sees the request
 		server.WithWriteTimeout(e.config.WriteTimeout),
 		server.WithIdleTimeout(idleTimeout),
 		server.WithExitWaitTime(httpd.StopWait),
@@ -189,8 +190,9 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 	return h
 }
 
-// dismiss lets readers read endings for half of the goodbye. Then it ends the remaining readers, such as readers of
-// other instances' streams, which will reconnect to another instance. It returns the rest of the goodbye.
+// dismiss lets readers read endings for half of the goodbye. Then it ends the remaining readers,
+// such as readers of other instances' streams, which will reconnect to another instance. It returns
+// the rest of the goodbye.
 func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 	until := time.Now().Add(goodbye)
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye/2)
@@ -223,10 +225,10 @@ func (e *Edge) routes(h *server.Hertz) {
 	})
 }
 
-// LogTo sends what Hertz, the Kitex client behind it, and the Redis client log from now on, in the whole process, to w, a line
-// at a time.
+// LogTo redirects the log lines of Hertz, its Kitex client and the Redis client, in the whole
+// process, to w, one line at a time.
 func LogTo(w io.Writer) {
-	hlog.SetSilentMode(true) // of connections that say nothing sensible, or break: anybody could fill the log
+	hlog.SetSilentMode(true) // about broken or nonsensical connections: any client could fill the log
 	hlog.SetLevel(hlog.LevelInfo)
 	hlog.SetOutput(w)
 	kitexrpc.LogTo(w)

@@ -17,19 +17,19 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Headers of requests and responses that have to do with streams that are kept.
+// Headers of requests and responses for kept streams.
 const (
 	idempotencyHeader = "Idempotency-Key"
 	tokenHeader       = "X-Read-Token"
 )
 
-// exposed are the headers of responses that pages of other origins may read, beside X-Request-Id.
+// exposed are the response headers that pages of other origins may read, besides X-Request-Id.
 const exposed = tokenHeader + ", Location, Retry-After, Server, Via"
 
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255
 
-// keep makes room for what a stream says. key and body are those of an idempotent request, or
+// keep begins the replay log of a stream. key and body are those of an idempotent request, or
 // empty.
 func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
 	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
@@ -101,8 +101,8 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", e.readers.Made(*head).JSON())
 }
 
-// background runs a stream in a goroutine of the edge, which Serve waits for, and returns when it
-// has started. It returns the error of one that is refused instead, if that is known in time.
+// background runs a stream in a goroutine of the edge, which Serve waits for, and returns when the
+// stream has started. If the stream is refused in time, background returns the error.
 func (e *Edge) background(ctx context.Context, in *call.Call, r *run) *streamerr.Error {
 	r.admitted = make(chan struct{})
 	r.absent.Store(true)

@@ -38,20 +38,21 @@ type run struct {
 	record   *ledger.Record
 	end      func()
 
-	absent   atomic.Bool                  // the client that asked for the stream does not read it, or no longer
-	leave    func(cause *streamerr.Error) // says that this client has left; nil if it was absent from the start
+	absent   atomic.Bool                  // the client that asked for the stream does not read it, or has left
+	leave    func(cause *streamerr.Error) // records that this client has left; nil if it was absent from the start
 	admitted chan struct{}                // closed when the stream has started; nil if there is no waiter
 
 	// Owned by the goroutine that drives the stream.
 	started bool
-	held    []*chatv1.GenerateResponse // what came after the stop
+	held    []*chatv1.GenerateResponse // items that came after the stop
 	size    int                        // of held, in bytes of text
 }
 
-// maxHeld bounds what is held of a stream after its stop. What is on its way then is little; a peer that says more is not obeying.
+// maxHeld bounds the items held after a stop, in bytes. Little is in flight then; a callee that
+// sends more does not obey the stop.
 const maxHeld = 64 << 10
 
-// runs are the live ones, by id.
+// runs are the live streams, by id.
 type runs struct {
 	mu   sync.Mutex
 	byID map[string]*run
@@ -79,14 +80,15 @@ func (r *runs) find(id string) *run {
 // enter counts a reader of the stream of h, if the stream runs here.
 func (e *Edge) enter(h replay.Head) (leave func(cause *streamerr.Error)) {
 	own := e.runs.find(h.ID)
-	if own == nil || own.epoch != h.Epoch { // else another stream of the same id runs
+	if own == nil || own.epoch != h.Epoch { // otherwise another stream with the same id runs
 		return func(*streamerr.Error) {}
 	}
 	return own.watch.Enter()
 }
 
-// begin takes a stream in that c asks for. Its context has the values of the request's, but not its end. With a head, which
-// replay.Begin has returned, what the stream says is kept. The caller calls close.
+// begin admits the stream of request c. Its context has the values of the request's, but does not
+// end with it. With a head, which replay.Begin has returned, the stream's events are kept. The
+// caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
 	r := &run{edge: e}
 	if head != nil {
@@ -114,7 +116,8 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	return rpc.WithDeadline(ctx, in.Timeout), r, nil
 }
 
-// admit takes a stream of an owner in under its id. Its context has the values of the request's, but not its end.
+// admit admits a stream of an owner under its id. Its context has the values of the request's, but
+// does not end with it.
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, owner string) (ctx context.Context, end func(), err error) {
 	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, owner, e.desk.Peer(c), clientconn.Gone)
 	if err != nil {
@@ -126,8 +129,8 @@ func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, ow
 	return ctx, end, nil
 }
 
-// enter records that the client that asked for the stream is reading it. left is called when the client leaves;
-// nothing is written to the client after that.
+// enter records that the client that asked for the stream is reading it. left is called when the
+// client leaves; nothing is written to the client after that.
 func (r *run) enter(left func()) {
 	leave := r.watch.Enter()
 	r.leave = func(cause *streamerr.Error) {
@@ -159,7 +162,8 @@ func (r *run) close() {
 	r.end()
 }
 
-// drive runs the stream. write passes an item to the client that asked for the stream, while that client is there.
+// drive runs the stream. write passes an item to the client that asked for the stream, while that
+// client is there.
 func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
 	o := rpc.Drive(ctx, r.edge.hop, methods.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
 		if out.GetStarted() != nil && !r.started {
@@ -171,7 +175,7 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 		return r.deliver(out, write)
 	})
 	if o.Err != nil && r.kept() {
-		// Refused if nothing else: the log has room for endings.
+		// Its error does not matter: the log always has room for endings.
 		_ = r.recorder.Fail(exchange.Outward(in.Param, o.Err))
 	}
 	return o
@@ -179,8 +183,9 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 
 // deliver passes an item on. Its errors are those of a send.
 //
-// What comes after a stop was on its way already. If it is the rest of the answer, the stream has completed on every hop below, and
-// so it has here. Else whoever has stopped a stream that can be read again finds no new tokens in it.
+// Items that come after a stop were in flight already. If they are the rest of the answer, the
+// stream has completed on every hop below, and so it completes here. Otherwise they are dropped, so
+// that a stopped stream that can be read again gets no new tokens.
 func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if !r.kept() {
 		return r.pass(out, write)
@@ -202,7 +207,8 @@ func (r *run) deliver(out *chatv1.GenerateResponse, write func(*chatv1.GenerateR
 	return r.pass(out, write)
 }
 
-// pass keeps an item, and writes it if the client that asked for the stream is there.
+// pass records an item, and writes it to the client that asked for the stream, if the client is
+// there.
 func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResponse) error) error {
 	if err := r.keep(out); err != nil {
 		return err
@@ -230,13 +236,13 @@ func (r *run) keep(out *chatv1.GenerateResponse) error {
 	bytes, err := r.recorder.Record(out)
 	switch {
 	case errors.Is(err, replay.ErrUnknown):
-		return rpc.ErrUndelivered // its policy has dropped it
+		return rpc.ErrUndelivered // the leave policy has dropped it
 	case errors.Is(err, replay.ErrFull):
 		return noRoom(err)
 	case err != nil:
 		return err
 	}
-	if r.absent.Load() { // else they are counted as they are written
+	if r.absent.Load() { // otherwise they are counted when they are written
 		r.record.OutBytes(bytes)
 	}
 	return nil

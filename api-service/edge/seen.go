@@ -19,18 +19,20 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// delivers begins to note how a stream is sent to one reader. kept is the head of a stream that can be read again, or nil.
+// delivers begins the record of how a stream is sent to one reader. kept is the head of a stream
+// that can be read again, or nil.
 func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *delivery.Delivery {
 	d := &delivery.Delivery{Head: replay.Head{ID: id}}
 	if kept != nil {
 		d.Head, d.Kept = *kept, true
-	} else if caller, err := e.caller(c); err == nil { // else the request has not come this far
+	} else if caller, err := e.caller(c); err == nil { // otherwise the request would have been refused
 		d.Head.Owner = caller.Owner
 	}
 	return e.deliveries.Open(d)
 }
 
-// seen is POST /v1/streams/{id}/seen: a reader reports how its stream came, and gets the verdict.
+// seen is POST /v1/streams/{id}/seen: a reader reports how its stream arrived, and gets the
+// verdict.
 func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")

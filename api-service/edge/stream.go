@@ -85,7 +85,7 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 	outcome, driven, answered := make(chan rpc.Outcome, 1), make(chan struct{}), make(chan struct{})
 	e.behind.Go(func() {
 		defer r.finish(ctx)
-		defer func() { <-answered }() // which takes as long as the grace of the stream at most
+		defer func() { <-answered }() // takes at most the grace of the stream
 		defer close(driven)
 		outcome <- r.drive(ctx, in, func(out *chatv1.GenerateResponse) error {
 			_, err := a.write(out)
@@ -110,7 +110,7 @@ func (a *answer) tell(o rpc.Outcome) {
 		o.Told(a.ctx, openai.Done)
 		a.lines.Finish()
 		a.send()
-	case !opened: // nothing has been sent: the status can still say it
+	case !opened: // nothing has been sent, so the status can still report the error
 		exchange.Failed(a.ctx, a.c, a.client, a.call.Param, o)
 	default:
 		a.lines.Line(exchange.Outward(a.call.Param, o.Err).JSON())
@@ -121,8 +121,8 @@ func (a *answer) tell(o rpc.Outcome) {
 	}
 }
 
-// send writes what was encoded, and reports whether the client has taken it. Otherwise it cuts the
-// body: there is never a clean end after a failure.
+// send writes the encoded bytes, and reports whether the client has taken them. Otherwise it
+// truncates the body: a failed stream never ends cleanly.
 func (a *answer) send() (taken bool) {
 	encoded, size := a.lines.Take()
 	if size > 0 {

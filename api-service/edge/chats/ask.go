@@ -14,19 +14,20 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An answer is what one chat-service said.
+// An answer is the answer of one chat-service.
 type answer[T any] struct {
 	value T
 	err   error
 }
 
-// each asks peers at once, and yields their answers as they come. Who leaves the loop has the rest of the calls ended.
+// each calls all peers at once, and yields their answers as they come. Leaving the loop cancels the
+// remaining calls.
 func each[T any](ctx context.Context, peers []*peer, ask func(context.Context, *peer) (T, error), yield func(T, error) bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer[T], len(peers))
 	defer func() {
 		cancel()
-		for range peers { // all calls have ended then
+		for range peers { // then all calls have ended
 			<-answers
 		}
 	}()
@@ -48,7 +49,8 @@ func each[T any](ctx context.Context, peers []*peer, ask func(context.Context, *
 
 var errNobody = streamerr.New(streamerr.Unavailable, "no chat-service was found")
 
-// first returns the first answer that is no error. Where there is none, NOT_FOUND says more than that somebody is away.
+// first returns the first answer without an error. If there is none, it prefers NOT_FOUND to the
+// error of an unreachable chat-service.
 func first[T any](ctx context.Context, peers []*peer, ask func(context.Context, *peer) (T, error)) (value T, err error) {
 	err = errNobody
 	each(ctx, peers, ask, func(v T, e error) bool {
@@ -64,7 +66,7 @@ func first[T any](ctx context.Context, peers []*peer, ask func(context.Context, 
 	return value, err
 }
 
-// one asks the chat-service with the fewest streams, and another one if it cannot answer.
+// one calls the chat-service with the fewest streams, and another one if that call fails.
 func one[T any](ctx context.Context, f *Fleet, ask func(context.Context, *peer) (T, error)) (value T, err error) {
 	err = errNobody
 	var tried []*peer
@@ -87,26 +89,26 @@ func one[T any](ctx context.Context, f *Fleet, ask func(context.Context, *peer) 
 	return value, err
 }
 
-// Tokenize makes token ids of a text or a conversation.
+// Tokenize converts a text or a conversation to token ids.
 func (f *Fleet) Tokenize(ctx context.Context, req *chatv1.TokenizeRequest) (*chatv1.TokenizeResponse, error) {
 	return one(ctx, f, func(ctx context.Context, p *peer) (*chatv1.TokenizeResponse, error) { return p.chat.Tokenize(ctx, req) })
 }
 
-// Detokenize makes text of token ids.
+// Detokenize converts token ids to text.
 func (f *Fleet) Detokenize(ctx context.Context, req *chatv1.DetokenizeRequest) (*chatv1.DetokenizeResponse, error) {
 	return one(ctx, f, func(ctx context.Context, p *peer) (*chatv1.DetokenizeResponse, error) {
 		return p.chat.Detokenize(ctx, req)
 	})
 }
 
-// Stop ends a stream, wherever it is.
+// Stop ends a stream on whichever chat-service it runs.
 func (f *Fleet) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
 	return first(ctx, f.all(), func(ctx context.Context, p *peer) (*chatv1.StopResponse, error) { return p.chat.Stop(ctx, req) })
 }
 
-// Why returns the records of a stream, from the chat-service that ran it and from the hops below. Other chat-services
-// may have learnt of the stream from shared workers, and know less. With owners, a record of another owner's stream
-// counts as missing.
+// Why returns the records of a stream, from the chat-service that ran it and from the hops below.
+// Other chat-services may know a part of the stream from shared workers. With owners, a record of
+// another owner's stream counts as missing.
 func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*streamv1.Record, err error) {
 	err = errNobody
 	each(ctx, f.all(), func(ctx context.Context, p *peer) ([]*streamv1.Record, error) {
@@ -124,7 +126,7 @@ func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*s
 			most = hops
 		}
 		if e != nil && (errors.Is(err, errNobody) || errors.Is(e, streamerr.NotFound)) {
-			err = e // NOT_FOUND says more than that another chat-service is away
+			err = e // NOT_FOUND says more than the error of an unreachable chat-service
 		}
 		return len(most) < 2 // with two hops, one of them is the chat-service
 	})
@@ -134,7 +136,7 @@ func (f *Fleet) Why(ctx context.Context, id string, owners ...string) (most []*s
 	return nil, err
 }
 
-// Ready says why no request can be answered.
+// Ready returns the reason why no request can be answered, or nil.
 func (f *Fleet) Ready(ctx context.Context) error {
 	err := error(errNobody)
 	each(ctx, f.all(), func(ctx context.Context, p *peer) (struct{}, error) { return struct{}{}, p.ready(ctx) }, func(_ struct{}, e error) bool {
@@ -144,7 +146,7 @@ func (f *Fleet) Ready(ctx context.Context) error {
 	return err
 }
 
-// Models lists the models that can be asked for, by id.
+// Models returns the models that requests may name, sorted by id.
 func (f *Fleet) Models(ctx context.Context) ([]*chatv1.Model, error) {
 	all := map[string]*chatv1.Model{}
 	err := gather(ctx, f, func(ctx context.Context, p *peer) ([]*chatv1.Model, error) {
@@ -158,7 +160,8 @@ func (f *Fleet) Models(ctx context.Context) ([]*chatv1.Model, error) {
 	return sorted(all), err
 }
 
-// Workers tells how the workers are. One that several chat-services know has the streams of all of them.
+// Workers returns the state of the workers. A worker that several chat-services know counts the
+// streams of all of them.
 func (f *Fleet) Workers(ctx context.Context) ([]*chatv1.Worker, error) {
 	var order []string
 	all := map[string]*chatv1.Worker{}
@@ -188,7 +191,7 @@ func (f *Fleet) Workers(ctx context.Context) ([]*chatv1.Worker, error) {
 	for i, key := range order {
 		workers[i] = all[key]
 	}
-	if len(f.all()) > 1 { // whoever answers first
+	if len(f.all()) > 1 { // the fastest answer
 		slices.SortStableFunc(workers, func(a, b *chatv1.Worker) int {
 			return strings.Compare(a.GetModel()+" "+a.GetInfo().GetInstance(), b.GetModel()+" "+b.GetInfo().GetInstance())
 		})
@@ -196,7 +199,7 @@ func (f *Fleet) Workers(ctx context.Context) ([]*chatv1.Worker, error) {
 	return workers, err
 }
 
-// gather adds what all that are well list. It fails only if nobody answers.
+// gather merges the lists of all healthy chat-services. It fails only if none answers.
 func gather[T any](ctx context.Context, f *Fleet, ask func(context.Context, *peer) ([]T, error), add func(T)) error {
 	err := error(errNobody)
 	answered := false

@@ -15,38 +15,41 @@ import (
 )
 
 const (
-	// maxMoves bounds how often a stream goes on elsewhere.
+	// maxMoves bounds the moves of a stream to another chat-service.
 	maxMoves = 3
-	// moveWithin bounds how long a stream waits for a chat-service that goes on with it: one may be about to come back, and a
-	// worker may hold the stream until it has noticed that the chat-service before is lost.
+	// moveWithin bounds how long a stream waits for a chat-service that can resume it: one may be
+	// about to come back, and a worker may hold the stream until it has noticed the loss of the
+	// previous chat-service.
 	moveWithin = 20 * time.Second
-	// firstPause is the first one after all chat-services were asked, and lastPause the longest.
+	// firstPause is the first pause after all chat-services were tried, and lastPause the longest.
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
-	// maxChoices bounds the choices that a course keeps track of. Chat-services refuse requests with more than 64.
+	// maxChoices bounds the choices that a course tracks. Chat-services refuse requests with more
+	// than 64.
 	maxChoices = 64
 )
 
-// A course is the way of one stream from chat-service to chat-service. Its fields are owned by the stream's goroutine.
+// A course tracks one stream as it moves between chat-services. Only the stream's goroutine uses
+// it.
 type course struct {
 	fleet *Fleet
 	asked *chatv1.ChatRequest
-	moves bool // another chat-service can resume it: its own reports the ids of delivered tokens
+	moves bool // another chat-service can resume the stream: this one reports the ids of delivered tokens
 	yield func(*chatv1.GenerateResponse, error) bool
 
-	ending error          // if nobody goes on with it
+	ending error          // the ending if no chat-service resumes the stream
 	tried  []*peer        // since the last pause
 	begun  bool           // Started was delivered
-	told   []told         // of each choice
-	tokens map[uint32]int // of a gathered answer, by choice: delivered and not taken back; else nil
+	told   []told         // the delivered part of each choice
+	tokens map[uint32]int // of a gathered answer: delivered and not discarded tokens, by choice; otherwise nil
 
-	// Of the move that is being tried.
-	from  *peer // whose stream it was; nil while there is none
+	// State of the current move.
+	from  *peer // the previous chat-service; nil if no move is in progress
 	until time.Time
 	pause time.Duration
-	moved int // moves that were made
+	moved int // number of moves made
 
-	remainders []*chatv1.GenerateResponse // not delivered yet; at most one of each choice
+	remainders []*chatv1.GenerateResponse // not delivered yet; at most one per choice
 }
 
 func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
@@ -60,14 +63,14 @@ func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateRes
 	return c
 }
 
-// request is what the next chat-service is asked.
+// request returns the request for the next chat-service.
 func (c *course) request() *chatv1.ChatRequest {
 	if !c.moves {
 		return c.asked
 	}
 	req := &chatv1.ChatRequest{}
 	c.asked.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		req.ProtoReflect().Set(field, value) // what is in it is shared, and only read
+		req.ProtoReflect().Set(field, value) // shared with the original, and only read
 		return true
 	})
 	req.TellIds = true
@@ -84,7 +87,7 @@ func (c *course) request() *chatv1.ChatRequest {
 	return req
 }
 
-// next returns who is to answer, or to go on; nil if nobody is.
+// next returns the chat-service that is to answer or to resume the stream, or nil if there is none.
 func (c *course) next(ctx context.Context) *peer {
 	if stream.Cause(ctx) != nil {
 		return nil
@@ -111,7 +114,7 @@ func (c *course) next(ctx context.Context) *peer {
 	return nil
 }
 
-// sleep reports false if the stream is stopped meanwhile.
+// sleep reports false if the stream is stopped in the meantime.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -123,7 +126,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// lost notes that the stream has failed at p with err.
+// lost records that the stream has failed at p with err.
 func (c *course) lost(ctx context.Context, p *peer, err error) {
 	e := streamerr.As(err)
 	if !c.begun && c.moves && e.Param == "tell_ids" { // an older chat-service refuses tell_ids; retry the request without it
@@ -134,24 +137,25 @@ func (c *course) lost(ctx context.Context, p *peer, err error) {
 	switch {
 	case !c.begun:
 		c.ending = err
-	case c.from == nil: // it had the stream
+	case c.from == nil: // p had the stream
 		c.ending = err
 		if c.moves && c.moved < maxMoves && away(e) && stream.Cause(ctx) == nil {
 			c.from, c.tried = p, []*peer{p}
 			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
 		}
-	case !elsewhere(err) && e.Param != "stream_id": // which is the worker's, that still has it from the one before
+	case !elsewhere(err) && e.Param != "stream_id": // the worker's error: it still has the stream from the previous chat-service
 		c.from = nil
 	}
 }
 
-// elsewhere reports whether another chat-service may do better with a stream that has not begun.
+// elsewhere reports whether another chat-service might accept a stream that has not begun.
 func elsewhere(err error) bool {
 	e := streamerr.As(err)
 	return away(e) || e.Reason == streamerr.Unavailable || e.Reason == streamerr.Overloaded
 }
 
-// deliver passes on what p says, but not what was delivered before. It reports false when the reader has had enough.
+// deliver passes on the part of an item that was not delivered before. It reports false if the
+// reader has left the loop.
 func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
@@ -175,11 +179,11 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 			return true
 		}
 		c.count(m.Delta.GetChoice(), m.Delta.GetTokens())
-		c.from = nil // it goes on
+		c.from = nil // the move has succeeded
 	case *chatv1.GenerateResponse_ChoiceEnd:
 		t := c.choice(m.ChoiceEnd.GetChoice())
 		if t.end != nil {
-			return true // it was delivered before the move
+			return true // delivered before the move
 		}
 		t.end = m.ChoiceEnd
 		c.count(m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetTokens())
@@ -187,10 +191,11 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 	return c.yield(out, nil)
 }
 
-// choice returns the delivered part of a choice. If number is out of range, it returns that of the last choice.
+// choice returns the delivered part of a choice. If number is out of range, it returns that of the
+// last choice.
 func (c *course) choice(number uint32) *told { return &c.told[min(int(number), len(c.told)-1)] }
 
-// count notes tokens of a gathered answer that are delivered.
+// count adds delivered tokens of a gathered answer.
 func (c *course) count(choice, tokens uint32) {
 	if c.tokens != nil {
 		c.tokens[choice] += int(tokens)
@@ -219,9 +224,9 @@ func (c *course) move(ctx context.Context, p *peer) {
 	ledger.Of(ctx).Moved(c.from.name, p.name, why.Reason, delivered)
 }
 
-// end ends a stream with which nobody goes on.
+// end yields the ending of a stream that no chat-service resumes.
 func (c *course) end() {
-	// Whoever failed may have been about to tell again what was delivered.
+	// The failed chat-service may have been repeating parts that were delivered before.
 	for _, r := range c.remainders {
 		if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta()) && !c.yield(r, nil) {
 			return

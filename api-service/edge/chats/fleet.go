@@ -1,7 +1,9 @@
-// Package chats is the chat-services behind an api-service: one or several, wherever they are found.
+// Package chats picks the chat-service of each stream, from one or several discovered
+// chat-services.
 //
-// Each stream goes to one of them, the one with the fewest of this process's streams. One that does not answer is avoided, and its
-// streams go on at another one. What is asked about streams, models and workers is asked of all.
+// A stream goes to the chat-service with the fewest streams of this process. A chat-service that
+// does not answer is avoided, and its streams move to another one. Questions about streams, models
+// and workers go to all chat-services.
 package chats
 
 import (
@@ -24,34 +26,34 @@ import (
 )
 
 const (
-	// Hop is the chat-service's name in paths, when it cannot name itself.
+	// Hop is the chat-service's name in paths until it has reported its own.
 	Hop = "chat-service"
-	// maxPeers bounds a fleet, because all of it may be asked at once.
+	// maxPeers bounds a fleet, because requests such as Models go to all of it at once.
 	maxPeers = 64
-	// maxTries bounds how many chat-services are asked for one stream.
+	// maxTries bounds the chat-services that are tried for one stream.
 	maxTries = 3
 )
 
 // An Engine answers conversations.
 type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
-// An EmbedEngine makes vectors of texts.
+// An EmbedEngine computes vectors of texts.
 type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
-// A Fleet is the chat-services.
+// A Fleet is the set of chat-services.
 type Fleet struct {
 	// Static.
 	self    string
 	source  *discover.Source
 	connect Connect
 	log     *slog.Logger
-	within  time.Duration // moveWithin, but in tests
+	within  time.Duration // moveWithin, except in tests
 
 	peers atomic.Pointer[[]*peer] // replaced by set, never changed
 
 	mu    sync.Mutex  // guards the following fields, and is held while peers is replaced
-	turn  int         // of choose
-	probe func(*peer) // has a chat-service watched; nil while Run does not run
+	turn  int         // rotates ties in choose
+	probe func(*peer) // starts the probes of a chat-service; nil while Run does not run
 }
 
 // A Connect connects to the chat-service at addr, a host:port. It does not wait for the connection.
@@ -75,10 +77,11 @@ func NewOver(connect Connect, self string, source *discover.Source, log *slog.Lo
 	}
 	f := &Fleet{self: self, source: source, connect: connect, log: log, within: moveWithin}
 	f.peers.Store(new([]*peer))
-	return f, f.set(source.Static()) // before Run, for those who ask before
+	return f, f.set(source.Static()) // before Run, for callers that do not run it
 }
 
-// Run finds chat-services and probes them, until ctx is done. Where there is only one, the log still says when it cannot be reached.
+// Run discovers and probes chat-services until ctx is done. A single chat-service is probed, too:
+// the log reports when it cannot be reached.
 func (f *Fleet) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	f.mu.Lock()
@@ -109,13 +112,14 @@ func (f *Fleet) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Answers reports whether the source of addresses does.
+// Answers reports whether the source of addresses answers.
 func (f *Fleet) Answers() bool { return f.source.Answers() }
 
-// Close closes the connections. The streams must have ended, and so must Run.
-func (f *Fleet) Close() { _ = f.set(nil) } // it fails only for those that come
+// Close closes the connections. The streams must have ended, and Run must have returned.
+func (f *Fleet) Close() { _ = f.set(nil) } // set fails only for new addresses
 
-// set makes the chat-services at addrs the fleet. One that is no longer among them finishes its streams.
+// set replaces the addresses of the fleet. A chat-service that is no longer listed finishes its
+// streams.
 func (f *Fleet) set(addrs []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +161,8 @@ func (f *Fleet) set(addrs []string) error {
 
 func (f *Fleet) all() []*peer { return *f.peers.Load() }
 
-// well returns those that answer, or all if none does: they may have been busy for a moment.
+// well returns the chat-services that answer probes, or all if none does, because they may have
+// been busy for a moment.
 func (f *Fleet) well() []*peer {
 	all := f.all()
 	well := slices.DeleteFunc(slices.Clone(all), func(p *peer) bool { return p.ill.Load() })
@@ -167,8 +172,8 @@ func (f *Fleet) well() []*peer {
 	return well
 }
 
-// choose returns the one with the fewest streams, each in turn of several that have as few, and counts a stream as its own; nil
-// if all were tried.
+// choose returns the untried chat-service with the fewest streams, and counts one more stream for
+// it; ties rotate. It returns nil if all were tried.
 func (f *Fleet) choose(tried []*peer) (best *peer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,7 +208,7 @@ func (f *Fleet) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2
 	}
 }
 
-// Embed is an EmbedEngine. What one chat-service does not answer another one is asked.
+// Embed is an EmbedEngine. If one chat-service does not answer, another one is called.
 func (f *Fleet) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
 	return stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (answer *chatv1.EmbeddingsResponse, err error) {
 		var tried []*peer

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// probeInterval is the time between health probes of a chat-service, probeTimeout bounds each.
+	// probeInterval is the time between health probes of a chat-service; probeTimeout bounds each
+	// probe.
 	probeInterval = time.Second
 	probeTimeout  = time.Second
 )
@@ -32,7 +33,7 @@ const (
 type peer struct {
 	// Static.
 	addr    string
-	name    string // in paths, until it names itself
+	name    string // its name in paths, until it has reported its own
 	conn    io.Closer
 	chat    chatv1.ChatClient
 	streams streamv1.StreamsClient
@@ -40,14 +41,14 @@ type peer struct {
 	engine  Engine
 	embed   EmbedEngine
 
-	unwatch context.CancelFunc // nil while nobody asks it; guarded by the fleet's mu
-	live    atomic.Int64       // streams of this process that it has
-	ill     atomic.Bool        // it has not answered a probe, or has lost a stream since
-	leaving atomic.Bool        // it is closed when it has no stream
+	unwatch context.CancelFunc // stops the probes; nil while there are none; guarded by the fleet's mu
+	live    atomic.Int64       // number of this process's streams on it
+	ill     atomic.Bool        // its last probe failed, or it has lost a stream since
+	leaving atomic.Bool        // to be closed when it has no streams
 	closing sync.Once
 }
 
-// overKitex is the Connect of production.
+// overKitex is the production Connect.
 func overKitex(addr string) (Conn, error) {
 	return kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
 }
@@ -68,11 +69,11 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 	}, nil
 }
 
-// quietProbes is how many probes a chat-service may fail before it has answered one, until that is logged: both may have just
-// started.
+// quietProbes is the number of failed probes before a chat-service that has never answered is
+// logged: both processes may have just started.
 const quietProbes = 3
 
-// watch probes the chat-service each probeInterval until ctx is done, and logs each change.
+// watch probes the chat-service every probeInterval until ctx is done, and logs each change.
 func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -105,14 +106,14 @@ func (p *peer) watch(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// probe returns why the chat-service takes no streams.
+// probe returns the reason why the chat-service takes no streams, or nil.
 func (p *peer) probe(ctx context.Context) *streamerr.Error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return p.problem(ctx)
 }
 
-// ready returns why the chat-service takes no streams, as an error.
+// ready returns the reason why the chat-service takes no streams as an error, or nil.
 func (p *peer) ready(ctx context.Context) error {
 	if problem := p.problem(ctx); problem != nil {
 		return problem
@@ -120,7 +121,7 @@ func (p *peer) ready(ctx context.Context) error {
 	return nil
 }
 
-// problem returns why the chat-service takes no streams, without addresses; nil if it does.
+// problem returns the reason why the chat-service takes no streams, without addresses, or nil.
 func (p *peer) problem(ctx context.Context) *streamerr.Error {
 	resp, err := p.health.Check(ctx, &healthpb.HealthCheckRequest{Service: chatv1.Chat_ServiceDesc.ServiceName})
 	if err != nil {
@@ -134,10 +135,10 @@ func (p *peer) problem(ctx context.Context) *streamerr.Error {
 	return streamerr.New(streamerr.Unavailable, "%s takes no streams: %s", Hop, p.problemBelow(ctx))
 }
 
-// shownModels bounds how many models problemBelow names.
+// shownModels bounds the models that problemBelow names.
 const shownModels = 3
 
-// problemBelow returns why no model of the chat-service has a worker.
+// problemBelow returns the reason why no model of the chat-service has a worker.
 func (p *peer) problemBelow(ctx context.Context) string {
 	resp, err := p.chat.Models(ctx, &chatv1.ModelsRequest{})
 	if err != nil {
@@ -155,14 +156,14 @@ func (p *peer) problemBelow(ctx context.Context) string {
 	return strings.Join(all, "; ")
 }
 
-// run answers a stream that choose has counted. It returns why the stream has failed here, nil if it is over: it has ended, or
-// yield has had enough.
+// run runs a stream that choose has counted. It returns the failure of the stream on this
+// chat-service, or nil if the stream has ended or the reader has left the loop.
 func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, Item], req Req, yield func(Item) bool) error {
 	defer p.done()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
 			if stream.Cause(ctx) == nil && away(streamerr.As(err)) {
-				p.ill.Store(true) // until it has answered a probe
+				p.ill.Store(true) // until it answers a probe
 			}
 			return err
 		}
@@ -173,11 +174,11 @@ func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, 
 	return nil
 }
 
-// away reports whether an ending says of the chat-service itself that it takes no streams.
+// away reports whether an ending means that the chat-service itself takes no streams.
 func away(e *streamerr.Error) bool {
 	switch e.Reason {
 	case streamerr.PeerLost, streamerr.PeerReset, streamerr.Draining:
-		return len(e.Path) <= 1 // else it speaks of a worker
+		return len(e.Path) <= 1 // otherwise it is the ending of a worker
 	default:
 		return false
 	}
@@ -189,7 +190,7 @@ func (p *peer) done() {
 	}
 }
 
-// leave has no new streams begin here. The fleet's mu is held.
+// leave takes the chat-service out of use for new streams. The fleet's mu is held.
 func (p *peer) leave() {
 	if p.unwatch != nil {
 		p.unwatch()

@@ -9,10 +9,10 @@ import (
 
 // A told records the part of a choice that was delivered to the client.
 type told struct {
-	end             *chatv1.ChoiceEnd // nil until it was delivered, and if there is one choice
+	end             *chatv1.ChoiceEnd // nil until delivered, and if there is only one choice
 	ids             []uint32
 	text, reasoning int            // bytes
-	arguments       map[uint32]int // bytes, of each tool call
+	arguments       map[uint32]int // bytes, per tool call
 
 	// known is the delivered part that the stream has yet to repeat after a restart.
 	known struct {
@@ -21,13 +21,13 @@ type told struct {
 	}
 }
 
-// again notes that the answer is told from its beginning.
+// again records that the answer is repeated from its beginning.
 func (t *told) again() {
 	t.known.ids, t.known.text, t.known.reasoning, t.known.arguments = len(t.ids), t.text, t.reasoning, maps.Clone(t.arguments)
 }
 
-// add takes from d what was delivered before, and reports whether anything is left. The ids of tool calls are made anew each time
-// that an answer is told; the first ones are kept.
+// add removes from d the part that was delivered before, and reports whether anything is left. Each
+// repetition has new ids of tool calls; the first ids are kept.
 func (t *told) add(d *chatv1.Delta) bool {
 	again := min(len(d.GetIds()), t.known.ids)
 	t.known.ids -= again
@@ -41,7 +41,7 @@ func (t *told) add(d *chatv1.Delta) bool {
 	return d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0
 }
 
-// addCall reports whether nothing is left of a piece of a tool call.
+// addCall reports false if nothing is left of a piece of a tool call.
 func (t *told) addCall(call *chatv1.ToolCallDelta) bool {
 	if known, ok := t.known.arguments[call.GetIndex()]; ok {
 		call.Id, call.Name = "", ""
@@ -58,7 +58,7 @@ func (t *told) addCall(call *chatv1.ToolCallDelta) bool {
 	return false
 }
 
-// fresh returns what follows the bytes of s that are known.
+// fresh returns the part of s after its known bytes.
 func fresh(s string, known *int) string {
 	n := min(len(s), *known)
 	*known -= n

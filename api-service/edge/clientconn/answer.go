@@ -7,28 +7,28 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 )
 
-// Events is an answer that is a sequence of events.
+// Events describes an answer that is a sequence of events.
 type Events struct {
-	// First is how long the headers wait for the first event: proxies and clients give up on silent
-	// connections.
+	// First is how long the headers wait for the first event. Proxies and clients give up on silent
+	// connections, so the wait is bounded.
 	First time.Duration
-	// KeepAlive is how long no event is written until a comment is; 0 is no comments.
+	// KeepAlive is the time without an event after which a comment is sent; 0 means no comments.
 	KeepAlive time.Duration
-	// Opened is called once, before the headers are sent; nil for no call.
+	// Opened is called once, before the headers are sent; it may be nil.
 	Opened func()
-	// Sent is called with the number of events that the kernel has taken, and when, since the
-	// connection was taken; nil for no call. Neither function may use the Conn.
+	// Sent is called with the number of events that the kernel has accepted, and the time since the
+	// connection was taken; it may be nil. Neither function may use the Conn.
 	Sent func(at time.Duration, events int)
 }
 
-// untilClose is Hertz's content length of a body that ends with the connection, chunked that of one
-// in chunks.
+// untilClose is Hertz's content length for a body that ends with the connection, chunked that for a
+// chunked body.
 const (
 	chunked    = -1
 	untilClose = -2
 )
 
-// Begin begins an answer of events. Their headers are sent with the first Write, or by the timer.
+// Begin begins an answer of events. The first Write or the timer sends the headers.
 func (c *Conn) Begin(e Events) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ func (c *Conn) Begin(e Events) {
 	c.arm(now)
 }
 
-// Identity reports whether the client knows no chunks: it speaks HTTP/1.0.
+// Identity reports whether the client does not support chunks: it speaks HTTP/1.0.
 func (c *Conn) Identity() bool { return c.identity }
 
 // open returns the headers of the events. mu is held.
@@ -52,7 +52,7 @@ func (c *Conn) open() []byte {
 		c.request.SetConnectionClose()
 		length = untilClose
 	}
-	h.Set("Cache-Control", "no-cache") // proxies keep nothing
+	h.Set("Cache-Control", "no-cache") // proxies must not cache events
 	h.SetContentType("text/event-stream; charset=utf-8")
 	if c.events.Opened != nil {
 		c.events.Opened()
@@ -90,12 +90,12 @@ func (c *Conn) Respond() error {
 	err := resp.Write(&r.Response, &out)
 	if err == nil {
 		c.mu.Lock()
-		c.events = nil // the headers are in out
+		c.events = nil // out contains the headers
 		c.mu.Unlock()
 		err = c.Send(out, 0)
 	}
 	if err != nil {
-		c.Cut() // a part of it may have been sent
+		c.Cut() // the response may have been sent in part
 	}
 	r.Response.HijackWriter(written{})
 	return err

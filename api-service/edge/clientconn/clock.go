@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// tellWithin is how long a client may be behind once its stream is stopped.
+// tellWithin is the maximum time for which a client may be behind once its stream is stopped.
 const tellWithin = 250 * time.Millisecond
 
-// looks is how many looks at the socket fall into the timeout of a client that acknowledges
-// nothing.
+// looks is the number of times that the socket is checked per client timeout.
 const looks = 8
 
 // never is a moment that does not come.
 const never = time.Duration(math.MaxInt64)
 
-// A clock decides what is due on a connection, and when. It is a pure state machine: it is told
-// what happens, and reads no time itself. All moments are times since the connection was taken. The
-// one timer of the connection asks it what to do.
+// A clock decides which duty of a connection is due, and when. It is a pure state machine: its
+// methods record what happened, and it reads no time itself. All moments are times since the
+// connection was taken. The connection's single timer asks it what to do.
 type clock struct {
-	writeTimeout  time.Duration // for a part of the answer that waits; 0 is no bound
-	clientTimeout time.Duration // for an acknowledgement of the client's machine; 0 is no bound
-	keepAlive     time.Duration // without an event until a comment is sent; 0 is no comments
+	writeTimeout  time.Duration // for a waiting part of the answer; 0 means no bound
+	clientTimeout time.Duration // for an acknowledgement of the client's machine; 0 means no bound
+	keepAlive     time.Duration // time without an event before a comment is sent; 0 means no comments
 
 	first   time.Duration // when the headers go out without an event; never once they are sent
 	comment bool          // comments are sent
@@ -30,7 +29,7 @@ type clock struct {
 	behind  time.Duration // when the client fell behind; never while no write is pending
 	stopped time.Duration // when the stream was stopped
 	ended   bool          // the grace of the stopped stream is over
-	look    time.Duration // when the socket is looked at next
+	look    time.Duration // when to check the socket next
 	silent  time.Duration // start of the oldest unacknowledged data, or never
 }
 
@@ -40,7 +39,7 @@ type duty int
 const (
 	rest    duty = iota
 	speak        // send a comment, behind the headers if they have not been sent
-	look         // ask the kernel whether the client's machine answers, and call looked
+	look         // ask the kernel whether the client's machine acknowledges data, and call looked
 	tooSlow      // the client has not read for the write timeout
 	cut          // the client does not read the ending of its stream
 )
@@ -58,28 +57,28 @@ func (c *clock) open(first, keepAlive time.Duration) {
 	c.comment, c.first, c.keepAlive = true, first, keepAlive
 }
 
-// opened notes that the headers have been sent.
+// opened records that the headers have been sent.
 func (c *clock) opened() { c.first = never }
 
 // close ends the comments.
 func (c *clock) close() { c.comment, c.first = false, never }
 
-// blocked notes that a part of the answer begins to wait for the client, which may have taken
+// blocked records that a part of the answer begins to wait for the client, which may have taken
 // another part just before.
 func (c *clock) blocked(now time.Duration) { c.waits, c.behind = now, min(c.behind, now) }
 
-// settled notes that the client has taken all of the answer so far.
+// settled records that the client has taken all of the answer so far.
 func (c *clock) settled() { c.waits, c.behind = never, never }
 
-// stop notes that the stream is stopped.
+// stop records that the stream is stopped.
 func (c *clock) stop(now time.Duration) { c.stopped = min(c.stopped, now) }
 
-// end notes that the grace of the stopped stream is over.
+// end records that the grace of the stopped stream is over.
 func (c *clock) end() { c.ended = true }
 
-// looked takes the answer of the kernel: whether all that was sent is acknowledged, and how long
-// ago the client's machine last acknowledged anything. It reports whether the client has been
-// silent for too long.
+// looked takes the kernel's report: whether all sent data is acknowledged, and how long ago the
+// client's machine last acknowledged data. It reports whether the client has been silent for too
+// long.
 func (c *clock) looked(now time.Duration, all bool, ago time.Duration) (vanished bool) {
 	c.look = now + c.clientTimeout/looks
 	switch {
@@ -93,7 +92,7 @@ func (c *clock) looked(now time.Duration, all bool, ago time.Duration) (vanished
 	return false
 }
 
-// next returns the event that is due first, and its time.
+// next returns the duty that is due first, and its time.
 func (c *clock) next() (d duty, at time.Duration) {
 	d, at = rest, never
 	sooner := func(other duty, when time.Duration) {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// tune does nothing: which clients have vanished is left to the system's own time-outs.
+// tune does nothing: the system's own timeouts detect vanished clients.
 func tune(int, int) error { return nil }
 
-// acknowledged is not known here.
+// acknowledged is not supported on this system.
 func acknowledged(int) (all bool, ago time.Duration, err error) {
 	return false, 0, errors.ErrUnsupported
 }
 
-// send takes nothing: the handler writes all of an answer.
+// send takes nothing: the handler writes the whole answer.
 func send(int, []byte) (int, error) { return 0, nil }
 
 // reset does nothing: the connection is closed.

@@ -16,50 +16,51 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// ErrorLine is the status of a stream whose last line is an error, as [DONE] is that of one that completed.
+// ErrorLine is the recorded status of a stream whose last line is an error; [DONE] is that of a
+// completed stream.
 const ErrorLine = "error"
 
-// Traced puts a stream where the request's headers say it belongs.
+// Traced adds the trace context of the request's headers.
 func Traced(conn context.Context, c *app.RequestContext) context.Context {
 	return streamtrace.WithParent(conn, streamtrace.ParseParent(string(c.GetHeader(streamtrace.Traceparent)), string(c.GetHeader(streamtrace.Tracestate))))
 }
 
-// ToldStatus notes that the client is told the status.
+// ToldStatus records the status that the client gets.
 func ToldStatus(record *ledger.Record, status int) {
 	record.Events().Header(streamtrace.SendHeader, streamtrace.Up, strconv.Itoa(status))
 }
 
-// Completed answers a stream that has completed with one body.
+// Completed answers a request with the one body of its completed stream.
 func Completed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
 	JSON(c, body)
-	if client.Respond() == nil { // else the connection is closed
+	if client.Respond() == nil { // otherwise the connection is closed
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
 
-// Failed answers a stream that has failed before anything was sent. param returns the client's name of a field that an inner hop
-// calls by its name in the IDL.
+// Failed answers a request whose stream has failed before anything was sent. param converts the
+// name of a field in the IDL, which an inner hop uses, to the client's name.
 func Failed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, param func(inner string) string, o rpc.Outcome) {
 	status := o.Err.Reason.HTTPStatus()
 	Error(c, status, Outward(param, o.Err))
 	if status != streamerr.StatusClientClosed {
 		ToldStatus(ledger.Of(ctx), status)
 	}
-	if client.Respond() == nil { // else the connection is closed
+	if client.Respond() == nil { // otherwise the connection is closed
 		ToldEnding(ctx, strconv.Itoa(status), o)
 	}
 }
 
-// ToldEnding records that the client was told the ending, unless the client has left: a socket accepts data after its
-// peer has gone.
+// ToldEnding records that the client was told the ending, unless the client has left: a socket
+// accepts data after its peer has gone.
 func ToldEnding(ctx context.Context, code string, o rpc.Outcome) {
 	if o.Reason() != streamerr.ClientGone {
 		o.Told(ctx, code)
 	}
 }
 
-// Outward is an error as the client reads it: its field has the name that the client gave it.
+// Outward converts an error for the client: its field gets the name that the client used.
 func Outward(param func(inner string) string, err *streamerr.Error) *streamerr.Error {
 	if err.Param == "" {
 		return err

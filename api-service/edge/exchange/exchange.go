@@ -1,4 +1,5 @@
-// Package exchange reads HTTP requests, and refuses them: what all handlers of the edge have in common.
+// Package exchange is the common part of the edge's handlers: it reads HTTP requests and refuses
+// them.
 package exchange
 
 import (
@@ -36,11 +37,11 @@ const (
 	Operator = "operator"
 )
 
-// A Desk takes requests in.
+// A Desk admits requests.
 type Desk struct {
-	Name           string // this hop's
+	Name           string // name of this hop
 	MaxBody        int64  // bytes
-	TrustForwarded bool   // X-Forwarded-For says who the client is
+	TrustForwarded bool   // X-Forwarded-For has the client's address
 	Log            *slog.Logger
 	Metrics        *metrics.Hop
 }
@@ -54,10 +55,11 @@ func Caller(c *app.RequestContext, g *access.Guard) (access.Caller, error) {
 	return caller, err
 }
 
-// IDHeader carries the stream's id, both ways.
+// IDHeader carries the stream's id, in requests and in responses.
 const IDHeader = "X-Request-Id"
 
-// ID returns the id that the client gave, if it can be a stream's, else a new one, and says it in the response.
+// ID returns the client's id if it is a valid stream id, otherwise a new one, and sets it in the
+// response.
 func ID(c *app.RequestContext) string {
 	id := string(c.GetHeader(IDHeader))
 	if !stream.ValidID(id) {
@@ -67,11 +69,11 @@ func ID(c *app.RequestContext) string {
 	return id
 }
 
-// Peer returns the client's address, for logs and lists. An X-Forwarded-For whose last entry is no IP address is ignored: terminals print
-// the address as it is.
+// Peer returns the client's address, for logs and lists. It ignores an X-Forwarded-For whose last
+// entry is not an IP address, because terminals print the address unchanged.
 func (d *Desk) Peer(c *app.RequestContext) string {
 	if d.TrustForwarded {
-		all := c.Request.Header.PeekAll("X-Forwarded-For") // lines above the last may be the client's own, as HAProxy leaves them
+		all := c.Request.Header.PeekAll("X-Forwarded-For") // lines before the last may be the client's own: HAProxy keeps them
 		if len(all) > 0 {
 			line := string(all[len(all)-1])
 			if last := strings.TrimSpace(line[strings.LastIndexByte(line, ',')+1:]); isAddress(last) {
@@ -82,7 +84,8 @@ func (d *Desk) Peer(c *app.RequestContext) string {
 	return c.RemoteAddr().String()
 }
 
-// isAddress reports whether text is an IP address, with or without a port. A zone may be any text, so an address with a zone is none.
+// isAddress reports whether text is an IP address, with or without a port. An address with a zone
+// is refused, because a zone may be any text.
 func isAddress(text string) bool {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
@@ -93,10 +96,10 @@ func isAddress(text string) bool {
 	return err == nil && addr.Zone() == ""
 }
 
-// TimeoutHeader says, in seconds, how long the answer may take; it wins over the body's timeout.
+// TimeoutHeader is the maximum duration of the answer, in seconds. It overrides the body's timeout.
 const TimeoutHeader = "X-Request-Timeout"
 
-// Timeout returns the request's deadline; 0 is none.
+// Timeout returns the request's timeout; 0 means none.
 func Timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error) {
 	header := string(c.GetHeader(TimeoutHeader))
 	if header == "" {
@@ -106,20 +109,21 @@ func Timeout(c *app.RequestContext, inBody time.Duration) (time.Duration, error)
 	if err != nil || !(seconds > 0 && seconds <= openai.MaxTimeout.Seconds()) {
 		return 0, streamerr.InvalidParam(TimeoutHeader, "%s is %.32q; it must be seconds, over 0 and at most %v", TimeoutHeader, header, openai.MaxTimeout.Seconds())
 	}
-	return max(time.Duration(seconds*float64(time.Second)), time.Nanosecond), nil // 0 would be no limit at all
+	return max(time.Duration(seconds*float64(time.Second)), time.Nanosecond), nil // 0 would mean no limit
 }
 
-// WithStatus gives an error, where nothing has been sent, an HTTP status that its Reason alone does not say.
+// WithStatus attaches an HTTP status to an error, for a status that the error's Reason does not
+// imply. It applies only if nothing has been sent.
 func WithStatus(status int, cause error) error { return &refusal{cause, status} }
 
-// NotKept returns the refusal, with status 410, for a stream whose events are not kept. A stream that failed is
-// told with its own reason and path, so that a reader that comes back has the same ending as all others. record is
-// that of the hop, or nil.
+// NotKept returns the refusal, with status 410, for a stream whose events are not kept. For a
+// stream that failed, it has the stream's own reason and path, so that a reader that comes back
+// gets the same ending as all others. record is that of the hop, or nil.
 func NotKept(hop, id string, record *streamv1.Record) error {
 	e := streamerr.New(streamerr.NotFound, "the events of the stream %q are not kept, or no longer", id)
 	if reason := streamerr.Reason(record.GetReason()); reason != streamerr.Unspecified && reason != streamerr.Completed {
 		e.Reason, e.Path = reason, streamerr.NewPath(record.GetPath()...)
-		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself as to each refusal
+		if n := len(e.Path); n > 0 && e.Path[n-1] == hop { // the hop adds itself, as to each refusal
 			e.Path = e.Path[:n-1]
 		}
 		e.Message = fmt.Sprintf("the stream %q has ended, and its events are not kept: %s", id, record.GetMessage())
@@ -138,7 +142,8 @@ func (r *refusal) Unwrap() error { return r.cause }
 // Body returns the body of a JSON request.
 func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(string(c.ContentType())); err != nil || kind != "application/json" {
-		// A browser sends any other type to any site without asking, so this also keeps strangers' pages out.
+		// A browser asks for permission before it sends this type to another site, and sends other
+		// types without asking. So this check also keeps out the pages of other sites.
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Type", "Content-Type must be application/json"))
 	}
 	if enc := string(c.GetHeader("Content-Encoding")); enc != "" && !strings.EqualFold(enc, "identity") {
@@ -162,8 +167,8 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	return nil, d.TooLarge(c)
 }
 
-// TooLarge refuses a request with a body over MaxBody and closes the connection, because the rest of the body is not
-// worth reading.
+// TooLarge refuses a request with a body over MaxBody, and closes the connection instead of reading
+// the rest of the body.
 func (d *Desk) TooLarge(c *app.RequestContext) error {
 	c.SetConnectionClose()
 	return WithStatus(http.StatusRequestEntityTooLarge, streamerr.New(streamerr.Invalid, "the body has more than %d bytes", d.MaxBody))
@@ -182,7 +187,8 @@ func (d *Desk) Refuse(c *app.RequestContext, err error) {
 	Error(c, status, out)
 }
 
-// Bound is middleware that refuses requests with too large an announced body before reading any of the body.
+// Bound is middleware that refuses requests with too large an announced body before reading any of
+// the body.
 func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 	if httpd.TooLarge(c) {
 		ID(c)
@@ -193,7 +199,8 @@ func (d *Desk) Bound(ctx context.Context, c *app.RequestContext) {
 	c.Next(ctx)
 }
 
-// Recover is middleware: it answers a panic outside of a stream, where package rpc does not see it.
+// Recover is middleware: it answers a panic outside of a stream, which package rpc does not
+// recover.
 func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
 	defer func() {
 		if v := recover(); v != nil {

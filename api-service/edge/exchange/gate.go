@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Pass is middleware: it refuses requests that g does not let through, and tells browsers which pages may read the answers. exposed
-// are the headers of responses that pages of other origins may read, beside IDHeader.
+// Pass is middleware: it refuses requests that g rejects, and sets the CORS headers. exposed are
+// the response headers that pages of other origins may read, besides IDHeader.
 func (d *Desk) Pass(g *gate.Gate, exposed string) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		if err := g.Host(string(c.Host())); err != nil {

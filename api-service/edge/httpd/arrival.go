@@ -16,17 +16,18 @@ import (
 // MaxHeader bounds a request's header, in bytes; a longer one is answered with 431.
 const MaxHeader = 64 << 10
 
-// lingerFor is how long the rest of a refused request is read and dropped. Closing a connection with unread bytes
-// resets it, and the reset can overtake the response.
+// lingerFor is how long the rest of a refused request is read and dropped. Closing a connection
+// with unread bytes resets it, and the reset can overtake the response.
 const lingerFor = time.Second
 
-// An Arrival bounds the time in which a request must arrive, header and body together, the time for which a new
-// connection may send nothing, and the announced size of a body.
+// An Arrival bounds the time in which a request must arrive, header and body together, the time for
+// which a new connection may send nothing, and the announced size of a body.
 //
-// Hertz bounds each read instead, so it would wait for ever for a client that sends a byte now and then, and for a
-// client that sends nothing, because Hertz starts to read with the first byte. Before Hertz calls a handler it also
-// asks for the body and waits for the first 8 KiB, however large the announced body is. An Arrival is a tracer
-// because Hertz tells only tracers when it starts to read a request and when it has read the header.
+// Hertz bounds each read instead, so it would wait for ever for a client that sends a byte now and
+// then, and for a client that sends nothing, because Hertz starts to read with the first byte.
+// Before Hertz calls a handler it also asks for the body and waits for the first 8 KiB, however
+// large the announced body is. An Arrival is a tracer because Hertz tells only tracers when it
+// starts to read a request and when it has read the header.
 type Arrival struct {
 	Within  time.Duration
 	MaxBody int64 // bytes
@@ -35,13 +36,15 @@ type Arrival struct {
 // silence names the timer of a connection that has sent nothing.
 type silence struct{}
 
-// Accepted bounds the time until the first byte of a connection. The returned context is the connection's.
+// Accepted bounds the time until the first byte of a connection. The returned context is the
+// connection's.
 func (a Arrival) Accepted(ctx context.Context, conn net.Conn) context.Context {
 	timer := time.AfterFunc(a.Within, func() { _ = conn.Close() }) // no request is in flight
 	return context.WithValue(ctx, silence{}, timer)
 }
 
-// Start implements tracer.Tracer. The idle timeout that Hertz sets before the next request takes the deadline away.
+// Start implements tracer.Tracer. The idle timeout that Hertz sets before the next request takes
+// the deadline away.
 func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Context {
 	if timer, ok := ctx.Value(silence{}).(*time.Timer); ok {
 		timer.Stop()
@@ -53,19 +56,20 @@ func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Conte
 		c.SetTraceInfo(h)
 	}
 	h.max, h.tooLarge = a.MaxBody, false
-	_ = c.GetConn().SetReadDeadline(time.Now().Add(a.Within)) // netpoll's never fails
+	_ = c.GetConn().SetReadDeadline(time.Now().Add(a.Within)) // never fails with netpoll
 	return ctx
 }
 
-// Finish implements tracer.Tracer: Hertz has answered, and is about to read the next request, or to close the connection.
+// Finish implements tracer.Tracer: Hertz has answered, and is about to read the next request, or to
+// close the connection.
 func (a Arrival) Finish(_ context.Context, c *app.RequestContext) {
 	if h := headerOf(c); h != nil && (h.tooLarge || errors.Is(h.Error(), errs.ErrHeaderTooLarge)) {
 		linger(c.GetConn())
 	}
 }
 
-// TooLarge reports whether a request has announced a body over MaxBody. The body has not been read, and must not be: the handler refuses
-// the request and closes the connection.
+// TooLarge reports whether a request has announced a body over MaxBody. The body has not been read,
+// and must not be: the handler refuses the request and closes the connection.
 func TooLarge(c *app.RequestContext) bool {
 	h := headerOf(c)
 	return h != nil && h.tooLarge
@@ -94,8 +98,8 @@ func (h *header) Reset() {
 	h.HTTPStats.Reset()
 }
 
-// Record implements traceinfo.HTTPStats. A body that is too large is none for Hertz from here on: it sends no 100 Continue, and calls the
-// handler at once.
+// Record implements traceinfo.HTTPStats. A body that is too large is none for Hertz from here on:
+// it sends no 100 Continue, and calls the handler at once.
 func (h *header) Record(event stats.Event, status stats.Status, info string) {
 	h.HTTPStats.Record(event, status, info)
 	if event != stats.ReadBodyStart || int64(h.c.Request.Header.ContentLength()) <= h.max {
@@ -106,8 +110,8 @@ func (h *header) Record(event stats.Event, status stats.Status, info string) {
 	h.c.Request.Header.Del("Expect")
 }
 
-// linger reads and drops data on a connection that is about to be closed, until the client closes it or lingerFor has
-// passed.
+// linger reads and drops data on a connection that is about to be closed, until the client closes
+// it or lingerFor has passed.
 func linger(conn network.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(lingerFor))
 	for {

@@ -12,14 +12,15 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server"
 )
 
-// StopWait bounds the wait for clients to close their connections after all requests have been answered.
+// StopWait bounds the wait for clients to close their connections after all requests have been
+// answered.
 const StopWait = 600 * time.Millisecond
 
 // startWait bounds the wait for a server that is told to stop while it starts.
 const startWait = 5 * time.Second
 
-// Run runs h, which serves ln, until ctx is done. Then it calls drain, which returns how long connections may take to close, and
-// stops h.
+// Run runs h, which serves ln, until ctx is done. Then it calls drain, which returns how long
+// connections may take to close, and stops h.
 func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func() (goodbye time.Duration), log *slog.Logger) error {
 	failed := make(chan error, 1)
 	go func() { failed <- h.Run() }()
@@ -38,13 +39,13 @@ func Run(ctx context.Context, h *server.Hertz, ln net.Listener, drain func() (go
 		return fmt.Errorf("http server: %w", err)
 	}
 	if err := <-failed; err != nil {
-		log.Debug("http server has stopped", "err", err) // that its listener is closed
+		log.Debug("http server has stopped", "err", err) // the error that its listener is closed
 	}
 	return nil
 }
 
-// answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and says that it runs before
-// it listens.
+// answering waits until the server at addr answers: Hertz cannot be shut down while it starts, and
+// reports that it runs before it listens.
 func answering(addr net.Addr, failed <-chan error) error {
 	conn, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {
@@ -61,7 +62,7 @@ func answering(addr net.Addr, failed <-chan error) error {
 	case err = <-failed:
 	case <-answered:
 	}
-	_ = conn.Close() // which ends the goroutine
+	_ = conn.Close() // ends the goroutine
 	<-answered
 	return err
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/route"
 )
 
-// Methods returns the methods that routes takes at a path.
+// Methods returns the methods that routes accepts at a path.
 func Methods(routes route.RoutesInfo, path string) []string {
 	var allowed []string
 	for _, r := range routes {

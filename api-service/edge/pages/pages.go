@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/api-service/web"
 )
 
-// IconByHabit is the icon that browsers ask for where no page names one, as for the JSON of a stream.
+// IconByHabit is the icon that browsers request for pages that name none, such as the JSON of a
+// stream.
 const IconByHabit = "/favicon.ico"
 
 // Routes adds the files to h.

@@ -12,9 +12,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// refuse answers a request for events with an error. Where the request may succeed later, a browser's
-// EventSource gets an event stream without events, and comes back: any status but 200 would end it
-// for good.
+// refuse answers a request for events with an error. If the request may succeed later, a browser's
+// EventSource gets an event stream without events, and reconnects: any status other than 200 would
+// end it for good.
 func (r *Readers) refuse(c *app.RequestContext, err error) {
 	r.Desk.Refuse(c, err)
 	switch c.Response.StatusCode() {
@@ -33,7 +33,7 @@ func (r *Readers) refuse(c *app.RequestContext, err error) {
 		int(math.Ceil(float64(again)/float64(time.Millisecond))), cause.Reason, cause.Text()))
 }
 
-// eventSource reports whether a request could be a browser's EventSource's.
+// eventSource reports whether a request may come from a browser's EventSource.
 func eventSource(c *app.RequestContext) bool {
 	return Tokened(c) && strings.Contains(string(c.GetHeader("Accept")), "text/event-stream")
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// retryAfter is the reconnection delay that readers are told.
+// retryAfter is the reconnection delay that readers get.
 const retryAfter = time.Second
 
 // readerGrace is the time that a dismissed reader has to read data in flight. Then its connection
@@ -35,7 +35,7 @@ const readerGrace = 100 * time.Millisecond
 
 // Readers serves the readers of one edge. Its fields must not change while it is in use.
 type Readers struct {
-	Name       string // the edge's, in paths and logs
+	Name       string // the edge's name in paths and logs
 	Log        *slog.Logger
 	Desk       *exchange.Desk
 	Guard      *access.Guard
@@ -43,17 +43,17 @@ type Readers struct {
 	Replay     replay.Log
 	Ledger     *ledger.Ledger
 	Deliveries *delivery.Book
-	// Enter counts a reader of a stream that this edge runs. The returned function says that it has
-	// left: with the cause, or with nil if it has read the ending. For other streams the function
-	// does nothing.
+	// Enter counts a reader of a stream that this edge runs. The caller calls leave when the reader
+	// has left: with the cause, or with nil if it has read the ending. For other streams leave does
+	// nothing.
 	Enter func(h replay.Head) (leave func(cause *streamerr.Error))
 
 	TokenTTL      time.Duration // of read tokens
-	KeepAlive     time.Duration // without an event until a reader gets a comment; 0 is never
-	ClientTimeout time.Duration // for a client's acknowledgement; 0 is no bound
+	KeepAlive     time.Duration // time without an event after which a reader gets a comment; 0 means never
+	ClientTimeout time.Duration // for a client's acknowledgement; 0 means no bound
 	WriteTimeout  time.Duration // for one write to a client
 
-	Live stream.Set // the readers that are connected
+	Live stream.Set // the connected readers
 }
 
 // Caller identifies the caller of a request for which a read token is enough.
@@ -64,19 +64,19 @@ func (r *Readers) Caller(c *app.RequestContext) (access.Caller, error) {
 	return exchange.Caller(c, r.Guard)
 }
 
-// Tokened reports whether a request is one for which a read token is enough, and has one: browsers'
-// EventSource sends no headers. The handler checks the token.
+// Tokened reports whether a read token is enough for a request, and the request has one: browsers'
+// EventSource cannot send headers. The handler checks the token.
 func Tokened(c *app.RequestContext) bool {
 	rest, ok := strings.CutPrefix(string(c.Path()), "/v1/streams/")
 	_, what, _ := strings.Cut(rest, "/")
 	return ok && (what == "events" || what == "seen") && c.Query(follow.TokenParam) != ""
 }
 
-// Drain ends the readers that are left when ctx is done, such as readers of other instances'
-// streams, which reconnect to another instance. New readers are refused from now on.
+// Drain ends the remaining readers when ctx is done, such as readers of other instances' streams,
+// which reconnect to another instance. New readers are refused from now on.
 func (r *Readers) Drain(ctx context.Context) { r.Live.Drain(ctx, r.drains()) }
 
-// Made returns the answer to the maker of a kept stream.
+// Made returns the response to the client that made a kept stream.
 func (r *Readers) Made(h replay.Head) follow.Made {
 	expires := time.Now().Add(r.TokenTTL)
 	return follow.Made{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: r.Keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
@@ -105,7 +105,7 @@ func (r *Readers) RenewToken(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", r.Made(in.Head()).JSON())
 }
 
-// Events is GET /v1/streams/{id}/events. It starts no work.
+// Events is GET /v1/streams/{id}/events. It starts no engine work.
 func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
 	if exchange.ID(c); stream.ValidID(id) {
@@ -126,13 +126,13 @@ func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 		r.refuse(c, Lost(id, err))
 		return
 	case p.Ended && len(p.Events) == 0:
-		c.Status(http.StatusNoContent) // which tells EventSource to come back no more
+		c.Status(http.StatusNoContent) // makes EventSource stop reconnecting
 		return
 	}
 	r.follow(conn, c, id, in, after)
 }
 
-// open finds a stream that is kept.
+// open opens a kept stream.
 func (r *Readers) open(conn context.Context, caller access.Caller, id, token string) (replay.Reader, error) {
 	if err := operate.CheckID(id); err != nil {
 		return nil, err
@@ -144,8 +144,8 @@ func (r *Readers) open(conn context.Context, caller access.Caller, id, token str
 	return in, nil
 }
 
-// openReader finds a stream, checks its reader's credentials, and returns the number of the event
-// that the reader has had last.
+// openReader opens a stream, checks its reader's credentials, and returns the number of the last
+// event that the reader has received.
 func (r *Readers) openReader(conn context.Context, c *app.RequestContext, id string) (replay.Reader, uint64, error) {
 	caller, err := r.Caller(c)
 	if err != nil {
@@ -168,10 +168,10 @@ func (r *Readers) openReader(conn context.Context, c *app.RequestContext, id str
 	return in, after, nil
 }
 
-// cursor returns the number of the event that a reader has had last.
+// cursor returns the number of the last event that a reader has received.
 func cursor(c *app.RequestContext, h replay.Head) (after uint64, err error) {
 	text := string(c.GetHeader(follow.CursorHeader))
-	if text == "" { // the header is the newer one: EventSource keeps the URL when it comes back
+	if text == "" { // the header is newer: EventSource keeps the URL when it reconnects
 		text = c.Query("last_event_id")
 	}
 	if text == "" {
@@ -208,8 +208,8 @@ func Lost(id string, err error) error {
 	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept any more", id))
 }
 
-// follow writes events until the reader has the last one, or leaves, or is cut because it does not
-// read.
+// follow writes events until the reader has received the last one, leaves, or is cut off because it
+// does not read.
 func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string, in replay.Reader, after uint64) {
 	begun := time.Now()
 	ctx, control := stream.WithControl(conn, readerGrace)
@@ -259,11 +259,11 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	r.Log.Info("reader left", "stream", id, "hop", r.Name, "reason", cause.Reason.String(), "message", cause.Text(),
 		"last", follow.Cursor{Epoch: head.Epoch, Seq: end.After}.String(), "events", end.Events, "took", time.Since(begun))
 	if lines.Finish(); err != nil || send(0) != nil {
-		client.Cut() // the stream has not ended, whatever became of its reader
+		client.Cut() // the stream has not ended, whatever happened to its reader
 	}
 }
 
-// whyLeft says why a reader reads no more.
+// whyLeft returns the reason why a reader has stopped reading.
 func (r *Readers) whyLeft(ctx context.Context, h replay.Head, end follow.End, err error) *streamerr.Error {
 	cause := stream.Cause(ctx)
 	switch {
@@ -278,7 +278,7 @@ func (r *Readers) whyLeft(ctx context.Context, h replay.Head, end follow.End, er
 	}
 }
 
-// noReader says why there is no place for a reader.
+// noReader returns the error for a reader without a place.
 func (r *Readers) noReader(err error) *streamerr.Error {
 	if errors.Is(err, stream.ErrClosed) {
 		return r.drains()
@@ -286,7 +286,7 @@ func (r *Readers) noReader(err error) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "too many readers", RetryAfter: retryAfter}
 }
 
-// drains is why readers end when the process does.
+// drains returns the ending of readers when the process drains.
 func (r *Readers) drains() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Draining, Message: r.Name + " is shutting down", RetryAfter: retryAfter}
 }

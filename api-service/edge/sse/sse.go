@@ -1,4 +1,4 @@
-// Package sse encodes server-sent events in the form that all clients understand.
+// Package sse encodes server-sent events in a form that all clients parse.
 package sse
 
 import (
@@ -10,24 +10,24 @@ import (
 // dropped after use.
 const maxKept = 64 << 10
 
-// An Encoder encodes events into one buffer, which it reuses. Each event is one chunk of the body
-// for HTTP/1.1, or its bytes as they are for HTTP/1.0, whose body ends with the connection. It is
-// made for one goroutine. The zero value is ready to use.
+// An Encoder encodes events into one reused buffer. Each event is one chunk of the body for
+// HTTP/1.1, or plain bytes for HTTP/1.0, whose body ends with the connection. Only one goroutine
+// may use it. The zero value is ready to use.
 type Encoder struct {
-	// Identity leaves the framing of chunks out.
+	// Identity omits the chunk framing.
 	Identity bool
 
 	buf   []byte
-	event int // where the event that is being encoded begins in buf, behind the size of its chunk
+	event int // start of the current event in buf, after the size of its chunk
 	size  int // bytes of the events in buf, without framing
 }
 
-// sizeRoom is the room for the size of a chunk: two digits, as most events need, and the end of the
-// line.
+// sizeRoom is the room for the size of a chunk: two digits, enough for most events, and the end of
+// the line.
 const sizeRoom = len("xx\r\n")
 
-// Take returns what was encoded since the last Take, with and without framing in size. The bytes
-// are valid until the next event begins.
+// Take returns the bytes encoded since the last Take, and their size without framing. The bytes are
+// valid until the next event begins.
 func (e *Encoder) Take() (encoded []byte, size int) {
 	encoded, size = e.buf, e.size
 	e.size = 0
@@ -42,29 +42,29 @@ func (e *Encoder) Take() (encoded []byte, size int) {
 // Begin begins an event that is one data line, and returns the buffer to append the data to.
 func (e *Encoder) Begin() []byte { return append(e.begin(), "data: "...) }
 
-// End takes the buffer back, with the data.
+// End ends the event; line is the buffer of Begin with the data.
 func (e *Encoder) End(line []byte) { e.end(append(line, "\n\n"...)) }
 
 // Line encodes an event that is one data line.
 func (e *Encoder) Line(data []byte) { e.End(append(e.Begin(), data...)) }
 
-// Event encodes one event, whose data is one line. The id comes last: some clients take it for that
-// of the last event that they had as soon as they have read its line, and would come back for what
-// follows an event whose data they have not.
+// Event encodes one event, whose data is one line. The id comes last: some clients use it as the
+// last event id as soon as they have read its line. With the id first, they would skip an event
+// whose data they have not received.
 func (e *Encoder) Event(id, name string, data []byte) {
 	b := append(append(append(e.begin(), "event: "...), name...), "\ndata: "...)
 	b = append(append(append(b, data...), "\nid: "...), id...)
 	e.end(append(b, "\n\n"...))
 }
 
-// Retry encodes how long a reader is to wait before it comes back.
+// Retry encodes the delay before a reader reconnects.
 func (e *Encoder) Retry(after time.Duration) {
 	b := strconv.AppendInt(append(e.begin(), "retry: "...), after.Milliseconds(), 10)
 	e.end(append(b, "\n\n"...))
 }
 
-// KeepAlive encodes the comment that all clients skip: one line, and no blank line after it, which
-// some take for an event.
+// KeepAlive encodes a comment that all clients skip: one line without a blank line after it, which
+// some clients take for an event.
 func (e *Encoder) KeepAlive() { e.end(append(e.begin(), ": keep-alive\n"...)) }
 
 // Finish encodes the end of the body.
@@ -74,7 +74,7 @@ func (e *Encoder) Finish() {
 	}
 }
 
-// begin leaves room for the size of the chunk.
+// begin reserves room for the size of the chunk.
 func (e *Encoder) begin() []byte {
 	if !e.Identity {
 		e.buf = append(e.buf, "xx\r\n"...)
@@ -101,7 +101,7 @@ func frame(b []byte, event, size int) []byte {
 	at := event - sizeRoom
 	switch more := len(line) - sizeRoom; {
 	case more > 0:
-		b = append(b, line[:more]...) // room; the bytes are overwritten
+		b = append(b, line[:more]...) // makes room; the bytes are overwritten
 		copy(b[event+more:], b[event:event+size])
 	case more < 0:
 		copy(b[event+more:], b[event:])
