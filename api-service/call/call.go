@@ -1,5 +1,5 @@
-// Package call is what the edge knows of a request for a stream, whatever API it was made in: what is asked for, and how the
-// answer is written.
+// Package call is the edge's view of a request for a stream, independent of the HTTP API: the
+// request, and the encoding of the answer.
 package call
 
 import (
@@ -9,11 +9,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// MaxPrompts is how many prompts a body may have: what the chat-service takes, so that more are refused before they cost
-// anything.
+// MaxPrompts is the maximum number of prompts in a body. It is the chat-service's limit, so that
+// larger requests are refused at no cost.
 const MaxPrompts = 64
 
-// CheckPrompts refuses too many.
+// CheckPrompts refuses more than MaxPrompts prompts.
 func CheckPrompts(param string, n int) error {
 	if n > MaxPrompts {
 		return streamerr.InvalidParam(param, "%s has %d prompts; at most %d are allowed", param, n, MaxPrompts)
@@ -24,20 +24,21 @@ func CheckPrompts(param string, n int) error {
 // A Call is a request for a stream.
 type Call struct {
 	Request *chatv1.ChatRequest
-	// ID is what the body calls the stream; "" leaves that to headers.
+	// ID is the stream's id from the body; "" leaves it to the headers.
 	ID      string
 	Stream  bool          // the answer is events, not one body
-	Timeout time.Duration // how long the answer may take; 0 is no limit
-	// Param names a field as the body did that an inner hop calls by its name in the IDL.
+	Timeout time.Duration // maximum duration of the answer; 0 means no limit
+	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
+	// name in the body.
 	Param func(inner string) string
-	// Events returns a new writer of the answer as events, Whole a new gatherer of the answer as
+	// Events returns a new encoder of the answer as events, Whole a new gatherer of the answer as
 	// one body.
 	Events func() Writer
 	Whole  func() Gatherer
 }
 
-// A Writer appends the data lines of an item of a stream to lines. It is called with all items of
-// one stream, in their order.
+// A Writer appends the data lines of one item to lines. It is called with all items of a stream, in
+// order.
 type Writer func(out *chatv1.GenerateResponse, lines Lines)
 
 // Lines takes the data lines of events. A line is encoded in place: it is appended to the buffer
@@ -47,17 +48,18 @@ type Lines interface {
 	End(line []byte)
 }
 
-// A Gatherer takes the items of one stream, in their order. With the End it returns the body of the
-// answer, before it nil.
+// A Gatherer collects the items of a stream, in order. It returns the body of the answer with the
+// End, and nil before.
 type Gatherer func(out *chatv1.GenerateResponse) (body []byte)
 
-// Apart reports whether the stream says more than one text: whose a piece is, or how likely its tokens were.
+// Apart reports whether each delta must name its choice: the stream has several choices, or
+// log-probabilities.
 func (c *Call) Apart() bool {
 	s := c.Request.GetSampling()
 	return Choices(c.Request) > 1 || s != nil && s.Logprobs != nil
 }
 
-// Choices returns how many answers a request asks for.
+// Choices returns the number of answers that a request asks for.
 func Choices(req *chatv1.ChatRequest) int {
 	return max(1, int(req.GetN())) * max(1, len(req.GetPrompts()))
 }

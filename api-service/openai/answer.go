@@ -11,7 +11,7 @@ import (
 // Done is the data of the last event of a stream that completed.
 const Done = "[DONE]"
 
-// finishes are the finish reasons that SDKs know.
+// finishes are the finish reasons of OpenAI's API.
 var finishes = map[llmv1.Finish]string{
 	llmv1.Finish_FINISH_STOP:           "stop",
 	llmv1.Finish_FINISH_LENGTH:         "length",
@@ -19,7 +19,7 @@ var finishes = map[llmv1.Finish]string{
 	llmv1.Finish_FINISH_CONTENT_FILTER: "content_filter",
 }
 
-// Finish returns the word for why an answer is complete.
+// Finish returns the finish reason in OpenAI's spelling.
 func Finish(finish llmv1.Finish) string {
 	if word, ok := finishes[finish]; ok {
 		return word
@@ -36,7 +36,7 @@ type usage struct {
 	Details          *completionDetails `json:"completion_tokens_details,omitempty"`
 }
 
-// completionDetails are there where reasoning is counted.
+// completionDetails is present only if reasoning is counted.
 type completionDetails struct {
 	ReasoningTokens uint32 `json:"reasoning_tokens"`
 }
@@ -61,7 +61,7 @@ func usageOf(u *llmv1.Usage) *usage {
 // Usage returns the usage object.
 func Usage(u *llmv1.Usage) []byte { return marshal(usageOf(u)) }
 
-// completionID is the id of an answer, from the stream's.
+// completionID returns the id of an answer, made from the stream's.
 func completionID(stream string) string { return "chatcmpl-" + stream }
 
 type completion struct {
@@ -88,7 +88,7 @@ type answerMessage struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// messageOf is the message of an answer. One that has calls alone has no content.
+// messageOf returns the message of an answer. A message with only tool calls has no content.
 func messageOf(all *answer.Answer) answerMessage {
 	text := all.Text()
 	m := answerMessage{Role: "assistant", Content: &text, Reasoning: all.Reasoning(), ToolCalls: toolCallsOf(all.Calls())}

@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/internal/answer"
 )
 
-// Call returns what the edge needs to know of the body.
+// Call returns the edge's view of the body.
 func (c *Chat) Call() *call.Call {
 	l := &call.Call{Request: c.Request, Stream: c.Stream, Timeout: c.Timeout, Param: c.Param, Events: c.events, Whole: c.whole}
 	if c.completion {
@@ -18,7 +18,7 @@ func (c *Chat) Call() *call.Call {
 	return l
 }
 
-// events writes the chunks of a chat.
+// events encodes the chunks of a chat.
 func (c *Chat) events() call.Writer {
 	var chunks *Chunks
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
@@ -41,7 +41,7 @@ func (c *Chat) events() call.Writer {
 	}
 }
 
-// done writes what follows all choices.
+// done encodes the events after the last choice.
 func done(chunks *Chunks, end *llmv1.End, lines call.Lines) {
 	if chunks.usage {
 		lines.End(chunks.AppendUsage(lines.Begin(), end))
@@ -56,7 +56,7 @@ type gatheredChoice struct {
 	finish llmv1.Finish
 }
 
-// gather puts choices together, and returns what whole makes of them with the End.
+// gather joins choices; with the End it passes them to whole, and returns the result.
 func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gatheredChoice, *llmv1.End) []byte) call.Gatherer {
 	var started *llmv1.Started
 	var all []gatheredChoice
@@ -82,7 +82,7 @@ func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gatheredChoice
 	}
 }
 
-// whole writes a chat's answer as one body.
+// whole encodes a chat's answer as one body.
 func (c *Chat) whole() call.Gatherer {
 	return gather(c.Request, func(started *llmv1.Started, all []gatheredChoice, end *llmv1.End) []byte {
 		body := completion{

@@ -10,18 +10,18 @@ import (
 
 // Chunks appends the data of a stream's events to buffers, in the order that SDKs expect: for each
 // choice AppendRole, then AppendDelta for each piece of text, then AppendFinish; then, if the
-// request asked for it, AppendUsage. It is made for one stream and one goroutine. All that does not
-// change from chunk to chunk is encoded once.
+// request asked for it, AppendUsage. One goroutine uses it for one stream. The constant parts of a
+// chunk are encoded once.
 type Chunks struct {
-	head  []byte // up to the choices
-	tail  []byte // after them
+	head  []byte // the part before the choices
+	tail  []byte // the part after the choices
 	usage bool
 
-	// A chunk of the first choice that has text alone: before the text, and behind it.
+	// Chunks of the first choice with only text: the parts before and after the text.
 	before, behind []byte
 }
 
-// NewChunks returns the chunks of one chat. With usage, each chunk says that its usage is null.
+// NewChunks returns the encoder of one chat's chunks. With usage, each chunk has a null usage.
 func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 	return newChunks(completionID(started.GetStreamId()), "chat.completion.chunk", started.GetModel(), usage)
 }
@@ -63,7 +63,7 @@ func (c *Chunks) AppendFinish(b []byte, choice uint32, finish llmv1.Finish) []by
 	return c.end(append(c.delta(b, choice), `{}`...), nil, Finish(finish))
 }
 
-// AppendUsage appends the chunk without choices. It is for requests that ask for their usage.
+// AppendUsage appends the chunk without choices, for requests that ask for their usage.
 func (c *Chunks) AppendUsage(b []byte, end *llmv1.End) []byte {
 	b = append(b, c.head...)
 	b = append(b, `],"usage":`...)
@@ -79,7 +79,7 @@ func (c *Chunks) delta(b []byte, choice uint32) []byte {
 	return append(b, `,"delta":`...)
 }
 
-// end ends it, behind its delta.
+// end ends a chunk, after its delta.
 func (c *Chunks) end(b []byte, tokens []*chatv1.TokenLogprob, finish string) []byte {
 	b = append(b, `,"logprobs":`...)
 	if len(tokens) == 0 {
@@ -90,7 +90,7 @@ func (c *Chunks) end(b []byte, tokens []*chatv1.TokenLogprob, finish string) []b
 	return c.finish(b, finish)
 }
 
-// finish ends it, behind all else.
+// finish ends a chunk, from its finish_reason on.
 func (c *Chunks) finish(b []byte, finish string) []byte {
 	b = append(b, `,"finish_reason":`...)
 	if finish == "" {

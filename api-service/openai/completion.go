@@ -14,11 +14,11 @@ import (
 
 const (
 	maxLogprobs = 20
-	// defaultMaxTokens is OpenAI's, of completions alone.
+	// defaultMaxTokens is OpenAI's default for completions; chats have none.
 	defaultMaxTokens = 16
 )
 
-// completionSetters are the fields of completions, beside those shared.
+// completionSetters are the fields of completions, besides the shared ones.
 var completionSetters = map[string]setter{
 	"prompt": setPrompt,
 	"logprobs": func(c *Chat, param string, raw json.RawMessage) error {
@@ -43,7 +43,7 @@ var completionSetters = map[string]setter{
 	},
 }
 
-// ParseCompletion reads a body of completions. Its errors are those of ParseChat.
+// ParseCompletion parses a body of completions. Its errors are those of ParseChat.
 func ParseCompletion(body []byte) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
@@ -74,8 +74,9 @@ func setPrompt(c *Chat, param string, raw json.RawMessage) (err error) {
 	return err
 }
 
-// prompts reads a string, an array of strings, an array of token ids, or an array of such; none of an empty array. list says that
-// it was one of several, whose number check has taken.
+// prompts parses a string, an array of strings, an array of token ids, or an array of such arrays;
+// an empty array yields no prompts. list reports an array of prompts, whose length check has
+// accepted.
 func prompts(param string, raw json.RawMessage, check func(n int) error) (all []*chatv1.Prompt, list bool, err error) {
 	if raw[0] == '"' {
 		s, err := text(param, raw)

@@ -17,14 +17,14 @@ import (
 type Embeddings struct {
 	Request *chatv1.EmbeddingsRequest
 	Base64  bool          // vectors are strings: little-endian floats of four bytes
-	Timeout time.Duration // how long the answer may take; 0 is no limit
-	list    bool          // of inputs, be it of one
+	Timeout time.Duration // maximum duration of the answer; 0 means no limit
+	list    bool          // the input is an array
 }
 
-// maxInputs is what the chat-service takes.
+// maxInputs is the chat-service's limit.
 const maxInputs = 2048
 
-// embeddingSetters read one field each; raw is not null.
+// embeddingSetters parse one field each; raw is not null.
 var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.RawMessage) error{
 	"model": func(e *Embeddings, param string, raw json.RawMessage) (err error) {
 		e.Request.Model, err = text(param, raw)
@@ -59,10 +59,10 @@ var embeddingSetters = map[string]func(e *Embeddings, param string, raw json.Raw
 		e.Request.Claim, err = claim(param, raw)
 		return err
 	},
-	"user": func(*Embeddings, string, json.RawMessage) error { return nil }, // without effect on a vector
+	"user": func(*Embeddings, string, json.RawMessage) error { return nil }, // has no effect on a vector
 }
 
-// ParseEmbeddings reads a body. Its errors are those of ParseChat.
+// ParseEmbeddings parses a body. Its errors are those of ParseChat.
 func ParseEmbeddings(body []byte) (*Embeddings, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
@@ -81,7 +81,8 @@ func ParseEmbeddings(body []byte) (*Embeddings, error) {
 	return e, nil
 }
 
-// Param names a field as the body did that an inner hop calls by its name in the IDL.
+// Param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
+// body.
 func (e *Embeddings) Param(inner string) string {
 	rest, ok := strings.CutPrefix(inner, "inputs")
 	switch {

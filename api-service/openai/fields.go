@@ -2,7 +2,7 @@ package openai
 
 import "github.com/whence-dev/whence/api-service/strict"
 
-// The readers of fields, by the names that they have here.
+// The parsers of fields, under short names.
 var (
 	mismatch  = strict.Mismatch
 	object    = strict.Object

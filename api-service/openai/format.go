@@ -35,14 +35,14 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if c.guide == "" { // tool_choice may have asked for a call; whether both can be had is not known here
+	if c.guide == "" { // tool_choice may have asked for a call; the chat-service decides whether both are possible
 		c.guide = param
 	}
 	c.Request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
 	return nil
 }
 
-// namedSchema reads a schema with its name. Both strict and lax ones are kept to.
+// namedSchema parses a schema with its name. Strict and lax schemas are both enforced.
 func namedSchema(param string, raw json.RawMessage) (string, error) {
 	if len(raw) == 0 {
 		return "", streamerr.InvalidParam(param, "%s is missing", param)
@@ -78,7 +78,7 @@ func setTemplateKwargs(c *Chat, param string, raw json.RawMessage) (err error) {
 	return err
 }
 
-// setReasoningEffort shows the effort to the template; most do not look at it.
+// setReasoningEffort passes the effort to the template; most templates ignore it.
 func setReasoningEffort(c *Chat, param string, raw json.RawMessage) error {
 	if _, err := text(param, raw); err != nil {
 		return err
@@ -86,7 +86,7 @@ func setReasoningEffort(c *Chat, param string, raw json.RawMessage) error {
 	variables := map[string]json.RawMessage{}
 	if c.Request.GetTemplateVariables() != "" {
 		if err := json.Unmarshal([]byte(c.Request.GetTemplateVariables()), &variables); err != nil {
-			return err // it has been read
+			return err // parsed before
 		}
 	}
 	if _, ok := variables[param]; !ok {

@@ -6,13 +6,13 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// Logprobs are the log-probabilities of a chat's choice, or of a piece of it.
+// Logprobs are the log-probabilities of a chat's choice, or of a piece of a choice.
 type Logprobs struct {
 	Content []TokenLogprob `json:"content"`
 	Refusal *struct{}      `json:"refusal"`
 }
 
-// A TokenLogprob is a token and how likely it was.
+// A TokenLogprob is a token with its log-probability and the top alternatives.
 type TokenLogprob struct {
 	logprob
 	Top []logprob `json:"top_logprobs"`
@@ -49,7 +49,8 @@ func likelyOf(t *chatv1.TokenLogprob) logprob {
 	return l
 }
 
-// textLogprobs are those of a text completion's choice, or of a piece of it: lists of the same length.
+// textLogprobs are the log-probabilities of a text completion's choice, or of a piece of it: lists
+// of the same length.
 type textLogprobs struct {
 	Tokens  []string             `json:"tokens"`
 	Likely  []float32            `json:"token_logprobs"`
@@ -57,7 +58,7 @@ type textLogprobs struct {
 	Offsets []int                `json:"text_offset"`  // in characters, from the beginning of the choice
 }
 
-// An offset is where in a choice's text the next token begins.
+// An offset is the position of the next token in a choice's text.
 type offset int
 
 // take returns the log-probabilities of the next tokens, or nil if there are none.
@@ -71,7 +72,7 @@ func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
 		if top {
 			likeliest := map[string]float32{t.GetToken(): t.GetLogprob()}
 			for _, l := range t.GetTop() {
-				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known { // parts of characters look alike
+				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known { // different parts of characters have the same string
 					likeliest[l.GetToken()] = l.GetLogprob()
 				}
 			}
@@ -79,7 +80,7 @@ func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
 		}
 		at := int(*o)
 		if b := t.GetBytes(); len(b) > 0 && !utf8.RuneStart(b[0]) && at > 0 {
-			at-- // in the character that the token before has begun
+			at-- // within the character that the previous token has begun
 		}
 		p.Offsets = append(p.Offsets, at)
 		for _, b := range t.GetBytes() {

@@ -32,7 +32,8 @@ func appendPart(b []byte, d *chatv1.Delta) []byte {
 	return b
 }
 
-// appendCall appends a piece of a call. Its first has id, type and name; SDKs want arguments there, too.
+// appendCall appends a piece of a call. The first piece has id, type and name; SDKs require
+// arguments there, too.
 func appendCall(b []byte, piece *chatv1.ToolCallDelta) []byte {
 	b = append(b, `{"index":`...)
 	b = strconv.AppendUint(b, uint64(piece.GetIndex()), 10)
@@ -50,7 +51,7 @@ func appendCall(b []byte, piece *chatv1.ToolCallDelta) []byte {
 	return append(AppendString(b, piece.GetArguments()), '}', '}')
 }
 
-// A toolCall is one of an answer that is not streamed.
+// A toolCall is a tool call of an answer that is not streamed.
 type toolCall struct {
 	ID       string       `json:"id"`
 	Type     string       `json:"type"`

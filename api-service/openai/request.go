@@ -1,8 +1,10 @@
-// Package openai is the OpenAI JSON of api-service: request bodies in, chunks, completions and lists out. No other package
-// knows this JSON but conversation, which reads the part of requests that templates see.
+// Package openai is the OpenAI JSON of api-service: it parses request bodies, and encodes chunks,
+// completions and lists. Only this package and conversation, which parses the part of requests that
+// templates see, know this JSON.
 //
-// A body is read strictly: a wrong type, a value out of range, an unknown field, or one that is known but cannot be
-// honoured, is refused with an error that names it; nothing is silently ignored but what has no effect on an answer.
+// Parsing is strict: a wrong type, a value out of range, an unknown field, or a field that cannot
+// be honoured is refused with an error that names it. Only fields without an effect on an answer
+// are ignored.
 package openai
 
 import (
@@ -28,17 +30,17 @@ type Chat struct {
 	Request      *chatv1.ChatRequest
 	Stream       bool
 	IncludeUsage bool
-	Timeout      time.Duration // how long the answer may take; 0 is no limit
+	Timeout      time.Duration // maximum duration of the answer; 0 means no limit
 	completion   bool          // it has a prompt
-	maxTokens    string        // the field that said so
-	bestOf       int64         // 0 if it was not said
+	maxTokens    string        // name of the field that set it
+	bestOf       int64         // 0 if absent
 	logprobs     bool          // of chats
 	topLogprobs  *uint32       // of chats
-	guide        string        // the field that asks for one
-	session      string        // the field that says whose conversation it is
+	guide        string        // name of the field that asks for a guide
+	session      string        // name of the field that identifies the conversation
 }
 
-// A setter reads one field; raw is not null.
+// A setter parses one field; raw is not null.
 type setter = func(c *Chat, param string, raw json.RawMessage) error
 
 // shared are the fields of both kinds of bodies.
@@ -84,7 +86,7 @@ var shared = map[string]setter{
 	"response_format":  setResponseFormat,
 	"reasoning_effort": setReasoningEffort,
 
-	// Not OpenAI's, but what vLLM and SGLang call them.
+	// Not OpenAI's; vLLM and SGLang use these names.
 	"chat_template_kwargs": setTemplateKwargs,
 	"separate_reasoning": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := boolean(param, raw)
@@ -102,7 +104,7 @@ var shared = map[string]setter{
 	},
 	"top_k": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, -1, math.MaxInt32)
-		k := uint32(max(v, 0)) // both -1 and 0 keep all
+		k := uint32(max(v, 0)) // -1 and 0 both keep all tokens
 		c.Request.Sampling.TopK = &k
 		return err
 	},
@@ -133,7 +135,7 @@ var shared = map[string]setter{
 	},
 	"spaces_between_special_tokens": onlyTrue,
 
-	// Not OpenAI's either, but what several gateways call it: seconds.
+	// Not OpenAI's; several gateways use this name. In seconds.
 	"timeout": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Timeout, err = timeout(param, raw)
 		return err
@@ -148,7 +150,7 @@ var shared = map[string]setter{
 	"user": setSession,
 }
 
-// setters are the fields of chats, beside those shared.
+// setters are the fields of chats, besides the shared ones.
 var setters = map[string]setter{
 	"messages":              setMessages,
 	"max_completion_tokens": setMaxTokens,
@@ -173,8 +175,8 @@ var setters = map[string]setter{
 	"verbosity": accept,
 }
 
-// ParseChat reads a body of chat completions. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at
-// fault.
+// ParseChat parses a body of chat completions. Its errors are *streamerr.Error with reason INVALID,
+// whose Param is the invalid field.
 func ParseChat(body []byte) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
@@ -183,8 +185,8 @@ func ParseChat(body []byte) (*Chat, error) {
 	return parseChat(fields, false)
 }
 
-// ParseStream reads a body of either kind, whose answer is streamed, whether it says so or not. One with a prompt asks for a
-// completion.
+// ParseStream parses a body of either kind, and streams its answer whatever the body says. A body
+// with a prompt is a completion.
 func ParseStream(body []byte) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
@@ -220,7 +222,7 @@ func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
 	return c, nil
 }
 
-// set reads the fields, those of this kind of body and those shared, and checks what both have.
+// set parses the fields, own and shared, and makes the checks that both kinds need.
 func (c *Chat) set(fields map[string]json.RawMessage, own map[string]setter) error {
 	all := maps.Clone(shared)
 	maps.Copy(all, own)
@@ -236,7 +238,8 @@ func (c *Chat) set(fields map[string]json.RawMessage, own map[string]setter) err
 	return nil
 }
 
-// Param names a field as the body did that an inner hop calls by its name in the IDL.
+// Param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
+// body.
 func (c *Chat) Param(inner string) string {
 	name := strings.TrimPrefix(inner, "sampling.")
 	switch name {
@@ -264,7 +267,7 @@ func (c *Chat) Param(inner string) string {
 	return conversation.Param(name)
 }
 
-// claim reads service_tier.
+// claim parses service_tier.
 func claim(param string, raw json.RawMessage) (*llmv1.Claim, error) {
 	word, err := text(param, raw)
 	if err != nil {
@@ -287,7 +290,7 @@ func never(_ *Chat, param string, _ json.RawMessage) error {
 	return unsupported(param, "%s is not supported by this model", param)
 }
 
-// onlyTrue is for what happens anyway.
+// onlyTrue accepts only true, for behaviour that cannot be turned off.
 func onlyTrue(_ *Chat, param string, raw json.RawMessage) error {
 	v, err := boolean(param, raw)
 	if err == nil && !v {
@@ -350,7 +353,7 @@ func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
 			if c.IncludeUsage, err = boolean(name, raw); err != nil {
 				return err
 			}
-		case "stream_options.include_obfuscation": // pads chunks against eavesdroppers; without effect on an answer
+		case "stream_options.include_obfuscation": // padding against eavesdroppers; has no effect on an answer
 		default:
 			return streamerr.InvalidParam(name, "unknown field %q", name)
 		}

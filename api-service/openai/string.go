@@ -4,14 +4,14 @@ import "unicode/utf8"
 
 const hex = "0123456789abcdef"
 
-// AppendString appends s as a JSON string. It encodes as encoding/json does without HTML escaping, and
-// allocates nothing but the growth of b, because it runs once per token. Invalid UTF-8 becomes U+FFFD.
+// AppendString appends s as a JSON string, encoded like encoding/json without HTML escaping. It
+// allocates only when b grows, because it runs once per token. Invalid UTF-8 becomes U+FFFD.
 func AppendString(b []byte, s string) []byte {
 	return append(AppendText(append(b, '"'), s), '"')
 }
 
-// AppendText appends s as the inside of a JSON string, without the quotes. The insides of two strings,
-// one after the other, are the inside of the concatenated string.
+// AppendText appends s as the inside of a JSON string, without the quotes. The insides of two
+// strings, one after the other, are the inside of the concatenated string.
 func AppendText(b []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {

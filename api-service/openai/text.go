@@ -9,7 +9,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// textObject is what text completions are called, whole or in pieces.
+// textObject is the object name of text completions, whole or in chunks.
 const textObject = "text_completion"
 
 func textID(stream string) string { return "cmpl-" + stream }

@@ -10,7 +10,7 @@ import (
 // MaxTimeout is the longest timeout that a request may ask for.
 const MaxTimeout = 24 * time.Hour
 
-// timeout reads seconds.
+// timeout parses a number of seconds.
 func timeout(param string, raw json.RawMessage) (time.Duration, error) {
 	v, err := number(param, raw, 0, MaxTimeout.Seconds())
 	if err != nil {
@@ -19,5 +19,5 @@ func timeout(param string, raw json.RawMessage) (time.Duration, error) {
 	if v == 0 {
 		return 0, streamerr.InvalidParam(param, "%s is 0; it must be over 0", param)
 	}
-	return max(time.Duration(float64(v)*float64(time.Second)), time.Nanosecond), nil // 0 would be no limit at all
+	return max(time.Duration(float64(v)*float64(time.Second)), time.Nanosecond), nil // 0 would mean no limit
 }

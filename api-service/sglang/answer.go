@@ -14,11 +14,11 @@ import (
 // done is the data of the last event.
 const done = "[DONE]"
 
-// An answer is all that has come of one choice.
+// An answer is the answer of one choice so far.
 type answer struct {
 	Text string `json:"text"`
 	Meta meta   `json:"meta_info"`
-	// Index says which of several it is, in events.
+	// Index is the index of the choice, in events of a list.
 	Index *int `json:"index,omitempty"`
 
 	text strings.Builder // bounded by the model's context
@@ -35,14 +35,14 @@ type meta struct {
 	Latency          float64    `json:"e2e_latency,omitempty"` // seconds, once it is complete
 }
 
-// finish says why an answer is complete.
+// A finish is the reason why an answer is complete.
 type finish struct {
 	Type    string `json:"type"`              // "stop", "length" or "content_filter"
 	Matched any    `json:"matched,omitempty"` // the stop string, or the id of the token
 	Length  uint32 `json:"length,omitempty"`
 }
 
-// likely is [log-probability, token id, text or null].
+// likely is an array [log-probability, token id, text or null].
 type likely [3]any
 
 // answers are the choices of one stream.
@@ -54,7 +54,7 @@ type answers struct {
 
 func (g *generate) newAnswers() *answers { return &answers{g: g, begun: time.Now()} }
 
-// start makes the answers of a stream that has started.
+// start creates the answers of a stream that has started.
 func (a *answers) start(s *llmv1.Started) {
 	a.all = make([]answer, call.Choices(a.g.request))
 	for i := range a.all {
@@ -73,7 +73,7 @@ func (a *answers) start(s *llmv1.Started) {
 	}
 }
 
-// add takes in a piece.
+// add appends a piece to its answer, and returns the answer.
 func (a *answers) add(d *chatv1.Delta) *answer {
 	one := &a.all[d.GetChoice()]
 	one.text.WriteString(d.GetText())
@@ -128,12 +128,12 @@ func (a *answers) end(end *chatv1.ChoiceEnd) *answer {
 	return one
 }
 
-// lone is the end of a stream with one choice.
+// lone returns the end of the only choice of a stream.
 func lone(end *llmv1.End) *chatv1.ChoiceEnd {
 	return &chatv1.ChoiceEnd{Finish: end.GetFinish(), MatchedStop: end.GetMatchedStop(), MatchedToken: end.MatchedToken, Usage: end.GetUsage()}
 }
 
-// events writes each piece as all that has come of its choice.
+// events encodes, for each piece, the whole answer of its choice so far.
 func (g *generate) events() call.Writer {
 	a := g.newAnswers()
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
@@ -159,7 +159,7 @@ func (g *generate) events() call.Writer {
 	}
 }
 
-// whole writes an answer, or the list of all in the order of their prompts.
+// whole encodes the answer, or the list of answers in the order of their prompts.
 func (g *generate) whole() call.Gatherer {
 	a := g.newAnswers()
 	return func(out *chatv1.GenerateResponse) []byte {

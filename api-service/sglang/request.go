@@ -1,7 +1,7 @@
 // Package sglang is the JSON of SGLang's native POST /generate.
 //
-// Bodies are read as strictly as those of package openai. A text in an answer is all that has come so far, in every event, as
-// SGLang has it: a reader keeps the last one, and a long answer costs the square of its length.
+// Parsing is as strict as in package openai. As in SGLang, the text in an event is the whole answer
+// so far: a reader needs only the last event, and a long answer costs the square of its length.
 package sglang
 
 import (
@@ -29,18 +29,18 @@ type generate struct {
 	request    *chatv1.ChatRequest
 	stream     bool
 	batch      bool     // the answer is a list
-	rids       []string // of each prompt, or of the stream
-	ridList    bool     // rids are of prompts
+	rids       []string // one per prompt, or the stream's
+	ridList    bool     // rids are those of the prompts
 	logprobs   bool
 	top        uint32
-	withText   bool   // logprobs say what tokens spell
-	promptName string // the field that the prompts are in
+	withText   bool   // logprobs include the text of tokens
+	promptName string // name of the field with the prompts
 }
 
 type setter = func(g *generate, param string, raw json.RawMessage) error
 
 var setters = map[string]setter{
-	"model": func(g *generate, param string, raw json.RawMessage) (err error) { // not SGLang's, which serves one
+	"model": func(g *generate, param string, raw json.RawMessage) (err error) { // not SGLang's: an SGLang serves one model
 		g.request.Model, err = strict.String(param, raw)
 		return err
 	},
@@ -68,17 +68,17 @@ var setters = map[string]setter{
 		return err
 	},
 	"logprob_start_len": func(_ *generate, param string, raw json.RawMessage) error {
-		_, err := strict.Integer(param, raw, -1, -1) // prompts have none
+		_, err := strict.Integer(param, raw, -1, -1) // prompts have no logprobs
 		return err
 	},
 	"return_text_in_logprobs": func(g *generate, param string, raw json.RawMessage) (err error) {
 		g.withText, err = strict.Boolean(param, raw)
 		return err
 	},
-	"log_metrics": func(*generate, string, json.RawMessage) error { return nil }, // without effect on an answer
+	"log_metrics": func(*generate, string, json.RawMessage) error { return nil }, // has no effect on an answer
 }
 
-// prefixed names the fields of an object by their paths.
+// prefixed returns the fields of an object under their full paths.
 func prefixed(param string, fields map[string]json.RawMessage) map[string]json.RawMessage {
 	named := make(map[string]json.RawMessage, len(fields))
 	for name, raw := range fields {
@@ -87,7 +87,8 @@ func prefixed(param string, fields map[string]json.RawMessage) map[string]json.R
 	return named
 }
 
-// Parse reads a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the field at fault.
+// Parse parses a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the
+// invalid field.
 func Parse(body []byte) (*call.Call, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
@@ -114,7 +115,7 @@ func Parse(body []byte) (*call.Call, error) {
 	return c, nil
 }
 
-// checkRIDs refuses ids that streams cannot have, and lists that do not fit.
+// checkRIDs refuses invalid stream ids, and lists of the wrong length.
 func (g *generate) checkRIDs() error {
 	for i, rid := range g.rids {
 		at := "rid"
@@ -145,7 +146,7 @@ func setText(g *generate, param string, raw json.RawMessage) error {
 	return g.prompts(param, raw[0] == '[')
 }
 
-// setIDs reads an array of token ids, or an array of such.
+// setIDs parses an array of token ids, or an array of such arrays.
 func setIDs(g *generate, param string, raw json.RawMessage) error {
 	if raw[0] != '[' {
 		return strict.Mismatch(param, "an array of token ids, or an array of such", raw)
@@ -175,7 +176,7 @@ func setIDs(g *generate, param string, raw json.RawMessage) error {
 	return g.prompts(param, several)
 }
 
-// prompts notes where the prompts came from.
+// prompts records which field holds the prompts.
 func (g *generate) prompts(param string, batch bool) error {
 	if g.promptName != "" {
 		return streamerr.InvalidParam(param, "there are both %s and %s; one of them must be left out", g.promptName, param)
@@ -190,7 +191,8 @@ func setRID(g *generate, param string, raw json.RawMessage) (err error) {
 	return err
 }
 
-// param names a field as the body did that an inner hop calls by its name in the IDL.
+// param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
+// body.
 func (g *generate) param(inner string) string {
 	if name, ok := outer[inner]; ok {
 		return name

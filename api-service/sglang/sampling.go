@@ -12,10 +12,11 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// samplingSetter reads one of the sampling_params.
+// samplingSetter parses one of the sampling_params.
 type samplingSetter = func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error
 
-// sampling are the sampling_params. Those that constrain what is generated, such as regex, are not among them, and so are refused.
+// sampling are the supported sampling_params. Those that constrain the answer, such as regex, are
+// missing, and so are refused.
 var sampling = map[string]samplingSetter{
 	"sampling_params.max_new_tokens":     count(1, func(s *llmv1.Sampling, n uint32) { s.MaxTokens = &n }),
 	"sampling_params.min_new_tokens":     count(0, func(s *llmv1.Sampling, n uint32) { s.MinTokens = &n }),
@@ -27,7 +28,7 @@ var sampling = map[string]samplingSetter{
 	"sampling_params.repetition_penalty": float(math.SmallestNonzeroFloat32, 2, func(s *llmv1.Sampling, v float32) { s.RepetitionPenalty = &v }),
 	"sampling_params.top_k": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
 		v, err := strict.Integer(param, raw, -1, math.MaxInt32)
-		r.Sampling.TopK = new(uint32(max(v, 0))) // both -1 and 0 keep all
+		r.Sampling.TopK = new(uint32(max(v, 0))) // -1 and 0 both keep all tokens
 		return err
 	},
 	"sampling_params.sampling_seed": func(r *chatv1.ChatRequest, param string, raw json.RawMessage) error {
@@ -71,7 +72,7 @@ var sampling = map[string]samplingSetter{
 	"sampling_params.logit_bias": setLogitBias,
 }
 
-// outer has the names of sampling_params, by those of the IDL.
+// outer maps field names of the IDL to names of sampling_params.
 var outer = map[string]string{
 	"sampling.max_tokens": "sampling_params.max_new_tokens", "sampling.min_tokens": "sampling_params.min_new_tokens",
 	"sampling.temperature": "sampling_params.temperature", "sampling.top_p": "sampling_params.top_p", "sampling.top_k": "sampling_params.top_k",

@@ -7,24 +7,25 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Delivery is how the stream came to its client, as the client has told, against how it was sent.
+// A Delivery compares how a stream arrived at its client, as the client reported, with how it was
+// sent.
 type Delivery struct {
 	Verdict string `json:"verdict"` // "flowing", "buffered", "merged" or "unclear"
-	// Proxy is who stands between: "" for nobody who can be seen.
+	// Proxy is the proxy between the edge and the client: "" if none is visible.
 	Proxy  string `json:"proxy,omitempty"`
 	Tokens uint32 `json:"tokens"`
 	Sent   Pace   `json:"sent"`
 	Seen   Pace   `json:"seen"`
 }
 
-// A Pace is when events with text went by.
+// A Pace is the histogram of pauses between events with text.
 type Pace struct {
 	Events uint32   `json:"events"`
 	Bursts uint32   `json:"bursts"` // of those that came at once
 	Gaps   []uint32 `json:"gaps"`   // pauses of less than 1, 5, 10, 25, 50, 100, 250, 500 and 1000 ms, and longer ones
 }
 
-// NewDelivery returns what a record has of it, or nil.
+// NewDelivery returns the delivery in a record, or nil.
 func NewDelivery(d *streamv1.Delivery) *Delivery {
 	if d == nil {
 		return nil
@@ -36,10 +37,10 @@ func NewDelivery(d *streamv1.Delivery) *Delivery {
 	}
 }
 
-// JSON returns the body of the answer to whoever told.
+// JSON returns the body of the answer to the client's report.
 func (d *Delivery) JSON() []byte { return marshal(d) }
 
-// text says it to people.
+// text describes the delivery for people.
 func (d *Delivery) text() string {
 	switch d.Verdict {
 	case "buffered":

@@ -17,7 +17,7 @@ type Messages struct {
 	Sent     uint64 `json:"sent"`
 }
 
-// An Event is one thing that happened to the stream on a hop. Of messages only the first and the last are told.
+// An Event is one event of a stream on a hop. Only the first and the last messages are recorded.
 type Event struct {
 	AtMS float64 `json:"at_ms"` // from Began on
 	Kind string  `json:"kind"`  // send or recv of a message, send_header, recv_header, send_rst, recv_rst, send_trailer, recv_trailer, move, handover
@@ -29,7 +29,7 @@ type Event struct {
 	Path     []string `json:"path,omitempty"`
 }
 
-// A Message is what an event tells of a message.
+// A Message has the fields of an event that is a message.
 type Message struct {
 	Index  uint64 `json:"index"` // in its direction
 	Bytes  uint32 `json:"bytes"` // 0 where it is not known
@@ -54,8 +54,8 @@ func events(r *streamv1.Record) []Event {
 	return all
 }
 
-// printEvents writes a line for each event that is no message. Of the messages between two of these it writes the first and
-// the last that were sent, and how many there were in between.
+// printEvents writes a line for each event that is not a message. Of the messages between two such
+// events it writes the first and the last sent message, and the number of messages between them.
 func (h *Hop) printEvents(b *strings.Builder) {
 	var first, last *Event
 	flush := func() {
@@ -97,7 +97,7 @@ func (e *Event) text() string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "  ")
 }
 
-// thousands writes 9992 as 9,992.
+// thousands formats 9992 as 9,992.
 func thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -7,7 +7,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Handover is how a prompt that one worker has read came to another, or why it did not, and the latter read it itself.
+// A Handover is the transfer of a prompt from the worker that has read it to another worker, or the
+// failure after which the other worker read the prompt itself.
 type Handover struct {
 	From   string  `json:"from,omitempty"` // not there if nobody was to be asked
 	To     string  `json:"to"`
@@ -26,7 +27,7 @@ func handovers(r *streamv1.Record) (all []Handover) {
 	return all
 }
 
-// text says for people what happened.
+// text describes the handover for people.
 func (h *Handover) text() string {
 	switch {
 	case h.Reason == streamerr.Completed.String():

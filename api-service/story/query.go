@@ -10,16 +10,16 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Query says which streams GET /v1/streams lists.
+// A Query selects the streams that GET /v1/streams lists.
 type Query struct {
 	Ended  bool             // list ended streams, newest first, instead of running ones
-	Limit  int              // of the streams that have ended
+	Limit  int              // maximum number of ended streams
 	After  ledger.Cursor    // the end of the page of live streams before
 	reason streamerr.Reason // Unspecified for any
 	hop    string           // in the path of the ending; "" for any
 }
 
-// How many ended streams are listed, and at most.
+// Default and maximum number of listed ended streams.
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
@@ -27,7 +27,8 @@ const (
 	LivePage = 1000
 )
 
-// ParseQuery reads the part of the URL behind the question mark, as strictly as a body: what is not understood is refused.
+// ParseQuery parses the query of the URL, as strictly as a body: unknown parameters and values are
+// refused.
 func ParseQuery(raw string) (Query, error) {
 	q := Query{Limit: DefaultLimit}
 	values, err := url.ParseQuery(raw)
@@ -88,10 +89,10 @@ func (q *Query) set(name, value string) error {
 	return nil
 }
 
-// clip bounds what an answer quotes of a parameter's name.
+// clip bounds the part of a parameter's name that an error quotes.
 func clip(name string) string { return name[:min(len(name), 32)] }
 
-// Wants reports whether a stream that has ended is one of those asked for.
+// Wants reports whether the query selects an ended stream.
 func (q *Query) Wants(r *streamv1.Record) bool {
 	return (q.reason == streamerr.Unspecified || q.reason.Proto() == r.GetReason()) &&
 		(q.hop == "" || slices.Contains(r.GetPath(), q.hop))

@@ -1,5 +1,5 @@
-// Package story is the JSON of /v1/streams and /v1/workers: what became of a stream, hop by hop, for programs and for people,
-// and who generates.
+// Package story is the JSON of /v1/streams and /v1/workers: the history of a stream, hop by hop,
+// for programs and for people; and the state of the workers.
 package story
 
 import (
@@ -29,7 +29,7 @@ type Story struct {
 	Model   string   `json:"model,omitempty"`
 	Tokens  Tokens   `json:"tokens"`
 	Hops    []Hop    `json:"hops"`
-	// Delivery is there once the client has told how the stream came.
+	// Delivery is present once the client has reported how the stream arrived.
 	Delivery *Delivery `json:"delivery,omitempty"`
 }
 
@@ -39,7 +39,7 @@ type Tokens struct {
 	Generated uint32 `json:"generated"`
 	Delivered uint32 `json:"delivered"`
 	Wasted    uint32 `json:"wasted"`
-	// Cached is not there until an answer is complete.
+	// Cached is absent until an answer is complete.
 	Cached *uint32 `json:"cached,omitempty"`
 }
 
@@ -48,7 +48,7 @@ func tokens(r *streamv1.Record) Tokens {
 	return Tokens{Prompt: t.Prompt, Generated: t.Generated, Delivered: t.Delivered, Wasted: t.Wasted(), Cached: t.Cached}
 }
 
-// A Hop is one hop's part. Times are the hop's own clock's.
+// A Hop is one hop's part. Times are from the hop's own clock.
 type Hop struct {
 	Hop     string   `json:"hop"`
 	Stream  string   `json:"stream,omitempty"` // its id there, where it is one of several that the stream is
@@ -59,23 +59,23 @@ type Hop struct {
 	Message string   `json:"message,omitempty"`
 	Began   string   `json:"began"` // RFC 3339, UTC
 	TookMS  float64  `json:"took_ms"`
-	// StopHeardMS is when the hop heard that the stream is to stop, from Began on; StopConfirmedMS how long after that what is
-	// below it had stopped. Null where that did not happen.
+	// StopHeardMS is the time from Began until the hop received the stop; StopConfirmedMS is the
+	// time from then until the hop below had stopped. Null if that did not happen.
 	StopHeardMS     *float64 `json:"stop_heard_ms"`
 	StopConfirmedMS *float64 `json:"stop_confirmed_ms"`
 	TokensIn        uint32   `json:"tokens_in"`
 	TokensOut       uint32   `json:"tokens_out"`
 	Moves           []Move   `json:"moves,omitempty"`
-	// Handovers are there where one worker was to read the prompt for another.
+	// Handovers are present if one worker was to read the prompt for another.
 	Handovers []Handover `json:"handovers,omitempty"`
-	// Leave is what is to become of the stream when nobody reads it any more, on the hop that knows its readers.
+	// Leave is the policy for a stream without a reader, on the hop that knows the readers.
 	Leave    string   `json:"leave,omitempty"`
 	Trace    string   `json:"trace,omitempty"` // W3C trace id
 	Messages Messages `json:"messages"`
 	Events   []Event  `json:"events,omitempty"`
 }
 
-// A Move is how a hop took the stream from one hop below to another.
+// A Move is a stream's change from one hop below to another.
 type Move struct {
 	From   string  `json:"from"`
 	To     string  `json:"to"`
@@ -84,8 +84,8 @@ type Move struct {
 	Tokens uint32  `json:"tokens"` // delivered by then
 }
 
-// New makes a story of the hops' records, outermost first. There is at least one record. The first gives the ending
-// and the figures.
+// New returns a story of the hops' records, outermost first. There is at least one record. The
+// first record has the ending and the figures.
 func New(records []*streamv1.Record) *Story {
 	first := records[0]
 	s := &Story{
@@ -105,7 +105,8 @@ func New(records []*streamv1.Record) *Story {
 	return s
 }
 
-// List returns the body of GET /v1/streams: a page of streams, and the token that asks for the next page, or "" on the last page.
+// List returns the body of GET /v1/streams: a page of streams, and the token that asks for the next
+// page, or "" on the last page.
 func List(page []*streamv1.Record, next string) []byte {
 	list := struct {
 		Streams []*Story `json:"streams"`
@@ -129,8 +130,8 @@ func Stopping(id string, age time.Duration) []byte {
 	}{id, "stopping", ms(age)})
 }
 
-// ParseAbort reads the body of SGLang's POST /abort_request, and returns the stream's id. SGLang takes rid for a prefix; here
-// it names one stream.
+// ParseAbort parses the body of SGLang's POST /abort_request, and returns the stream's id. SGLang
+// matches rid as a prefix; here it names one stream.
 func ParseAbort(body []byte) (rid string, err error) {
 	fields, err := strict.Fields(body)
 	if err != nil {

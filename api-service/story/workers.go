@@ -8,7 +8,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// A Worker is one entry of GET /v1/workers. What it said of itself is as old as Said; it is zero before it has said anything.
+// A Worker is one entry of GET /v1/workers. Its own report is as old as Said; before the first
+// report these fields are zero.
 type Worker struct {
 	Name           string `json:"name"`
 	Target         string `json:"target"`
@@ -50,7 +51,7 @@ func worker(w *chatv1.Worker) Worker {
 	if w.GetSaid() != nil {
 		said = w.GetSaid().AsTime().Format(time.RFC3339Nano)
 	}
-	model := w.GetModel() // that it is to serve
+	model := w.GetModel() // the model that it is configured for
 	if model == "" {
 		model = info.GetModel()
 	}
@@ -64,7 +65,7 @@ func worker(w *chatv1.Worker) Worker {
 	}
 }
 
-// role returns what a worker takes; one that has said nothing of it takes whole streams.
+// role returns a worker's role; a worker that has not reported one takes whole streams.
 func role(info *llmv1.WorkerInfo) string {
 	if info == nil {
 		return ""

@@ -1,6 +1,8 @@
-// Package strict reads the fields of JSON bodies: a field has the type and the range that it must have, or is refused by its name.
+// Package strict parses the fields of JSON bodies: a field with a wrong type or range is refused by
+// name.
 //
-// Its errors are *streamerr.Error with reason INVALID, whose Param is the name that the caller gave.
+// Its errors are *streamerr.Error with reason INVALID, whose Param is the name that the caller
+// gave.
 package strict
 
 import (
@@ -17,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Mismatch says that a field has the wrong type.
+// Mismatch returns the error for a field of the wrong type.
 func Mismatch(param, want string, raw json.RawMessage) error {
 	return streamerr.InvalidParam(param, "%s must be %s; got %s", param, want, kindOf(raw))
 }
@@ -42,7 +44,7 @@ func kindOf(raw json.RawMessage) string {
 	}
 }
 
-// Object reads an object.
+// Object parses an object.
 func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, error) {
 	var v map[string]json.RawMessage
 	if json.Unmarshal(raw, &v) != nil || v == nil {
@@ -51,7 +53,7 @@ func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, erro
 	return v, nil
 }
 
-// Array reads an array.
+// Array parses an array.
 func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
 	var v []json.RawMessage
 	if json.Unmarshal(raw, &v) != nil || v == nil {
@@ -60,7 +62,7 @@ func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
 	return v, nil
 }
 
-// String reads a string.
+// String parses a string.
 func String(param string, raw json.RawMessage) (string, error) {
 	var v string
 	if raw[0] != '"' || json.Unmarshal(raw, &v) != nil {
@@ -69,7 +71,7 @@ func String(param string, raw json.RawMessage) (string, error) {
 	return v, nil
 }
 
-// Member reads a string that an object must have.
+// Member parses a string that an object must have.
 func Member(param, name string, fields map[string]json.RawMessage) (string, error) {
 	raw, ok := fields[name]
 	if !ok {
@@ -78,7 +80,7 @@ func Member(param, name string, fields map[string]json.RawMessage) (string, erro
 	return String(param+"."+name, raw)
 }
 
-// Boolean reads true or false.
+// Boolean parses true or false.
 func Boolean(param string, raw json.RawMessage) (bool, error) {
 	var v bool
 	if json.Unmarshal(raw, &v) != nil || Null(raw) {
@@ -87,7 +89,7 @@ func Boolean(param string, raw json.RawMessage) (bool, error) {
 	return v, nil
 }
 
-// Number reads a number of [low, high].
+// Number parses a number in [low, high].
 func Number(param string, raw json.RawMessage, low, high float64) (float32, error) {
 	var v float64
 	if json.Unmarshal(raw, &v) != nil || Null(raw) {
@@ -99,7 +101,7 @@ func Number(param string, raw json.RawMessage, low, high float64) (float32, erro
 	return float32(v), nil
 }
 
-// Integer reads an integer of [low, high].
+// Integer parses an integer in [low, high].
 func Integer(param string, raw json.RawMessage, low, high int64) (int64, error) {
 	var v int64
 	if json.Unmarshal(raw, &v) != nil || Null(raw) {
@@ -111,7 +113,7 @@ func Integer(param string, raw json.RawMessage, low, high int64) (int64, error) 
 	return v, nil
 }
 
-// Count reads an integer that is at least low, and has 31 bits.
+// Count parses an integer that is at least low and has at most 31 bits.
 func Count(param string, raw json.RawMessage, low int64) (*uint32, error) {
 	v, err := Integer(param, raw, low, math.MaxInt32)
 	if err != nil {
@@ -121,7 +123,7 @@ func Count(param string, raw json.RawMessage, low int64) (*uint32, error) {
 	return &n, nil
 }
 
-// Only refuses members of an object that are not among names.
+// Only refuses members of an object that are not in names.
 func Only(param string, fields map[string]json.RawMessage, names ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(names, name) {
@@ -132,7 +134,7 @@ func Only(param string, fields map[string]json.RawMessage, names ...string) erro
 	return nil
 }
 
-// Compact returns an object as it is, but for white space.
+// Compact returns an object without white space.
 func Compact(param string, raw json.RawMessage) (string, error) {
 	if _, err := Object(param, raw); err != nil {
 		return "", err
@@ -144,10 +146,10 @@ func Compact(param string, raw json.RawMessage) (string, error) {
 	return b.String(), nil
 }
 
-// Null reports whether a field says nothing.
+// Null reports whether a field is null.
 func Null(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// Fields reads the object that a body must be.
+// Fields parses a body, which must be an object.
 func Fields(body []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(body) {
 		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
@@ -168,8 +170,9 @@ func Fields(body []byte) (map[string]json.RawMessage, error) {
 	}
 }
 
-// Each hands every field that says something to the setter of its name, in the order of the names, so that the same body always
-// gets the same error. A field without a setter is unknown.
+// Each calls, for every field that is not null, the setter of its name. Fields come in the order of
+// their names, so that the same body always gets the same error. A field without a setter is
+// unknown.
 func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]func(to T, param string, raw json.RawMessage) error) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		set, ok := setters[name]
@@ -185,9 +188,9 @@ func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]fun
 	return nil
 }
 
-// IDs reads an array of token ids.
+// IDs parses an array of token ids.
 func IDs(param string, raw json.RawMessage) ([]uint32, error) {
-	var ids []uint32 // all at once where nothing is wrong: a prompt may have many
+	var ids []uint32 // all at once if all are valid: a prompt may have many
 	if json.Unmarshal(raw, &ids) == nil && ids != nil && !slices.ContainsFunc(ids, func(id uint32) bool { return id > math.MaxInt32 }) && !bytes.Contains(raw, []byte("null")) {
 		return ids, nil
 	}
@@ -206,7 +209,7 @@ func IDs(param string, raw json.RawMessage) ([]uint32, error) {
 	return ids, nil
 }
 
-// Strings reads a string, or an array of strings.
+// Strings parses a string, or an array of strings.
 func Strings(param string, raw json.RawMessage) ([]string, error) {
 	if raw[0] == '"' {
 		s, err := String(param, raw)
@@ -225,7 +228,7 @@ func Strings(param string, raw json.RawMessage) ([]string, error) {
 	return all, nil
 }
 
-// Printable bounds a name that a stranger chose.
+// Printable makes a name from a request safe to print.
 func Printable(name string) string {
 	q := strconv.QuoteToASCII(name[:min(len(name), 64)])
 	return q[1 : len(q)-1]

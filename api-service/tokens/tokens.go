@@ -1,4 +1,4 @@
-// Package tokens is the JSON of POST /tokenize and /detokenize, as vLLM has them.
+// Package tokens is the JSON of POST /tokenize and /detokenize, as in vLLM.
 package tokens
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A body is what both requests are read into.
+// A body holds the fields of both requests.
 type body struct {
 	request    *chatv1.TokenizeRequest
 	prompt     bool     // there is one
-	special    *bool    // nil if it was not said
-	generation bool     // a conversation is to be answered
-	tokens     []uint32 // to be text; nil if there are none
+	special    *bool    // nil if absent
+	generation bool     // add_generation_prompt
+	tokens     []uint32 // to detokenize; nil if absent
 }
 
 type setter = func(b *body, param string, raw json.RawMessage) error
@@ -26,7 +26,7 @@ func setModel(b *body, param string, raw json.RawMessage) (err error) {
 	return err
 }
 
-// flag reads a boolean into what at returns.
+// flag parses a boolean into the field that at returns.
 func flag(at func(*body) *bool) setter {
 	return func(b *body, param string, raw json.RawMessage) (err error) {
 		*at(b), err = strict.Boolean(param, raw)
@@ -34,7 +34,7 @@ func flag(at func(*body) *bool) setter {
 	}
 }
 
-// only takes a boolean that says what happens anyway.
+// only accepts a boolean that does not change the behaviour.
 func only(want bool) setter {
 	return func(_ *body, param string, raw json.RawMessage) error {
 		v, err := strict.Boolean(param, raw)
@@ -74,9 +74,9 @@ var detokenize = map[string]setter{
 	},
 }
 
-// ParseTokenize reads the body of POST /tokenize: a prompt, to which special tokens are added unless it says otherwise, or
-// messages, to which the chat template adds what it adds. Its errors are *streamerr.Error with reason INVALID, whose Param is the
-// field at fault.
+// ParseTokenize parses the body of POST /tokenize: a prompt, to which special tokens are added
+// unless the body says otherwise, or messages, which the chat template renders. Its errors are
+// *streamerr.Error with reason INVALID, whose Param is the invalid field.
 func ParseTokenize(data []byte) (*chatv1.TokenizeRequest, error) {
 	b := &body{request: &chatv1.TokenizeRequest{}, generation: true}
 	fields, err := strict.Fields(data)
@@ -109,7 +109,7 @@ func Tokenized(resp *chatv1.TokenizeResponse) []byte {
 	}{len(resp.GetIds()), resp.GetContextLength(), append([]uint32{}, resp.GetIds()...), resp.GetStrings()})
 }
 
-// ParseDetokenize reads the body of POST /detokenize. Its errors are those of ParseTokenize.
+// ParseDetokenize parses the body of POST /detokenize. Its errors are those of ParseTokenize.
 func ParseDetokenize(data []byte) (*chatv1.DetokenizeRequest, error) {
 	b := &body{request: &chatv1.TokenizeRequest{}}
 	fields, err := strict.Fields(data)

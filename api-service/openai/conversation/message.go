@@ -1,6 +1,7 @@
-// Package conversation reads conversations in OpenAI's JSON: what was said, which tools there are, and which of them is to be called.
+// Package conversation parses conversations in OpenAI's JSON: messages, tools, and the tool choice.
 //
-// It reads as strictly as package openai, whose requests they are part of: what is wrong is refused by its name.
+// It is as strict as package openai, whose requests contain conversations: invalid fields are
+// refused by name.
 package conversation
 
 import (
@@ -15,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Messages reads a conversation.
+// Messages parses a conversation.
 func Messages(param string, raw json.RawMessage) ([]*chatv1.Message, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -85,7 +86,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 			if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
 				return nil, streamerr.InvalidParam(at, "%s is not supported by this model", at)
 			}
-		case "refusal", "annotations": // what clients send back of an answer; no part of its text
+		case "refusal", "annotations": // fields of an answer that clients send back; not a part of its text
 		default:
 			return nil, streamerr.InvalidParam(at, "unknown field %q", at)
 		}
@@ -99,7 +100,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 	return m, nil
 }
 
-// content reads a string, or an array of parts that are text.
+// content parses a string, or an array of text parts.
 func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 	switch {
 	case raw[0] == '"':

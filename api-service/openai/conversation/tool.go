@@ -11,7 +11,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// function reads {"type": "function", "function": {…}}, of which the latter has only the members named.
+// function parses {"type": "function", "function": {…}}. The inner object may have only the members
+// named.
 func function(param string, raw json.RawMessage, beside []string, names ...string) (outer, inner map[string]json.RawMessage, err error) {
 	if outer, err = strict.Object(param, raw); err != nil {
 		return nil, nil, err
@@ -36,7 +37,7 @@ func function(param string, raw json.RawMessage, beside []string, names ...strin
 	return outer, inner, strict.Only(param+".function", inner, names...)
 }
 
-// Tools reads the functions that a model may call.
+// Tools parses the functions that a model may call.
 func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -64,7 +65,7 @@ func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
 				return nil, err
 			}
 		}
-		if raw, ok := fields["strict"]; ok && !strict.Null(raw) { // a required call is always strict, any other never is
+		if raw, ok := fields["strict"]; ok && !strict.Null(raw) { // a required call is always strict, other calls never are
 			if _, err = strict.Boolean(at+".strict", raw); err != nil {
 				return nil, err
 			}
@@ -78,7 +79,7 @@ var toolModes = map[string]chatv1.ToolMode{
 	"none": chatv1.ToolMode_TOOL_MODE_NONE, "auto": chatv1.ToolMode_TOOL_MODE_AUTO, "required": chatv1.ToolMode_TOOL_MODE_REQUIRED,
 }
 
-// ToolChoice reads which tool is to be called, and whether.
+// ToolChoice parses the tool choice: whether to call a tool, and which one.
 func ToolChoice(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
 	choice := &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}
 	if raw[0] == '"' {
@@ -103,7 +104,7 @@ func ToolChoice(param string, raw json.RawMessage) (*chatv1.ToolChoice, error) {
 	return choice, nil
 }
 
-// toolCalls reads the calls of an assistant's turn.
+// toolCalls parses the tool calls of an assistant's message.
 func toolCalls(param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
 	items, err := strict.Array(param, raw)
 	if err != nil {
@@ -134,10 +135,11 @@ func toolCalls(param string, raw json.RawMessage) ([]*chatv1.ToolCall, error) {
 	return calls, nil
 }
 
-// inFunction are members of tools and calls that OpenAI's JSON has one level deeper than the IDL.
+// inFunction matches members of tools and calls that are one level deeper in OpenAI's JSON than in
+// the IDL.
 var inFunction = regexp.MustCompile(`^((?:tools|messages\[\d+\]\.tool_calls)\[\d+\])\.(name|description|parameters|arguments)$`)
 
-// Param names a field of a conversation as its JSON did, which the IDL calls inner.
+// Param converts a field name of the IDL to its name in the JSON of a conversation.
 func Param(inner string) string {
 	return strings.TrimSuffix(inFunction.ReplaceAllString(inner, "$1.function.$2"), ".reasoning")
 }
