@@ -1,4 +1,5 @@
-// Command api-service answers HTTP and server-sent events, OpenAI-compatible, in front of a chat-service.
+// Command api-service serves OpenAI-compatible HTTP with server-sent events, in front of a
+// chat-service.
 package main
 
 import (

@@ -1,12 +1,14 @@
 // Package access decides which callers may see, read and stop a stream.
 //
-// The owner of a stream is the tenant of the API key that made it or, without a key file, the credentials that made
-// it. The owner is stored as a digest, travels with the stream's Claim to every hop, and is the same on all
-// instances. Operators may see and stop every stream, and read none.
+// The owner of a stream is the tenant of the API key that made it or, without a key file, the
+// credentials that made it. The owner is stored as a digest, travels with the stream's Claim to
+// every hop, and is the same on all instances. Operators may see and stop every stream, and read
+// none.
 //
-// With a key file, or on a listener that other machines reach, a caller sees, stops and reads its own streams only. A stream of another
-// owner is answered like a stream that does not exist. Lists hold a caller's own streams only where there is a key file or an operator's
-// key; without both, a list shows the ids of all streams to every caller.
+// With a key file, or on a listener that other machines reach, a caller sees, stops and reads its
+// own streams only. A stream of another owner is answered like a stream that does not exist. Lists
+// hold a caller's own streams only where there is a key file or an operator's key; without both, a
+// list shows the ids of all streams to every caller.
 package access
 
 import (
@@ -20,14 +22,15 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Guard knows the keys. Its fields must not change while it is in use.
+// A Guard checks callers against the keys. Its fields must not change while it is in use.
 type Guard struct {
 	// Keys are the API keys of a file. A nil ring lets every caller in.
 	Keys *keys.Ring
-	// Operator is the operator's key; a blank key is none.
+	// Operator is the operator's key; a blank key means none.
 	Operator string
-	// Loopback says that only this machine reaches the listener. Without Keys and Operator, every caller then sees and stops every
-	// stream; without Keys, every caller reads the streams that were made without credentials.
+	// Loopback says that only this machine reaches the listener. Without Keys and Operator, every
+	// caller then sees and stops every stream; without Keys, every caller reads the streams that
+	// were made without credentials.
 	Loopback bool
 	// Tokens checks read tokens.
 	Tokens *follow.Keyring
@@ -35,7 +38,8 @@ type Guard struct {
 
 // A Caller is the identity behind a request.
 type Caller struct {
-	// Entry is the key file's entry for the caller's API key; nil without a key file, and for the operator.
+	// Entry is the key file's entry for the caller's API key; nil without a key file, and for the
+	// operator.
 	Entry *keys.Entry
 	// Owner owns the streams that the caller makes; empty for a caller without credentials.
 	Owner string
@@ -43,8 +47,8 @@ type Caller struct {
 	Operates bool
 }
 
-// Caller identifies the caller by the Authorization header. With a key file, a caller with neither a listed key nor
-// the operator's key is UNAUTHENTICATED.
+// Caller identifies the caller by the Authorization header. With a key file, a caller with neither
+// a listed key nor the operator's key is UNAUTHENTICATED.
 func (g *Guard) Caller(authorization string) (Caller, error) {
 	credentials := normal(authorization)
 	c := Caller{Owner: follow.Digest(credentials)}
@@ -72,8 +76,8 @@ func (c Caller) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	return claim, nil
 }
 
-// normal returns credentials in the form that is compared: the scheme in lower case, because schemes ignore case, one
-// space, and the rest.
+// normal returns credentials in the form that is compared: the scheme in lower case, because
+// schemes ignore case, one space, and the rest.
 func normal(authorization string) string {
 	text := strings.Trim(authorization, " \t")
 	at := strings.IndexAny(text, " \t")
@@ -88,8 +92,8 @@ func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byt
 // open reports whether every caller sees and stops every stream.
 func (g *Guard) open() bool { return g.Keys == nil && g.Operator == "" && g.Loopback }
 
-// Owners returns the owners whose streams a caller may see and stop; nil means all owners. Without a key file, every
-// caller may see and stop the streams that were made without credentials.
+// Owners returns the owners whose streams a caller may see and stop; nil means all owners. Without
+// a key file, every caller may see and stop the streams that were made without credentials.
 func (g *Guard) Owners(c Caller) []string {
 	switch {
 	case c.Operates || g.open():
@@ -103,10 +107,10 @@ func (g *Guard) Owners(c Caller) []string {
 	}
 }
 
-// Listed returns the owners whose streams appear in a caller's list; nil means all owners. Without a key file and
-// without an operator's key, lists are complete: a gateway has to restrict access to the port. With an operator's key
-// only, a list requires credentials, because the id of a stream that was made without credentials is enough to read
-// it.
+// Listed returns the owners whose streams appear in a caller's list; nil means all owners. Without
+// a key file and without an operator's key, lists are complete: a gateway has to restrict access to
+// the port. With an operator's key only, a list requires credentials, because the id of a stream
+// that was made without credentials is enough to read it.
 func (g *Guard) Listed(c Caller) ([]string, error) {
 	switch {
 	case c.Operates || g.Keys == nil && g.Operator == "":
@@ -132,8 +136,8 @@ func (g *Guard) Fleet(c Caller) error {
 	}
 }
 
-// Read refuses access to a stream's events unless the caller is the stream's owner or presents a read token of this
-// very stream. A caller without access gets the answer of Missing.
+// Read refuses access to a stream's events unless the caller is the stream's owner or presents a
+// read token of this very stream. A caller without access gets the answer of Missing.
 func (g *Guard) Read(c Caller, h replay.Head, token string) error {
 	switch {
 	case h.Owner != "" && same(h.Owner, c.Owner), h.Owner == "" && g.Loopback && g.Keys == nil:
@@ -148,7 +152,8 @@ func (g *Guard) Read(c Caller, h replay.Head, token string) error {
 	return Missing(h.ID)
 }
 
-// Missing is the error for a stream that does not exist, and for a stream that the caller must not know of.
+// Missing is the error for a stream that does not exist, and for a stream that the caller must not
+// know of.
 func Missing(id string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "there is no stream %q, or it is another owner's: it takes the Authorization that made it, and to be read that or its read_token, as ?token=", id)
 	e.Param = "id"

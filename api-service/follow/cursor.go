@@ -7,7 +7,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// CursorHeader names the last event that a reader has received. EventSource sends it when it reconnects.
+// CursorHeader names the last event that a reader has received. EventSource sends it when it
+// reconnects.
 const CursorHeader = "Last-Event-ID"
 
 // A Cursor is the id of an event: the epoch of its log, and its number there.
@@ -16,7 +17,7 @@ type Cursor struct {
 	Seq   uint64
 }
 
-// String returns "epoch.seq", which is what Follow writes.
+// String returns "epoch.seq", the form that Follow writes.
 func (c Cursor) String() string { return c.Epoch + "." + strconv.FormatUint(c.Seq, 10) }
 
 // ParseCursor parses the id of an event.

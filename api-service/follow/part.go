@@ -23,7 +23,7 @@ type callPart struct {
 	Arguments string `json:"arguments"`
 }
 
-// fence is the byte before and after a delta that is more than text. No text contains it.
+// fence is the byte before and after a delta with more than text. No text contains it.
 const fence byte = 0xfe
 
 // appendMembers appends the members of the JSON object of a part.
@@ -56,7 +56,7 @@ func (p *part) appendMembers(b []byte) []byte {
 func appendParts(b []byte, data string) []byte {
 	first := strings.IndexByte(data, fence)
 	switch {
-	case first < 0: // text alone
+	case first < 0: // only text
 		b = append(append(b, `{"text":"`...), data...)
 		return append(b, `"}`...)
 	case first == 0 && strings.IndexByte(data[1:], fence) == len(data)-2: // one delta
@@ -79,7 +79,7 @@ func appendParts(b []byte, data string) []byte {
 	}
 	all.Reasoning = reasoning.String()
 	b = append(b, '"')
-	// What follows is the object of all, behind its empty text.
+	// The object of the joined parts follows its empty text.
 	return append(append(b, all.appendMembers(nil)[len(`"text":""`):]...), '}')
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Recorder encodes the items of one stream and appends them to its replay log. An item with text alone
-// costs no allocation. One goroutine uses it.
+// A Recorder encodes the items of one stream and appends them to its replay log. An item with text
+// alone costs no allocation. One goroutine uses it.
 type Recorder struct {
 	log   *replay.Writer
 	apart bool
@@ -17,11 +17,12 @@ type Recorder struct {
 	buf   []byte // reused
 }
 
-// NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice (call.Apart).
+// NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice
+// (call.Apart).
 func NewRecorder(log *replay.Writer, apart bool) *Recorder { return &Recorder{log: log, apart: apart} }
 
-// Record appends an item. It returns the number of bytes that it has added to the log, which is 0 for
-// items that readers do not get, and the errors of replay.Writer.
+// Record appends an item. It returns the number of bytes that it has added to the log, which is 0
+// for items that readers do not get, and the errors of replay.Writer.
 func (r *Recorder) Record(out *chatv1.GenerateResponse) (bytes int, err error) {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Delta:
@@ -58,7 +59,7 @@ type ending struct {
 
 func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
 	e := ending{Reason: streamerr.Reason(m.GetReason()).String(), Path: m.GetPath()}
-	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // else each choice has a finish of its own
+	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // otherwise each choice has its own finish
 		e.Finish = openai.Finish(m.GetFinish())
 	}
 	usage, closing := string(openai.Usage(m.GetUsage())), string(marshal(e))

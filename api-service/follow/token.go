@@ -12,23 +12,24 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TokenParam is the query's parameter that holds a read token: EventSource can send no headers.
+// TokenParam is the query parameter with a read token: EventSource cannot send headers.
 const TokenParam = "token"
 
-// macSize is how much of the HMAC a token holds, in bytes.
+// macSize is the number of bytes of the HMAC in a token.
 const macSize = 16
 
-// timeSize is how much of a token is its expiry, in bytes.
+// timeSize is the number of bytes of the expiry in a token.
 const timeSize = 8
 
 // A Keyring signs read tokens and checks them.
 //
-// A token is an expiry, the epoch of the stream's log, and an HMAC over both and the stream's id. An id may be used again, an epoch
-// never is: a token reads the very stream that it was made for, and no earlier or later stream of the same id.
+// A token is an expiry, the epoch of the stream's log, and an HMAC over both and the stream's id.
+// An id may be used again, an epoch never is: a token reads only the stream that it was made for,
+// and no earlier or later stream with the same id.
 type Keyring struct{ key []byte }
 
-// NewKeyring returns a keyring that signs with secret; instances with the same secret take each other's tokens. An empty secret
-// is replaced by a random one, so that tokens end with the process.
+// NewKeyring returns a keyring that signs with secret. Instances with the same secret accept each
+// other's tokens. An empty secret is replaced by a random one, so tokens expire with the process.
 func NewKeyring(secret string) *Keyring {
 	if secret == "" {
 		secret = rand.Text()
@@ -65,7 +66,8 @@ func (k *Keyring) open(id, token string) (expires int64, epoch string, ok bool) 
 	return int64(binary.BigEndian.Uint64(signed)), string(signed[timeSize:]), true
 }
 
-// Check reports whether a token reads the stream that has this id and this epoch. The error says that it did, and has expired.
+// Check reports whether a token is valid for the stream with this id and this epoch. The error
+// means that it was valid, and has expired.
 func (k *Keyring) Check(id, epoch, token string) (valid bool, err error) {
 	expires, of, ok := k.open(id, token)
 	switch {
@@ -78,13 +80,14 @@ func (k *Keyring) Check(id, epoch, token string) (valid bool, err error) {
 	}
 }
 
-// Known reports whether a token proves that a stream with this id was kept once, even if no record of it is left.
+// Known reports whether a token proves that a stream with this id was kept once, even if no record
+// of it is left.
 func (k *Keyring) Known(id, token string) bool {
 	expires, _, ok := k.open(id, token)
 	return ok && time.Now().Unix() < expires
 }
 
-// Digest returns a digest of a secret, for comparing; that of "" is "".
+// Digest returns a digest of a secret for comparisons; the digest of "" is "".
 func Digest(parts ...string) string {
 	h := sha256.New()
 	empty := true

@@ -1,12 +1,14 @@
-// Package front terminates TLS before the edge, in the same process, and offers HTTP/2 to clients. The edge stays on
-// plain HTTP/1.1, because only there does Hertz notice at once that a client has gone.
+// Package front terminates TLS before the edge, in the same process, and offers HTTP/2 to clients.
+// The edge stays on plain HTTP/1.1, because only there does Hertz notice at once that a client has
+// gone.
 //
-// The front forwards each request over its own loopback connection, and each write of the edge becomes one write to
-// the client. When the client closes its connection, the front closes the loopback connection, so that the edge
-// notices. When the edge truncates a body, the front truncates it too, and when the edge resets the loopback
-// connection of a client that does not read, the front resets the client. A request that the edge does not answer
-// gets the usual error object, with a reason. The front cannot pass on why a write to a client has failed: to the
-// edge, a slow reader looks like a client that has gone.
+// The front forwards each request over its own loopback connection, and each write of the edge
+// becomes one write to the client. When the client closes its connection, the front closes the
+// loopback connection, so that the edge notices. When the edge truncates a body, the front
+// truncates it too, and when the edge resets the loopback connection of a client that does not
+// read, the front resets the client. A request that the edge does not answer gets the usual error
+// object, with a reason. The front cannot pass on why a write to a client has failed: to the edge,
+// a slow reader looks like a client that has gone.
 package front
 
 import (
@@ -28,22 +30,22 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 )
 
-// A Config says how TLS is spoken. The zero value is not at all.
+// A Config configures TLS. The zero value disables it.
 type Config struct {
-	Name          string        // the edge's, in paths and logs
-	Cert, Key     string        // PEM files; read again when they change
+	Name          string        // the edge's name in paths and logs
+	Cert, Key     string        // PEM files; read again after a change
 	ReadTimeout   time.Duration // for a request's header
 	WriteTimeout  time.Duration // for one write to a client
 	ClientTimeout time.Duration // for a client's acknowledgement
 }
 
-// Flags adds the flags of c that are not the edge's, too.
+// Flags adds the flags of c that the edge does not have.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Cert, "tls-cert", "", "`file` with the certificate chain (PEM) for TLS and HTTP/2; empty for plain HTTP/1.1")
 	fs.StringVar(&c.Key, "tls-key", "", "`file` with the key (PEM) of --tls-cert")
 }
 
-// Validate reports what is wrong with c.
+// Validate checks c.
 func (c *Config) Validate() error {
 	if (c.Cert == "") != (c.Key == "") {
 		return errors.New("--tls-cert and --tls-key must be given together")
@@ -51,18 +53,19 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// On reports whether TLS is spoken.
+// On reports whether TLS is enabled.
 func (c *Config) On() bool { return c.Cert != "" }
 
 const (
-	idleTimeout   = 2 * time.Minute // of a kept connection between requests
+	idleTimeout   = 2 * time.Minute // of an idle connection between requests
 	maxHeader     = 64 << 10
-	maxConcurrent = 250 // streams on one connection of HTTP/2
-	// stopWait bounds the goodbye of connections whose requests have all been answered.
+	maxConcurrent = 250 // maximum streams per HTTP/2 connection
+	// stopWait bounds the graceful close of connections whose requests have all been answered.
 	stopWait = 300 * time.Millisecond
 )
 
-// Run has serve answer on ln: itself if there is no TLS, else behind it, on a loopback listener. It returns when serve has.
+// Run runs serve: on ln without TLS, otherwise behind the front, on a loopback listener. It returns
+// when serve has returned.
 func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, serve func(context.Context, net.Listener) error) error {
 	if !c.On() {
 		return serve(ctx, ln)
@@ -77,7 +80,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	}
 	transport := &http.Transport{
 		MaxIdleConnsPerHost: 1000, IdleConnTimeout: idleTimeout / 2, DisableCompression: true,
-		// A client that waits for 100 Continue gets it when the edge asks for the body, and not where the edge refuses the request.
+		// A client that waits for 100 Continue gets it when the edge asks for the body, and does
+		// not get it if the edge refuses the request.
 		ExpectContinueTimeout: c.ReadTimeout,
 	}
 	defer transport.CloseIdleConnections()
@@ -94,7 +98,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		},
 		ErrorLog: log.New(lines{logger}, "", 0),
 	}
-	group, ctx := errgroup.WithContext(ctx) // one that fails takes the other with it
+	group, ctx := errgroup.WithContext(ctx) // a failure of one ends the other
 	group.Go(func() error {
 		defer srv.Close() //nolint:errcheck // its listener's error would be Serve's
 		if err := serve(ctx, inner); err != nil {
@@ -102,7 +106,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 		}
 		waiting, cancel := context.WithTimeout(context.Background(), drain.Goodbye(ctx, stopWait))
 		defer cancel()
-		_ = srv.Shutdown(waiting) // connections that are still open then are closed
+		_ = srv.Shutdown(waiting) // closes the connections that are still open
 		return nil
 	})
 	group.Go(func() error {
@@ -114,20 +118,21 @@ func Run(ctx context.Context, c Config, ln net.Listener, logger *slog.Logger, se
 	return group.Wait()
 }
 
-// A pair is the certificate and its key, as the files have them.
+// A pair is the certificate and its key, as read from the files.
 type pair struct {
 	config *Config
 
 	mu      sync.Mutex // guards the following fields
 	cert    *tls.Certificate
-	read    time.Time // when cert was
+	read    time.Time // when cert was read
 	checked time.Time
 }
 
-// checkEvery is how often the files are looked at, if there are clients.
+// checkEvery is the minimum time between checks of the files; only handshakes check them.
 const checkEvery = time.Second
 
-// get is tls.Config.GetCertificate. Files that cannot be read, or do not belong together, leave the old ones in place.
+// get is tls.Config.GetCertificate. If the files cannot be read, or do not match, the old
+// certificate stays in use.
 func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +154,7 @@ func (p *pair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return p.cert, nil
 }
 
-// changed reports whether a file is newer than what was read of it.
+// changed reports whether a file is newer than cert.
 func (p *pair) changed() bool {
 	for _, file := range []string{p.config.Cert, p.config.Key} {
 		if info, err := os.Stat(file); err == nil && info.ModTime().After(p.read) {
@@ -159,7 +164,8 @@ func (p *pair) changed() bool {
 	return false
 }
 
-// lines takes what net/http logs: handshakes that failed and clients that went, which are no affair of an operator.
+// lines receives the log lines of net/http: failed handshakes and departed clients, which do not
+// matter to an operator.
 type lines struct{ log *slog.Logger }
 
 func (l lines) Write(b []byte) (int, error) {

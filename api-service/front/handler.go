@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// retryAfter is when a client may try again after it was refused because the edge could not be reached.
+	// retryAfter is the delay before a retry when the edge could not be reached.
 	retryAfter = time.Second
-	// lookEvery is how often a write that waits for its client looks whether the edge has reset the connection.
+	// lookEvery is the interval at which a blocked write checks whether the edge has reset the
+	// connection.
 	lookEvery = 100 * time.Millisecond
 )
 
-// handler passes requests on to the edge. ctx is done when the edge drains.
+// handler forwards requests to the edge. ctx is done when the edge drains.
 func handler(ctx context.Context, c *Config, edge net.Addr, transport http.RoundTripper, logger *slog.Logger) http.Handler {
 	target := &url.URL{Scheme: "http", Host: edge.String()}
 	proxy := &httputil.ReverseProxy{
@@ -35,7 +36,7 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 			r.Out.Host = r.In.Host
 			r.SetXForwarded()
 		},
-		FlushInterval: -1, // each event when it comes
+		FlushInterval: -1, // each event at once
 		ErrorLog:      log.New(lines{logger}, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			refuse(ctx, c, w, r, err, logger)
@@ -44,7 +45,7 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := &writer{ResponseWriter: w, rc: http.NewResponseController(w)}
 		if r.ProtoMajor == 1 {
-			_ = out.rc.EnableFullDuplex() // else an answer that begins before the request was read cuts the request off
+			_ = out.rc.EnableFullDuplex() // otherwise an answer that begins before the request was read truncates the request
 			out.timeout = c.WriteTimeout  // HTTP/2 bounds writes itself
 		}
 		defer out.end()
@@ -73,18 +74,19 @@ func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Reque
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(out.RetryAfter.Seconds()))))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(out.JSON()) // fails only where the client has gone
+	_, _ = w.Write(out.JSON()) // fails only if the client has gone
 }
 
-// A writer writes to one client. A write over HTTP/1 takes at most timeout. A write that waits for a client that does
-// not read ends when the edge resets its connection; the edge does so to end such a stream.
+// A writer writes to one client. A write over HTTP/1 takes at most timeout. A write that waits for
+// a client that does not read ends when the edge resets its connection; the edge does so to end
+// such a stream.
 type writer struct {
 	http.ResponseWriter
 	rc      *http.ResponseController
-	timeout time.Duration // 0 is no bound
+	timeout time.Duration // 0 means no bound
 
 	mu    sync.Mutex // guards the following fields
-	edge  net.Conn   // to the edge; nil before it is there
+	edge  net.Conn   // to the edge; nil until connected
 	timer *time.Timer
 	ended bool
 }
@@ -96,7 +98,7 @@ func (w *writer) follow(edge net.Conn) {
 	w.edge = edge
 	if w.timer == nil {
 		w.timer = time.AfterFunc(time.Hour, w.look)
-		w.timer.Stop() // no write waits
+		w.timer.Stop() // no write is blocked
 	}
 }
 
@@ -104,7 +106,7 @@ func (w *writer) follow(edge net.Conn) {
 func (w *writer) Write(b []byte) (int, error) {
 	defer w.watch()()
 	if w.timeout > 0 {
-		_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) // fails only where the connection has
+		_ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) // fails only if the connection has failed
 	}
 	return w.ResponseWriter.Write(b)
 }
@@ -135,13 +137,13 @@ func (w *writer) look() {
 	switch {
 	case w.ended:
 	case wasReset(w.edge):
-		_ = w.rc.SetWriteDeadline(time.Now()) // the write fails
+		_ = w.rc.SetWriteDeadline(time.Now()) // makes the write fail
 	default:
 		w.timer.Reset(lookEvery)
 	}
 }
 
-// end stops watching. The server has the client's connection back.
+// end stops watching. The server owns the client's connection again.
 func (w *writer) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listener gives up connections whose peer has acknowledged nothing for the timeout.
+// A listener closes connections whose peer has acknowledged no data for the timeout.
 type listener struct {
 	net.Listener
 	timeout time.Duration
@@ -21,14 +21,15 @@ func (l listener) Accept() (net.Conn, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok && l.timeout > 0 {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.timeout.Milliseconds())) // else the kernel's own, minutes
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.timeout.Milliseconds())) // otherwise the kernel's own timeout applies: minutes
 			})
 		}
 	}
 	return conn, nil
 }
 
-// wasReset reports whether the peer of a connection has reset it, even if data from before the reset is still unread.
+// wasReset reports whether the peer of a connection has reset it, even if data from before the
+// reset is still unread.
 func wasReset(conn net.Conn) (reset bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -42,5 +43,5 @@ func wasReset(conn net.Conn) (reset bool) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		reset = err == nil && info.State == unix.BPF_TCP_CLOSE
 	})
-	return reset || err != nil // err: the transport has closed it
+	return reset || err != nil // err: the transport has closed the connection
 }

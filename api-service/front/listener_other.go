@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// A listener is one; which peers have vanished is left to the system's own time-outs.
+// A listener is a plain listener: the system's own timeouts detect vanished peers.
 type listener struct {
 	net.Listener
 	timeout time.Duration
 }
 
-// wasReset is not known here: a write to a client that does not read ends with the bound of a write.
+// wasReset is not supported on this system: a write to a client that does not read ends with the
+// write timeout.
 func wasReset(net.Conn) bool { return false }

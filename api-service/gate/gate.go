@@ -1,8 +1,9 @@
-// Package gate decides which web pages may talk to this service.
+// Package gate decides which web pages may call this service.
 //
-// A browser sends requests to any address that a page names. What keeps pages of strangers from reading the answers is the
-// browser's same-origin policy, which an allow-list opens for some (CORS). What gets around it is a name that a stranger's DNS
-// points at this machine: such a page is of the same origin, but its requests have that name as their Host.
+// A browser sends requests to any address that a page names. Its same-origin policy keeps pages of
+// other sites from reading the answers, and an allow-list makes exceptions (CORS). DNS rebinding
+// gets around the policy: a page's own DNS name is pointed at this machine, so the page has the
+// same origin. But its requests have that name as their Host, which the gate checks.
 package gate
 
 import (
@@ -14,10 +15,10 @@ import (
 	"strings"
 )
 
-// A List is a flag.Value of strings, which may be repeated, or separated by commas.
+// A List is a flag.Value of strings, repeated or separated by commas.
 type List []string
 
-// String returns the list as Set reads it.
+// String returns the list in the syntax of Set.
 func (l *List) String() string { return strings.Join(*l, ",") }
 
 // Set adds to the list.
@@ -30,8 +31,8 @@ func (l *List) Set(text string) error {
 	return nil
 }
 
-// CheckOrigins reports the first of the list that is no origin. There is no wildcard: a service on loopback, which asks for no
-// key, would be readable by every page there is.
+// CheckOrigins reports the first entry that is not an origin. There is no wildcard: a service on
+// loopback, which requires no key, would be readable by every web page.
 func CheckOrigins(origins List) error {
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
@@ -42,7 +43,7 @@ func CheckOrigins(origins List) error {
 	return nil
 }
 
-// CheckHosts reports the first of the list that is no host name.
+// CheckHosts reports the first entry that is not a host name.
 func CheckHosts(hosts List) error {
 	for _, host := range hosts {
 		if strings.ContainsAny(host, "/:@ ") && !isIP(host) {
@@ -57,14 +58,15 @@ func isIP(host string) bool {
 	return err == nil
 }
 
-// A Gate knows who may pass.
+// A Gate checks hosts and origins.
 type Gate struct {
 	origins map[string]bool
-	hosts   map[string]bool // nil if any will do
+	hosts   map[string]bool // nil means any host
 }
 
-// New returns the gate of a listener. Hosts are checked on loopback only: a listener that others reach is behind names that it
-// does not know, and what DNS rebinding is after is what others do not reach. A nil listen is no loopback.
+// New returns the gate of a listener. Hosts are checked on loopback only: a public listener has
+// names that it does not know, and DNS rebinding targets listeners that others cannot reach. A nil
+// listen does not count as loopback.
 func New(listen net.Addr, origins, hosts List) *Gate {
 	g := &Gate{origins: map[string]bool{}}
 	for _, origin := range origins {
@@ -92,7 +94,7 @@ var errHost = errors.New("this service is not reached by that name")
 
 // Host reports whether a request with this Host is meant for the listener.
 func (g *Gate) Host(host string) error {
-	if g.hosts == nil || host == "" { // clients of HTTP/1.0 name none; browsers always do
+	if g.hosts == nil || host == "" { // HTTP/1.0 clients may send none; browsers always do
 		return nil
 	}
 	name, _, err := net.SplitHostPort(host)

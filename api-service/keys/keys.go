@@ -1,4 +1,5 @@
-// Package keys reads the file of API keys: the tenant of each key, and the limits of the tenant's streams.
+// Package keys reads the file of API keys: the tenant of each key, and the limits of the tenant's
+// streams.
 package keys
 
 import (
@@ -25,9 +26,11 @@ const Header = "Authorization"
 // MaxWeight bounds a tenant's weight.
 const MaxWeight = 1000
 
-// An Entry is the tenant and the limits of one key. Several keys of one tenant own the same streams.
+// An Entry is the tenant and the limits of one key. Several keys of one tenant own the same
+// streams.
 type Entry struct {
-	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. One of them is there.
+	// Key is the key itself; SHA256 is its digest in hex, for files that others can read. One of
+	// them is there.
 	Key    string `yaml:"key"`
 	SHA256 string `yaml:"sha256"`
 	// Tenant owns the streams that are made with the key.
@@ -38,8 +41,8 @@ type Entry struct {
 	Tier string `yaml:"tier"`
 	// Leave is the policy of requests without X-Leave; nil is the policy of the flags.
 	Leave *leave.Policy `yaml:"leave"`
-	// Leaves are the policies that X-Leave may ask for, and every policy within one of them. If there are none, Leave is the limit;
-	// without Leave there is no limit.
+	// Leaves are the policies that X-Leave may ask for, and every policy within one of them. If
+	// there are none, Leave is the limit; without Leave there is no limit.
 	Leaves []leave.Policy `yaml:"leaves"`
 
 	tier llmv1.Tier
@@ -50,12 +53,12 @@ type File struct {
 	Keys []*Entry `yaml:"keys"`
 }
 
-// A Ring finds what a key stands for. A nil Ring lets everybody in, as nobody in particular.
+// A Ring maps keys to entries. A nil Ring accepts every caller, without a tenant.
 type Ring struct {
 	entries map[[sha256.Size]byte]*Entry
 }
 
-// Load reads the YAML file at path; an empty path is no ring.
+// Load reads the YAML file at path; an empty path returns a nil ring.
 func Load(path string) (*Ring, error) {
 	if path == "" {
 		return nil, nil
@@ -138,7 +141,7 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 	return digest, nil
 }
 
-// ParseTier reads a service_tier. "" and auto name no tier.
+// ParseTier parses a service_tier. "" and auto name no tier.
 func ParseTier(word string) (llmv1.Tier, error) {
 	switch word {
 	case "", "auto":
@@ -162,8 +165,8 @@ func orDefault(tier llmv1.Tier) llmv1.Tier {
 	return tier
 }
 
-// Find returns what the key in a header stands for. Without a ring that is nil; a header that holds no key of the ring is
-// UNAUTHENTICATED.
+// Find returns the entry of the key in a header, or nil without a ring. A header without a key of
+// the ring is UNAUTHENTICATED.
 func (r *Ring) Find(header string) (*Entry, error) {
 	if r == nil {
 		return nil, nil
@@ -183,8 +186,8 @@ func (r *Ring) Find(header string) (*Entry, error) {
 	return e, nil
 }
 
-// Claim returns the claim of a stream in a tier. A request that names no tier gets the default tier, or the key's
-// tier if that is less urgent. A nil Entry allows any tier, without a tenant.
+// Claim returns the claim of a stream in a tier. A request that names no tier gets the default
+// tier, or the key's tier if that is less urgent. A nil Entry allows any tier, without a tenant.
 func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	if e == nil {
 		return &llmv1.Claim{Tier: tier}, nil
@@ -198,9 +201,9 @@ func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	return &llmv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
 }
 
-// Policy returns the leaving policy of a request: the policy that it asks for, unless asked is nil, else the key's,
-// else otherwise. A request for more than the key allows is FORBIDDEN. If otherwise exceeds the key's limit, the
-// first policy of Leaves replaces it.
+// Policy returns the leaving policy of a request: the policy that it asks for, unless asked is nil,
+// else the key's, else otherwise. A request for more than the key allows is FORBIDDEN. If otherwise
+// exceeds the key's limit, the first policy of Leaves replaces it.
 func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Policy, error) {
 	switch {
 	case asked != nil && !e.allows(*asked):
@@ -219,7 +222,7 @@ func (e *Entry) Policy(asked *leave.Policy, otherwise leave.Policy) (leave.Polic
 	}
 }
 
-// limits returns the policies that bound the key's; none is no bound.
+// limits returns the policies that bound the key's; an empty list means no bound.
 func (e *Entry) limits() []leave.Policy {
 	switch {
 	case e == nil:

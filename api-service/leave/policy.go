@@ -1,6 +1,7 @@
-// Package leave decides what becomes of a stream that nobody reads any more.
+// Package leave decides what happens to a stream that has no reader left.
 //
-// A Policy is what the request asked for, or a flag. A Watch counts the readers of one stream and carries the policy out.
+// A Policy comes from the request or from a flag. A Watch counts the readers of one stream and
+// enforces the policy.
 package leave
 
 import (
@@ -11,32 +12,33 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Header is the request header that holds a policy; it wins over the flag.
+// Header is the request header with a policy; it overrides the flag.
 const Header = "X-Leave"
 
-// A Kind is what happens when the last reader has left.
+// A Kind is the action after the last reader has left.
 type Kind uint8
 
 // The kinds of policies.
 const (
 	Cancel Kind = iota // the stream ends
-	Linger             // it ends if nobody comes back in time
-	Detach             // it runs to its end, and what it says is kept
-	Drain              // it runs to its end, so that its usage is known, and what it says is dropped
+	Linger             // the stream ends unless a reader comes back in time
+	Detach             // the stream runs to its end, and its events are kept
+	Drain              // the stream runs to its end, so that its usage is known, and its events are dropped
 )
 
 var words = [...]string{Cancel: "cancel", Linger: "linger", Detach: "detach", Drain: "drain"}
 
-// MaxLinger bounds how long a stream may run for nobody.
+// MaxLinger bounds how long a stream may run without a reader.
 const MaxLinger = time.Hour
 
-// A Policy says what happens when the last reader has left. The zero value is Cancel. It is a flag.Value by its text.
+// A Policy is the action after the last reader has left. The zero value is Cancel. Its text form
+// makes it a flag.Value.
 type Policy struct {
 	Kind Kind
 	For  time.Duration // of Linger
 }
 
-// Parse reads what String writes.
+// Parse parses the form that String writes.
 func Parse(text string) (Policy, error) {
 	word, arg, timed := strings.Cut(strings.TrimSpace(text), ":")
 	for kind, w := range words {
@@ -59,7 +61,7 @@ func Parse(text string) (Policy, error) {
 	return Policy{}, streamerr.InvalidParam(Header, "%s is %.64q; it must be cancel, linger:<duration>, detach or drain", Header, text)
 }
 
-// String returns the policy as requests say it.
+// String returns the policy in the form that requests use.
 func (p Policy) String() string {
 	if p.Kind == Linger {
 		return words[p.Kind] + ":" + p.For.String()
@@ -67,12 +69,13 @@ func (p Policy) String() string {
 	return words[p.Kind]
 }
 
-// Keeps reports whether what a stream says is kept for readers who come later.
+// Keeps reports whether a stream's events are kept for later readers.
 func (p Policy) Keeps() bool { return p.Kind == Linger || p.Kind == Detach }
 
-// Within reports whether p goes no further than limit: a stream runs no longer without a reader, and its text is kept only if limit
-// keeps it, too. Every policy is within Detach, and Cancel is within every policy. The time for a stream's first reader does not count:
-// a stream of POST /v1/streams has that time under every policy.
+// Within reports whether p goes no further than limit: a stream runs no longer without a reader,
+// and its text is kept only if limit keeps it, too. Every policy is within Detach, and Cancel is
+// within every policy. The time for a stream's first reader does not count: a stream of POST
+// /v1/streams has that time under every policy.
 func (p Policy) Within(limit Policy) bool {
 	return p.unread() <= limit.unread() && (!p.Keeps() || limit.Keeps())
 }

@@ -10,24 +10,27 @@ import (
 const (
 	// firstReader is how long a stream whose policy is Cancel or Drain waits for its first reader.
 	firstReader = 30 * time.Second
-	// elsewhere is how long after it was last seen a reader of another instance counts as there.
+	// elsewhere is how long a reader of another instance counts as present after it was last seen.
 	elsewhere = 3 * time.Second
-	// origin is who has gone.
+	// origin is the origin of the ending: the reader has left.
 	origin = "client"
 )
 
 // A Stream is what a Watch needs of its stream.
 type Stream struct {
-	// Stop ends the stream. It is not called after End, but may still run then.
+	// Stop ends the stream. It is not called after End, but a call may still be running then.
 	Stop func(cause *streamerr.Error)
-	// Drop drops what the stream has said and will say; nil if nothing is kept. It may be called after End, and more than once.
+	// Drop drops the stream's past and future events; nil if none are kept. It may be called after
+	// End, and more than once.
 	Drop func()
-	// Seen returns how long ago a reader of another instance read the stream; ok is false if there was none. A nil Seen knows none.
+	// Seen returns how long ago a reader of another instance read the stream; ok is false if there
+	// was none. A nil Seen means that there are no other instances.
 	Seen func() (ago time.Duration, ok bool)
 }
 
-// A Watch counts the readers of one stream, and carries out its policy when there are none. Where the policy does not keep what the
-// stream says, the Watch also drops it after the stream's end, when the last reader has left. All methods are safe for concurrent use.
+// A Watch counts the readers of one stream, and enforces its policy when there are none. If the
+// policy does not keep events, the Watch also drops them after the stream's end, when the last
+// reader has left. All methods are safe for concurrent use.
 type Watch struct {
 	policy Policy
 	stream Stream
@@ -40,7 +43,7 @@ type Watch struct {
 	over    bool
 }
 
-// New watches a stream that nobody reads yet. The caller calls End when it has ended.
+// New watches a stream without a reader. The caller calls End when the stream has ended.
 func New(p Policy, s Stream) *Watch {
 	w := &Watch{policy: p, stream: s}
 	w.mu.Lock()
@@ -51,10 +54,10 @@ func New(p Policy, s Stream) *Watch {
 	return w
 }
 
-// drops reports whether the policy drops what the stream says.
+// drops reports whether the policy drops the stream's events.
 func (w *Watch) drops() bool { return !w.policy.Keeps() && w.stream.Drop != nil }
 
-// patience is how long the stream may go unread. mu is held.
+// patience returns how long the stream may go unread. mu is held.
 func (w *Watch) patience() time.Duration {
 	switch {
 	case w.policy.Kind == Linger:
@@ -66,18 +69,18 @@ func (w *Watch) patience() time.Duration {
 	}
 }
 
-// await looks after d whether somebody reads. mu is held.
+// await checks after d whether there is a reader. mu is held.
 func (w *Watch) await(d time.Duration) { w.timer = time.AfterFunc(d, w.unread) }
 
-// rest looks no more. mu is held.
+// rest cancels the check. mu is held.
 func (w *Watch) rest() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// Enter counts a reader. The reader calls leave when it has left, with the cause, or with nil if it has read the ending. Only the first
-// call counts.
+// Enter counts a reader. The reader calls leave when it has left, with the cause, or with nil if it
+// has read the ending. Only the first call counts.
 func (w *Watch) Enter() (leave func(cause *streamerr.Error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +94,7 @@ func (w *Watch) Enter() (leave func(cause *streamerr.Error)) {
 func (w *Watch) left(cause *streamerr.Error) {
 	w.mu.Lock()
 	w.readers--
-	ending := cause == nil && !w.over // the run is about to call End, which does the rest
+	ending := cause == nil && !w.over // the run is about to call End, which applies the policy
 	if w.readers > 0 || ending {
 		w.mu.Unlock()
 		return
@@ -138,8 +141,9 @@ func (w *Watch) unread() {
 	}
 }
 
-// End notes that the stream has ended. If the policy drops what the stream has said, that happens now, or when the last reader has left.
-// A stream that had no reader yet keeps what is left of the time for its first reader.
+// End records that the stream has ended. If the policy drops the stream's events, that happens now,
+// or when the last reader has left. A stream that had no reader yet keeps the rest of its time for
+// the first reader.
 func (w *Watch) End() {
 	w.mu.Lock()
 	w.over = true

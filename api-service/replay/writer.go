@@ -2,14 +2,14 @@ package replay
 
 import "errors"
 
-// A Writer appends events to the log of one stream. It finds the stream without a lock, and an append
-// takes only the lock of that stream, except for a closing event and when the log is full. It is safe
-// for concurrent use.
+// A Writer appends events to the log of one stream. It finds the stream without a lock, and an
+// append takes only the lock of that stream, except for a closing event and when the log is full.
+// It is safe for concurrent use.
 //
-// Append and Delta return ErrUnknown if the stream's log was dropped, even if a later stream has the
-// same id, and ErrClosed after the closing event, or for a delta after an event of another kind. With
-// ErrFull nothing was added. Any other error says why the stream must end: then Failure is the only
-// closing event that the log takes.
+// Append and Delta return ErrUnknown if the stream's log was dropped, even if a later stream has
+// the same id, and ErrClosed after the closing event, or for a delta after an event of another
+// kind. With ErrFull nothing was added. Any other error says why the stream must end: then Failure
+// is the only closing event that the log takes.
 type Writer struct {
 	memory *Memory
 	stream *memoryStream
@@ -18,7 +18,8 @@ type Writer struct {
 // Head returns the head of the stream.
 func (w *Writer) Head() Head { return w.stream.head }
 
-// Delta appends one delta. It copies data, and allocates nothing but the growth of the stream's buffer.
+// Delta appends one delta. It copies data, and allocates nothing but the growth of the stream's
+// buffer.
 func (w *Writer) Delta(data []byte) error {
 	s, size := w.stream, int64(len(data)+eventCost)
 	s.mu.Lock()
@@ -34,7 +35,8 @@ func (w *Writer) Delta(data []byte) error {
 	return err
 }
 
-// Append appends events. Deltas come before events of all other kinds. A closing event always has room.
+// Append appends events. Deltas come before events of all other kinds. A closing event always has
+// room.
 func (w *Writer) Append(events ...Event) error {
 	b := batchOf(events)
 	if b.closing {
@@ -76,8 +78,8 @@ func batchOf(events []Event) (b batch) {
 	return b
 }
 
-// admit checks that the stream can take a batch without a closing event, and charges it. The lock of the
-// stream is held.
+// admit checks that the stream can take a batch without a closing event, and charges it. The lock
+// of the stream is held.
 func (w *Writer) admit(b batch) error {
 	if err := w.check(b); err != nil {
 		return err
@@ -119,13 +121,13 @@ func (w *Writer) appendSlowly(b batch, events []Event) error {
 	defer s.mu.Unlock()
 	if err := w.check(b); err != nil {
 		if !b.closing {
-			m.bytes.Add(-b.size) // it was reserved, and the stream has ended since
+			m.bytes.Add(-b.size) // the bytes were reserved, and the stream has ended since
 		}
 		return err
 	}
 	if b.closing {
 		if s.evicted {
-			b.size += headCost // which the eviction has given back
+			b.size += headCost // the eviction has given the head's charge back
 		}
 		m.bytes.Add(b.size)
 	}

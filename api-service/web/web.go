@@ -1,8 +1,9 @@
-// Package web is the console at "/": a chat whose streams can be stopped and looked into, the streams of the instance, and the
-// workers, in plain HTML, CSS and ES modules.
+// Package web is the console at "/": a chat whose streams can be stopped and inspected, the streams
+// of the instance, and the workers, in plain HTML, CSS and ES modules.
 //
-// The page uses only the public endpoints (docs/api.md), has no build step and no dependency, and loads nothing from another
-// host, so that it works under ContentSecurityPolicy and without a network.
+// The page uses only the public endpoints (docs/api.md), has no build step and no dependency, and
+// loads nothing from another host, so that it works under ContentSecurityPolicy and without a
+// network.
 package web
 
 import (
@@ -20,7 +21,8 @@ import (
 //go:embed index.html assets/*.js assets/*.css assets/*.svg
 var embedded embed.FS
 
-// ContentSecurityPolicy is the strictest policy that the page works under; serve it with every File.
+// ContentSecurityPolicy is the strictest policy that the page works under; serve it with every
+// File.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
 	"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -35,8 +37,8 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// A File is one file of the page. URLs carry no version, so serve it with "Cache-Control: no-cache": the browser asks
-// again each time, and the ETag saves the bytes.
+// A File is one file of the page. URLs carry no version, so serve it with "Cache-Control:
+// no-cache": the browser asks again each time, and the ETag saves the bytes.
 type File struct {
 	Path        string // of the URL, such as "/" or "/assets/app.js"
 	ContentType string
@@ -44,7 +46,8 @@ type File struct {
 	Body        []byte // shared: do not change it
 }
 
-// Fresh reports whether a client that sent this If-None-Match has the file already, so that 304 is the answer.
+// Fresh reports whether a client that sent this If-None-Match has the current file, so that the
+// answer is 304.
 func (f File) Fresh(ifNoneMatch string) bool {
 	for tag := range strings.SplitSeq(ifNoneMatch, ",") {
 		if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == f.ETag {

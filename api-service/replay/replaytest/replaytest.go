@@ -1,4 +1,4 @@
-// Package replaytest is the contract of every replay.Log, as a test.
+// Package replaytest tests the contract of every replay.Log.
 package replaytest
 
 import (
@@ -16,7 +16,7 @@ import (
 // patience bounds every wait.
 const patience = 20 * time.Second
 
-// Run runs the contract. open returns an empty log, which the contract closes.
+// Run tests the contract. open returns an empty log, which Run closes.
 func Run(t *testing.T, open func(*testing.T, replay.Limits) replay.Log) {
 	for name, test := range map[string]func(*testing.T, log){
 		"EveryCursorGetsTheRest":          everyCursorGetsTheRest,
@@ -62,10 +62,11 @@ func (l log) append(t *testing.T, id string, events ...replay.Event) {
 
 func delta(text string) replay.Event { return replay.Event{Kind: replay.Delta, Data: text} }
 
-// ending is what a stream ends with.
+// ending are the final events of a stream.
 var ending = []replay.Event{{Kind: replay.Usage, Data: `{"n":1}`}, {Kind: replay.Ending, Data: `{}`}}
 
-// collect reads from a cursor to the end, and returns the text, the other events, and how many events there were.
+// collect reads from a cursor to the end, and returns the text, the other events, and the number of
+// events.
 func (l log) collect(ctx context.Context, id string, after uint64) (text string, rest []replay.Event, events int, err error) {
 	r, err := l.Open(ctx, id)
 	if err != nil {
