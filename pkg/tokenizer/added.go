@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// An addedToken is matched in the text itself, before any word is cut: the special tokens of chat templates, and whatever
-// else was added to the vocabulary after its training.
+// An addedToken is matched in the text itself, before words are split: the special tokens of chat
+// templates, and other tokens that were added to the vocabulary after its training.
 type addedToken struct {
 	ID         *uint32 `json:"id"`
 	Content    string  `json:"content"`
@@ -22,31 +22,33 @@ type addedToken struct {
 	Special    bool    `json:"special"`     // may be skipped by decoding
 }
 
-// A segment is a part of a text: an added token or, with id bpe.None, what lies between two.
+// A segment is a part of a text: an added token or, with id bpe.None, the text between two.
 type segment struct {
 	start, end int
 	id         uint32
 }
 
-// An addedMatcher finds added tokens: the leftmost match, and among those the longest. It is static.
+// An addedMatcher finds added tokens: the leftmost match, and the longest of several. It is
+// immutable.
 //
-// It is a trie, walked anew from every place where a token may begin. A walk is no longer than the longest token, so the
-// time is linear in the text.
+// It is a trie, walked from every position where a token may begin. A walk is no longer than the
+// longest token, so the time is linear in the text.
 type addedMatcher struct {
 	tokens []addedToken
-	root   [256]int32 // children of the root by byte; 0 is none
-	nodes  []trieNode // nodes[0] stands for the root
+	root   [256]int32 // children of the root by byte; 0 means none
+	nodes  []trieNode // nodes[0] is the root
 }
 
 type trieNode struct {
 	b              byte
-	child, sibling int32 // 0 is none
-	token          int32 // index into tokens; -1 is none
+	child, sibling int32 // 0 means none
+	token          int32 // index into tokens; -1 means none
 }
 
 func newAddedMatcher() *addedMatcher { return &addedMatcher{nodes: make([]trieNode, 1)} }
 
-// add makes content, the token's own or that normalized, match as token. The first of equal ones counts.
+// add makes content (the token's text, possibly normalized) match as token. Of equal contents the
+// first counts.
 func (m *addedMatcher) add(content string, token addedToken) error {
 	if content == "" {
 		return errors.New("normalization leaves nothing of it")
@@ -112,15 +114,16 @@ func (m *addedMatcher) split(dst []segment, text string) []segment {
 	if text == "" {
 		return dst
 	}
-	done := 0 // what the segments cover
+	done := 0 // end of the text that the segments cover
 	if len(m.tokens) > 0 {
 		for from := 0; ; {
 			start, end, token := m.next(text, from)
 			if token == nil {
 				break
 			}
-			// The search goes on behind the match proper, even if white space taken in reaches farther: the Rust library
-			// does so, and a next token that begins in that white space is still found.
+			// The search continues after the match itself, even if the token also strips white
+			// space after it: the Rust library does so, and finds a next token that begins in that
+			// white space.
 			from = end
 			if token.SingleWord && (endsWithWord(text[:start]) || startsWithWord(text[end:])) {
 				continue

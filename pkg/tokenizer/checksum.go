@@ -13,13 +13,15 @@ import (
 	"slices"
 )
 
-// checksumMethod stands before a checksum. It changes with what goes in, so that old and new ones are not compared.
+// checksumMethod is the prefix of a checksum. It changes with the input of the checksum, so that
+// old and new checksums differ.
 const checksumMethod = "1:"
 
-// Checksum returns a checksum of a tokenizer.json: two files have the same if they turn every text into the same token ids,
-// and every id into the same text. It is over the vocabulary, the merges in their order, the added tokens with how they
-// match, the normalizer, the pre-tokenizer, the decoder, and the model's options. Left out is what does not bear on that: how
-// the file is written (merges may be pairs or strings), its version, truncation, padding, and the post-processor, whose
+// Checksum returns a checksum of a tokenizer.json: two files have the same checksum if they convert
+// every text to the same token ids, and every id to the same text. It covers the vocabulary, the
+// merges in their order, the added tokens with their matching options, the normalizer, the
+// pre-tokenizer, the decoder, and the model's options. It omits everything else: the file's format
+// (merges may be pairs or strings), its version, truncation, padding, and the post-processor, whose
 // tokens chat templates write themselves.
 func Checksum(data []byte) (string, error) {
 	var f tokenizerFile
@@ -30,7 +32,7 @@ func Checksum(data []byte) (string, error) {
 		return "", errors.New("tokenizer.json: no model")
 	}
 	sum := sha256.New()
-	d := digest{bufio.NewWriter(sum)} // most of what it is given are words of a few bytes
+	d := digest{bufio.NewWriter(sum)} // most writes are words of a few bytes
 	d.vocabulary(f.Model.Vocab)
 	d.number(uint64(len(f.Model.Merges)))
 	for _, m := range f.Model.Merges {
@@ -50,12 +52,12 @@ func Checksum(data []byte) (string, error) {
 	d.text(m.SubwordPrefix)
 	d.text(m.WordSuffix)
 	d.flags(m.FuseUnk, m.ByteFallback, m.IgnoreMerges)
-	_ = d.Flush() // a hash takes everything
+	_ = d.Flush() // a hash never fails
 	return checksumMethod + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// A digest takes values that cannot run into each other: each text stands behind its length. Its errors are those of a hash,
-// which has none.
+// A digest hashes values unambiguously: each text follows its length. Its errors are those of a
+// hash, which has none.
 type digest struct{ *bufio.Writer }
 
 func (d digest) number(n uint64) {
@@ -96,7 +98,8 @@ func (d digest) vocabulary(v vocabulary) {
 	}
 }
 
-// added is as in listTokens: a token that the vocabulary has keeps the id it has there.
+// added hashes the added tokens as listTokens sees them: a token of the vocabulary keeps its id
+// there.
 func (d digest) added(v vocabulary, tokens []addedToken) error {
 	if _, _, err := listTokens(v, tokens); err != nil {
 		return fmt.Errorf("tokenizer.json: %w", err)
@@ -112,7 +115,7 @@ func (d digest) added(v vocabulary, tokens []addedToken) error {
 	return nil
 }
 
-// component is of its JSON, with keys in order and without white space.
+// component hashes its JSON, with sorted keys and without white space.
 func (d digest) component(c *component) error {
 	if c == nil {
 		d.text("")

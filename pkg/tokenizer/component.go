@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A component is one step of the file's pipelines. Its type says what its options are.
+// A component is one step of the file's pipelines. Its type determines its options.
 type component struct {
 	Type string
 	raw  json.RawMessage
@@ -31,13 +31,14 @@ func (c *component) options(into any) error {
 	return nil
 }
 
-// fail names the component in an error about its options.
+// fail adds the component's name to an error about its options.
 func (c *component) fail(err error) error { return fmt.Errorf("%s: %w", c.Type, err) }
 
-// unsupported is the error for a component of a type that is not known here.
+// unsupported returns the error for a component of an unknown type.
 func (c *component) unsupported() error { return fmt.Errorf("type %q is not supported", c.Type) }
 
-// steps returns the steps that c stands for: none if it is nil, itself, or, if it is a Sequence, what is in its list.
+// steps returns the steps of c: none if c is nil, the steps of its list if c is a Sequence,
+// otherwise c itself.
 func (c *component) steps(list string) ([]component, error) {
 	if c == nil {
 		return nil, nil

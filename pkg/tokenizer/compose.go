@@ -11,9 +11,10 @@ import (
 
 // compose returns a normalizer to form, whose decomposition is decomposed.
 //
-// golang.org/x/text keeps to the stream-safe format: into a run of more than 30 marks it puts U+034F. The Rust library
-// does not, so texts with long runs of marks take a way of their own. And the Rust library normalizes by Unicode 9.0: later
-// characters are to it what unassigned ones are, and stay where and what they are.
+// golang.org/x/text uses the stream-safe format: it inserts U+034F into a run of more than 30
+// marks. The Rust library does not, so texts with long runs of marks take a separate path. And the
+// Rust library normalizes with the tables of Unicode 9.0: it treats later characters as unassigned,
+// and leaves them in place and unchanged.
 func compose(form, decomposed norm.Form) normalizer {
 	known := func(s string) string {
 		if longMarks(s) {
@@ -41,8 +42,8 @@ func compose(form, decomposed norm.Form) normalizer {
 	}
 }
 
-// longMarks reports whether s has so many marks on end that, decomposed, they could be more than 30. No mark decomposes
-// to more than two, and no character before them adds more than four.
+// longMarks reports whether s has a run of marks that could be longer than 30 when decomposed. No
+// mark decomposes to more than two, and no character before them adds more than four.
 func longMarks(s string) bool {
 	n := 0
 	for _, r := range s {
@@ -55,13 +56,14 @@ func longMarks(s string) bool {
 	return false
 }
 
-// isMark reports whether golang.org/x/text counts r as a mark: also what composes with the character before it though it
-// is a letter, such as Hangul's vowels and final consonants.
+// isMark reports whether golang.org/x/text treats r as a mark. That includes letters that compose
+// with the character before them, such as Hangul's vowels and final consonants.
 func isMark(r rune) bool {
 	return unicode.Is(unicode.M, r) || 0x1161 <= r && r <= 0x1175 || 0x11A8 <= r && r <= 0x11C2 || r == 'ﾞ' || r == 'ﾟ'
 }
 
-// composeLong is the algorithm of Unicode's UAX #15: decompose, put marks in canonical order, compose.
+// composeLong is the algorithm of Unicode's UAX #15: decompose, put marks in canonical order,
+// compose.
 func composeLong(s string, decomposed norm.Form) string {
 	type char struct {
 		r   rune
@@ -84,8 +86,8 @@ func composeLong(s string, decomposed norm.Form) string {
 		}
 	}
 	out := make([]rune, 0, len(chars))
-	starter := -1    // the character that may take what follows
-	last := uint8(0) // the class of what stands between it and the end of out
+	starter := -1    // the character that may compose with the next one
+	last := uint8(0) // the combining class of the last character after the starter
 	for _, c := range chars {
 		if starter >= 0 && (last == 0 || last < c.ccc) {
 			if joined, ok := primary(out[starter], c.r); ok {

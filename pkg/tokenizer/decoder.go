@@ -5,42 +5,44 @@ import (
 	"unicode/utf8"
 )
 
-// maxRun bounds how many bytes of byte tokens a Decoder holds back. One byte that is not UTF-8 turns its whole run of
-// byte tokens into U+FFFD, one each, so the text of a run is certain only at its end. When this many bytes of a run have
-// proved to be whole characters they are certain by decree: they are given out, and what follows counts as a new run.
-// Decode does the same. So a text in a script without tokens flows, and ids differ from the Rust library's text only if
-// a longer run, which encoding never makes, goes bad.
+// maxRun bounds the bytes of byte tokens that a Decoder holds back. One byte that is not UTF-8
+// turns its whole run of byte tokens into U+FFFD, one each, so the text of a run is certain only at
+// its end. When this many bytes of a run are whole characters, the Decoder treats them as certain:
+// it returns them, and the rest is a new run. Decode does the same. So a text in a script without
+// tokens still streams, and the text differs from the Rust library's only if a longer run, which
+// encoding never makes, becomes invalid.
 const maxRun = 256
 
-// A Decoder decodes one stream of ids as it comes. It is for one goroutine.
+// A Decoder decodes one stream of ids incrementally. Only one goroutine may use it.
 //
-// What Next returns and then Flush is, put together, what Decode returns for all the ids. No string ends within a
-// character, and none has a U+FFFD that a later id would take back. What is held back is bounded: the beginning of a
-// character, a run of byte tokens (see maxRun), and, where the file's decoder rewrites the finished text, less than the
-// string it looks for.
+// The results of Next and the final Flush, concatenated, equal Decode of all ids. No result ends
+// within a character, and none has a U+FFFD that a later id would revoke. The held-back text is
+// bounded: the beginning of a character, a run of byte tokens (see maxRun), and, if the file's
+// decoder rewrites the finished text, less than the string that it looks for.
 type Decoder struct {
 	spelling    *spelling
 	skipSpecial bool
 	kept        []uint32 // special tokens that are not skipped
 
-	// Where the stream stands.
+	// The state of the stream.
 	begun bool       // a token has come
-	cut   []byte     // bytes of a character that goes on in the next token
+	cut   []byte     // bytes of a character that continues in the next token
 	run   byteRun    // byte tokens
-	steps []textStep // those not idle yet
+	steps []textStep // steps that are not idle yet
 
-	text, spare []byte // scratch: what a call makes, and room for the steps
+	text, spare []byte // scratch memory of a call and its steps
 }
 
-// A byteRun is byte tokens that no other token has parted.
+// A byteRun is a run of byte tokens without another token in between.
 type byteRun struct {
 	bytes []byte
-	whole int  // how many of bytes are whole characters; the rest may yet become one
-	bad   bool // the run is not UTF-8: its bytes were given out as U+FFFD, and all that follow will be
-	first bool // the run begins the text
+	whole int  // number of bytes that form whole characters; the rest may still become a character
+	bad   bool // the run is not UTF-8: its bytes were returned as U+FFFD, and all following ones will be
+	first bool // the run is at the beginning of the text
 }
 
-// NewDecoder returns a Decoder at the beginning of a text. With skipSpecial, special tokens spell nothing, but for those of keep.
+// NewDecoder returns a Decoder at the beginning of a text. With skipSpecial, special tokens have no
+// text, except for those in keep.
 func (t *Tokenizer) NewDecoder(skipSpecial bool, keep ...uint32) *Decoder {
 	d := &Decoder{spelling: &t.spelling, skipSpecial: skipSpecial, kept: keep}
 	d.reset()
@@ -57,7 +59,7 @@ func (d *Decoder) reset() {
 	}
 }
 
-// Next takes the next ids and returns the text that is now certain; it may be "".
+// Next adds ids and returns the text that is now certain; it may be "".
 func (d *Decoder) Next(ids ...uint32) string {
 	if len(ids) == 1 {
 		if text, ok := d.alone(ids[0]); ok {
@@ -83,8 +85,8 @@ func (d *Decoder) Next(ids ...uint32) string {
 	return string(d.text)
 }
 
-// Flush ends the text and returns what was held back: what is not a character is U+FFFD. The Decoder can then begin
-// another text.
+// Flush ends the text and returns the held-back text; incomplete characters become U+FFFD. The
+// Decoder can then begin another text.
 func (d *Decoder) Flush() string {
 	d.text = d.text[:0]
 	d.endRun()
@@ -99,8 +101,8 @@ func (d *Decoder) Flush() string {
 	return string(d.text)
 }
 
-// alone is Next for the common case: a token that is text by itself while nothing is held back. Its text is in the table
-// already, so nothing is copied.
+// alone is Next for the common case: a token with text of its own while nothing is held back. Its
+// text is in the table already, so nothing is copied.
 func (d *Decoder) alone(id uint32) (string, bool) {
 	s := d.spelling
 	if len(d.steps) > 0 || len(d.cut) > 0 || len(d.run.bytes) > 0 || d.run.bad || s.gap != "" || !d.begun && s.first != nil {
@@ -117,7 +119,7 @@ func (d *Decoder) alone(id uint32) (string, bool) {
 	return t.text, true
 }
 
-// token returns the token of id, nil if it spells nothing.
+// token returns the token of id, or nil if it has no text.
 func (d *Decoder) token(id uint32) *spelledToken {
 	if int64(id) >= int64(len(d.spelling.tokens)) {
 		return nil
@@ -129,7 +131,7 @@ func (d *Decoder) token(id uint32) *spelledToken {
 	return t
 }
 
-// push takes one token. Its text goes to d.text, or its bytes to d.cut or d.run.
+// push adds one token. Its text goes to d.text, or its bytes to d.cut or d.run.
 func (d *Decoder) push(id uint32) {
 	s := d.spelling
 	t := d.token(id)
@@ -180,7 +182,7 @@ func (d *Decoder) pushByte(b byte) {
 	}
 }
 
-// spoil gives out the run as U+FFFD.
+// spoil emits the run as U+FFFD.
 func (d *Decoder) spoil() {
 	for range d.run.bytes {
 		d.emit("\uFFFD")
@@ -188,7 +190,7 @@ func (d *Decoder) spoil() {
 	d.run.bytes, d.run.bad = d.run.bytes[:0], true
 }
 
-// endRun gives out what the run holds back; another token follows it, or nothing.
+// endRun emits the held-back part of the run, because another token follows it, or nothing.
 func (d *Decoder) endRun() {
 	if n := len(d.run.bytes); n > 0 {
 		if d.run.whole == n {
@@ -200,7 +202,7 @@ func (d *Decoder) endRun() {
 	d.run = byteRun{bytes: d.run.bytes[:0]}
 }
 
-// emit gives out a token that a run has made.
+// emit emits a token made by a run.
 func (d *Decoder) emit(token string) {
 	d.text = append(d.text, apply(d.spelling.late, token, d.run.first)...)
 	d.run.first = false

@@ -8,11 +8,12 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// maxID is the largest id a file may hold. Tables are as long as the largest id, so a broken file must not name it. The
-// largest vocabularies today have some 262,000 tokens.
+// maxID is the largest id that a file may contain. Tables are as long as the largest id, so a
+// broken file must not contain an arbitrary one. The largest vocabularies today have some 262,000
+// tokens.
 const maxID = 1<<22 - 1
 
-// tokenizerFile is tokenizer.json, as far as it is read.
+// tokenizerFile is the part of tokenizer.json that is read.
 type tokenizerFile struct {
 	Version       string
 	Added         []addedToken `json:"added_tokens"`
@@ -37,7 +38,7 @@ type modelFile struct {
 	IgnoreMerges  bool   `json:"ignore_merges"`
 }
 
-// build makes the model; byteLevel says that its words are bytes.
+// build makes the model; byteLevel reports that its words are bytes.
 func (f *modelFile) build(byteLevel bool) (*bpe.Model, error) {
 	switch {
 	case f.Type != "BPE" && (f.Type != "" || f.Merges == nil): // old files leave the type out
@@ -111,8 +112,8 @@ func build(f *tokenizerFile) (*Tokenizer, error) {
 	return t, nil
 }
 
-// listTokens returns the tokens by id, and the largest id and one. It completes added: a token that the vocabulary has
-// keeps the id it has there, whatever the list says.
+// listTokens returns the tokens by id, and the largest id plus one. It completes added: a token
+// that the vocabulary contains keeps its id there, whatever the list says.
 func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]string, size int, err error) {
 	tokens = make(map[uint32]string, len(vocab)+len(added))
 	place := func(content string, id uint32) error {
@@ -140,7 +141,7 @@ func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]
 			return nil, 0, fmt.Errorf("added_tokens: token %q has no id", token.Content)
 		}
 		if token.Content == "" {
-			continue // matches nothing and, as in the Rust library, is none
+			continue // an empty token matches nothing and, as in the Rust library, is ignored
 		}
 		if err := place(token.Content, *token.ID); err != nil {
 			return nil, 0, fmt.Errorf("added_tokens: %w", err)
@@ -149,7 +150,8 @@ func listTokens(vocab map[string]uint32, added []addedToken) (tokens map[uint32]
 	return tokens, size, nil
 }
 
-// matchAdded makes the added tokens match: special ones first, since the first of equal ones counts.
+// matchAdded adds the added tokens to the matchers: special ones first, because the first of equal
+// ones counts.
 func (t *Tokenizer) matchAdded(added []addedToken) error {
 	t.raw, t.normal = newAddedMatcher(), newAddedMatcher()
 	t.added = make(map[string]uint32, len(added))

@@ -2,8 +2,8 @@ package tokenizer
 
 import "unicode/utf8"
 
-// appendLossy appends raw to dst with U+FFFD for every maximal subpart of an ill-formed sequence, as Rust's
-// String::from_utf8_lossy does (and the Unicode standard, section 3.9, advises).
+// appendLossy appends raw to dst with U+FFFD for every maximal subpart of an ill-formed sequence,
+// as Rust's String::from_utf8_lossy does (and the Unicode standard, section 3.9, advises).
 func appendLossy(dst, raw []byte) []byte {
 	dst, rest := appendCertain(dst, raw)
 	if len(rest) > 0 {
@@ -12,8 +12,8 @@ func appendLossy(dst, raw []byte) []byte {
 	return dst
 }
 
-// appendCertain is appendLossy but for a last character that more bytes might complete: that it returns, at most three
-// bytes of raw.
+// appendCertain is appendLossy, except for a last character that more bytes might complete: it
+// returns that character, at most three bytes of raw.
 func appendCertain(dst, raw []byte) (_, rest []byte) {
 	for len(raw) > 0 {
 		if raw[0] < utf8.RuneSelf {
@@ -37,12 +37,14 @@ func appendCertain(dst, raw []byte) (_, rest []byte) {
 	return dst, nil
 }
 
-// subpart returns the length of the longest beginning of the ill-formed raw that could have begun a character.
+// subpart returns the length of the longest prefix of the ill-formed raw that could begin a
+// character.
 func subpart(raw []byte) int {
 	n := 1
 	for n < len(raw) && n < utf8.UTFMax && !utf8.FullRune(raw[:n]) {
 		n++
 	}
-	// raw[:n] is complete, and ill-formed: its last byte is the one that does not belong, unless it stands alone.
+	// raw[:n] is complete and ill-formed: its last byte does not belong to the subpart, unless it
+	// is the only one.
 	return max(n-1, 1)
 }

@@ -13,11 +13,11 @@ import (
 // A piece is a part of a text on its way to the model.
 type piece struct {
 	text string
-	// first says that the piece begins where the text began, which one kind of Metaspace asks.
+	// first reports that the piece begins where the text began, which one Metaspace scheme needs.
 	first bool
 }
 
-// A normalizer rewrites text before words are cut.
+// A normalizer rewrites text before it is split into words.
 type normalizer func(piece) piece
 
 func newNormalizer(c *component) (normalizer, error) {
@@ -83,7 +83,8 @@ func newReplace(c *component) (normalizer, error) {
 		if len(spans) == 0 {
 			return p
 		}
-		// What replaces several characters stands, for the Rust library, where the last of them stood.
+		// For the Rust library, a replacement of several characters is at the position of the last
+		// one.
 		if head := spans[0]; head.Start == 0 && (re.content == "" || utf8.RuneCountInString(p.text[:head.End]) > 1) {
 			p.first = false
 		}
@@ -143,8 +144,8 @@ func strip(p piece, left, right bool) piece {
 	return p
 }
 
-// lower maps each character by itself, as Rust's char::to_lowercase does: without regard to its neighbours, and to two
-// characters where Unicode says so, which is once.
+// lower maps each character separately, like Rust's char::to_lowercase: independent of its
+// neighbours, and to two characters where Unicode says so, which is one case.
 func lower(s string) string {
 	if strings.ContainsRune(s, 'İ') {
 		s = strings.ReplaceAll(s, "İ", "i\u0307")

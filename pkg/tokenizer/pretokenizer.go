@@ -11,14 +11,14 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// A preTokenizer cuts a piece, which is not empty, into smaller ones and appends those to dst. Pieces it makes empty are
-// dropped by its caller.
+// A preTokenizer splits a piece, which is not empty, and appends the parts to dst. Its caller drops
+// empty parts.
 type preTokenizer interface {
 	split(dst []piece, p piece, sc *scratch) []piece
 }
 
-// newPreTokenizers returns the stages of c, in order. byteLevel says that the words they make are bytes, which the
-// vocabulary spells in characters of its own.
+// newPreTokenizers returns the stages of c, in order. byteLevel reports that their words are bytes,
+// which the vocabulary writes in characters of its own.
 func newPreTokenizers(c *component) (stages []preTokenizer, byteLevel bool, err error) {
 	steps, err := c.steps("pretokenizers")
 	if err != nil {
@@ -96,7 +96,7 @@ func newPreTokenizer(c *component) ([]preTokenizer, error) {
 
 func one[P preTokenizer](p P, err error) ([]preTokenizer, error) { return []preTokenizer{p}, err }
 
-// prefixSpace gives every piece a space to begin with.
+// prefixSpace makes every piece begin with a space.
 type prefixSpace struct{}
 
 func (prefixSpace) split(dst []piece, p piece, _ *scratch) []piece {
@@ -106,8 +106,8 @@ func (prefixSpace) split(dst []piece, p piece, _ *scratch) []piece {
 	return append(dst, p)
 }
 
-// What follows a ByteLevel sees the characters that stand for bytes: spellingStage writes them. The model is given the
-// bytes again, by readingStage.
+// Stages after a ByteLevel see the characters that stand for bytes: spellingStage writes them.
+// readingStage converts them back to bytes for the model.
 type (
 	spellingStage struct{}
 	readingStage  struct{}
@@ -122,10 +122,11 @@ func (readingStage) split(dst []piece, p piece, _ *scratch) []piece {
 	return append(dst, piece{string(raw), p.first})
 }
 
-// A metaspace makes spaces visible, SentencePiece's way, and cuts before each. It is also a decoder, which undoes that.
+// A metaspace makes spaces visible, like SentencePiece, and splits before each. It is also a
+// decoder, which reverses that.
 type metaspace struct {
-	mark   string // for a space
-	scheme string // which pieces get a mark to begin with: "always", "never" or "first", the one the text begins with
+	mark   string // the character for a space
+	scheme string // which pieces get a mark at their beginning: "always", "never", or "first" for the piece that begins the text
 	cut    preTokenizer
 }
 
@@ -169,7 +170,8 @@ func (m *metaspace) split(dst []piece, p piece, sc *scratch) []piece {
 	return m.cut.split(dst, p, sc)
 }
 
-// decode is Metaspace as a decoder. The marks in the first token were never in the text, unless the scheme is never.
+// decode is Metaspace as a decoder. The marks in the first token are not part of the text, unless
+// the scheme is never.
 func (m *metaspace) decode(token string, first bool) string {
 	if first && m.scheme != "never" {
 		return strings.ReplaceAll(token, m.mark, "")

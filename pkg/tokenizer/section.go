@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// A section is the text of the vocabulary or of the merges, which are nearly all of a file: by reflection they took most
-// of the time of Load. encoding/json has found the text to be valid before, so all that is looked at here is what kind of
-// value stands where. Strings are parts of the text, not copies.
+// A section is the text of the vocabulary or of the merges, which are nearly all of a file:
+// decoding them by reflection took most of the time of Load. encoding/json has validated the text
+// before, so section checks only the types of values. Strings are parts of the text, not copies.
 type section struct {
 	text string
 	at   int
@@ -29,7 +29,7 @@ func (s *section) next() byte {
 	return 0
 }
 
-// take moves behind the next byte if it is b.
+// take consumes the next byte if it is b.
 func (s *section) take(b byte) bool {
 	if s.next() != b {
 		return false
@@ -71,7 +71,7 @@ func (s *section) id() (uint32, error) {
 	return uint32(id), nil
 }
 
-// A vocabulary is the ids of tokens. The last of equal tokens counts.
+// A vocabulary maps tokens to ids. The last of equal tokens counts.
 type vocabulary map[string]uint32
 
 // UnmarshalJSON reads an object.
@@ -83,7 +83,7 @@ func (v *vocabulary) UnmarshalJSON(data []byte) error {
 		}
 		return errors.New("the vocabulary is no object")
 	}
-	*v = make(vocabulary, len(data)/24) // some more than most files hold
+	*v = make(vocabulary, len(data)/24) // slightly more than most files need
 	for !s.take('}') {
 		token, err := s.word()
 		if err != nil {
@@ -96,7 +96,8 @@ func (v *vocabulary) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// A mergeList is the merges, lowest rank first. Files write them as pairs, or as strings with a space between the two.
+// A mergeList holds the merges, lowest rank first. Files write them as pairs, or as strings with a
+// space between the two.
 type mergeList [][2]string
 
 // UnmarshalJSON reads either kind.
@@ -117,7 +118,7 @@ func (l *mergeList) UnmarshalJSON(data []byte) error {
 				return fmt.Errorf("merge %d: %w", n, err)
 			}
 			if strings.HasPrefix(both, "#version") {
-				continue // with which old files begin
+				continue // old files begin with it
 			}
 			left, right, ok := strings.Cut(both, " ")
 			if !ok || strings.Contains(right, " ") {

@@ -9,30 +9,34 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// ErrNoSpelling is what a Speller returns for a text that no ids decode to.
+// ErrNoSpelling is the error of a Speller for a text that no ids decode to.
 var ErrNoSpelling = errors.New("no tokens spell this text")
 
-// A Speller is a Decoder turned around: it finds ids for a text that comes in parts. It is for one goroutine.
+// A Speller is the inverse of a Decoder: it finds ids for a text that comes in parts. Only one
+// goroutine may use it.
 //
-// What a Decoder that skips special tokens makes of all the ids is the text, byte by byte, or else a call has returned an
-// error. They need not be the ids that Encode would give, nor those of the model that wrote the text: a part that is one
-// token becomes that token, any other the longest tokens from left to right. So normalization, which rewrites texts before
-// they are encoded, does not come into it, and no part waits for the next.
+// A Decoder that skips special tokens decodes the ids to exactly the text, byte by byte, unless a
+// call has returned an error. The ids need not be those of Encode, nor those of the model that
+// wrote the text: a part that is one token becomes that token, any other part the longest tokens
+// from left to right. So normalization, which rewrites texts before encoding, does not matter, and
+// no part waits for the next.
 type Speller struct {
 	table *spellTable
-	dec   *Decoder // what the reader makes of the ids
-	owed  []byte   // text that dec holds back; see Decoder for how much that can be
+	dec   *Decoder // decodes the ids, as the reader will
+	owed  []byte   // text that dec holds back; see Decoder for the bound
 	begun bool     // some text has come
 }
 
-// A spellTable is what is between two tokens' ends, by what it spells. It is static.
+// A spellTable maps text to tokens, for tokens that begin and end with whole characters. It is
+// immutable.
 type spellTable struct {
 	ids     map[string]uint32
 	longest int         // of the keys, in bytes
 	bytes   [256]uint32 // byte tokens, or bpe.None
 }
 
-// NewSpeller returns a Speller at the beginning of a text. It fails if the file's decoder puts something between tokens.
+// NewSpeller returns a Speller at the beginning of a text. It fails if the file's decoder inserts
+// text between tokens.
 func (t *Tokenizer) NewSpeller() (*Speller, error) {
 	if t.spelling.gap != "" {
 		return nil, fmt.Errorf("tokens are decoded with %q between them: %w", t.spelling.gap, ErrNoSpelling)
@@ -63,7 +67,7 @@ func newSpellTable(tokens []spelledToken) *spellTable {
 	return s
 }
 
-// append appends ids that spell text within a longer one.
+// append appends ids for text that is not at the beginning.
 func (s *spellTable) append(ids []uint32, text string) ([]uint32, error) {
 next:
 	for text != "" {
@@ -110,8 +114,8 @@ func (s *Speller) Next(text string) ([]uint32, error) {
 	return ids, nil
 }
 
-// first makes ids spell text where a text begins: decoders of SentencePiece models take a space away there, which
-// encoding would have put there.
+// first corrects ids for text at the beginning: decoders of SentencePiece models remove a space
+// there, which encoding would have added.
 func (s *Speller) first(ids []uint32, text string) ([]uint32, error) {
 	if s.alone(ids) == text {
 		return ids, nil
@@ -126,10 +130,11 @@ func (s *Speller) first(ids []uint32, text string) ([]uint32, error) {
 
 func (s *Speller) alone(ids []uint32) string {
 	text := s.dec.Next(ids...)
-	return text + s.dec.Flush() // and the decoder is as new
+	return text + s.dec.Flush() // Flush resets the decoder
 }
 
-// Flush ends the text, and reports whether the ids given for it decode to it. The Speller can then begin another one.
+// Flush ends the text, and returns an error unless the ids decode to it. The Speller can then begin
+// another text.
 func (s *Speller) Flush() error {
 	rest := s.dec.Flush()
 	good := rest == string(s.owed)
@@ -140,8 +145,8 @@ func (s *Speller) Flush() error {
 	return nil
 }
 
-// Spells returns what id spells within a text, which may be a part of a character. ok is false for special tokens, for ids without
-// a token, and where the file's decoder puts something between tokens.
+// Spells returns the text of id within a text, which may be a part of a character. ok is false for
+// special tokens, for ids without a token, and if the file's decoder inserts text between tokens.
 func (t *Tokenizer) Spells(id uint32) (text string, ok bool) {
 	if t.spelling.gap != "" || int64(id) >= int64(len(t.spelling.tokens)) {
 		return "", false

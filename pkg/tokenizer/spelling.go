@@ -10,11 +10,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// A spelling is the decoder section, worked out as far as it goes without the tokens before and after: what every token
-// spells, and what remains to be done with a stream of them. It is static.
+// A spelling is the compiled decoder section: the text of every token, as far as it does not depend
+// on the tokens before and after, and the remaining steps for a stream of tokens. It is immutable.
 //
-// The file describes a decoder as steps that each turn a list of tokens into another. In all the BPE families the list
-// goes through the same phases, and a spelling has just these:
+// The file describes a decoder as steps that each convert a list of tokens to another one. In all
+// BPE families the list goes through the same phases, which are those of a spelling:
 //
 //	each token by itself:      Replace, Strip, Metaspace              (early)
 //	runs of byte tokens:       ByteFallback                           (fallback)
@@ -29,14 +29,15 @@ type spelling struct {
 	early, late []tokenStep
 	fallback    bool
 	bytes       bool              // tokens spell bytes, of characters that may go on in the next token
-	gap         string            // between tokens: a space if the file has no decoder
-	text        []func() textStep // new ones for each stream
+	gap         string            // text between tokens: a space if the file has no decoder
+	text        []func() textStep // constructors: each stream has its own steps
 
-	// first holds the tokens as the file spells them, if a token is spelled otherwise where a text begins.
+	// first holds the tokens as the file writes them, if tokens decode differently at the beginning
+	// of a text.
 	first []string
 }
 
-// A spelledToken is a token after the steps that take it by itself.
+// A spelledToken is a token after the steps that depend on the token alone.
 type spelledToken struct {
 	text  string
 	value byte // of a byte token
@@ -48,13 +49,13 @@ type tokenFlags uint8
 const (
 	known    tokenFlags = 1 << iota // the id has a token
 	special                         // may be skipped
-	byteOnly                        // a byte token: text does not count
-	whole                           // no character of text is cut by its ends
+	byteOnly                        // a byte token: ignore text
+	whole                           // no character of text is split at its ends
 )
 
 func (t *spelledToken) is(f tokenFlags) bool { return t.flags&f != 0 }
 
-// A tokenStep rewrites one token; first says that no token was before it.
+// A tokenStep rewrites one token; first reports that it is the first token.
 type tokenStep func(token string, first bool) string
 
 func apply(steps []tokenStep, token string, first bool) string {
@@ -147,14 +148,14 @@ func newTokenStep(c *component) (tokenStep, error) {
 	return nil, c.unsupported()
 }
 
-// spell takes content through the steps that look at no other token.
+// spell applies the steps that depend on the token alone.
 func (s *spelling) spell(content string, first bool) spelledToken {
 	t := spelledToken{text: apply(s.early, content, first), flags: known}
 	switch {
 	case s.bytes:
 		raw, ok := bpe.ReadBytes(nil, t.text)
 		if ok {
-			t.text = string(raw) // else the token is spelled as text, as added ones mostly are
+			t.text = string(raw) // otherwise the token is plain text, like most added tokens
 		}
 		if utf8.ValidString(t.text) {
 			t.flags |= whole
@@ -173,12 +174,12 @@ func (s *spelling) spell(content string, first bool) spelledToken {
 	return t
 }
 
-// byteToken returns the byte that a token such as <0x0A> is.
+// byteToken returns the byte of a token such as <0x0A>.
 func byteToken(token string) (byte, bool) {
 	if len(token) != 6 || !strings.HasPrefix(token, "<0x") || token[5] != '>' {
 		return 0, false
 	}
-	b, err := strconv.ParseUint(strings.TrimPrefix(token[3:5], "+"), 16, 8) // Rust's from_str_radix takes a plus
+	b, err := strconv.ParseUint(strings.TrimPrefix(token[3:5], "+"), 16, 8) // Rust's from_str_radix accepts a plus
 	return byte(b), err == nil
 }
 
@@ -190,7 +191,8 @@ func (s *spelling) markSpecial(added []addedToken) {
 	}
 }
 
-// stripFile is the options of the decoder Strip: it cuts up to Start and Stop times Content from the ends of a text.
+// stripFile holds the options of the decoder Strip: it cuts up to Start and Stop times Content from
+// the ends of a text.
 type stripFile struct {
 	Content     string
 	Start, Stop int

@@ -7,14 +7,15 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// A splitter is a pre-tokenizer that cuts pieces at the matches of a pattern.
+// A splitter is a pre-tokenizer that splits pieces at the matches of a pattern.
 type splitter struct {
 	pattern  pattern.Pattern
 	behavior behavior
-	invert   bool // the matches are what lies between the matches
+	invert   bool // use the text between the matches as the matches
 }
 
-// A behavior says what becomes of the matches, on the example of "-" in "the-final--countdown".
+// A behavior determines what happens to the matches. The examples split "the-final--countdown" at
+// "-".
 type behavior int
 
 const (
@@ -57,7 +58,7 @@ func newSplitter(c *component) (s splitter, err error) {
 
 func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
 	sc.spans = s.pattern.Matches(sc.spans[:0], p.text)
-	if s.behavior == isolated { // invert makes no difference then
+	if s.behavior == isolated { // invert makes no difference here
 		done := 0
 		for _, m := range sc.spans {
 			if done < m.Start {
@@ -76,7 +77,7 @@ func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
 	before := false
 	for i, part := range sc.parts {
 		match := part.match != s.invert
-		var join bool // with the piece appended last
+		var join bool // join with the piece appended last
 		switch s.behavior {
 		case removed:
 			if match {
@@ -101,13 +102,13 @@ func (s splitter) split(dst []piece, p piece, sc *scratch) []piece {
 	return dst
 }
 
-// A part is a match or what lies between two.
+// A part is a match or the text between two matches.
 type part struct {
 	pattern.Span
 	match bool
 }
 
-// appendParts appends the parts of a text of n bytes that has these matches.
+// appendParts appends the parts of a text of n bytes with these matches.
 func appendParts(dst []part, matches []pattern.Span, n int) []part {
 	done := 0
 	for _, m := range matches {

@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// A template is what Encode returns: the text's ids among ids of the post-processor's.
+// A template is the result of Encode: the text's ids among the post-processor's ids.
 type template []templatePart
 
-// A templatePart is the text, or else ids that only stand where special tokens are asked for.
+// A templatePart is the text, or ids that are added only with special tokens.
 type templatePart struct {
 	text bool
 	ids  []uint32

@@ -7,11 +7,11 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/pattern"
 )
 
-// A textStep rewrites a text that comes in parts. It belongs to one stream.
+// A textStep rewrites a text that comes in parts. Each stream has its own.
 type textStep interface {
-	// push appends to dst what is certain of the text once more is known of it.
+	// push adds more text, and appends the text that is now certain to dst.
 	push(dst, more []byte) []byte
-	// flush appends what was held back, and makes the step ready for a new text.
+	// flush appends the held-back text, and makes the step ready for a new text.
 	flush(dst []byte) []byte
 	// idle reports that the step will never again change or hold back anything of this text.
 	idle() bool
@@ -26,7 +26,7 @@ func newTextStep(c *component) (func() textStep, error) {
 		}
 		return func() textStep { return &stripStep{opt: opt} }, nil
 	case "Metaspace":
-		// The whole text is one token by now, and the first.
+		// At this point the whole text is one token, the first.
 		m, err := newMetaspace(c)
 		if err != nil {
 			return nil, err
@@ -49,9 +49,9 @@ func newTextStep(c *component) (func() textStep, error) {
 // A stripStep cuts the ends of the text.
 type stripStep struct {
 	opt  *stripFile
-	cut  int  // from the start, so far
-	past bool // the start
-	held int  // how many times the content is held back: it may be the end; at most opt.Stop
+	cut  int  // number of cuts at the start so far
+	past bool // the start is done
+	held int  // number of held-back repetitions of the content, which may be the end; at most opt.Stop
 }
 
 func (s *stripStep) push(dst, more []byte) []byte {
@@ -97,7 +97,7 @@ func (s *stripStep) flush(dst []byte) []byte {
 
 func (s *stripStep) idle() bool { return s.opt.Stop == 0 && (s.past || s.opt.Start == 0) }
 
-// A replaceStep replaces a string, parts of which may come one after the other. It holds back less than that string.
+// A replaceStep replaces a string that may arrive in parts. It holds back less than that string.
 type replaceStep struct {
 	old, new []byte
 	held     []byte

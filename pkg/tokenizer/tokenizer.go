@@ -1,21 +1,22 @@
-// Package tokenizer turns text into a model's token ids and back, exactly as the model's tokenizer.json says.
+// Package tokenizer converts text to a model's token ids and back, exactly as the model's
+// tokenizer.json specifies.
 //
-// It reads the BPE families of the Hugging Face format: byte-level (Llama 3, Qwen, GPT-OSS, DeepSeek) and SentencePiece
-// with byte fallback (Llama 2, Mistral, Gemma). The measure is the Rust library "tokenizers" 0.22: the same ids for the
-// same text, and the same text for the same ids. testdata holds what that library answers; scripts/goldens-tokenizer
-// asks it again.
+// It reads the BPE families of the Hugging Face format: byte-level (Llama 3, Qwen, GPT-OSS,
+// DeepSeek) and SentencePiece with byte fallback (Llama 2, Mistral, Gemma). The reference is the
+// Rust library "tokenizers" 0.22: the same ids for the same text, and the same text for the same
+// ids. testdata holds the answers of that library; scripts/goldens-tokenizer regenerates them.
 //
-// Units: ids are what the model's embedding table is indexed by; text is UTF-8. Offsets, pairs of sequences, truncation
-// and padding are deliberately absent: nothing in Whence asks for them, and limits are the caller's. So the "truncation"
-// and "padding" sections of a file are not read.
+// Units: ids are indexes of the model's embedding table; text is UTF-8. Offsets, pairs of
+// sequences, truncation and padding are deliberately absent: nothing in Whence needs them, and
+// limits are the caller's. So the "truncation" and "padding" sections of a file are not read.
 //
-// Errors: only Load fails. It refuses, by name, every component it does not know and every table that contradicts
-// itself, because a tokenizer that is nearly right makes a model that is quietly wrong. After Load any text encodes and
-// any ids decode.
+// Errors: only Load fails. It refuses, by name, every unknown component and every inconsistent
+// table, because a tokenizer that is nearly right makes a model that is quietly wrong. After Load
+// any text encodes and any ids decode.
 //
-// Cost: encoding takes O(n log n) time in the length of the text, whatever the text, if the file's expressions have
-// scanners (see package pattern); others run on a backtracking engine, with a limit on each match. Incremental decoding
-// takes O(1) amortised a token.
+// Cost: encoding takes O(n log n) time in the length of the text, whatever the text, if the file's
+// expressions have scanners (see package pattern); others run on a backtracking engine, with a time
+// limit for each match. Incremental decoding takes O(1) amortised time per token.
 //
 // Source: github.com/huggingface/tokenizers.
 package tokenizer
@@ -40,14 +41,15 @@ type Tokenizer struct {
 	added     map[string]uint32
 	spelling  spelling
 
-	// Made when the first Speller is, since most users need none.
+	// Built with the first Speller, because most users need none.
 	spellOnce sync.Once
 	spell     *spellTable
 
 	scratch sync.Pool // of *scratch; safe for concurrent use
 }
 
-// scratch is what one Encode works in, kept from call to call so that a call allocates little but its result.
+// scratch is the memory of one Encode, reused between calls so that a call allocates little but its
+// result.
 type scratch struct {
 	outer, inner []segment
 	pieces, next []piece
@@ -56,13 +58,14 @@ type scratch struct {
 	merger       bpe.Merger
 }
 
-// maxScratch is how many pieces and symbols a scratch may have room for and still be kept; a larger one, left by a very
-// long text, is dropped instead of pinning its memory.
+// maxScratch is the maximum capacity, in pieces and symbols, of a scratch that is reused; a larger
+// one, left by a very long text, is dropped instead of keeping its memory.
 const maxScratch = 1 << 16
 
-// Encode returns the ids of text. With addSpecial the file's post-processor adds its tokens, such as the one that begins
-// every text. Text that spells an added token becomes that token wherever it stands: chat templates need that, and what
-// users wrote must be cleaned of it before. Invalid UTF-8 reads as U+FFFD, one for each maximal subpart.
+// Encode returns the ids of text. With addSpecial the file's post-processor adds its tokens, such
+// as the one that begins every text. Text that equals an added token becomes that token wherever it
+// occurs: chat templates need that, and users' text must be cleaned of it before. Invalid UTF-8
+// becomes U+FFFD, one for each maximal subpart.
 func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
 	if !utf8.ValidString(text) {
 		text = string(appendLossy(nil, []byte(text)))
@@ -86,8 +89,8 @@ func (t *Tokenizer) Encode(text string, addSpecial bool) []uint32 {
 	return ids
 }
 
-// encode cuts text at its added tokens: first at those that match before normalization, then, in what lies between, at
-// those that match after it.
+// encode splits text at its added tokens: first at those that match before normalization, then,
+// between them, at those that match after it.
 func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 	sc.outer = t.raw.split(sc.outer[:0], text)
 	for _, seg := range sc.outer {
@@ -108,7 +111,7 @@ func (t *Tokenizer) encode(ids []uint32, text string, sc *scratch) []uint32 {
 	return ids
 }
 
-// encodePlain cuts normalized text into words and merges each.
+// encodePlain splits normalized text into words and merges each.
 func (t *Tokenizer) encodePlain(ids []uint32, p piece, sc *scratch) []uint32 {
 	sc.pieces = append(sc.pieces[:0], p)
 	for _, stage := range t.stages {
@@ -126,19 +129,19 @@ func (t *Tokenizer) encodePlain(ids []uint32, p piece, sc *scratch) []uint32 {
 	return ids
 }
 
-// Decode returns the text of ids; with skipSpecial the special tokens among them are left out. An id that no token has
-// is left out too, as are the holes that vocabularies have. Bytes that are not UTF-8 become U+FFFD, in the manner of
-// Rust's from_utf8_lossy.
+// Decode returns the text of ids; skipSpecial omits special tokens. Ids without a token, such as
+// the holes of vocabularies, have no text. Bytes that are not UTF-8 become U+FFFD, like Rust's
+// from_utf8_lossy.
 func (t *Tokenizer) Decode(ids []uint32, skipSpecial bool) string {
 	d := t.NewDecoder(skipSpecial)
 	text := d.Next(ids...)
 	return text + d.Flush()
 }
 
-// VocabSize returns the largest id and one.
+// VocabSize returns the largest id plus one.
 func (t *Tokenizer) VocabSize() int { return len(t.spelling.tokens) }
 
-// TokenID returns the id of the token that the file spells content.
+// TokenID returns the id of the token that the file writes as content.
 func (t *Tokenizer) TokenID(content string) (uint32, bool) {
 	if id, ok := t.added[content]; ok {
 		return id, true
@@ -146,13 +149,13 @@ func (t *Tokenizer) TokenID(content string) (uint32, bool) {
 	return t.model.ID(content)
 }
 
-// IsSpecial reports whether Decode leaves id out when asked to skip special tokens.
+// IsSpecial reports whether Decode omits id when it skips special tokens.
 func (t *Tokenizer) IsSpecial(id uint32) bool {
 	return int64(id) < int64(len(t.spelling.tokens)) && t.spelling.tokens[id].is(special)
 }
 
-// Bytes returns what a token adds to a text, which may be part of a character; first says that the text begins with it. An id
-// that no token has adds nothing.
+// Bytes returns the bytes that a token adds to a text, which may be a part of a character; first
+// reports that the text begins with it. An id without a token adds nothing.
 func (t *Tokenizer) Bytes(id uint32, first bool) []byte {
 	if int64(id) >= int64(len(t.spelling.tokens)) {
 		return nil

@@ -2,8 +2,8 @@ package tokenizer
 
 import "unicode"
 
-// newer holds the characters assigned since Unicode 9.0, whose tables the Rust library normalizes by, that
-// golang.org/x/text would move, compose or decompose.
+// newer holds the characters assigned since Unicode 9.0, the version of the Rust library's
+// normalizer, that golang.org/x/text would reorder, compose or decompose.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{0x07FD, 0x07FD, 1}, {0x0898, 0x089F, 1}, {0x08CA, 0x08D3, 1}, {0x09FE, 0x09FE, 1}, {0x0C3C, 0x0C3C, 1},

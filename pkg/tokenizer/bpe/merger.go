@@ -1,21 +1,24 @@
 package bpe
 
-// A Merger joins the symbols of one word, lowest rank first and leftmost first among equals, in O(n log n): a heap holds
-// every pair that may be joined, and a linked list what is left of the word.
+// A Merger joins the symbols of one word, lowest rank first and leftmost first among equals, in O(n
+// log n): a heap holds every pair that may be joined, and a linked list the remaining symbols.
 //
-// It is scratch for Model.Encode, kept so that its memory is; the zero Merger is ready. It is for one goroutine.
+// It is scratch memory for Model.Encode, kept for reuse; the zero Merger is ready. Only one
+// goroutine may use it.
 type Merger struct {
 	symbols []symbol
 	heap    []candidate
 }
 
-// A symbol is a token of the word so far. One that was joined to its left neighbour has id None.
+// A symbol is a token of the word so far. A symbol that was joined to its left neighbour has id
+// None.
 type symbol struct {
 	id         uint32
 	prev, next int32 // -1 at the ends
 }
 
-// A candidate says that the symbol at pos and the next might become id. It is stale once either has changed.
+// A candidate is a pair that may be joined: the symbol at pos and the next one would become id. It
+// is stale once either has changed.
 type candidate struct {
 	key uint64 // rank, then pos: the order of the heap
 	id  uint32
@@ -23,7 +26,7 @@ type candidate struct {
 
 func (c candidate) pos() int32 { return int32(uint32(c.key)) }
 
-// Size returns how many symbols and pairs it has room for.
+// Size returns the capacity in symbols and pairs.
 func (mg *Merger) Size() int { return cap(mg.symbols) + cap(mg.heap) }
 
 func (mg *Merger) reset() {

@@ -1,9 +1,10 @@
-// Package bpe turns words into tokens by byte pair encoding: a word begins as its bytes or characters, and neighbours
-// join, the pair that the training joined first before others, until no pair is known.
+// Package bpe turns words into tokens by byte pair encoding: a word begins as its bytes or
+// characters, and neighbours join, in the order in which the training joined them, until no known
+// pair is left.
 //
-// Words are bytes for byte-level models, else valid UTF-8. Ids are the vocabulary's. Encoding a word of n bytes takes
-// O(n log n) time, whatever the word. The order of merges, and what becomes of unknown characters, is that of the Rust
-// library "tokenizers" 0.22.
+// Words are bytes for byte-level models, otherwise valid UTF-8. Ids are the vocabulary's. Encoding
+// a word of n bytes takes O(n log n) time, whatever the word. The order of merges, and the
+// treatment of unknown characters, is that of the Rust library "tokenizers" 0.22.
 package bpe
 
 import (
@@ -11,18 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// None is an id that no token may have.
+// None is not the id of any token.
 const None = ^uint32(0)
 
-// Options is what a Model is made of.
+// Options are the parts of a Model.
 type Options struct {
 	Vocab  map[string]uint32 // kept, not copied
-	Merges [][2]string       // of tokens, the first to be joined first
+	Merges [][2]string       // pairs of tokens, lowest rank first
 
 	ByteLevel    bool   // the vocabulary spells bytes (see SpellBytes)
 	IgnoreMerges bool   // a word that is a token is that token
 	ByteFallback bool   // an unknown character becomes the tokens <0x00> to <0xFF> of its bytes, if all are there
-	Unk          string // the token of another unknown character; if "" such a character vanishes
+	Unk          string // the token of any other unknown character; if "" the character is dropped
 	FuseUnk      bool   // neighbouring unknown characters become one Unk
 }
 
@@ -30,9 +31,10 @@ type Options struct {
 type Model struct {
 	// Static.
 
-	// ids maps what a token spells to its id: bytes in a byte-level model, else text.
+	// ids maps a token's bytes (byte-level) or text to its id.
 	ids map[string]uint32
-	// unread are tokens of a byte-level vocabulary that spell no bytes; no word can contain them.
+	// unread are tokens of a byte-level vocabulary that stand for no bytes; no word can contain
+	// them.
 	unread map[string]uint32
 
 	byteLevel bool
@@ -48,7 +50,7 @@ type Model struct {
 	cache *wordCache // safe for concurrent use
 }
 
-// merge is what a pair of neighbouring symbols becomes, and when: lower ranks go first.
+// merge is the result of a pair of neighbouring symbols; lower ranks are merged first.
 type merge struct{ rank, id uint32 }
 
 func pair(left, right uint32) uint64 { return uint64(left)<<32 | uint64(right) }
@@ -100,7 +102,7 @@ func New(o Options) (*Model, error) {
 	return m, nil
 }
 
-// readVocab keys the vocabulary by the bytes its tokens spell.
+// readVocab keys the vocabulary by the bytes of its tokens.
 func (m *Model) readVocab(vocab map[string]uint32) {
 	m.ids = make(map[string]uint32, len(vocab))
 	m.unread = make(map[string]uint32)
@@ -119,7 +121,7 @@ func (m *Model) readVocab(vocab map[string]uint32) {
 	}
 }
 
-// ID returns the id of the token that the vocabulary spells token.
+// ID returns the id of the token that the vocabulary writes as token.
 func (m *Model) ID(token string) (uint32, bool) {
 	if !m.byteLevel {
 		id, ok := m.ids[token]
@@ -166,7 +168,8 @@ func (m *Model) merge(ids []uint32, word string, mg *Merger) []uint32 {
 	return mg.merge(ids, m.merges)
 }
 
-// pushBytes pushes the symbols of a byte-level word. Vocabularies without a token for every byte are rare.
+// pushBytes pushes the symbols of a byte-level word. Vocabularies without a token for every byte
+// are rare.
 func (m *Model) pushBytes(mg *Merger, word string) {
 	u := unknowns{model: m, mg: mg}
 	for i := range len(word) {
@@ -196,12 +199,13 @@ func (m *Model) pushChars(mg *Merger, word string) {
 	u.end()
 }
 
-// unknowns pushes what unknown characters become.
+// unknowns pushes the symbols for unknown characters.
 type unknowns struct {
 	model *Model
 	mg    *Merger
-	// pending says that an unk is still to be pushed. The Rust library pushes it when a known character follows: after
-	// the byte tokens of unknown characters in between, and so does this.
+	// pending reports that an unk is still to be pushed. The Rust library pushes it only when a
+	// known character follows, after the byte tokens of unknown characters in between, and so does
+	// this type.
 	pending bool
 }
 

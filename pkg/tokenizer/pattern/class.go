@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A class is what scanners ask of a character, as a set of bits: its Unicode category as far as it matters, and whether
-// it is white space (which some control characters are).
+// A class is the set of properties of a character that scanners need: its Unicode category as far
+// as it matters, and whether it is white space (some control characters are).
 type class uint8
 
 const (
@@ -22,13 +22,13 @@ const (
 	letter = upper | lowerCase | plain
 )
 
-// pageBits is how much of a character selects within a page.
+// pageBits is the number of bits of a character that select an entry within a page.
 const pageBits = 8
 
 type classPage [1 << pageBits]class
 
-// classes maps every character to its class, in pages, since most pages are alike. Looking through the range tables of
-// package unicode for each character would cost more than all the rest of scanning.
+// classes maps every character to its class, in pages, because most pages are equal. Searching the
+// range tables of package unicode for each character would cost more than the rest of scanning.
 var classes = func() (table [(unicode.MaxRune >> pageBits) + 1]*classPage) {
 	var flat [unicode.MaxRune + 1]class
 	fill := func(c class, tables ...*unicode.RangeTable) {
@@ -84,7 +84,7 @@ func classAt(s string, i int) (class, int) {
 	return classOf(r), n
 }
 
-// run returns the end of the run of characters of s from i on that are of any of the classes in of.
+// run returns the end of the run of characters of s, from i on, that are of any class in of.
 func run(s string, i int, of class) int {
 	for i < len(s) {
 		c, n := classAt(s, i)
@@ -96,7 +96,7 @@ func run(s string, i int, of class) int {
 	return i
 }
 
-// runOther is run for characters that are of none of the classes.
+// runOther is run for characters that are of no class in not.
 func runOther(s string, i int, not class) int {
 	for i < len(s) {
 		c, n := classAt(s, i)
@@ -125,8 +125,9 @@ func IsWord(r rune) bool {
 // IsNumber is \p{N}.
 func IsNumber(r rune) bool { return classOf(r)&number != 0 }
 
-// IsPunctuation is what the Rust library calls so: ASCII's own idea, and Unicode's. (There the library asks Unicode 8.0;
-// some fifty marks of rare scripts have been assigned since, and are punctuation here.)
+// IsPunctuation reports what the Rust library calls punctuation: ASCII's definition, and Unicode's.
+// (There the library uses Unicode 8.0; some fifty marks of rare scripts have been assigned since,
+// and count as punctuation here.)
 func IsPunctuation(r rune) bool {
 	return classOf(r)&punct != 0 || r < utf8.RuneSelf && classOf(r)&symbolic != 0
 }

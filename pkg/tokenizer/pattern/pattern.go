@@ -1,9 +1,9 @@
-// Package pattern finds where a tokenizer cuts text: at literals, at kinds of characters, and at the regular expressions
-// that tokenizer.json files hold.
+// Package pattern finds where a tokenizer splits text: at literals, at kinds of characters, and at
+// the regular expressions of tokenizer.json files.
 //
-// Expressions mean what they mean to Oniguruma, the engine of the Rust library "tokenizers", with Unicode 16.0. Those of
-// the common models have scanners, written by hand, which take time linear in the text; others run on regexp2, which
-// backtracks, under a limit of time for each match.
+// Expressions have their meaning in Oniguruma, the engine of the Rust library "tokenizers", with
+// Unicode 16.0. Those of the common models have hand-written scanners, which take time linear in
+// the text; others run on regexp2, which backtracks, with a time limit for each match.
 //
 // Texts are valid UTF-8. Everything here is safe for concurrent use.
 package pattern
@@ -17,7 +17,7 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// A Span is where a pattern matched: bytes Start to End of a text.
+// A Span is the position of a match: bytes Start to End of a text.
 type Span struct{ Start, End int }
 
 // A Pattern appends its matches in s to dst: in order, not overlapping.
@@ -48,7 +48,7 @@ func (l Literal) Matches(dst []Span, s string) []Span {
 	}
 }
 
-// A Char matches the characters it holds for, each by itself.
+// A Char matches each character for which it returns true.
 type Char func(rune) bool
 
 // Matches implements Pattern.
@@ -63,16 +63,16 @@ func (is Char) Matches(dst []Span, s string) []Span {
 	return dst
 }
 
-// An engine is a regular expression without a scanner of its own. Patterns of tokenizers look ahead, which package
-// regexp does not; regexp2 does, but it backtracks, and some expressions it could backtrack for ever.
+// An engine is a regular expression without a scanner. Patterns of tokenizers use lookahead, which
+// package regexp lacks; regexp2 has it, but it backtracks, for some expressions without end.
 type engine struct{ re *regexp2.Regexp }
 
-// matchTimeout bounds one match. What is left of a text after a match that took longer counts as not matching: a bad
-// split of a hostile text, in a model whose pattern has no scanner.
+// matchTimeout bounds one match. After a match that took longer, the rest of the text counts as not
+// matching: a bad split of a hostile text, in a model whose pattern has no scanner.
 const matchTimeout = time.Second
 
-// foldedContractions is a part of most patterns. Case folding makes "ſ" an "s" for the Rust library's engine, but not for
-// regexp2.
+// foldedContractions is a part of most patterns. For the Rust library's engine, case folding makes
+// "ſ" an "s"; for regexp2 it does not.
 const foldedContractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
 
 func newEngine(text string) (Pattern, error) {
@@ -87,7 +87,7 @@ func newEngine(text string) (Pattern, error) {
 
 func (e engine) Matches(dst []Span, s string) []Span {
 	runes := []rune(s)
-	at, offset := 0, 0 // the same place, in runes and in bytes
+	at, offset := 0, 0 // the same position, in runes and in bytes
 	byteOffset := func(rune int) int {
 		for ; at < rune; at++ {
 			offset += utf8.RuneLen(runes[at])
@@ -97,7 +97,7 @@ func (e engine) Matches(dst []Span, s string) []Span {
 	end := -1
 	m, err := e.re.FindRunesMatch(runes)
 	for err == nil && m != nil {
-		// An empty match at the end of the one before it is none; elsewhere it parts the text.
+		// An empty match at the end of the previous match is ignored; elsewhere it splits the text.
 		if m.Length > 0 || m.Index != end {
 			start := byteOffset(m.Index)
 			dst = append(dst, Span{start, byteOffset(m.Index + m.Length)})

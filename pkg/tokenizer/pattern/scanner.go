@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// A scanner is one expression written by hand: it returns where the match that begins at byte i of s ends, or i if none
-// does. It does what the expression does, which tests and fuzzing compare, in time linear in the text and without
-// turning it into runes first.
+// A scanner is a hand-written expression: it returns the end of the match that begins at byte i of
+// s, or i if there is none. It equals the expression, which tests and fuzzing check, in time linear
+// in the text and without converting the text to runes first.
 type scanner func(s string, i int) int
 
 func (scan scanner) Matches(dst []Span, s string) []Span {
