@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// resolveEvery is how old an answer of DNS may be.
+	// resolveEvery is the maximum age of a DNS answer.
 	resolveEvery = 5 * time.Second
-	// askTimeout bounds one question, to DNS or to etcd.
+	// askTimeout bounds one request to DNS or etcd.
 	askTimeout = 3 * time.Second
-	// retryEvery is how often a source is asked that did not answer.
+	// retryEvery is the time between requests to a source that does not answer.
 	retryEvery = time.Second
 )
 
-// A dns is a name that is resolved again and again. A Kubernetes service without an address of its own has one for each of
-// its pods.
+// A dns is a name that is resolved periodically. A headless Kubernetes service has one address per
+// pod.
 type dns struct {
 	*net.Resolver
 	name string
-	port string // empty: the name's SRV records say it
+	port string // empty: the name's SRV records have the port
 }
 
-// resolver returns the system's, or one that asks server.
+// resolver returns the system's resolver, or one that asks server.
 func resolver(server string) *net.Resolver {
 	if server == "" {
 		return net.DefaultResolver
@@ -53,8 +53,9 @@ func (d dns) watch(ctx context.Context, _ []Target, found func([]Target)) error 
 	}
 }
 
-// resolve returns the addresses of the name. A name without any is an error: in a cluster that restarts everything at once,
-// old addresses are a better guess than none, and those that are dead get no streams anyway.
+// resolve returns the addresses of the name. A name without addresses is an error: in a cluster
+// that restarts everything at once, old addresses are a better guess than none, and dead ones get
+// no streams anyway.
 func (d dns) resolve(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -83,7 +84,7 @@ func (d dns) resolve(ctx context.Context) ([]string, error) {
 	return slices.Compact(addrs), nil
 }
 
-// pause reports whether ctx has outlasted d.
+// pause waits for d, and reports whether ctx is still live.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

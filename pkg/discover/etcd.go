@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// leaseFor is how long an entry outlives a process that says nothing any more.
+	// leaseFor is how long the entry of a dead process remains.
 	leaseFor = 5 * time.Second
-	// refreshEvery is how often the whole list is read, which is how an etcd that is gone is noticed: its client does not
-	// tell of a watch that waits for it.
+	// refreshEvery is the time between reads of the whole list. They detect an etcd that is gone:
+	// its client does not report a watch without a connection.
 	refreshEvery = 3 * time.Second
-	// forgiveness is how long entries hold that are not there any more and were not taken away: an etcd that has lost its data
-	// is told them again by those that are alive.
+	// forgiveness is how long an entry that disappeared without being deleted remains in use: if
+	// etcd has lost its data, live processes register again within this time.
 	forgiveness = 2 * leaseFor
 )
 
-// An etcd is a prefix, under which each service has an entry.
+// An etcd is a prefix of keys; each service has an entry under it.
 type etcd struct {
 	endpoints []string
 	prefix    string // ends with a slash
 }
 
-// An entry is the value of a key, which is the prefix and the address.
+// An entry is the value of a key, which consists of the prefix and the address.
 type entry struct {
 	Addr  string `json:"address"`
 	Name  string `json:"name,omitempty"` // for people
@@ -55,11 +55,11 @@ func parseEtcd(hosts, prefix string) (etcd, error) {
 	return e, nil
 }
 
-// client returns a client, which connects when it is used.
+// client returns a client that connects on first use.
 func (e etcd) client() (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
 		Endpoints: e.endpoints, DialKeepAliveTime: leaseFor, DialKeepAliveTimeout: askTimeout,
-		Logger: zap.NewNop(), // what matters comes as an error, and is logged once
+		Logger: zap.NewNop(), // important failures come as errors, and are logged once
 	})
 }
 
@@ -73,7 +73,7 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 	if err != nil {
 		return err
 	}
-	missing := map[string]Target{} // are held though they are not listed any more
+	missing := map[string]Target{} // kept although they are no longer listed
 	for _, t := range last {
 		missing[e.prefix+t.Addr] = t
 	}
@@ -101,7 +101,7 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 			for _, event := range change.Events {
 				r.apply(event)
 				if event.Type == clientv3.EventTypeDelete {
-					delete(missing, string(event.Kv.Key)) // by its own will, or with its lease
+					delete(missing, string(event.Kv.Key)) // deleted, or expired with its lease
 				}
 			}
 		case <-refresh.C:
@@ -110,7 +110,7 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 				return err
 			}
 			for key, t := range before {
-				if _, ok := r.targets[key]; !ok { // the watch will say why, unless etcd has lost its data
+				if _, ok := r.targets[key]; !ok { // the watch will report the deletion, unless etcd has lost its data
 					missing[key] = t
 					forgiven.Reset(forgiveness)
 				}
@@ -121,13 +121,13 @@ func (e etcd) watch(ctx context.Context, last []Target, found func([]Target)) er
 	}
 }
 
-// A register is what etcd has under a prefix, by key.
+// A register is the content of etcd under a prefix, by key.
 type register struct {
 	targets  map[string]Target
-	revision int64 // as of which
+	revision int64 // the etcd revision of the content
 }
 
-// apply changes r as a watch says, which may be behind.
+// apply applies an event of a watch, which may be older than the content.
 func (r register) apply(event *clientv3.Event) {
 	if event.Kv.ModRevision <= r.revision {
 		return
@@ -156,10 +156,10 @@ func (e etcd) list(ctx context.Context, client *clientv3.Client) (register, erro
 	return r, nil
 }
 
-// maxEntries bounds what is read of a prefix.
+// maxEntries bounds the entries read of a prefix.
 const maxEntries = 1024
 
-// read returns an entry. Others may have keys under the prefix, which are none.
+// read parses an entry; ok is false for foreign keys under the prefix.
 func read(kv *mvccpb.KeyValue) (Target, bool) {
 	var e entry
 	if err := json.Unmarshal(kv.Value, &e); err != nil {

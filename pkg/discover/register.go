@@ -13,10 +13,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A Registration says of this process where it is. The zero value says nothing.
+// A Registration publishes the address of this process. The zero value publishes nothing.
 type Registration struct {
-	Register  string // etcd://host:2379,host2:2379/prefix; "" is nowhere
-	Advertise string // host:port for others to reach this process at; "" is where it listens
+	Register  string // etcd://host:2379,host2:2379/prefix; "" means none
+	Advertise string // the host:port at which others reach this process; "" means its listen address
 }
 
 // Flags adds the flags of r to fs.
@@ -25,7 +25,7 @@ func (r *Registration) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&r.Advertise, "advertise", "", "`host:port` for others to reach this process at, with --register; empty for where it listens")
 }
 
-// Validate reports what is wrong with r.
+// Validate checks r.
 func (r *Registration) Validate() error {
 	if r.Register == "" {
 		if r.Advertise != "" {
@@ -53,8 +53,9 @@ func (r *Registration) where() (etcd, error) {
 	return parseEtcd(hosts, prefix)
 }
 
-// Keeper returns what keeps an entry for a service of that name and model, which listens on addr, until ctx is done, and takes it
-// away then. When etcd was away the entry is made anew.
+// Keeper returns a function that keeps the entry of a service with this name, model and listen
+// address until ctx is done, and then deletes it. If etcd was away, the function makes the entry
+// again.
 func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logger) (keep func(context.Context), err error) {
 	if r.Register == "" {
 		return func(context.Context) {}, nil
@@ -97,7 +98,7 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	}, nil
 }
 
-// lease holds a key until ctx is done, or the lease is lost, and says when it holds it.
+// lease holds a key until ctx is done or the lease is lost, and reports when it holds the key.
 func lease(ctx context.Context, client *clientv3.Client, key, value string, held func()) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -110,7 +111,7 @@ func lease(ctx context.Context, client *clientv3.Client, key, value string, held
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout/3)
 		defer cancel()
-		_, _ = client.Revoke(ending, granted.ID) // or it ends by itself
+		_, _ = client.Revoke(ending, granted.ID) // otherwise it expires
 	}()
 	if _, err := client.Put(asking, key, value, clientv3.WithLease(granted.ID)); err != nil {
 		return err

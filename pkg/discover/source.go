@@ -1,9 +1,11 @@
-// Package discover finds the addresses of services, and goes on with what it has found while nobody answers.
+// Package discover finds the addresses of services, and keeps the last addresses while a source
+// does not answer.
 //
-// A Source is a static list, a name of DNS that is resolved again and again, or a prefix of etcd under which services
-// register themselves. A Registration is the other side of the latter: an entry that lives as long as its process.
+// A Source is a static list, a DNS name that is resolved periodically, or an etcd prefix under
+// which services register themselves. A Registration is the other side of the latter: an entry that
+// lives as long as its process.
 //
-// Deliberately absent: whether who is found there is well. Those who use an address find out better.
+// Deliberately absent: health checks. The users of an address know better.
 package discover
 
 import (
@@ -16,27 +18,28 @@ import (
 	"sync/atomic"
 )
 
-// A Target is where a service was found.
+// A Target is a discovered service.
 type Target struct {
 	Addr  string // host:port
-	Model string // what it serves, if the source says so
+	Model string // the served model, if the source knows it
 }
 
-// A Source says where services are.
+// A Source provides the addresses of services.
 type Source struct {
 	text   string // as it was configured
 	static []string
-	// watch calls found with all targets, first when it knows them and then when they change, until ctx is done or the source
-	// fails, which is its error. It is called again then, with what was found last.
+	// watch calls found with all targets, first when they are known and then when they change,
+	// until ctx is done or the source fails, whose error it returns. After a failure it is called
+	// again, with the last targets.
 	watch func(ctx context.Context, last []Target, found func([]Target)) error
 
 	unanswered atomic.Bool
 }
 
-// Forms are those of a source, for the help of flags.
+// Forms lists the syntax of sources, for the help of flags.
 const Forms = "host:port, several with commas between them, dns:///name:port, srv:///_service._tcp.name, or etcd://host:2379,host2:2379/prefix"
 
-// Parse reads a source, which is one of Forms.
+// Parse parses a source in one of the Forms.
 func Parse(text string) (*Source, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -86,14 +89,15 @@ func parseStatic(text string) (*Source, error) {
 	return s, nil
 }
 
-// Static returns the addresses of a source that is a list; nil of others.
+// Static returns the addresses of a source that is a list, and nil for other sources.
 func (s *Source) Static() []string { return s.static }
 
 // String returns the source as it was configured.
 func (s *Source) String() string { return s.text }
 
-// Watch tells found of all targets, first when they are known and then whenever they change, until ctx is done. While the
-// source does not answer, what it said last holds; log has a line when that begins and one when it ends.
+// Watch calls found with all targets, first when they are known and then whenever they change,
+// until ctx is done. While the source does not answer, its last targets remain; log gets a line
+// when that begins and one when it ends.
 func (s *Source) Watch(ctx context.Context, log *slog.Logger, found func([]Target)) {
 	if s.static != nil {
 		found(targets(s.static))

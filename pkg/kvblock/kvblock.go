@@ -1,8 +1,10 @@
-// Package kvblock names the blocks of a prompt's KV cache, so that whoever caches them and whoever looks for them mean the same.
+// Package kvblock names the blocks of a prompt's KV cache, so that the caches of engines and the
+// router's index use the same names.
 //
-// A block's name is a hash of its token ids and of the name of the block before it, and so stands for the whole prefix that
-// ends with it. It is XXH64 with seed 0, over the earlier name (8 bytes) and the ids (4 bytes each), little-endian. 64 bits
-// and no secret: two prefixes of one name are possible, and cost a wrong guess about a cache, never a wrong answer.
+// A block's name is a hash of its token ids and of the name of the previous block, so it identifies
+// the whole prefix that ends with the block. It is XXH64 with seed 0, over the previous name (8
+// bytes) and the ids (4 bytes each), little-endian. The hash has 64 bits and no secret: two
+// prefixes may have the same name, which costs a wrong guess about a cache, never a wrong answer.
 package kvblock
 
 import (
@@ -12,10 +14,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// stackTokens is how many ids are hashed without allocating.
+// stackTokens is the number of ids that are hashed without an allocation.
 const stackTokens = 32
 
-// Next names the block of these tokens that follows the block parent; 0 is the parent of a first block, and never a name.
+// Next returns the name of the block of these tokens after the block parent. The parent of a first
+// block is 0, which is never a name.
 func Next(parent uint64, tokens []uint32) uint64 {
 	var few [8 + 4*stackTokens]byte
 	b := few[:]
@@ -29,7 +32,8 @@ func Next(parent uint64, tokens []uint32) uint64 {
 	return max(1, xxhash.Sum64(b[:8+4*len(tokens)]))
 }
 
-// put writes ids as they stand in memory, where that is little-endian: one by one they cost as much as their hash.
+// put copies ids as they are in memory, if that is little-endian: copying them one by one costs as
+// much as the hash.
 func put(b []byte, ids []uint32) {
 	if littleEndian {
 		copy(b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*len(ids)))
@@ -42,8 +46,8 @@ func put(b []byte, ids []uint32) {
 
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// Chain appends to names those of the blocks that tokens fill, of size tokens each, after the block parent. A rest that fills no
-// block has no name.
+// Chain appends to names the names of the full blocks of tokens, of size tokens each, after the
+// block parent. A rest that does not fill a block has no name.
 func Chain(names []uint64, parent uint64, tokens []uint32, size int) []uint64 {
 	for ; size > 0 && len(tokens) >= size; tokens = tokens[size:] {
 		parent = Next(parent, tokens[:size])

@@ -12,15 +12,15 @@ type State uint32
 // The states of a stream.
 const (
 	Live    State = iota // running
-	Stopped              // asked to finish the item in hand, say why, and end
+	Stopped              // asked to finish the current item, yield the cause, and end
 	Killed               // ctx is canceled: nothing more is read or sent
 )
 
 // String returns "live", "stopped" or "killed".
 func (s State) String() string { return [...]string{"live", "stopped", "killed"}[s] }
 
-// A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of both steps. All
-// methods are safe for concurrent use.
+// A Control ends a stream from outside, in two steps. The first cause wins, and stays the cause of
+// both steps. All methods are safe for concurrent use.
 type Control struct {
 	stopping context.Context // done from Stopped on, with the cause
 	stop     context.CancelCauseFunc
@@ -39,9 +39,9 @@ type Control struct {
 
 type controlKey struct{}
 
-// WithControl returns a context for a stream, and its Control. When parent is done, Stop is called with its cause: the
-// new context outlives parent by the grace, so that the engine can still say goodbye with the cause. Grace after Stop, or
-// on Kill, the new context is canceled. Values are the parent's.
+// WithControl returns a context for a stream, and its Control. When parent is done, Stop is called
+// with its cause: the new context outlives parent by the grace, so that the engine can still yield
+// the cause. Grace after Stop, or on Kill, the new context is canceled. Values are the parent's.
 //
 // The caller must call Release when the stream has ended.
 func WithControl(parent context.Context, grace time.Duration) (context.Context, *Control) {
@@ -55,19 +55,21 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 	return ctx, c
 }
 
-// Stop asks the engine to finish the item in hand and to end the sequence. cause must not be nil.
+// Stop asks the engine to finish the current item and to end the sequence. cause must not be nil.
 func (c *Control) Stop(cause error) { c.advance(Stopped, cause, c.grace) }
 
-// StopWithin is Stop with a shorter grace: the budget that the caller sent. It never exceeds the Control's grace.
+// StopWithin is Stop with a shorter grace: the budget that the caller sent. It never exceeds the
+// Control's grace.
 func (c *Control) StopWithin(cause error, grace time.Duration) {
 	c.advance(Stopped, cause, min(c.grace, grace))
 }
 
-// Kill cancels the stream's context now. cause must not be nil; if the stream was stopped before, that cause stays.
+// Kill cancels the stream's context now. cause must not be nil; if the stream was stopped before,
+// that cause stays.
 func (c *Control) Kill(cause error) { c.advance(Killed, cause, 0) }
 
-// Release frees what the Control holds. The stream must have ended; a cause that was not set before is
-// context.Canceled.
+// Release frees the Control's resources. The stream must have ended; a cause that was not set
+// before is context.Canceled.
 func (c *Control) Release() {
 	c.mu.Lock()
 	c.onStop = nil
@@ -75,8 +77,9 @@ func (c *Control) Release() {
 	c.advance(Killed, context.Canceled, 0)
 }
 
-// OnStop has f called when the stream is asked to stop, before anybody else can know of it, and at once if it was already.
-// f must not block, nor use c. Only the last f counts; Release forgets it.
+// OnStop makes Stop call f, before any other observer can see the stop, and calls f at once if the
+// stream was stopped already. f must not block, nor use c. Only the last f counts; Release removes
+// it.
 func (c *Control) OnStop(f func(cause error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,15 +90,16 @@ func (c *Control) OnStop(f func(cause error)) {
 	c.onStop = f
 }
 
-// OnIdle has f called whenever the stream begins to wait for its caller, and when that is over, by the goroutine that waits.
-// Only the last f counts.
+// OnIdle registers f, which the waiting goroutine calls whenever the stream begins to wait for its
+// caller, and when the wait is over. Only the last f counts.
 func (c *Control) OnIdle(f func(idle bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onIdle = f
 }
 
-// setIdle notes that the stream begins to wait for its caller, or that this is over. A nil Control takes it.
+// setIdle records that the stream begins to wait for its caller, or that the wait is over. It
+// accepts a nil Control.
 func (c *Control) setIdle(idle bool) {
 	if c == nil {
 		return
@@ -141,8 +145,9 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	c.kill(context.Cause(c.stopping))
 }
 
-// Grace returns how long a stream that is stopped may still take to end: all of the grace while it is live. It is at least 1 ns
-// of a stream that was stopped or killed, because 0 means that the grace is unknown. A nil Control returns 0.
+// Grace returns how long a stopped stream may still take to end, or the whole grace while it is
+// live. For a stream that was stopped or killed it is at least 1 ns, because 0 means that the grace
+// is unknown. A nil Control returns 0.
 func (c *Control) Grace() time.Duration {
 	if c == nil {
 		return 0
@@ -166,7 +171,8 @@ func (c *Control) State() State {
 	return c.state
 }
 
-// Cause returns why the stream was asked to stop, or nil while it is live. A nil Control has no cause.
+// Cause returns why the stream was asked to stop, or nil while it is live. A nil Control has no
+// cause.
 func (c *Control) Cause() error {
 	if c == nil {
 		return nil
@@ -174,7 +180,8 @@ func (c *Control) Cause() error {
 	return context.Cause(c.stopping)
 }
 
-// stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is done.
+// stopContext returns a context that is done as soon as ctx's stream is asked to stop, or ctx is
+// done.
 func stopContext(ctx context.Context) context.Context {
 	c := ControlOf(ctx)
 	if c == nil {
@@ -183,8 +190,8 @@ func stopContext(ctx context.Context) context.Context {
 	if ctx.Done() == c.done {
 		return c.stopping
 	}
-	// Somebody wrapped the stream's context with a timeout or cancel of their own: both must count. The merged context
-	// is freed when the stream is released at the latest.
+	// The caller has wrapped the stream's context with a timeout or cancel of its own: both
+	// contexts must count. The merged context is freed when the stream is released, at the latest.
 	merged, cancel := context.WithCancelCause(ctx)
 	context.AfterFunc(c.stopping, func() { cancel(context.Cause(c.stopping)) })
 	return merged
@@ -196,12 +203,13 @@ func ControlOf(ctx context.Context) *Control {
 	return c
 }
 
-// Stopping returns a channel that is closed once ctx's stream is asked to stop, or ctx is done. Call it once, before the
-// loop that selects on it. Without a Control it is ctx.Done.
+// Stopping returns a channel that is closed once ctx's stream is asked to stop, or ctx is done.
+// Call it once, before the loop that selects on it. Without a Control it is ctx.Done.
 func Stopping(ctx context.Context) <-chan struct{} { return stopContext(ctx).Done() }
 
-// Cause returns why ctx's stream was stopped or killed, or nil while it is live. It is the first cause, even if ctx was
-// wrapped with the standard library's WithCancel or WithTimeout and those fired later.
+// Cause returns why ctx's stream was stopped or killed, or nil while it is live. It is the first
+// cause, even if ctx was wrapped with the standard library's WithCancel or WithTimeout and those
+// fired later.
 func Cause(ctx context.Context) error {
 	if cause := ControlOf(ctx).Cause(); cause != nil {
 		return cause
@@ -209,8 +217,8 @@ func Cause(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// AfterStop calls f in its own goroutine once ctx's stream is asked to stop, or ctx is done. The returned function undoes
-// that, and reports whether it came before f was started.
+// AfterStop calls f in its own goroutine once ctx's stream is asked to stop, or ctx is done. The
+// returned function undoes that, and reports whether it came before f was started.
 func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
 	stopping := stopContext(ctx)
 	return context.AfterFunc(stopping, func() { f(context.Cause(stopping)) })

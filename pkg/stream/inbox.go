@@ -7,15 +7,16 @@ import (
 	"sync"
 )
 
-// ErrInboxFull is what Put returns for an item that there is no room for.
+// ErrInboxFull is the error of Put for an item that does not fit.
 var ErrInboxFull = errors.New("too much has come unread")
 
-// An Inbox is the part of a request that comes while it is being answered: what makes an engine's request a sequence. It is
-// bounded, and never blocks whoever fills it, who has to hear a stop behind all that was not read yet.
+// An Inbox is the part of a request that arrives while the request is being answered; it makes an
+// engine's request a sequence. It is bounded, and Put never blocks, because the goroutine that
+// calls Put must also receive a stop that comes after unread items.
 type Inbox[T any] struct {
 	// Static.
 	maxItems, maxBytes int
-	ready              chan struct{} // capacity 1: Next has something to look at
+	ready              chan struct{} // capacity 1: Next has something to check
 
 	mu     sync.Mutex // guards the following fields
 	unread []T
@@ -24,12 +25,12 @@ type Inbox[T any] struct {
 	closed bool
 }
 
-// NewInbox returns an inbox that holds so many unread items, and so many bytes of them.
+// NewInbox returns an inbox that holds at most maxItems unread items and maxBytes bytes.
 func NewInbox[T any](maxItems, maxBytes int) *Inbox[T] {
 	return &Inbox[T]{maxItems: maxItems, maxBytes: maxBytes, ready: make(chan struct{}, 1)}
 }
 
-// Put adds an item of so many bytes, or returns ErrInboxFull.
+// Put adds an item of size bytes, or returns ErrInboxFull.
 func (b *Inbox[T]) Put(item T, size int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,7 +42,7 @@ func (b *Inbox[T]) Put(item T, size int) error {
 	return nil
 }
 
-// Close says that nothing more will come.
+// Close ends the sequence of items.
 func (b *Inbox[T]) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,8 +57,9 @@ func (b *Inbox[T]) poke() {
 	}
 }
 
-// Next returns the next item, io.EOF behind the last, or the cause of ctx's stream when that is stopped. While it waits the
-// stream is idle, see Control. One goroutine at a time may call it.
+// Next returns the next item, io.EOF after the last one, or the cause of ctx's stream when the
+// stream is stopped. While it waits, the stream is idle; see Control. Only one goroutine at a time
+// may call it.
 func (b *Inbox[T]) Next(ctx context.Context) (item T, err error) {
 	if cause := Cause(ctx); cause != nil {
 		return item, cause
@@ -89,7 +91,7 @@ func (b *Inbox[T]) take() (item T, err error) {
 	case len(b.unread) > 0:
 		item = b.unread[0]
 		b.bytes -= b.sizes[0]
-		clear(b.unread[:1]) // it is the reader's now
+		clear(b.unread[:1]) // the item belongs to the reader now
 		b.unread, b.sizes = b.unread[1:], b.sizes[1:]
 		return item, nil
 	case b.closed:

@@ -8,23 +8,24 @@ import (
 	"time"
 )
 
-// What Set.Add returns for a stream that it does not take.
+// The errors of Set.Add.
 var (
 	ErrDuplicate = errors.New("a live stream has this id")
 	ErrFull      = errors.New("too many live streams")
 	ErrClosed    = errors.New("no new streams are taken")
 )
 
-// A Set holds the live streams of a hop by id, so that they can be found, counted, stopped and waited for. The zero
-// value holds any number; all methods are safe for concurrent use.
+// A Set holds the live streams of a hop by id, so that they can be found, counted, stopped and
+// waited for. The zero value holds any number; all methods are safe for concurrent use.
 type Set struct {
-	// Max is how many streams the set holds; 0 is no bound. It must not change while the set is in use.
+	// Max is the maximum number of streams; 0 means no bound. It must not change while the set is
+	// in use.
 	Max int
 
 	mu      sync.Mutex // guards the following fields
 	streams map[string]entry
 	closed  bool
-	empty   chan struct{} // closed when the set is closed and empty; nil until somebody waits
+	empty   chan struct{} // closed when the set is closed and empty; nil until Drain waits
 }
 
 type entry struct {
@@ -33,10 +34,11 @@ type entry struct {
 	begun time.Time
 }
 
-// Add takes in a stream that has no owner. The caller calls remove, once, when the stream has ended.
+// Add adds a stream without an owner. The caller calls remove, once, when the stream has ended.
 func (s *Set) Add(id string, ctl *Control) (remove func(), err error) { return s.AddOwned(id, "", ctl) }
 
-// AddOwned takes in a stream of an owner; an empty owner is none. The caller calls remove, once, when the stream has ended.
+// AddOwned adds a stream of an owner; an empty owner means none. The caller calls remove, once,
+// when the stream has ended.
 func (s *Set) AddOwned(id, owner string, ctl *Control) (remove func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,13 +68,15 @@ func (s *Set) remove(id string) {
 	}
 }
 
-// Stop stops one stream and returns how long it had been running; ok is false if there is no such stream. If owners are given,
-// the stream must belong to one of them; otherwise Stop treats it as missing.
+// Stop stops one stream and returns how long it had been running; ok is false if there is no such
+// stream. If owners are given, the stream must belong to one of them; otherwise Stop treats it as
+// missing.
 func (s *Set) Stop(id string, cause error, owners ...string) (age time.Duration, ok bool) {
 	return s.StopWithin(id, cause, 0, owners...)
 }
 
-// StopWithin is Stop with a shorter grace: the budget that the caller sent. If grace is not positive, it is the stream's own.
+// StopWithin is Stop with a shorter grace: the budget that the caller sent. If grace is not
+// positive, it is the stream's own.
 func (s *Set) StopWithin(id string, cause error, grace time.Duration, owners ...string) (age time.Duration, ok bool) {
 	s.mu.Lock()
 	e, ok := s.streams[id]
@@ -88,7 +92,7 @@ func (s *Set) StopWithin(id string, cause error, grace time.Duration, owners ...
 	return time.Since(e.begun), true
 }
 
-// Len returns how many streams are live.
+// Len returns the number of live streams.
 func (s *Set) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,16 +106,17 @@ func (s *Set) Closed() bool {
 	return s.closed
 }
 
-// Close has the set refuse new streams.
+// Close makes the set refuse new streams.
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// Drain closes the set and waits until it is empty. Streams that wait for their callers are stopped with cause at once; those
-// that come to do so see that the set is closed. Once ctx is done it stops what is left with cause, and waits on: each stream's
-// grace bounds that.
+// Drain closes the set and waits until it is empty. Streams that wait for their callers are stopped
+// with cause at once; streams that begin to wait later see that the set is closed. Once ctx is
+// done, Drain stops the remaining streams with cause, and waits for them: each stream's grace
+// bounds that.
 func (s *Set) Drain(ctx context.Context, cause error) {
 	s.mu.Lock()
 	s.closed = true

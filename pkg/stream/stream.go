@@ -1,9 +1,11 @@
-// Package stream defines what a hop of the path is made of: an Engine answers a request with a sequence of items, Stages
-// build engines on engines, and a Control ends a stream from outside, in two steps and with a cause.
+// Package stream defines the parts of a hop: an Engine answers a request with a sequence of items,
+// Stages build engines on engines, and a Control ends a stream from outside, in two steps and with
+// a cause.
 //
-// The four kinds of RPC are one type with different arguments: a unary engine yields one item, a server-streaming one
-// many, and where Req is itself a sequence they are client-streaming and bidirectional; an Inbox is such a sequence. Package streamtest holds the
-// contract that every engine must pass.
+// The four kinds of RPC are one type with different arguments: a unary engine yields one item, a
+// server-streaming one many, and if Req is itself a sequence they are client-streaming and
+// bidirectional; an Inbox is such a sequence. Package streamtest tests the contract that every
+// engine must pass.
 //
 // The package knows no transport and imports nothing but the standard library.
 package stream
@@ -15,16 +17,18 @@ import (
 
 // An Engine answers one request with a sequence of items.
 //
-// Nothing happens until the sequence is ranged over, once, by one goroutine. Leaving the loop (end, break, return or
-// panic) releases everything that the engine holds, here and on every hop below, before the loop is left. A non-nil
-// error is the last pair, and its item is the zero value; in the first pair it means that the stream never started.
+// Nothing happens until the sequence is ranged over, once, by one goroutine. Leaving the loop (end,
+// break, return or panic) releases everything that the engine holds, on this hop and on every hop
+// below, before the loop is left. A non-nil error is the last pair, and its item is the zero value;
+// in the first pair it means that the stream never started.
 //
-// An engine watches Stopping(ctx): once it closes, the engine finishes the item in hand and ends the sequence with
-// Cause(ctx), within the Control's grace. When ctx itself is done it ends at once.
+// An engine watches Stopping(ctx): once it closes, the engine finishes the current item and ends
+// the sequence with Cause(ctx), within the Control's grace. When ctx itself is done it ends at
+// once.
 type Engine[Req, Item any] func(ctx context.Context, req Req) iter.Seq2[Item, error]
 
-// A Stage makes an engine out of the engine below it: it rewrites the request on the way down and the items on the way
-// up.
+// A Stage makes an engine out of the engine below it: it rewrites the request on the way down and
+// the items on the way up.
 type Stage[Req, Item, DownReq, DownItem any] func(next Engine[DownReq, DownItem]) Engine[Req, Item]
 
 // Fail returns the sequence of a stream that never started.
@@ -35,7 +39,7 @@ func Fail[Item any](err error) iter.Seq2[Item, error] {
 	}
 }
 
-// Unary makes an engine of a function, which gives its one item.
+// Unary makes an engine of a function that returns its one item.
 func Unary[Req, Item any](answer func(context.Context, Req) (Item, error)) Engine[Req, Item] {
 	return func(ctx context.Context, req Req) iter.Seq2[Item, error] {
 		return func(yield func(Item, error) bool) {

@@ -7,28 +7,29 @@ import (
 )
 
 const (
-	// soonest and latest bound what Turnover says: nobody comes back within a moment, and nobody believes in an hour.
+	// soonest and latest bound the result of After: no client retries at once, and no client waits
+	// for an hour.
 	soonest = time.Second
 	latest  = time.Minute
-	// recent is how much of Turnover's mean the last interval is.
+	// recent is the weight of the last interval in the smoothed mean.
 	recent = 0.1
 )
 
-// A Turnover knows how often places come free, so that those who find none can be told when to try again. The zero value is
-// ready, and all methods are safe for concurrent use.
+// A Turnover measures how often places become free, so that refused callers learn when to retry.
+// The zero value is ready, and all methods are safe for concurrent use.
 type Turnover struct {
 	mu    sync.Mutex // guards the following fields
-	last  time.Time  // when a place came free
-	every float64    // seconds from one to the next, smoothed; 0 while nobody knows
+	last  time.Time  // when a place became free
+	every float64    // smoothed seconds between two free places; 0 while unknown
 }
 
-// Freed notes that a place has come free.
+// Freed records that a place has become free.
 func (t *Turnover) Freed() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	if !t.last.IsZero() {
-		// An interval without traffic says nothing of how quickly a queue moves.
+		// An interval without traffic does not show how quickly a queue moves.
 		gap := min(now.Sub(t.last), latest).Seconds()
 		if t.every == 0 {
 			t.every = gap
@@ -39,7 +40,8 @@ func (t *Turnover) Freed() {
 	t.last = now
 }
 
-// After returns when a place may be had behind so many others, in whole seconds from 1 to 60.
+// After returns the expected wait for a place with ahead callers in front, in whole seconds from 1
+// to 60.
 func (t *Turnover) After(ahead int) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

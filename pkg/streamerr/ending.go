@@ -6,18 +6,19 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// An Ending is what the last message of a completed stream says. It points into that message, whatever its type, so that
-// each hop can append itself to the path. A nil Ending has no reason and no path.
+// An Ending is the content of the last message of a completed stream. It points into that message,
+// whatever its type, so that each hop can append itself to the path. A nil Ending has no reason and
+// no path.
 type Ending struct {
-	// Reason is why the stream ended: Completed.
+	// Reason is the reason of the ending: Completed.
 	Reason Reason
 	// Path points to the message's path, the origin first; nil if the message has none.
 	Path *[]string
-	// Attrs are what the message adds to the log line of the ended stream.
+	// Attrs are the message's attributes for the log line of the ended stream.
 	Attrs []slog.Attr
 }
 
-// EndingOf returns the ending that end carries, or nil if end is nil.
+// EndingOf returns the ending in end, or nil if end is nil.
 func EndingOf(end *streamv1.End) *Ending {
 	if end == nil {
 		return nil

@@ -1,5 +1,6 @@
-// Package streamerr says why a stream ended, by whose hand, and along which path, in one type that crosses process
-// boundaries: as a gRPC status with google.rpc.ErrorInfo, as an HTTP status, and as the OpenAI error object.
+// Package streamerr describes why a stream ended, who ended it, and along which path, in one type
+// that crosses process boundaries: as a gRPC status with google.rpc.ErrorInfo, as an HTTP status,
+// and as the OpenAI error object.
 //
 // Every error that leaves a hop is an *Error made by Via.
 package streamerr
@@ -17,8 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// An Error is the ending of a stream that did not complete, or a refusal to start one. Reason, Path, Message, Param, Code and
-// RetryAfter cross the wire; Cause stays in the process.
+// An Error is the ending of a stream that did not complete, or a refusal to start one. Reason,
+// Path, Message, Param, Code and RetryAfter cross the wire; Cause stays in the process.
 //
 // An Error is never changed once it has been returned; Via makes copies.
 type Error struct {
@@ -27,7 +28,7 @@ type Error struct {
 	Message    string        // for people; names the field when the request is at fault
 	Param      string        // the field of the request at fault, such as "messages[0].role"
 	Code       string        // error code of the server behind the worker, such as "context_length_exceeded"; see CleanCode
-	RetryAfter time.Duration // when the caller may try again; 0 says nothing
+	RetryAfter time.Duration // when the caller may try again; 0 means unknown
 	Cause      error         // local only; if Message is empty its text crosses the wire instead
 }
 
@@ -41,19 +42,20 @@ func InvalidParam(param, format string, args ...any) *Error {
 	return &Error{Reason: Invalid, Param: param, Message: clip(fmt.Sprintf(format, args...))}
 }
 
-// maxText bounds a message, in bytes: messages quote requests, and travel in headers, which peers limit.
+// maxText bounds a message, in bytes: messages quote requests, and travel in headers, which peers
+// limit.
 const maxText = 2048
 
 func clip(text string) string {
 	const cut = "…"
-	if len(text) > maxText+len(cut) || len(text) > maxText && !strings.HasSuffix(text, cut) { // not twice
+	if len(text) > maxText+len(cut) || len(text) > maxText && !strings.HasSuffix(text, cut) { // do not cut twice
 		text = text[:maxText] + cut
 	}
 	return strings.ToValidUTF8(text, string(utf8.RuneError))
 }
 
-// Text returns what people read: the message, else the cause's text, else the reason. Whoever wrote it, it is no longer than what
-// New makes.
+// Text returns the text for people: the message, else the cause's text, else the reason. It is no
+// longer than a message of New, whatever its source.
 func (e *Error) Text() string {
 	switch {
 	case e.Message != "":
@@ -86,7 +88,7 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Reason, e.Cause}
 }
 
-// LogValue groups what on-call people look for, in the words used everywhere else.
+// LogValue groups the attributes of the error, under the names that all logs use.
 func (e *Error) LogValue() slog.Value {
 	attrs := []slog.Attr{
 		slog.String("reason", e.Reason.String()),
@@ -103,8 +105,8 @@ func (e *Error) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// Via returns err as it leaves hop: a copy whose path is one hop longer. An error of another type is converted as in
-// As. Via of nil is nil.
+// Via returns err as it leaves hop: a copy whose path is one hop longer. An error of another type
+// is converted as in As. Via of nil is nil.
 func Via(hop string, err error) *Error {
 	if err == nil {
 		return nil
@@ -115,9 +117,10 @@ func Via(hop string, err error) *Error {
 	return &c
 }
 
-// As returns err as an *Error without lengthening its path. A Reason keeps its meaning, a passed deadline is
-// Deadline, and a context that was canceled without a cause is PeerReset, like a call that was reset without a cause:
-// as errors of package context and as statuses of gRPC. Any other error is Internal, because it was never classified.
+// As returns err as an *Error without lengthening its path. A Reason keeps its meaning, a passed
+// deadline is Deadline, and a context that was canceled without a cause is PeerReset, like a call
+// that was reset without a cause: as errors of package context and as statuses of gRPC. Any other
+// error is Internal, because it was never classified.
 func As(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

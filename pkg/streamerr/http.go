@@ -2,8 +2,8 @@ package streamerr
 
 import "encoding/json"
 
-// envelope is the OpenAI error object of bodies and mid-stream data lines, with the reason and the path as
-// extensions.
+// envelope is the OpenAI error object of bodies and mid-stream data lines, with the reason and the
+// path as extensions.
 type envelope struct {
 	Error errorObject `json:"error"`
 }
@@ -17,8 +17,8 @@ type errorObject struct {
 	Path    Path    `json:"path,omitempty"`
 }
 
-// JSON returns {"error":{"message","type","param","code","reason","path"}} in one line. code is e's Code, or the Reason's word if there
-// is none; reason is always the Reason's word.
+// JSON returns {"error":{"message","type","param","code","reason","path"}} in one line. code is e's
+// Code, or the Reason's word if there is none; reason is always the Reason's word.
 func (e *Error) JSON() []byte {
 	reason, code := e.Reason.String(), CleanCode(e.Code)
 	if code == "" {
@@ -35,11 +35,12 @@ func (e *Error) JSON() []byte {
 	return b
 }
 
-// ParseJSON parses the output of JSON, or the error object of another OpenAI-compatible server; ok is false for
-// anything else. Without a reason, the Reason follows from code, or is Unspecified if code is not one of ours.
+// ParseJSON parses the output of JSON, or the error object of another OpenAI-compatible server; ok
+// is false for anything else. Without a reason, the Reason follows from code, or is Unspecified if
+// code is not one of ours.
 func ParseJSON(b []byte) (e *Error, ok bool) {
 	var env envelope
-	_ = json.Unmarshal(b, &env) // what is not an error object has no message
+	_ = json.Unmarshal(b, &env) // input that is not an error object has no message
 	obj := &env.Error
 	if obj.Message == "" {
 		return nil, false

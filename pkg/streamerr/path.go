@@ -7,13 +7,15 @@ import (
 
 const (
 	arrow = " > "
-	// maxHops bounds what a peer can make us carry. A longer path keeps its origin and the hops nearest to here.
+	// maxHops bounds the hops accepted from a peer. A longer path keeps its origin and the hops
+	// nearest to here.
 	maxHops = 32
 	// maxHopLen bounds one hop's name.
 	maxHopLen = 128
 )
 
-// A Path is the hops that an ending has crossed, origin first, such as "client > api-service > chat-service".
+// A Path is the hops that an ending has crossed, origin first, such as "client > api-service >
+// chat-service".
 type Path []string
 
 // String joins the hops with " > ".
@@ -32,8 +34,8 @@ func (p Path) Append(hop string) Path {
 	return NewPath(append(slices.Clone(p), hop)...)
 }
 
-// NewPath makes a path of hops, cleaned so that ParsePath(p.String()) equals p: printable ASCII without ">", at most 128
-// bytes a hop and 32 hops.
+// NewPath makes a path of hops, cleaned so that ParsePath(p.String()) equals p: printable ASCII
+// without ">", at most 128 bytes a hop and 32 hops.
 func NewPath(hops ...string) Path {
 	var p Path
 	for _, hop := range hops {

@@ -11,11 +11,12 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
 
-// A Reason is why a stream ended. It is itself an error, so errors.Is(err, streamerr.ClientGone) holds on every hop.
-// Its numbers are those of the enum whence.stream.v1.Reason; a number that this build does not know is kept as it is.
+// A Reason is why a stream ended. It is itself an error, so errors.Is(err, streamerr.ClientGone)
+// holds on every hop. Its numbers are those of the enum whence.stream.v1.Reason; a number that this
+// build does not know is kept as it is.
 type Reason int32
 
-// The reasons, with who may be the origin of each.
+// The reasons, with the possible origins of each.
 const (
 	Unspecified     = Reason(streamv1.Reason_REASON_UNSPECIFIED)
 	Completed       = Reason(streamv1.Reason_REASON_COMPLETED)       // engine
@@ -37,10 +38,11 @@ const (
 	Internal        = Reason(streamv1.Reason_REASON_INTERNAL)        // the hop that has the bug
 )
 
-// StatusClientClosed is the status that access logs write for a client that left before its answer; nobody receives it.
+// StatusClientClosed is the status that access logs write for a client that left before its answer;
+// nobody receives it.
 const StatusClientClosed = 499
 
-// forms are what a reason looks like in other protocols.
+// forms are the representations of a reason in other protocols.
 type forms struct {
 	code codes.Code
 	http int
@@ -74,8 +76,8 @@ func (r Reason) forms() forms {
 	return known[Internal]
 }
 
-// String returns the word for r in logs, labels and JSON, such as "client_gone"; "reason_57" for one this build does not
-// know.
+// String returns the word for r in logs, labels and JSON, such as "client_gone"; "reason_57" for
+// one this build does not know.
 func (r Reason) String() string { return strings.ToLower(r.wire()) }
 
 // Error makes a Reason usable as the target of errors.Is.
@@ -103,7 +105,8 @@ func (r Reason) wire() string {
 	return fmt.Sprintf("%s%d", enumPrefix, int32(r))
 }
 
-// ParseReason reads what String or the wire form wrote, in either case. A word it does not know is Unspecified.
+// ParseReason parses the output of String or the wire form, in either case. An unknown word is
+// Unspecified.
 func ParseReason(word string) Reason {
 	word = strings.ToUpper(word)
 	if n, ok := streamv1.Reason_value[enumPrefix+word]; ok {

@@ -1,5 +1,5 @@
-// Package streamtest holds the contract that every stream.Engine must pass, whatever it is made of: a function, a batch
-// loop, or a connection to another process.
+// Package streamtest tests the contract that every stream.Engine must pass, whatever implements it:
+// a function, a batch loop, or a connection to another process.
 package streamtest
 
 import (
@@ -12,21 +12,22 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// A Subject is an engine, and how to ask it for what the contract needs.
+// A Subject is an engine and the requests that the contract needs.
 type Subject[Req, Item any] struct {
 	Engine stream.Engine[Req, Item]
-	// Short makes a request that completes by itself.
+	// Short returns a request that completes by itself.
 	Short func() Req
-	// Long makes a request whose stream yields at least two items soon and goes on for many seconds unless it is ended.
-	// Nil for engines that have no such request, as unary ones.
+	// Long returns a request whose stream yields at least two items soon and continues for many
+	// seconds unless it is ended. It is nil for engines without such requests, such as unary ones.
 	Long func() Req
-	// Bad makes a request that the engine refuses; nil if there is none.
+	// Bad returns a request that the engine refuses; nil if there is none.
 	Bad func() Req
-	// Live returns how many streams the engine runs, on the last hop. It may lag; it must reach 0 when all have ended.
+	// Live returns the number of streams that the engine runs, on the last hop. It may lag; it must
+	// reach 0 after all have ended.
 	Live func() int
 }
 
-// patience bounds what must happen soon. It is far above what it takes: machines stall.
+// patience bounds every wait. It is far above the normal duration, because machines stall.
 const patience = 10 * time.Second
 
 // errStop is the cause that the tests stop streams with.
@@ -74,7 +75,7 @@ func awaitNone[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d streams are still live", s.Live())
 		}
-		time.Sleep(time.Millisecond) // Live may be in another process: there is nothing to wait on
+		time.Sleep(time.Millisecond) // Live may be in another process, so there is no event to wait for
 	}
 }
 
@@ -159,7 +160,7 @@ func panicReleases[Req, Item any](t *testing.T, s Subject[Req, Item]) {
 	}
 }
 
-// longest is Long, or what comes nearest to it.
+// longest returns Long, or Short if there is no Long.
 func (s Subject[Req, Item]) longest() func() Req {
 	if s.Long != nil {
 		return s.Long
@@ -172,7 +173,8 @@ func ends[Req, Item any](t *testing.T, s Subject[Req, Item], end func(*stream.Co
 	expectStop(t, s, ctx, func() { end(ctl) })
 }
 
-// expectStop runs a long stream, calls stop after two items, and expects the stream to end with errStop, soon.
+// expectStop runs a long stream, calls stop after two items, and expects the stream to end with
+// errStop, soon.
 func expectStop[Req, Item any](t *testing.T, s Subject[Req, Item], ctx context.Context, stop func()) { //nolint:revive // t comes first in tests
 	t.Helper()
 	if s.Long == nil {
