@@ -20,7 +20,7 @@ import (
 
 const module = "github.com/whence-dev/whence"
 
-// A goPackage is what `go list` says of a package.
+// A goPackage is one package in the output of `go list`.
 type goPackage struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -66,7 +66,8 @@ func top(path string) string {
 
 var services = []string{"api-service", "chat-service", "llm-worker"}
 
-// TestProtosPointDownwards: the library's messages know no language model, and chat-service's know no worker.
+// TestProtosPointDownwards: the library's messages do not depend on language models, and
+// chat-service's not on workers.
 func TestProtosPointDownwards(t *testing.T) {
 	may := map[string][]string{
 		"stream":  nil,
@@ -94,7 +95,8 @@ func TestProtosPointDownwards(t *testing.T) {
 	}
 }
 
-// TestArrowsPointDownwards: main -> service -> pkg -> idl/gen, and services never import each other. The client is below nobody.
+// TestArrowsPointDownwards: main -> service -> pkg -> idl/gen, and services never import each
+// other. No service imports the client.
 func TestArrowsPointDownwards(t *testing.T) {
 	allowed := map[string][]string{
 		"api-service":  {"api-service", "internal", "pkg", "idl"},
@@ -109,7 +111,7 @@ func TestArrowsPointDownwards(t *testing.T) {
 		from := local(p.ImportPath)
 		to, bound := allowed[top(from)]
 		if !bound {
-			continue // main, bench and e2e see everything
+			continue // main, bench and e2e may import everything
 		}
 		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 			if path := local(imp); path != "" && !slices.Contains(to, top(path)) {
@@ -124,11 +126,11 @@ func TestArrowsPointDownwards(t *testing.T) {
 func TestTransportsStayWhereTheyBelong(t *testing.T) {
 	for library, homes := range map[string][]string{
 		"github.com/cloudwego/kitex": {"pkg/rpc/kitexrpc"},
-		"github.com/cloudwego/hertz": {"api-service/edge", "e2e/simulation"}, // which brings connections in memory
+		"github.com/cloudwego/hertz": {"api-service/edge", "e2e/simulation"}, // provides connections in memory
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
 			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", "e2e/simulation", // where servers and clients are made
-			"bench/relay", // which is compared with ours
+			"bench/relay", // is compared with ours
 		},
 	} {
 		for _, p := range packages(t) {
@@ -160,19 +162,19 @@ func TestStreamImportsOnlyTheStandardLibrary(t *testing.T) {
 	t.Error("there is no pkg/stream")
 }
 
-// openAIJSON is found in what reads or writes the OpenAI API, and nowhere else.
+// openAIJSON matches code that reads or writes the OpenAI API.
 var openAIJSON = regexp.MustCompile(`chat\.completion|finish_reason|tool_calls`)
 
-// TestOpenAIJSONStaysInOnePackage: between services there are messages only.
+// TestOpenAIJSONStaysInOnePackage: services exchange protobuf messages only.
 func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 	homes := []string{
 		"api-service/openai", "api-service/openai/conversation",
-		"api-service/sglang",                                              // whose own API has some of the names
-		"llm-worker/engine/openai",                                        // asks servers that speak it
-		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // whose own API has some of its words
+		"api-service/sglang",                                              // its own API has some of the names
+		"llm-worker/engine/openai",                                        // calls servers with this API
+		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // its own API has some of the names
 		"client",                     // its requests are chat completions
 		"chat-service/prompt",        // chat templates read messages under these names
-		"e2e/fidelity",               // and its gold is made of them
+		"e2e/fidelity",               // its golden data contains such messages
 		"e2e/fidelity/streams",       // a client
 		"bench/paced", "bench/relay", // servers that Whence is compared with
 	}
@@ -250,7 +252,7 @@ func TestEveryPackageSaysWhatItPromises(t *testing.T) {
 		}
 		files := slices.Concat(p.GoFiles, p.IgnoredGoFiles)
 		if len(files) == 0 {
-			files = p.TestGoFiles // nothing but tests, which promise something, too
+			files = p.TestGoFiles // nothing but tests, which also have a contract
 		}
 		var docs []string
 		for _, file := range files {
@@ -284,7 +286,7 @@ func TestNamesSayWhatAPackageIsFor(t *testing.T) {
 	}
 }
 
-// TestFilesSpeakOfTheProjectAlone looks for addresses of registries and for paths of somebody's machine.
+// TestFilesSpeakOfTheProjectAlone looks for addresses of private registries and for local paths.
 func TestFilesSpeakOfTheProjectAlone(t *testing.T) {
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {

@@ -12,16 +12,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// askTimeout bounds a question to an api-service; maxAnswer its answer: ten thousand live streams, generously.
+// askTimeout bounds a request to an api-service, maxAnswer its answer: ten thousand live streams,
+// with a margin.
 const (
 	askTimeout = 10 * time.Second
 	maxAnswer  = 16 << 20
 )
 
-// defaultURL is where `go run .` has its api-service.
+// defaultURL is the api-service of `go run .`.
 const defaultURL = "http://127.0.0.1:8080"
 
-// A client asks an api-service for a subcommand.
+// A client calls an api-service for a subcommand.
 type client struct{ url, key, operator string }
 
 func (a *client) flags(fs *flag.FlagSet) {
@@ -30,7 +31,7 @@ func (a *client) flags(fs *flag.FlagSet) {
 	fs.StringVar(&a.operator, "operator-key", "", "`key` that the api-service was given as its own --operator-key, which sees all streams")
 }
 
-// credentials returns the key to send; an empty key is none.
+// credentials returns the key to send; an empty key means none.
 func (a *client) credentials() string {
 	if a.key != "" {
 		return a.key
@@ -38,7 +39,7 @@ func (a *client) credentials() string {
 	return a.operator
 }
 
-// ask is a GET, whose answer is JSON for into.
+// ask sends a GET, and decodes the JSON answer into into.
 func (a *client) ask(ctx context.Context, path string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Command whence runs the whole path in one process: llm-worker, chat-service and api-service, with real loopback sockets
-// between them. Each service is a command of its own, too.
+// Command whence runs the whole path in one process: llm-worker, chat-service and api-service, with
+// real loopback sockets between them. Each service is a command of its own, too.
 package main
 
 import (
@@ -26,15 +26,15 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A config is that of all three services. What connects them is not in it.
+// A config holds the options of all three services, except for their connections.
 type config struct {
-	chat, worker string // addresses to listen on
+	chat, worker string // listen addresses
 	edge         edge.Config
 	server       server.Config
 	engine       worker.Config
 	watched      observe.Config
-	calls        guard.Limits // of the hops below the edge
-	timers       rpc.Timers   // the edge's; those of the hops below keep their defaults
+	calls        guard.Limits // limits of the hops below the edge
+	timers       rpc.Timers   // of the edge; the hops below keep their defaults
 	grace        time.Duration
 }
 
@@ -73,8 +73,9 @@ func main() {
 	})
 }
 
-// run serves all three until ctx is done. They drain in the order in which requests come in, so that no service loses the
-// streams of the service before it. The grace counts from the first signal for all three.
+// run serves all three until ctx is done. They drain in the order in which requests come in, so
+// that no service loses the streams of the service before it. The grace counts from the first
+// signal for all three.
 func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) error {
 	middle, err := net.Listen("tcp", c.chat)
 	if err != nil {
@@ -91,7 +92,7 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	c.server.Calls, c.engine.Calls = c.calls, c.calls
 	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
 
-	failed, all := errgroup.WithContext(ctx) // one that fails takes the others with it
+	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others
 	edgeDone, chatDone := make(chan struct{}), make(chan struct{})
 	failed.Go(func() error {
 		defer close(edgeDone)
@@ -111,12 +112,12 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	return failed.Wait()
 }
 
-// hurriedTurn is how long, after a second signal, a hop waits for the hop before: long enough for the stops of that hop to arrive, so
-// that all hops tell the same origin.
+// hurriedTurn is how long, after a second signal, a hop waits for the previous hop: long enough for
+// the stops of that hop to arrive, so that all hops report the same origin.
 const hurriedTurn = 50 * time.Millisecond
 
-// after returns a context that ends, with ctx's cause, once ctx and the hop before have ended. After a second signal the hop before
-// has hurriedTurn.
+// after returns a context that ends, with ctx's cause, once ctx and the previous hop have ended.
+// After a second signal the previous hop has hurriedTurn.
 func after(ctx context.Context, before <-chan struct{}) context.Context {
 	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
@@ -158,7 +159,7 @@ func ready(ctx context.Context, front net.Addr) bool {
 	}
 }
 
-// greet prints what to do next.
+// greet prints the next steps.
 func greet(c config, front, middle, back net.Addr) {
 	model := c.server.ModelID()
 	fmt.Printf(`

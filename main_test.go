@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// TestPathLeavesNothingBehind runs the whole path in this process, with streams that complete, that are refused and that
-// are left, and ends it; TestMain then looks for goroutines.
+// TestPathLeavesNothingBehind runs the whole path in this process, with streams that complete, that
+// are refused and that are left, and ends it; TestMain then looks for goroutines.
 func TestPathLeavesNothingBehind(t *testing.T) {
 	var c config
 	c.flags(flag.NewFlagSet("test", flag.ContinueOnError))
@@ -97,7 +97,7 @@ func TestOneServiceThatFailsEndsTheOthers(t *testing.T) {
 	var c config
 	c.flags(flag.NewFlagSet("test", flag.ContinueOnError))
 	c.chat, c.worker = "127.0.0.1:0", "127.0.0.1:0"
-	c.server.Model = t.TempDir() // no model there
+	c.server.Model = t.TempDir() // an empty directory has no model
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,8 @@ import (
 // clearScreen takes a terminal's cursor to its upper left corner and empties the screen.
 const clearScreen = "\x1b[H\x1b[J"
 
-// watch is the subcommand `top`: it lists the live streams of an api-service, oldest first, again and again.
+// watch is the subcommand `top`: it lists the live streams of an api-service, oldest first, and
+// repeats.
 func watch(args []string, out *os.File) error {
 	fs := flag.NewFlagSet("whence top", flag.ContinueOnError)
 	var edge client
@@ -75,7 +76,7 @@ func list(ctx context.Context, edge *client, before string, out io.Writer) error
 	return err
 }
 
-// liveStreams returns the streams that run, page by page.
+// liveStreams returns the running streams, page by page.
 func liveStreams(ctx context.Context, edge *client) (all []story.Story, err error) {
 	for path := "/v1/streams"; ; {
 		var page struct {
@@ -93,7 +94,8 @@ func liveStreams(ctx context.Context, edge *client) (all []story.Story, err erro
 	}
 }
 
-// table prints one line for each stream. Each is the part of one hop, the one that was asked.
+// table prints one line for each stream. The lines have the part of one hop, the one that was
+// called.
 func table(streams []story.Story, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "STREAM\tMODEL\tAGE\tSTATE\tTOKENS\tPEER") //nolint:errcheck // Flush says it

@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// topOnce returns what `top --once` prints when an api-service answers so.
+// topOnce returns the output of `top --once` for the given answer of an api-service.
 func topOnce(t *testing.T, status int, body string) (string, error) {
 	t.Helper()
 	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/internal/process"
 )
 
-// why is the subcommand `why ID`: it prints what became of a stream, hop by hop.
+// why is the subcommand `why ID`: it prints the history of a stream, hop by hop.
 func why(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("whence why ID", flag.ContinueOnError)
 	var edge client

@@ -32,10 +32,10 @@ func (p *Path) ready() error {
 	}
 }
 
-// A Result is what a client saw of one stream.
+// A Result is a client's measurement of one stream.
 type Result struct {
-	Events int           // data lines that carried text
-	TTFT   time.Duration // request sent to first text
+	Events int           // data lines with text
+	TTFT   time.Duration // from the request to the first text
 }
 
 var (

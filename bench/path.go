@@ -1,7 +1,8 @@
-// Package bench measures the whole path on its own simulated upstream: what a token costs at each stage, how many tokens a
-// second get through, and how long the first one takes.
+// Package bench measures the whole path on its own simulated upstream: the cost of a token at each
+// stage, the throughput in tokens per second, and the time to first token.
 //
-// Run it with scripts/bench, which compares within one run: machines differ, and so do their hours.
+// Run it with scripts/bench, which compares within one run, because machines differ, and so does
+// one machine from hour to hour.
 package bench
 
 import (
@@ -26,8 +27,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// An Upstream is an engine that answers any prompt with the same tokens, as many as max_tokens says, one every Gap; with
-// no Gap as fast as they are read.
+// An Upstream is an engine that answers any prompt with the same tokens, max_tokens of them, one
+// every Gap; without a Gap as fast as they are read.
 type Upstream struct {
 	IDs []uint32
 	Gap time.Duration
@@ -77,7 +78,7 @@ type Path struct {
 
 const contextLength = 1024 // of the embedded model, whose tokenizer the path uses
 
-// Start runs the path. A nil engine is the embedded model.
+// Start runs the path. A nil engine means the embedded model.
 func Start(engine worker.Engine) (*Path, error) { return StartWatched(engine, nil, nil) }
 
 // StartWatched is Start, with metrics and traces.

@@ -12,19 +12,19 @@ import (
 	"github.com/whence-dev/whence/bench/process"
 )
 
-// A bench is everything that a comparison runs on.
+// A bench holds the resources of a comparison.
 type bench struct {
 	dir        string // for files of this run
 	self       string // this command
 	bin, other string // directories of Whence's commands: of this checkout, and of another one or ""
 	model      string // directory
-	files      uint64 // that a process may open
-	most       int    // streams of a scenario
+	files      uint64 // open files that a process may have
+	most       int    // maximum streams of a scenario
 	options    *options
 	engine     *engine
 }
 
-// newBench builds what is compared, and starts the engine.
+// newBench builds the compared systems and starts the engine.
 func newBench(o *options, chosen []scenario) (b *bench, err error) {
 	b = &bench{options: o}
 	for _, s := range chosen {
@@ -78,7 +78,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir) // of the system's temporary directory
 }
 
-// streamsAtMost returns how many streams a system must take at a time.
+// streamsAtMost returns the number of concurrent streams that a system must accept.
 func (b *bench) streamsAtMost() int { return b.most + openClients }
 
 // build builds the services of a checkout.
@@ -88,7 +88,7 @@ func (b *bench) build(root, name string) (string, error) {
 	return dir, err
 }
 
-// command runs a command in a directory and returns what it wrote, without spaces around it.
+// command runs a command in a directory and returns its trimmed output.
 func command(dir string, args ...string) (string, error) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = dir
@@ -99,7 +99,8 @@ func command(dir string, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// compare runs all scenarios. A system that does not start, such as a proxy that is not installed, is left out and noted.
+// compare runs all scenarios. A system that does not start, such as a proxy that is not installed,
+// is left out and noted.
 func (b *bench) compare(ctx context.Context, chosen []scenario) (*report, error) {
 	rep := b.newReport()
 	for i := range chosen {

@@ -53,7 +53,7 @@ func serveEdge(listen, middle string) error {
 	return relay.Edge(ln, middle, paced.Spell)
 }
 
-// An engine is the engine's process, as the comparison sees it.
+// An engine is the comparison's handle on the engine's process.
 type engine struct {
 	*process.Process
 	sse, worker string
@@ -76,7 +76,7 @@ func startEngine(b *bench) (*engine, error) {
 	return e, nil
 }
 
-// set sets the pace of streams to come, and forgets endings.
+// set sets the pace of future streams, and clears the endings.
 func (e *engine) set(ctx context.Context, p paced.Pace) error {
 	if _, err := e.poll(ctx); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (e *engine) set(ctx context.Context, p paced.Pace) error {
 	return nil
 }
 
-// poll reads the endings since the last poll, and returns the number of streams that run.
+// poll reads the endings since the last poll, and returns the number of running streams.
 func (e *engine) poll(ctx context.Context) (running int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.sse+"/endings", nil)
 	if err != nil {

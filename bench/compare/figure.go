@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// A figure is a quantity of several rounds: their median, and the least and the greatest of them. N is 0 if no round has it.
+// A figure is a quantity of several rounds: their median, and the least and the greatest of them. N
+// is 0 if no round has it.
 type figure struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
@@ -44,7 +45,7 @@ type row struct {
 	Failed    int64             `json:"failed"` // streams, over all rounds
 }
 
-// units returns how many tokens or requests a cell has.
+// units returns the number of tokens or requests of a cell.
 func (c *cell) units(requests bool) float64 {
 	if requests {
 		return float64(c.Requests)
@@ -52,7 +53,8 @@ func (c *cell) units(requests bool) float64 {
 	return float64(c.Tokens)
 }
 
-// cost returns the CPU of the system's own processes for each unit, in microseconds, or NaN if there were no units.
+// cost returns the CPU time of the system's own processes per unit, in microseconds, or NaN if
+// there were no units.
 func (c *cell) cost(requests bool) float64 {
 	total := 0.0
 	for name, t := range c.CPU {
@@ -70,7 +72,7 @@ func per(a, b float64) float64 {
 	return a / b
 }
 
-// less returns a quantile less direct's, or NaN if either has no values.
+// less returns a quantile minus direct's, or NaN if either has no values.
 func less(a, direct quantiles, of func(quantiles) float64) float64 {
 	if a.N == 0 || direct.N == 0 {
 		return math.NaN()
@@ -89,7 +91,8 @@ func own(q quantiles, of func(quantiles) float64) float64 {
 	return of(q)
 }
 
-// rowOf returns the figures of a system in a scenario from the cells of a run. Figures that compare use cells of the same round.
+// rowOf returns the figures of a system in a scenario, from the cells of a run. Comparing figures
+// use cells of the same round.
 func rowOf(s *scenario, system string, cells []*cell) row {
 	at := func(system string, round int) *cell {
 		for _, c := range cells {

@@ -1,10 +1,12 @@
-// Command compare measures what a streamed token costs on Whence, on other proxies and on none, in one run on one machine.
+// Command compare measures the cost of a streamed token on Whence, on other proxies and without a
+// proxy, in one run on one machine.
 //
 //	compare [--quick] [--only SCENARIO] [--against DIR] [--json FILE] [--docs FILE]
 //
-// Run it with scripts/bench compare. Systems take turns within each round, so that a change of the machine changes all of them;
-// each figure is the median of the rounds. Within the comparison the command also runs as the engine and as a relay, in
-// processes of their own: compare engine, compare relay, compare edge.
+// Run it with scripts/bench compare. Systems take turns within each round, so that a change of the
+// machine affects all of them; each figure is the median of the rounds. The command also runs the
+// engine and the relay of the comparison, in processes of their own: compare engine, compare relay,
+// compare edge.
 package main
 
 import (
@@ -82,7 +84,7 @@ type options struct {
 	json, docs             string
 }
 
-// scenarios returns those that were chosen.
+// scenarios returns the selected scenarios.
 func (o *options) scenarios() ([]scenario, error) {
 	all := scenarios()
 	if o.quick && o.only == "" {
@@ -99,7 +101,7 @@ func (o *options) scenarios() ([]scenario, error) {
 	return chosen, nil
 }
 
-// named reports whether a list, separated by commas, has a name, its beginning, or nothing at all.
+// named reports whether a comma-separated list is empty, or contains name or a prefix of it.
 func named(list, name string) bool {
 	if list == "" || list == name {
 		return true

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A report is everything that a run has measured.
+// A report holds all measurements of a run.
 type report struct {
 	Machine string            `json:"machine"`
 	Load    string            `json:"load"` // of the machine before the run: the averages of 1, 5 and 15 minutes
@@ -125,7 +125,7 @@ func replaceSection(page, text string) (string, error) {
 type column struct {
 	head string
 	of   func(*row) figure
-	unit float64 // by which figures are divided
+	unit float64 // divisor of the figures
 }
 
 // markdown returns the tables.

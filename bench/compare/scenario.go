@@ -9,19 +9,19 @@ import (
 	"github.com/whence-dev/whence/bench/paced"
 )
 
-// A scenario is a load. What it measures of each system is a cell.
+// A scenario is a load. A cell holds its measurements of one system.
 type scenario struct {
 	name string
-	says string // for the reader of the tables
+	says string // description for the reader of the tables
 	pace paced.Pace
 
 	streams int           // clients of a closed loop
 	tokens  int           // of an answer; 0 for answers without an end
 	prompt  string        // of each request
-	life    time.Duration // the mean time until a client leaves; 0 for never
+	life    time.Duration // the mean time until a client leaves; 0 means never
 	rate    float64       // requests a second of an open loop, instead of the closed loop
-	unread  int           // more clients, which read nothing
-	beside  *load.Request // more requests, besideRate a second, that are not measured
+	unread  int           // additional clients that read nothing
+	beside  *load.Request // additional requests, besideRate per second, that are not measured
 
 	ttft   bool // measure the time to first token with requests beside the streams
 	memory bool // measure the memory of an open stream; the system is started anew for each cell
@@ -54,7 +54,7 @@ func words(n int) string {
 	return strings.Join(text, " ")
 }
 
-// scenarios returns all of them, in the order of the tables.
+// scenarios returns all scenarios, in the order of the tables.
 func scenarios() []scenario {
 	return []scenario{
 		{name: "spread", says: "200 streams, 50 tokens a second each, at random phases", streams: 200, pace: fiftyASecond, ttft: true},

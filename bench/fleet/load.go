@@ -8,28 +8,29 @@ import (
 	"time"
 )
 
-// A load is conversations; the same seed makes the same ones.
+// A load is a set of conversations; equal seeds make equal loads.
 type load struct {
 	name, says    string
 	conversations []conversation
 }
 
-// A conversation begins at a time and has turns, each of which is asked with all that was said before.
+// A conversation begins at a time and has turns. The prompt of each turn contains all previous
+// turns.
 type conversation struct {
 	at     time.Duration // of simulated time
-	id     string        // of the session; empty for none
-	prefix []uint32      // what others begin with, too
+	id     string        // of the session; empty means none
+	prefix []uint32      // the prefix that it shares with other conversations
 	turns  []turn
 }
 
-// A turn is what is asked, how long the answer is, and how long its reader thinks about it.
+// A turn is a question, the length of its answer, and the time that its reader thinks about it.
 type turn struct {
 	ask    []uint32
 	answer int // tokens
 	think  time.Duration
 }
 
-// vocabulary is below what all ids of prompts are.
+// vocabulary is the upper bound, exclusive, of the token ids of prompts.
 const vocabulary = 1500
 
 func tokens(random *rand.Rand, n int) []uint32 {
@@ -40,7 +41,8 @@ func tokens(random *rand.Rand, n int) []uint32 {
 	return ids
 }
 
-// sharedPrefix is questions about few documents: 64 prefixes of 4,096 tokens, drawn evenly, and 256 tokens of one's own.
+// sharedPrefix returns questions about few documents: 64 prefixes of 4,096 tokens, drawn uniformly,
+// and 256 tokens of its own per request.
 func sharedPrefix(requests int, rate float64, seed uint64) load {
 	random := rand.New(rand.NewPCG(seed, 1))
 	documents := make([][]uint32, 64)
@@ -58,8 +60,8 @@ func sharedPrefix(requests int, rate float64, seed uint64) load {
 	return l
 }
 
-// trace is shaped like the traces that Mooncake published: conversations of several turns, whose beginnings are shared by a power
-// law, with turns whose length has a long tail.
+// trace has the shape of the traces that Mooncake published: conversations of several turns, shared
+// prefixes with a power-law distribution, and turns with a long-tailed length.
 func trace(requests int, rate float64, seed uint64) load {
 	random := rand.New(rand.NewPCG(seed, 2))
 	prefixes := make([][]uint32, 200)
@@ -83,7 +85,7 @@ func trace(requests int, rate float64, seed uint64) load {
 	return l
 }
 
-// exponential draws a time with this mean, in seconds.
+// exponential draws an exponentially distributed time with this mean, in seconds.
 func exponential(random *rand.Rand, mean float64) time.Duration {
 	return time.Duration(random.ExpFloat64() * mean * float64(time.Second))
 }

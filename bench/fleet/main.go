@@ -1,10 +1,12 @@
-// Command fleet compares ways to choose a worker, on a fleet of simulated ones over loopback, and prints tables.
+// Command fleet compares routing policies on a fleet of simulated workers over loopback, and prints
+// tables.
 //
 //	fleet routing [FLAGS]
 //	fleet handover [FLAGS]
 //
-// All policies get the same load, one after another in one run, each on workers whose caches are empty. What is not simulated is real:
-// chat-service's pool, gRPC, the workers. Times are those of the simulated machines.
+// All policies get the same load, one after another in one run, each on workers with empty caches.
+// Only the engines are simulated: chat-service's pool, gRPC and the workers are real. Times are
+// those of the simulated machines.
 package main
 
 import (

@@ -20,13 +20,15 @@ func (l *Load) Stop() {
 	l.all.Wait()
 }
 
-// afterFailure is how long a client of a closed loop waits after a stream that failed, so that a system that refuses is not flooded.
+// afterFailure is the wait of a closed-loop client after a failed stream, so that a system that
+// refuses is not flooded.
 const afterFailure = 20 * time.Millisecond
 
-// opening is how many connections are opened at a time: more would overrun the backlog of a listener.
+// opening is the number of connections opened at a time: more would overflow a listener's backlog.
 const opening = 64
 
-// Closed begins n clients of addr, each of which asks for one stream after another: a closed loop. next makes the requests.
+// Closed starts n clients of addr. Each requests one stream after another: a closed loop. next
+// returns the requests.
 func Closed(ctx context.Context, addr string, n int, r *Recorder, next func() Request) *Load {
 	ctx, stop := context.WithCancel(ctx)
 	l := &Load{stop: stop}
@@ -52,7 +54,7 @@ func Closed(ctx context.Context, addr string, n int, r *Recorder, next func() Re
 	return l
 }
 
-// connect opens the connection early. If that fails, the first request says why.
+// connect opens the connection early. If that fails, the first request returns the error.
 func (c *conn) connect(ctx context.Context) {
 	dialer := net.Dialer{Timeout: dialing}
 	if n, err := dialer.DialContext(ctx, "tcp", c.addr); err == nil {
@@ -61,9 +63,10 @@ func (c *conn) connect(ctx context.Context) {
 	}
 }
 
-// Open begins requests at a fixed rate, in requests a second, at random times (a Poisson process), whether or not those before
-// have been answered: an open loop. At most clients of them run at a time; a request that has to wait for a client is late
-// from the time at which it was to be sent.
+// Open starts requests at a fixed rate, in requests per second, at random times (a Poisson
+// process), whether or not earlier requests have been answered: an open loop. At most clients of
+// them run at a time; the latency of a request that waits for a client counts from its scheduled
+// time.
 func Open(ctx context.Context, addr string, rate float64, clients int, r *Recorder, next func() Request) *Load {
 	ctx, stop := context.WithCancel(ctx)
 	l := &Load{stop: stop}
@@ -95,7 +98,7 @@ func Open(ctx context.Context, addr string, rate float64, clients int, r *Record
 	return l
 }
 
-// sleepUntil reports whether ctx still lives at that time.
+// sleepUntil sleeps until a time, and reports whether ctx is still live.
 func sleepUntil(ctx context.Context, at time.Time) bool {
 	wait := time.NewTimer(time.Until(at))
 	defer wait.Stop()
@@ -107,7 +110,7 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// Unread begins n clients of addr that ask for a stream each and read nothing of it until Stop.
+// Unread starts n clients of addr that request one stream each and read none of it until Stop.
 func Unread(ctx context.Context, addr string, n int, r *Recorder, req Request) *Load {
 	ctx, stop := context.WithCancel(ctx)
 	l := &Load{stop: stop}

@@ -1,9 +1,9 @@
-// Package load generates streams of chat completions from an engine of package paced, and measures them: latency of each
-// token, time to first token, and what became of streams whose client left.
+// Package load generates chat completion streams on an engine of package paced, and measures them:
+// the latency of each token, the time to first token, and the fate of streams whose client left.
 //
-// It runs one goroutine and one small buffer for each connection, so that it costs little beside the services it measures. No
-// figure suffers from coordinated omission: a request is late from the time at which it was to be sent, and a token from the
-// time at which it was due, however long the generator or the engine had to wait.
+// It runs one goroutine and one small buffer per connection, so that it costs little compared to
+// the measured services. There is no coordinated omission: latencies count from a request's
+// scheduled time and a token's due time, however long the generator or the engine had to wait.
 package load
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxLatency = time.Minute // longer ones count as this
+	maxLatency = time.Minute // longer latencies count as this
 	digits     = 3           // significant ones of a latency
 	shards     = 8
 )
@@ -39,7 +39,7 @@ type shard struct {
 	left     []Departure
 }
 
-// maxErrors bounds the errors that a shard remembers; all are counted.
+// maxErrors bounds the errors that a shard stores; all are counted.
 const maxErrors = 4
 
 // A Departure is a stream whose client left.
@@ -49,7 +49,7 @@ type Departure struct {
 	Received int       // tokens
 }
 
-// A Summary is what a Recorder has measured.
+// A Summary holds the measurements of a Recorder.
 type Summary struct {
 	Tokens, Requests, Failed int64
 	Errors                   []error // of a few of the failed streams
@@ -76,7 +76,7 @@ func NewRecorder() *Recorder {
 	return r
 }
 
-// Measure begins or ends the time in which latencies are measured.
+// Measure turns the measurement of latencies on or off.
 func (r *Recorder) Measure(on bool) { r.measuring.Store(on) }
 
 // Tokens returns the number of tokens received so far.
@@ -112,7 +112,7 @@ func (r *Recorder) Begun() (n int64) {
 	return n
 }
 
-// Summary returns everything that was measured so far.
+// Summary returns all measurements so far.
 func (r *Recorder) Summary() Summary {
 	sum := Summary{Latency: NewHistogram(), TTFT: NewHistogram()}
 	for i := range r.shards {

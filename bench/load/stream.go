@@ -21,7 +21,7 @@ import (
 const (
 	// bufferSize of a connection, in bytes, twice.
 	bufferSize = 2 << 10
-	// silence is how long a stream may be silent before it has failed.
+	// silence is the time without data after which a stream has failed.
 	silence = 30 * time.Second
 	dialing = 10 * time.Second
 )
@@ -30,13 +30,13 @@ const (
 type Request struct {
 	Tokens int           // of the answer
 	Prompt string        // the text of the user's message, without quotes and backslashes
-	Life   time.Duration // the client leaves after this time; 0 for never
+	Life   time.Duration // the client leaves after this time; 0 means never
 }
 
 // streams numbers the streams of this process. The number is the request's seed.
 var streams atomic.Uint64
 
-// A conn is a client that asks for one stream after another on a connection that is kept alive.
+// A conn is a client that requests one stream after another on a keep-alive connection.
 type conn struct {
 	addr   string
 	shard  *shard
@@ -57,7 +57,7 @@ func (r *Recorder) conn(addr string) *conn {
 	return c
 }
 
-// Read reads from the connection, and the clock with it.
+// Read reads from the connection, and records the time.
 func (c *conn) Read(b []byte) (int, error) {
 	c.flush()
 	n, err := c.net.Read(b)
@@ -65,7 +65,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// flush records the tokens of the read before.
+// flush records the tokens of the previous read.
 func (c *conn) flush() {
 	if len(c.batch) > 0 {
 		c.shard.add(c.batch, c.on.Load())
@@ -75,13 +75,14 @@ func (c *conn) flush() {
 
 func (c *conn) close() {
 	if c.net != nil {
-		_ = c.net.Close() // whatever is unread, the client has left
+		_ = c.net.Close() // the client leaves, whatever is unread
 		c.net = nil
 	}
 }
 
-// stream asks for one stream and reads it. It was to be asked for at intended. If ctx ends, or the request's life, the client
-// leaves. What happened is recorded. It reports whether the stream did not fail.
+// stream requests one stream and reads it. intended is its scheduled time. If ctx ends, or the
+// request's life, the client leaves. stream records the outcome, and reports false if the stream
+// failed.
 func (c *conn) stream(ctx context.Context, req Request, intended time.Time) bool {
 	id := streams.Add(1)
 	c.tokens = 0
@@ -124,7 +125,7 @@ func (c *conn) exchange(ctx context.Context, id uint64, req Request, intended ti
 	if err := n.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil { // whose deadline was overwritten
+	if err := ctx.Err(); err != nil { // the deadline may have been overwritten
 		return err
 	}
 	c.clock.Begin(time.Now())

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Each token is the text of a clock: a space and five digits, which count Ticks since the epoch and begin again at 0 after
-// Ticks of them. So a reader knows when a token was due, whatever lies between it and the engine.
+// The text of each token is the time of a clock: a space and five digits, which count Ticks since
+// the epoch modulo Ticks. So a reader knows when a token was due, whatever is between it and the
+// engine.
 const (
 	Tick  = 20 * time.Microsecond
-	Ticks = 100_000 // before the count begins again: two seconds
+	Ticks = 100_000 // before the count wraps around: two seconds
 	width = 6       // bytes of a token's text
 )
 
@@ -26,15 +27,16 @@ func appendText(b []byte, at int64) []byte {
 	return b
 }
 
-// A Reader reads the due times of one stream's tokens from their texts. Two tokens in a row, and the request and the first
-// token, must be due within two seconds of each other. How late a token comes does not matter.
+// A Reader reads the due times of one stream's tokens from their texts. Two consecutive tokens, and
+// the request and the first token, must be due within two seconds of each other. The delay of a
+// token does not matter.
 type Reader struct{ last int64 }
 
 // Begin begins a stream whose request is sent at t.
 func (r *Reader) Begin(t time.Time) { r.last = ticks(t) }
 
-// Next returns when the first token of text was due, and the text of the tokens after it. It reports false if text does not
-// begin with a token.
+// Next returns when the first token of text was due, and the text of the tokens after it. It
+// reports false if text does not begin with a token.
 func (r *Reader) Next(text []byte) (due time.Time, rest []byte, ok bool) {
 	if len(text) < width || text[0] != ' ' {
 		return time.Time{}, text, false
@@ -47,7 +49,8 @@ func (r *Reader) Next(text []byte) (due time.Time, rest []byte, ok bool) {
 	return time.Unix(0, r.last*int64(Tick)), text[width:], true
 }
 
-// Spell returns the text of ids, as the model's tokenizer decodes them; ids that are not of the clock have no text.
+// Spell returns the text of ids, as the model's tokenizer decodes them; ids outside the clock have
+// no text.
 func Spell(ids []uint32) string {
 	b := make([]byte, 0, width*len(ids))
 	for _, id := range ids {

@@ -1,9 +1,11 @@
-// Package paced is an engine for comparisons. It makes tokens at a set pace, and each token's text is the time at which the
-// token was due, so that a reader can tell the latency of each token.
+// Package paced is an engine for comparisons. It makes tokens at a fixed pace, and each token's
+// text is the time at which the token was due, so that a reader can compute the latency of each
+// token.
 //
-// One engine has two faces: a server of OpenAI's API over server-sent events, for proxies and for clients without one, and a
-// whence.worker.v1 Worker. Requests name their stream by the field seed, which passes through every hop, and the engine
-// remembers when each stream ended and how many tokens it had made by then.
+// One engine has two interfaces: a server of OpenAI's API over server-sent events, for proxies and
+// for clients without one, and a whence.worker.v1 Worker. Requests name their stream in the field
+// seed, which passes through every hop. The engine records when each stream ended, and the number
+// of its tokens.
 package paced
 
 import (
@@ -12,14 +14,14 @@ import (
 	"time"
 )
 
-// A Pace says how streams run that begin after it was set.
+// A Pace is the pace of streams that begin after it was set.
 type Pace struct {
 	Period  time.Duration `json:"period"`  // between two tokens of a stream; 0 makes them as fast as they are read
 	InStep  bool          `json:"in_step"` // tokens of all streams are due at the same times; else each stream has a random phase
 	Prefill time.Duration `json:"prefill"` // before the first token
 }
 
-// An Ending is what the engine knows of a stream that is over.
+// An Ending is the engine's record of an ended stream.
 type Ending struct {
 	Stream    uint64    `json:"stream"`    // the request's seed
 	At        time.Time `json:"at"`        // when the engine stopped
@@ -27,10 +29,11 @@ type Ending struct {
 	Stopped   bool      `json:"stopped"`   // the stream ended before it was complete
 }
 
-// maxEndings bounds the unread endings that an engine keeps. Beyond it, the oldest half is dropped.
+// maxEndings bounds the unread endings that an engine keeps. Above it, the oldest half is dropped.
 const maxEndings = 1 << 20
 
-// An Engine makes tokens. The zero value makes them as fast as they are read. It is safe for concurrent use.
+// An Engine makes tokens. The zero value makes them as fast as they are read. It is safe for
+// concurrent use.
 type Engine struct {
 	mu      sync.Mutex
 	pace    Pace
@@ -45,7 +48,8 @@ func (e *Engine) Set(p Pace) {
 	e.pace = p
 }
 
-// Endings returns the streams that have ended since the last call, and the number of streams that run.
+// Endings returns the streams that have ended since the last call, and the number of running
+// streams.
 func (e *Engine) Endings() (ended []Ending, running int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,9 +74,10 @@ func (e *Engine) end(ended Ending) {
 	e.endings = append(e.endings, ended)
 }
 
-// run makes the tokens of one stream: it calls emit with the time at which each token was due, in ticks, until there are n, emit
-// returns false, or stop is closed. A token that could not be emitted in time keeps the time at which it was due, and the next
-// tokens follow at once until the stream is on time again; so time spent waiting for a slow reader counts as latency.
+// run makes the tokens of one stream: it calls emit with the due time of each token, in ticks,
+// until there are n, emit returns false, or stop is closed. A late token keeps its due time, and
+// the next tokens follow at once until the stream is on time again; so time spent waiting for a
+// slow reader counts as latency.
 func (e *Engine) run(stream uint64, n int, stop <-chan struct{}, emit func(at int64) bool) {
 	p := e.begin()
 	ended := Ending{Stream: stream}
@@ -117,8 +122,8 @@ func (e *Engine) run(stream uint64, n int, stop <-chan struct{}, emit func(at in
 	}
 }
 
-// second returns when the second token is due. The first token is due as soon as the prompt is read, and from the second token
-// on the stream has its phase.
+// second returns when the second token is due. The first token is due as soon as the prompt is
+// read, and from the second token on the stream has its phase.
 func (p Pace) second(first time.Time) time.Time {
 	switch {
 	case p.Period == 0:

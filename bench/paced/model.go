@@ -12,8 +12,9 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// Model is the name of the model that an Engine serves. It has the tokenizer and the chat template of whence-tiny, and one more
-// token for each text of the clock; no prompt contains them, because no merge makes them.
+// Model is the name of the model that an Engine serves. It has the tokenizer and the chat template
+// of whence-tiny, and one more token for each text of the clock. No prompt contains these tokens,
+// because no merge produces them.
 const Model = "paced"
 
 // ContextLength of the model, in tokens.
@@ -88,7 +89,8 @@ func WriteModel(dir string) error {
 	return nil
 }
 
-// checksum returns the checksum of the model's tokenizer, or "" if there is none, which chat-service takes with a warning.
+// checksum returns the checksum of the model's tokenizer, or "" if there is none, which
+// chat-service accepts with a warning.
 var checksum = sync.OnceValue(func() string {
 	all, err := files()
 	if err != nil {

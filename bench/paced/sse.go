@@ -11,17 +11,18 @@ import (
 // maxBody bounds a request's body, in bytes.
 const maxBody = 4 << 20
 
-// flushAt is how many bytes of a stream without a pace are written at once, as by any server with a buffer.
+// flushAt is the number of bytes of an unpaced stream that are written at once, like a server with
+// a buffer.
 const flushAt = 4 << 10
 
-// request is what the engine reads of a chat completion.
+// request is the part of a chat completion that the engine reads.
 type request struct {
 	Seed      uint64 `json:"seed"`
 	MaxTokens int    `json:"max_tokens"`
 }
 
-// Handler returns the face for clients of OpenAI's API, and the engine's controls: PUT /pace sets the pace, and GET /endings
-// returns and forgets the streams that have ended.
+// Handler returns the interface for clients of OpenAI's API, and the engine's controls: PUT /pace
+// sets the pace, and GET /endings returns and clears the ended streams.
 func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", e.complete)
@@ -86,7 +87,7 @@ func (e *Engine) complete(w http.ResponseWriter, r *http.Request) {
 	flush()
 }
 
-// paced reports whether streams that begin now wait between their tokens.
+// paced reports whether new streams wait between their tokens.
 func (e *Engine) paced() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

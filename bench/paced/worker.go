@@ -16,7 +16,8 @@ import (
 // maxCalls bounds the calls that callers hold open.
 const maxCalls = 1 << 16
 
-// Worker returns the face for Whence: a healthy worker that serves Model, one token in each message.
+// Worker returns the interface for Whence: a healthy worker that serves Model, one token per
+// message.
 func (e *Engine) Worker(log *slog.Logger) *worker.Server {
 	s := worker.NewServer("llm-worker/0", Model, e.generate, func() *llmv1.WorkerInfo {
 		load := e.load()
@@ -30,7 +31,7 @@ func (e *Engine) Worker(log *slog.Logger) *worker.Server {
 	return s
 }
 
-// load returns the number of streams that run.
+// load returns the number of running streams.
 func (e *Engine) load() uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package process runs the programs that a comparison measures, and reads what they cost: CPU and memory, with their
-// descendants, from the kernel of Linux.
+// Package process runs the programs of a comparison, and reads their costs from the Linux kernel:
+// CPU time and memory, including descendants.
 package process
 
 import (
@@ -22,11 +22,11 @@ import (
 const (
 	readyWithin = 30 * time.Second
 	endWithin   = 5 * time.Second
-	// logTail bounds what is shown of the log of a process that failed, in bytes.
+	// logTail bounds the part of a failed process's log that is shown, in bytes.
 	logTail = 4 << 10
 )
 
-// A Process is a command that runs. Name is the one under which it is measured.
+// A Process is a running command. Name is its name in the measurements.
 type Process struct {
 	Name   string
 	cmd    *exec.Cmd
@@ -44,7 +44,7 @@ func Start(dir, name, file string, args ...string) (*Process, error) {
 	p := &Process{Name: name, cmd: exec.Command(file, args...), log: log.Name(), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "WHENCE_") { // of a Whence of the user
+		if !strings.HasPrefix(v, "WHENCE_") { // settings of the user's own Whence
 			p.cmd.Env = append(p.cmd.Env, v)
 		}
 	}
@@ -52,7 +52,7 @@ func Start(dir, name, file string, args ...string) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // a status that is not 0 shows as a process that is not ready
+		_ = p.cmd.Wait() // a failed process shows as one that is not ready
 		close(p.exited)
 	}()
 	return p, nil
@@ -86,7 +86,7 @@ func (p *Process) Listening(addr string) error {
 	})
 }
 
-// await waits until a condition of the process holds, which check tells by nil.
+// await waits until check returns nil.
 func (p *Process) await(check func() error) error {
 	for deadline := time.Now().Add(readyWithin); ; {
 		err := check()
@@ -141,7 +141,8 @@ func (p *Process) pids() []int {
 	return all
 }
 
-// CPU returns the CPU time that the process and its descendants have used so far, user and system together.
+// CPU returns the CPU time that the process and its descendants have used so far, user and system
+// together.
 func (p *Process) CPU() (total time.Duration, err error) {
 	select {
 	case <-p.exited:
@@ -156,8 +157,8 @@ func (p *Process) CPU() (total time.Duration, err error) {
 	return total, err
 }
 
-// CPUTime reads the CPU clock of a process, or of this one if pid is 0, as clock_getcpuclockid(3) names it. It counts
-// nanoseconds, where /proc/PID/stat counts hundredths of a second.
+// CPUTime reads the CPU clock of a process, or of this one if pid is 0, as clock_getcpuclockid(3)
+// names it. It counts nanoseconds, where /proc/PID/stat counts hundredths of a second.
 func CPUTime(pid int) (time.Duration, error) {
 	const scheduler = 2
 	var t unix.Timespec
@@ -193,7 +194,8 @@ func FreeAddr() (string, error) {
 	return ln.Addr().String(), nil
 }
 
-// RaiseFileLimit lets this process and those that it starts open as many files as the system allows. Go raises only its own.
+// RaiseFileLimit lets this process and those that it starts open as many files as the system
+// allows. Go raises only its own.
 func RaiseFileLimit() (uint64, error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

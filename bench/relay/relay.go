@@ -1,6 +1,7 @@
-// Package relay is the path as a Go programmer would first write it, for comparison: an edge that turns server-sent events into
-// a gRPC call, and a relay that passes the call on to a worker, message by message, on grpc-go and net/http. It does not
-// render, tokenise, retry, time out or count.
+// Package relay is the path as a Go programmer would first write it, for comparison: an edge that
+// converts server-sent events to a gRPC call, and a relay that forwards the call to a worker,
+// message by message, on grpc-go and net/http. It does not render, tokenise, retry, time out or
+// count.
 package relay
 
 import (
@@ -20,10 +21,10 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// A Speller turns token ids into text.
+// A Speller converts token ids to text.
 type Speller func(ids []uint32) string
 
-// Middle serves the second hop on ln: each Generate call becomes one at worker, an address.
+// Middle serves the second hop on ln: it forwards each Generate call to the worker at an address.
 func Middle(ln net.Listener, worker string) error {
 	conn, err := grpc.NewClient(worker, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -66,7 +67,8 @@ func (m *middle) Generate(up grpc.BidiStreamingServer[workerv1.GenerateRequest, 
 	}
 }
 
-// Edge serves the first hop on ln: chat completions as server-sent events, from the relay at an address.
+// Edge serves the first hop on ln: chat completions as server-sent events, from the relay at an
+// address.
 func Edge(ln net.Listener, relay string, spell Speller) error {
 	conn, err := grpc.NewClient(relay, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -84,7 +86,7 @@ type edge struct {
 	spell Speller
 }
 
-// question is what the edge reads of a chat completion.
+// question is the part of a chat completion that the edge reads.
 type question struct {
 	Model     string `json:"model"`
 	Seed      uint64 `json:"seed"`
@@ -159,7 +161,8 @@ func (e *edge) complete(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask begins the stream. Each word of the messages counts as a token, as there is no tokenizer.
+// ask begins the stream. Each word of the messages counts as a token, because there is no
+// tokenizer.
 func (e *edge) ask(ctx context.Context, q *question) (workerv1.Worker_GenerateClient, error) {
 	st, err := e.relay.Generate(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package answer puts the pieces of an answer together, for those who want it at once.
+// Package answer joins the deltas of an answer.
 package answer
 
 import (
@@ -7,14 +7,15 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// An Answer is what the deltas of one stream come to. The model's context bounds it. The zero value is empty.
+// An Answer is the joined deltas of one stream. The model's context bounds its size. The zero value
+// is empty.
 type Answer struct {
 	text, reasoning strings.Builder
 	calls           []*chatv1.ToolCall // without their arguments
 	arguments       []*strings.Builder
 }
 
-// Add adds a piece.
+// Add appends a delta.
 func (a *Answer) Add(d *chatv1.Delta) {
 	a.text.WriteString(d.GetText())
 	a.reasoning.WriteString(d.GetReasoning())
@@ -29,13 +30,13 @@ func (a *Answer) Add(d *chatv1.Delta) {
 	}
 }
 
-// Text returns what the model says.
+// Text returns the text of the answer.
 func (a *Answer) Text() string { return a.text.String() }
 
-// Reasoning returns what it thought before.
+// Reasoning returns the text that the model thought before.
 func (a *Answer) Reasoning() string { return a.reasoning.String() }
 
-// Calls returns what it calls.
+// Calls returns the tool calls.
 func (a *Answer) Calls() []*chatv1.ToolCall {
 	for i, call := range a.calls {
 		call.Arguments = a.arguments[i].String()

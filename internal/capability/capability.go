@@ -1,6 +1,7 @@
-// Package capability says what a request asks of an engine, in the words in which workers say what theirs honours: the names of
-// the fields of whence.llm.v1.Sampling, as Capabilities.sampling has them. A field that is added to Sampling is asked for
-// wherever it is set, and so refused by every engine that does not list it, until somebody says otherwise.
+// Package capability compares the fields that a request sets with the fields that an engine
+// honours, by the names in whence.llm.v1.Sampling that Capabilities.sampling lists. A field that is
+// added to Sampling counts as a demand wherever it is set, so every engine that does not list it
+// refuses it; exceptions are listed in nothing.
 package capability
 
 import (
@@ -11,7 +12,8 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
 
-// nothing are the values that ask for nothing, by field: an engine that has no such field does the same.
+// nothing has, by field, the values that demand nothing: an engine without the field behaves the
+// same.
 var nothing = map[protoreflect.Name]func(protoreflect.Value) bool{
 	"top_k":              func(v protoreflect.Value) bool { return v.Uint() == 0 },
 	"min_p":              func(v protoreflect.Value) bool { return v.Float() == 0 },
@@ -21,7 +23,7 @@ var nothing = map[protoreflect.Name]func(protoreflect.Value) bool{
 	"min_tokens":         func(v protoreflect.Value) bool { return v.Uint() == 0 },
 }
 
-// Asked returns the names of the fields that ask for something, in the proto's order.
+// Asked returns the names of the fields that demand something, in the proto's order.
 func Asked(s *llmv1.Sampling) []string {
 	if s == nil {
 		return nil
@@ -41,8 +43,8 @@ func Asked(s *llmv1.Sampling) []string {
 	return names
 }
 
-// Missing returns what s asks for that can does not list, in the proto's order. An engine that says nothing of itself, with a
-// nil can, is taken to honour everything: it refuses for itself.
+// Missing returns the fields that s demands and can does not list, in the proto's order. A nil can,
+// of an engine that reports nothing, counts as everything: such an engine refuses requests itself.
 func Missing(s *llmv1.Sampling, can *llmv1.Capabilities) []string {
 	if can == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package leaktest fails a test binary that leaves goroutines behind, but for those that the transports keep for the life
-// of a process on purpose.
+// Package leaktest fails a test binary that leaks goroutines, except for those that the transports
+// deliberately keep for the life of the process.
 package leaktest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// kept are the functions of goroutines that a library starts once per process, or once per client and never ends; the
-// services make one client per peer.
+// kept are the functions of goroutines that a library starts once per process, or once per client,
+// and never ends; the services make one client per peer.
 var kept = []string{
 	"github.com/cloudwego/netpoll.(*defaultPoll).Wait",
 	"github.com/bytedance/gopkg/util/gopool.(*worker).run.func1",
@@ -21,7 +21,7 @@ var kept = []string{
 	"github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1",
 }
 
-// Main is a TestMain.
+// Main runs the tests of a package and then looks for leaked goroutines; call it from TestMain.
 func Main(m *testing.M) {
 	options := make([]goleak.Option, 0, len(kept))
 	for _, function := range kept {

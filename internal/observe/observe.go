@@ -1,5 +1,5 @@
-// Package observe is how a process is watched, for its main function: the flags of metrics and traces, and what begins before
-// its services and ends after them.
+// Package observe sets up the metrics and traces of a process for its main function: their flags,
+// and exporters that start before the services and stop after them.
 package observe
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Config says what is kept of a process's streams, and who is shown it. The zero value keeps what happened to each stream, and
-// shows it to nobody.
+// A Config configures the metrics and traces of a process. The zero value records the events of
+// each stream, and exports nothing.
 type Config struct {
 	Metrics metrics.Config
 	Traces  streamtrace.Config
-	OTLP    otlp.Collector // of both
+	OTLP    otlp.Collector // for metrics and traces
 }
 
 // Flags adds the flags of c to fs.
@@ -26,8 +26,8 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar((*string)(&c.OTLP), "otlp", "", otlp.Usage)
 }
 
-// Run runs a process's services with what watches them: either is nil if it is off. Both are there before services is called, and
-// what it leaves behind is exported before Run returns.
+// Run runs a process's services with metrics and traces; either is nil if it is off. Both are ready
+// before services is called, and the remaining data is exported before Run returns.
 func (c *Config) Run(name string, log *slog.Logger, services func(*metrics.Metrics, *streamtrace.Tracer) error) error {
 	if err := c.OTLP.Validate(); err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package otlp is where a collector of OpenTelemetry is, and what pushes metrics and spans to it.
+// Package otlp holds the address of an OpenTelemetry collector, and its exporters of metrics and
+// spans.
 package otlp
 
 import (
@@ -17,7 +18,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// A Collector is the value of --otlp: grpc://host:port, http://host:port, or host:port, which is the latter; "" is none.
+// A Collector is the value of --otlp: grpc://host:port, http://host:port, or host:port, which means
+// http; "" means none.
 type Collector string
 
 // Usage describes the flag.
@@ -32,7 +34,7 @@ const (
 	overHTTP = "http"
 )
 
-// split returns how the collector is spoken to, and its host:port.
+// split returns the protocol and the host:port of the collector.
 func (c Collector) split() (scheme, addr string) {
 	scheme, addr, ok := strings.Cut(string(c), "://")
 	if !ok {
@@ -41,7 +43,7 @@ func (c Collector) split() (scheme, addr string) {
 	return scheme, strings.TrimSuffix(addr, "/")
 }
 
-// Validate reports what is wrong with c.
+// Validate checks c.
 func (c Collector) Validate() error {
 	if c == "" {
 		return nil
@@ -60,7 +62,7 @@ func (c Collector) Validate() error {
 	return nil
 }
 
-// Metrics returns what pushes metrics to c, which is not "".
+// Metrics returns an exporter of metrics to c, which must not be "".
 func (c Collector) Metrics(ctx context.Context) (e metric.Exporter, err error) {
 	switch scheme, addr := c.split(); scheme {
 	case overGRPC:
@@ -74,7 +76,7 @@ func (c Collector) Metrics(ctx context.Context) (e metric.Exporter, err error) {
 	return e, nil
 }
 
-// Spans returns what pushes spans to c, which is not "".
+// Spans returns an exporter of spans to c, which must not be "".
 func (c Collector) Spans(ctx context.Context) (e trace.SpanExporter, err error) {
 	switch scheme, addr := c.split(); scheme {
 	case overGRPC:

@@ -20,9 +20,9 @@ type listener struct {
 	fd  int
 }
 
-// Listener returns ln for a server of Hertz or Kitex. To close it only makes it refuse connections
-// (on Linux): the caller must close ln when the server has returned. A listener that is not a
-// net.TCPListener is returned as it is.
+// Listener returns ln for a server of Hertz or Kitex. Closing the result only makes it refuse
+// connections (on Linux): the caller must close ln after the server has returned. A listener that
+// is not a net.TCPListener is returned unchanged.
 func Listener(ln net.Listener) (net.Listener, error) {
 	tcp, ok := ln.(*net.TCPListener)
 	if !ok {
@@ -71,9 +71,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		errors.Is(err, syscall.EINVAL): // after Close
 		return nil, nil //nolint:nilnil // see above
 	case err != nil:
-		return nil, err // as it is: netpoll asks whether it is EMFILE
+		return nil, err // unchanged: netpoll checks for EMFILE
 	}
-	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // fails only where the client has gone
+	_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) // fails only if the client has gone
 	return &conn{fd: fd, local: l.Addr(), remote: address(peer)}, nil
 }
 
@@ -95,7 +95,7 @@ func address(peer syscall.Sockaddr) *net.TCPAddr {
 	}
 }
 
-// A conn brings a descriptor to netpoll, which makes a connection of its own of it.
+// A conn passes a descriptor to netpoll, which makes its own connection of it.
 type conn struct {
 	net.Conn      // nil: netpoll calls only the following methods
 	fd            int

@@ -1,5 +1,5 @@
-// Package process is what the main functions of the services share: where configuration comes from, where logs go, and
-// what signals mean.
+// Package process is the common part of the services' main functions: configuration, logs and
+// signals.
 package process
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/peterbourgon/ff/v3/ffyaml"
 )
 
-// EnvPrefix stands before a flag's name, in capitals and with underscores, in the environment: --max-queued is
-// WHENCE_MAX_QUEUED.
+// EnvPrefix is the prefix of environment variables. The rest is the flag's name in capitals with
+// underscores: --max-queued is WHENCE_MAX_QUEUED.
 const EnvPrefix = "WHENCE"
 
-// Parse fills the flags of fs from args, the environment and the YAML file named by --config, the former winning over the
-// latter. A file's keys are flag names; an unknown one is an error. It returns flag.ErrHelp after printing help, and the
-// arguments that are no flags are an error.
+// Parse fills the flags of fs from args, the environment and the YAML file named by --config, in
+// this order of precedence. A file's keys are flag names; an unknown key is an error. Parse returns
+// flag.ErrHelp after printing help. Arguments that are not flags are an error.
 func Parse(fs *flag.FlagSet, args []string, help io.Writer) error {
 	fs.String("config", "", "YAML `file` with the values of flags, by their names")
 	fs.SetOutput(io.Discard)
@@ -60,7 +60,7 @@ func usage(fs *flag.FlagSet, w io.Writer) {
 			b.WriteByte('\n')
 		}
 	})
-	_, _ = io.WriteString(w, b.String()) // help that cannot be printed helps nobody
+	_, _ = io.WriteString(w, b.String()) // an error here could only be reported to the same writer
 }
 
 func envName(flagName string) string {

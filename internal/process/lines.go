@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Lines returns a writer for a library that logs lines of text to it. Each becomes a record of log: a line marked
-// "[Error]" or "[Fatal]" a warning, because the stream that it is about has an ending of its own, the rest at level debug.
-// Libraries quote requests when they fail to parse them, so nothing after a line's first is kept, and nothing after
-// "contents:".
+// Lines returns a writer for a library that logs lines of text. Each line becomes a record of log:
+// a line marked "[Error]" or "[Fatal]" a warning, because its stream has an ending of its own,
+// other lines at level debug. Libraries quote requests that they fail to parse, so Lines drops
+// everything after the first line, and everything after "contents:".
 func Lines(log *slog.Logger, library string) io.Writer {
 	return lines{log.With("library", library)}
 }

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// Log says how a process logs. The zero value is text, from level info on.
+// Log configures the log of a process. The zero value is text, from level info on.
 type Log struct {
 	JSON  bool
 	Level slog.Level

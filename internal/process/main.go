@@ -10,9 +10,10 @@ import (
 	"os"
 )
 
-// Main is the main function of a service that listens on one address. flags adds the service's flags; run serves until
-// its context is done. Main does not return: the status is 0 after a drain or --help, 1 if run failed, 2 if the
-// configuration is wrong, and 130 after a second signal, which ends all streams at once.
+// Main is the main function of a service that listens on one address. flags adds the service's
+// flags; run serves until its context is done. Main does not return: the status is 0 after a drain
+// or --help, 1 if run failed, 2 if the configuration is wrong, and 130 after a second signal, which
+// ends all streams at once.
 func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger) error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	var l Log
@@ -41,7 +42,8 @@ func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Conte
 	os.Exit(0)
 }
 
-// Exit ends the process: with 0 if err is nil or says that help was asked for, else with 2, and err on standard error.
+// Exit ends the process: with status 0 if err is nil or flag.ErrHelp, otherwise with 2 and err on
+// standard error.
 func Exit(name string, err error) {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)

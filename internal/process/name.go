@@ -7,7 +7,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// NameFlag adds the flag of a hop's name to fs. It refuses a name that paths would have to change.
+// NameFlag adds the flag of a hop's name to fs. It refuses a name that is not valid in a path.
 func NameFlag(fs *flag.FlagSet, name *string, def string) {
 	*name = def
 	fs.Var((*hopName)(name), "name", "this instance's `name` in paths and logs")

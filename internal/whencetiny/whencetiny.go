@@ -1,7 +1,8 @@
-// Package whencetiny embeds whence-tiny, a chat model of 1.1 million parameters made for this project, so that the whole
-// path can run on a fresh machine without a download.
+// Package whencetiny embeds whence-tiny, a chat model of 1.1 million parameters made for this
+// project, so that the whole path can run on a fresh machine without a download.
 //
-// README.md beside this file says how the model was made and what it can do, EVAL.md how well.
+// README.md beside this file describes how the model was made and what it can do, EVAL.md its
+// quality.
 package whencetiny
 
 import (
@@ -9,7 +10,7 @@ import (
 	"io/fs"
 )
 
-// Name is what requests call the model, Owner who made it.
+// Name is the model's name in requests, Owner its author.
 const (
 	Name  = "whence-tiny"
 	Owner = "whence"
@@ -18,8 +19,8 @@ const (
 //go:embed model/config.json model/generation_config.json model/model.safetensors model/tokenizer.json model/tokenizer_config.json
 var files embed.FS
 
-// FS returns the model as a Hugging Face directory: config.json, generation_config.json, model.safetensors (BF16),
-// tokenizer.json and tokenizer_config.json.
+// FS returns the model as a Hugging Face directory: config.json, generation_config.json,
+// model.safetensors (BF16), tokenizer.json and tokenizer_config.json.
 func FS() fs.FS {
 	sub, err := fs.Sub(files, "model")
 	if err != nil {
