@@ -28,7 +28,7 @@ type client struct{ url, key, operator string }
 func (a *client) flags(fs *flag.FlagSet) {
 	fs.StringVar(&a.url, "url", defaultURL, "`url` of an api-service")
 	fs.StringVar(&a.key, "key", "", "API `key`, which sees the streams of its tenant; it is used instead of --operator-key")
-	fs.StringVar(&a.operator, "operator-key", "", "`key` that the api-service was given as its own --operator-key, which sees all streams")
+	fs.StringVar(&a.operator, "operator-key", "", "`key` of the api-service's --operator-key, which sees all streams")
 }
 
 // credentials returns the key to send; an empty key means none.
@@ -66,7 +66,7 @@ func (a *client) ask(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("%s answered %s", a.url, resp.Status)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("%s did not answer with what was asked: %w", a.url, err)
+		return fmt.Errorf("the answer of %s cannot be parsed: %w", a.url, err)
 	}
 	return nil
 }

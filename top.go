@@ -27,7 +27,7 @@ func watch(args []string, out *os.File) error {
 	fs := flag.NewFlagSet("whence top", flag.ContinueOnError)
 	var edge client
 	edge.flags(fs)
-	every := fs.Duration("every", time.Second, "how long to wait between two lists")
+	every := fs.Duration("every", time.Second, "time between two lists")
 	once := fs.Bool("once", false, "list once, for scripts")
 	if err := process.Parse(fs, args, out); err != nil {
 		return err

@@ -85,7 +85,7 @@ func TestTopSaysWhyItCannot(t *testing.T) {
 	if streamerr.As(err).Reason != streamerr.Draining {
 		t.Error(err)
 	}
-	if _, err := topOnce(t, http.StatusOK, "<p>"); err == nil || !strings.Contains(err.Error(), "did not answer with what was asked") {
+	if _, err := topOnce(t, http.StatusOK, "<p>"); err == nil || !strings.Contains(err.Error(), "cannot be parsed") {
 		t.Error(err)
 	}
 	if err := watch([]string{"--every", "0s"}, os.Stdout); err == nil || !strings.Contains(err.Error(), "--every") {

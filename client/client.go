@@ -26,9 +26,13 @@ import (
 
 // Options configure a Client. The zero value works.
 type Options struct {
-	Key      string        // sent as Authorization: Bearer
-	HTTP     *http.Client  // nil means http.DefaultClient. A request that exceeds its Timeout counts as a broken connection
-	Patience time.Duration // how long to retry without progress; 0 means DefaultPatience, a negative value means no retries
+	Key string // sent as Authorization: Bearer
+	// nil means http.DefaultClient. A request that exceeds its Timeout counts as a broken
+	// connection.
+	HTTP *http.Client
+	// How long to retry without progress; 0 means DefaultPatience, a negative value means no
+	// retries.
+	Patience time.Duration
 	Silence  time.Duration // time without a byte after which a connection counts as broken; 0 means DefaultSilence
 }
 
@@ -49,7 +53,7 @@ type Client struct {
 func New(baseURL string, o Options) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, streamerr.InvalidParam("baseURL", "%.64q is no address of a service; one is http://host:port", baseURL)
+		return nil, streamerr.InvalidParam("baseURL", "%.64q is not the address of a service, such as http://host:port", baseURL)
 	}
 	if o.HTTP == nil {
 		o.HTTP = http.DefaultClient
@@ -156,7 +160,8 @@ func (c *Client) request(ctx context.Context, what call) (*http.Request, error) 
 	}
 	for name, values := range req.Header {
 		for _, value := range values {
-			if strings.ContainsAny(value, "\r\n\x00") { // the transport would refuse it, which would look like a broken connection
+			if strings.ContainsAny(value, "\r\n\x00") {
+				// The transport would refuse it, which would look like a broken connection.
 				return nil, streamerr.InvalidParam(name, "%s is %.64q, which no header can be", name, value)
 			}
 		}

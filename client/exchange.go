@@ -17,7 +17,7 @@ const service = "api-service"
 // maxBody bounds the bytes read of a body that is not a stream.
 const maxBody = 1 << 20
 
-var errSilent = errors.New("nothing was heard in time")
+var errSilent = errors.New("the service sent nothing in time")
 
 // An exchange is one request and its response. It ends if the service is silent for too long.
 type exchange struct {
@@ -73,7 +73,7 @@ func (x *exchange) broke(within context.Context, err error) error {
 	lost := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(service), Cause: err,
 		Message: "the connection to " + service + " broke, or could not be made"}
 	if errors.Is(context.Cause(within), errSilent) {
-		lost.Message = "nothing was heard from " + service + " for " + x.silence.String()
+		lost.Message = service + " sent nothing for " + x.silence.String()
 	}
 	return &brokenExchange{lost}
 }
@@ -131,7 +131,8 @@ func (x *exchange) refusal() error {
 		return e
 	}
 	switch e.Reason {
-	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset: // temporary
+	case streamerr.Overloaded, streamerr.Draining, streamerr.Unavailable, streamerr.PeerLost, streamerr.PeerReset:
+		// These may be temporary.
 		return &brokenExchange{e}
 	default:
 		return e

@@ -27,8 +27,12 @@ type Request struct {
 	// Extra holds all other fields of the body. It overrides the fields above.
 	Extra map[string]any
 
-	Leave string // what happens to the stream without a reader: "cancel", "linger:30s", "detach" or "drain"; "" means the service's default
-	Key   string // idempotency key, for a caller that may repeat the request after a crash; "" means a new key for each call
+	// What happens to the stream without a reader: "cancel", "linger:30s", "detach" or "drain"; ""
+	// means the service's default.
+	Leave string
+	// Idempotency key, for a caller that may repeat the request after a crash; "" means a new key
+	// for each call.
+	Key string
 }
 
 func (r Request) body() ([]byte, error) {

@@ -48,7 +48,8 @@ type Piece struct {
 	Reasoning string         `json:"reasoning"`
 	Calls     []CallPiece    `json:"calls"`
 	Logprobs  []TokenLogprob `json:"logprobs"` // of its tokens, if the request asks for them
-	Finish    string         `json:"finish"`   // why the choice is complete, in its last piece; "" for the only choice of a stream
+	// Why the choice is complete, in its last piece; "" for the only choice of a stream.
+	Finish string `json:"finish"`
 }
 
 // A TokenLogprob is a token and its log-probability.
@@ -69,8 +70,10 @@ type Usage struct {
 // An Ending is the reason why a stream is over.
 type Ending struct {
 	Reason streamerr.Reason
-	Path   streamerr.Path   // hops crossed, origin first
-	Finish string           // why the model stopped: "stop", "length", "tool_calls" or "content_filter"; "" unless the stream completed, or if each choice has its own
+	Path   streamerr.Path // hops crossed, origin first
+	// Why the model stopped: "stop", "length", "tool_calls" or "content_filter"; "" unless the
+	// stream completed, or if each choice has its own.
+	Finish string
 	Usage  *Usage           // nil if the reader has not received the usage event
 	Err    *streamerr.Error // nil if the stream completed
 }
@@ -180,7 +183,8 @@ func (r *readLoop) connection(ctx context.Context) error {
 		return err
 	}
 	defer x.close()
-	if x.resp.StatusCode == http.StatusNoContent && !r.skip { // the previous owner of the cursor has read the ending; read it again from the log
+	if x.resp.StatusCode == http.StatusNoContent && !r.skip {
+		// The previous owner of the cursor has read the ending; read it again from the log.
 		r.skip = true
 		return nil
 	}

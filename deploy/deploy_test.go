@@ -73,7 +73,7 @@ func parse(args []string) map[string]string {
 	return values
 }
 
-// check wants a service's arguments to be flags that it has, and addresses to be those of services that are there.
+// check tests that a service's arguments are flags of the service, and that services listen on all addresses.
 func check(t *testing.T, where, service string, args, known []string, there map[string]bool) {
 	t.Helper()
 	values := parse(args)
@@ -159,7 +159,7 @@ func TestComposeFilesStartWhatIsThere(t *testing.T) {
 				t.Errorf("%s: %s may take %s to stop", file, service, s.Stop)
 			}
 		}
-		// The worker's upstream is the engine, on the port that it is told.
+		// The worker's upstream is the engine, on the engine's port.
 		_, port, ok := strings.Cut(strings.TrimPrefix(parse(c.Services["llm-worker"].Command)["upstream"], "http://"), "engine:")
 		if !ok || parse(c.Services["engine"].Command)["port"] != port || port == "" {
 			t.Errorf("%s: the worker asks %v, and the engine is %v", file, c.Services["llm-worker"].Command, c.Services["engine"].Command)

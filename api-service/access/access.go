@@ -155,7 +155,7 @@ func (g *Guard) Read(c Caller, h replay.Head, token string) error {
 // Missing is the error for a stream that does not exist, and for a stream that the caller must not
 // know of.
 func Missing(id string) *streamerr.Error {
-	e := streamerr.New(streamerr.NotFound, "there is no stream %q, or it is another owner's: it takes the Authorization that made it, and to be read that or its read_token, as ?token=", id)
+	e := streamerr.New(streamerr.NotFound, "there is no stream %q, or another owner has made it: use the Authorization that made it or, to read it, its read_token as ?token=", id)
 	e.Param = "id"
 	return e
 }

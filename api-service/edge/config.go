@@ -39,21 +39,25 @@ type Config struct {
 	// ClientTimeout is how long a client may acknowledge none of the data sent to it; after it the
 	// client has gone. 0 means no bound.
 	ClientTimeout time.Duration
-	MaxUnsent     int           // maximum bytes that wait in the kernel for a slow client before writes to it block; 0 means no bound
-	HeadersAfter  time.Duration // how long a stream's status waits for the request to be found valid
-	KeepAlive     time.Duration // time without an event after which a reader gets a comment; 0 means never
-	Leave         leave.Policy  // for streams whose request reads them
-	LeaveEvents   leave.Policy  // for streams of POST /v1/streams
-	Replay        replay.Limits // of the replay log, for readers that come late or come back
-	Redis         string        // URL of the Redis server that shares the replay log between instances; "" keeps the log in memory
-	Keys          string        // YAML file of API keys and tenants; "" accepts every caller
-	TokenKey      string        // signs read tokens; equal on all instances; "" means a random key
-	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
-	OperatorKey   string        // lists, shows and stops the streams of all owners; "" means none
-	Origins       gate.List     // origins whose pages may read answers, besides this service's own
-	Hosts         gate.List     // host names of this service, besides those of loopback
-	Timers        rpc.Timers
-	TLS           front.Config // uses the timeouts above
+	// Maximum bytes that wait in the kernel for a slow client before writes to it block; 0 means no
+	// bound.
+	MaxUnsent    int
+	HeadersAfter time.Duration // how long a stream's status waits for the request to be found valid
+	KeepAlive    time.Duration // time without an event after which a reader gets a comment; 0 means never
+	Leave        leave.Policy  // for streams whose request reads them
+	LeaveEvents  leave.Policy  // for streams of POST /v1/streams
+	Replay       replay.Limits // of the replay log, for readers that come late or come back
+	// URL of the Redis server that shares the replay log between instances; "" keeps the log in
+	// memory.
+	Redis       string
+	Keys        string        // YAML file of API keys and tenants; "" accepts every caller
+	TokenKey    string        // signs read tokens; equal on all instances; "" means a random key
+	TokenTTL    time.Duration // of read tokens; 0 is DefaultTokenTTL
+	OperatorKey string        // lists, shows and stops the streams of all owners; "" means none
+	Origins     gate.List     // origins whose pages may read answers, besides this service's own
+	Hosts       gate.List     // host names of this service, besides those of loopback
+	Timers      rpc.Timers
+	TLS         front.Config // uses the timeouts above
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address: all
 	// connections come from a trusted proxy.
 	TrustForwarded bool
@@ -97,7 +101,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 3 * time.Minute, Stall: 50 * time.Sec
 // Flags adds the flags of c to fs.
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
-	fs.StringVar(&c.Chat, "chat", DefaultChat, "where chat-services are: "+discover.Forms)
+	fs.StringVar(&c.Chat, "chat", DefaultChat, "addresses of chat-services: "+discover.Forms)
 	fs.IntVar(&c.MaxStreams, "max-streams", DefaultMaxStreams, "live streams at most; further ones are refused")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
@@ -108,28 +112,28 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // HTTPFlags adds only the flags for HTTP.
 func (c *Config) HTTPFlags(fs *flag.FlagSet) {
-	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "`bytes` of a request's body at most")
-	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to come, header and body together, and a new connection may say nothing")
-	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits for the request to be found valid; past it the status is 200 and a refusal comes as an event")
-	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take; past it the reader is too slow. A write of a stream that was stopped may take 250ms")
-	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave what was sent to it unacknowledged; past it it counts as gone; 0 for the system's own limit")
-	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For for the client's: all that connects are proxies that set it")
-	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "`bytes` that wait in the kernel for a slow client at most; with more, writes to it block; 0 for the system's own limit")
-	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may say nothing before its reader gets a comment; 0 for no comments")
+	fs.Int64Var(&c.MaxBody, "max-body", DefaultMaxBody, "maximum `bytes` of a request's body")
+	fs.DurationVar(&c.ReadTimeout, "read-timeout", DefaultReadTimeout, "how long a request may take to arrive, header and body together, and how long a new connection may send nothing")
+	fs.DurationVar(&c.HeadersAfter, "headers-after", DefaultHeadersAfter, "how long a stream's status waits until the request is found valid; after that the status is 200 and a refusal is sent as an event")
+	fs.DurationVar(&c.WriteTimeout, "write-timeout", DefaultWriteTimeout, "how long one write to a client may take before the reader counts as too slow. A write of a stopped stream may take 250ms")
+	fs.DurationVar(&c.ClientTimeout, "client-timeout", DefaultClientTimeout, "how long a client may leave sent data unacknowledged before it counts as gone; 0 for the system's own limit")
+	fs.BoolVar(&c.TrustForwarded, "trust-forwarded", false, "take the last address of X-Forwarded-For as the client's: all connections come from proxies that set it")
+	fs.IntVar(&c.MaxUnsent, "max-unsent", DefaultMaxUnsent, "maximum `bytes` that wait in the kernel for a slow client before writes to it block; 0 for the system's own limit")
+	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may be silent before its reader gets a comment; 0 for no comments")
 	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
-	fs.Var(&c.Hosts, "host", "`name` by which a listener on loopback may be reached, beside localhost and its addresses; repeated, or separated by commas")
+	fs.Var(&c.Hosts, "host", "host `name` of a listener on loopback, besides localhost and its addresses; repeated, or separated by commas")
 	c.streamFlags(fs)
 }
 
 // streamFlags adds the flags for streams that can be read again.
 func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.TextVar(&c.Leave, "leave", leave.Policy{}, "`policy` for a stream of /v1/chat/completions whose client leaves: cancel, linger:<duration>, detach or drain")
-	fs.TextVar(&c.LeaveEvents, "leave-events", DefaultLeaveEvents, "`policy` for a stream of /v1/streams that nobody reads")
-	fs.IntVar(&c.Replay.Bytes, "replay-bytes", replay.DefaultBytes, "`bytes` of what streams have said that are kept at most, over all streams")
-	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "`bytes` that one stream may say at most if it is kept")
-	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long what a stream has said is kept after its end")
-	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server on which instances share what streams have said, such as redis://127.0.0.1:6379/0; without it each keeps its own in memory")
-	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with API keys and their tenants; each tenant sees its own streams alone. Without it every caller is served")
+	fs.TextVar(&c.LeaveEvents, "leave-events", DefaultLeaveEvents, "`policy` for a stream of /v1/streams without a reader")
+	fs.IntVar(&c.Replay.Bytes, "replay-bytes", replay.DefaultBytes, "maximum `bytes` of the replay log, over all streams")
+	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "maximum `bytes` of the replay log, per stream")
+	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long a stream is kept in the replay log after its end")
+	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it each instance has its own in memory")
+	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with API keys and their tenants; each tenant sees only its own streams. Without it every caller is served")
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
 	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists workers and the streams of all owners, and shows and stops every stream. Without it and --keys, lists are open")
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")
@@ -196,8 +200,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err != nil {
 		return err
 	}
-	defer unwatch()                                                 //nolint:errcheck // only a second call could fail
-	finding, stop := context.WithCancel(context.WithoutCancel(ctx)) // callers may ask about running streams until they have drained
+	defer unwatch() //nolint:errcheck // only a second call could fail
+	// Callers may ask about running streams until they have drained.
+	finding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { e.chats.Run(finding) })
 	defer wg.Wait()

@@ -143,7 +143,8 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		return err
 	}
-	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(netpoll.NewTransporter)) // the only transport that detects disconnects at once
+	// The only transport that detects disconnects at once.
+	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(netpoll.NewTransporter))
 	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
 }
 
@@ -166,7 +167,8 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 	h := server.New(append(transport,
 		server.WithOnAccept(func(conn net.Conn) context.Context {
 			if err := clientconn.Tune(conn, e.config.MaxUnsent); err != nil {
-				e.log.Debug("the options of a new connection cannot be set", "err", err) // the connection is closed, or is not TCP
+				// The connection is closed, or is not TCP.
+				e.log.Debug("the options of a new connection cannot be set", "err", err)
 			}
 			return arrival.Accepted(context.Background(), conn)
 		}),
@@ -176,7 +178,8 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 		server.WithStreamBody(true), // so that the edge itself refuses bodies over the limit
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
 		server.WithMaxHeaderBytes(httpd.MaxHeader),
-		server.WithDisablePreParseMultipartForm(true), // otherwise Hertz writes such bodies to files before a handler sees the request
+		// Otherwise Hertz writes such bodies to files before a handler sees the request.
+		server.WithDisablePreParseMultipartForm(true),
 		server.WithWriteTimeout(e.config.WriteTimeout),
 		server.WithIdleTimeout(idleTimeout),
 		server.WithExitWaitTime(httpd.StopWait),

@@ -77,7 +77,7 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 	}
 }
 
-// A unary call cannot carry why it ends; the chat-service hears it all the same.
+// A unary call cannot carry the cause of its end, but the chat-service receives it all the same.
 func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
 	url, chat := start(t, nil)
 	const wait = `{"model":"m","input":"wait"}`

@@ -12,7 +12,7 @@ import (
 // TestEventSourceComesBackAfterARefusalThatPasses: a browser's EventSource ends for good with any status but 200.
 func TestEventSourceComesBackAfterARefusalThatPasses(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) {
-		c.Redis, c.TokenKey = "redis://127.0.0.1:1/0", "for tests" // nobody listens there
+		c.Redis, c.TokenKey = "redis://127.0.0.1:1/0", "for tests" // no server listens there
 	})
 	events := url + "/v1/streams/" + stream.NewID() + "/events"
 	accept := []string{"Accept", "text/event-stream"}

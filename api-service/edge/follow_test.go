@@ -323,7 +323,7 @@ func TestStreamLingersForItsReaders(t *testing.T) {
 		t.Fatal("it ended under its readers", cause)
 	default:
 	}
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" || !strings.HasPrefix(cause.Message, "nobody has read") {
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
 		t.Error(cause)
 	}
 	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
@@ -397,7 +397,7 @@ func TestPlainStreamsHavePoliciesToo(t *testing.T) {
 	}
 
 	header = leaveInMidStream(t, url, "start m say one wait 1m", "linger:50ms")
-	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || !strings.HasPrefix(cause.Message, "nobody has read") {
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || !strings.HasPrefix(cause.Message, "the stream has had no reader") {
 		t.Error("linger:", cause)
 	}
 	if s := ended(t, url, header.Get("X-Request-Id")); s.Reason != "client_gone" {
@@ -411,7 +411,7 @@ func TestPlainStreamsHavePoliciesToo(t *testing.T) {
 }
 
 // TestReaderComesBackToTheEndingOfAStreamThatIsNotKept: under "cancel" a reader that leaves ends the stream and its events are dropped,
-// but a reader that comes back hears how the stream ended.
+// but a reader that comes back gets the stream's ending.
 func TestReaderComesBackToTheEndingOfAStreamThatIsNotKept(t *testing.T) {
 	url, _ := start(t, nil)
 	m := makeStream(t, url, "start m say one wait 1m", "X-Leave", "cancel")

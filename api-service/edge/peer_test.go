@@ -21,7 +21,7 @@ func TestClientCannotForgeItsAddress(t *testing.T) {
 		"below":  "X-Forwarded-For: forged\r\nX-Forwarded-For: 192.0.2.7\r\n",
 		"alone":  "X-Forwarded-For: 192.0.2.7\r\n",
 		"port":   "X-Forwarded-For: 192.0.2.7:4711\r\n",
-		// What is no address is dropped; the peer is the connection's.
+		// An entry that is not an address is ignored; the peer is then the connection's.
 		"word": "X-Forwarded-For: unknown\r\n",
 		"zone": "X-Forwarded-For: fe80::1%anything goes\r\n",
 		"long": "X-Forwarded-For: " + strings.Repeat("9", 5000) + "\r\n",

@@ -250,5 +250,5 @@ func (r *run) keep(out *chatv1.GenerateResponse) error {
 
 // noRoom ends or refuses a stream that does not fit into the replay log.
 func noRoom(err error) *streamerr.Error {
-	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "there is no room to keep what the stream says", RetryAfter: time.Second, Cause: err}
+	return &streamerr.Error{Reason: streamerr.Overloaded, Message: "the replay log has no room for the stream", RetryAfter: time.Second, Cause: err}
 }

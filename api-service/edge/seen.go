@@ -80,7 +80,7 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	}
 	sent, events, first := d.Tell()
 	if !first {
-		return nil, exchange.WithStatus(http.StatusConflict, streamerr.New(streamerr.Invalid, "the reader has told already"))
+		return nil, exchange.WithStatus(http.StatusConflict, streamerr.New(streamerr.Invalid, "the reader has reported already"))
 	}
 	tokens := uint32(0)
 	if !d.Part {

@@ -45,8 +45,9 @@ func handler(ctx context.Context, c *Config, edge net.Addr, transport http.Round
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := &writer{ResponseWriter: w, rc: http.NewResponseController(w)}
 		if r.ProtoMajor == 1 {
-			_ = out.rc.EnableFullDuplex() // otherwise an answer that begins before the request was read truncates the request
-			out.timeout = c.WriteTimeout  // HTTP/2 bounds writes itself
+			// Otherwise an answer that begins before the request was read truncates the request.
+			_ = out.rc.EnableFullDuplex()
+			out.timeout = c.WriteTimeout // HTTP/2 bounds writes itself
 		}
 		defer out.end()
 		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { out.follow(info.Conn) }}

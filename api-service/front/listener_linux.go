@@ -21,7 +21,8 @@ func (l listener) Accept() (net.Conn, error) {
 	if tcp, ok := conn.(*net.TCPConn); ok && l.timeout > 0 {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) {
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.timeout.Milliseconds())) // otherwise the kernel's own timeout applies: minutes
+				// Otherwise the kernel's own timeout applies: minutes.
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.timeout.Milliseconds()))
 			})
 		}
 	}

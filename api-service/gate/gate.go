@@ -37,7 +37,7 @@ func CheckOrigins(origins List) error {
 	for _, origin := range origins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || origin != u.Scheme+"://"+u.Host || origin != strings.ToLower(origin) {
-			return fmt.Errorf("%q is no origin; one is scheme://host, or scheme://host:port, in lower case", origin)
+			return fmt.Errorf("%q is not an origin, which is scheme://host or scheme://host:port in lower case", origin)
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func CheckOrigins(origins List) error {
 func CheckHosts(hosts List) error {
 	for _, host := range hosts {
 		if strings.ContainsAny(host, "/:@ ") && !isIP(host) {
-			return fmt.Errorf("%q is no host name; leave out scheme and port", host)
+			return fmt.Errorf("%q is not a host name; leave out scheme and port", host)
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func Parse(data []byte) (*Ring, error) {
 		return nil, err
 	}
 	if len(file.Keys) == 0 {
-		return nil, errors.New("there is none: a file without keys would let nobody in")
+		return nil, errors.New("the file has no keys: it would refuse every caller")
 	}
 	r := &Ring{entries: make(map[[sha256.Size]byte]*Entry, len(file.Keys))}
 	weights := map[string]uint32{}

@@ -95,8 +95,8 @@ func TestWithoutARingEverybodyIsNobody(t *testing.T) {
 
 func TestBadFilesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                         "none",
-		"keys: []":                                 "none",
+		"":                                         "no keys",
+		"keys: []":                                 "no keys",
 		"keys: [{tenant: a}]":                      "either key or sha256",
 		"keys: [{key: a}]":                         "tenant",
 		"keys: [{key: a, sha256: b, tenant: a}]":   "either key or sha256",

@@ -122,7 +122,7 @@ func TestLingerWaitsForSomebodyToComeBack(t *testing.T) {
 			t.Fatal("it did not wait", s.cause)
 		}
 		time.Sleep(2 * time.Second)
-		if s.reason() != streamerr.ClientGone || s.cause.Message != "nobody has read the stream for 10s" {
+		if s.reason() != streamerr.ClientGone || s.cause.Message != "the stream has had no reader for 10s" {
 			t.Fatal(s.cause)
 		}
 	})

@@ -54,7 +54,7 @@ func Parse(text string) (Policy, error) {
 		}
 		var err error
 		if p.For, err = time.ParseDuration(arg); err != nil || p.For <= 0 || p.For > MaxLinger {
-			return Policy{}, streamerr.InvalidParam(Header, "%s is %.64q; after linger: stands a duration over 0 and at most %v, such as linger:30s", Header, text, MaxLinger)
+			return Policy{}, streamerr.InvalidParam(Header, "%s is %.64q; linger: must be followed by a duration above 0 and at most %v, such as linger:30s", Header, text, MaxLinger)
 		}
 		return p, nil
 	}

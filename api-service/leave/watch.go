@@ -130,7 +130,7 @@ func (w *Watch) unread() {
 	drop := w.over || w.policy.Kind == Drain
 	cause := w.cause
 	if patience := w.patience(); patience > 0 {
-		cause = &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(origin), Message: "nobody has read the stream for " + patience.String()}
+		cause = &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(origin), Message: "the stream has had no reader for " + patience.String()}
 	}
 	w.mu.Unlock()
 	switch {

@@ -72,7 +72,8 @@ func (o *offset) take(tokens []*chatv1.TokenLogprob, top bool) *textLogprobs {
 		if top {
 			likeliest := map[string]float32{t.GetToken(): t.GetLogprob()}
 			for _, l := range t.GetTop() {
-				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known { // different parts of characters have the same string
+				if known, ok := likeliest[l.GetToken()]; !ok || l.GetLogprob() > known {
+					// Different parts of characters have the same string.
 					likeliest[l.GetToken()] = l.GetLogprob()
 				}
 			}

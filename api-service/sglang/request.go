@@ -40,7 +40,8 @@ type generate struct {
 type setter = func(g *generate, param string, raw json.RawMessage) error
 
 var setters = map[string]setter{
-	"model": func(g *generate, param string, raw json.RawMessage) (err error) { // not SGLang's: an SGLang serves one model
+	// Not SGLang's: an SGLang serves one model.
+	"model": func(g *generate, param string, raw json.RawMessage) (err error) {
 		g.request.Model, err = strict.String(param, raw)
 		return err
 	},
@@ -123,7 +124,7 @@ func (g *generate) checkRIDs() error {
 			at = fmt.Sprintf("rid[%d]", i)
 		}
 		if !stream.ValidID(rid) || slices.Contains(g.rids[:i], rid) {
-			return streamerr.InvalidParam(at, "%s must be 1 to 128 of A-Z a-z 0-9 . _ : -, and there but once", at)
+			return streamerr.InvalidParam(at, "%s must be 1 to 128 of A-Z a-z 0-9 . _ : -, and appear only once", at)
 		}
 	}
 	if n := call.Choices(g.request); g.ridList && len(g.rids) != n {
@@ -179,7 +180,7 @@ func setIDs(g *generate, param string, raw json.RawMessage) error {
 // prompts records which field holds the prompts.
 func (g *generate) prompts(param string, batch bool) error {
 	if g.promptName != "" {
-		return streamerr.InvalidParam(param, "there are both %s and %s; one of them must be left out", g.promptName, param)
+		return streamerr.InvalidParam(param, "the request has both %s and %s; leave one of them out", g.promptName, param)
 	}
 	g.promptName, g.batch = param, batch
 	return nil

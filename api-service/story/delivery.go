@@ -20,9 +20,10 @@ type Delivery struct {
 
 // A Pace is the histogram of pauses between events with text.
 type Pace struct {
-	Events uint32   `json:"events"`
-	Bursts uint32   `json:"bursts"` // of those that came at once
-	Gaps   []uint32 `json:"gaps"`   // pauses of less than 1, 5, 10, 25, 50, 100, 250, 500 and 1000 ms, and longer ones
+	Events uint32 `json:"events"`
+	Bursts uint32 `json:"bursts"` // of those that came at once
+	// Pauses of less than 1, 5, 10, 25, 50, 100, 250, 500 and 1000 ms, and longer ones.
+	Gaps []uint32 `json:"gaps"`
 }
 
 // NewDelivery returns the delivery in a record, or nil.

@@ -20,8 +20,10 @@ type Messages struct {
 // An Event is one event of a stream on a hop. Only the first and the last messages are recorded.
 type Event struct {
 	AtMS float64 `json:"at_ms"` // from Began on
-	Kind string  `json:"kind"`  // send or recv of a message, send_header, recv_header, send_rst, recv_rst, send_trailer, recv_trailer, move, handover
-	Side string  `json:"side"`  // "up" is towards the caller, "down" towards the hop below
+	// Kind is send or recv for a message; send_header, recv_header, send_rst, recv_rst, send_trailer,
+	// recv_trailer, move or handover for other events.
+	Kind string `json:"kind"`
+	Side string `json:"side"` // "up" is towards the caller, "down" towards the hop below
 
 	*Message          // of send and recv
 	Code     string   `json:"code,omitempty"`

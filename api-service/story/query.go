@@ -44,7 +44,7 @@ func ParseQuery(raw string) (Query, error) {
 		}
 	}
 	if q.Ended && values.Has("page_token") {
-		return q, streamerr.InvalidParam("page_token", "page_token is for live streams; of those that have ended, limit says how many")
+		return q, streamerr.InvalidParam("page_token", "page_token is for live streams; use limit for ended ones")
 	}
 	if !q.Ended {
 		for _, name := range []string{"reason", "hop", "limit"} {
@@ -84,7 +84,7 @@ func (q *Query) set(name, value string) error {
 		}
 		q.After = after
 	default:
-		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; there are state, reason, hop, limit and page_token", name)
+		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; the parameters are state, reason, hop, limit and page_token", name)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func ParseAbort(body []byte) (rid string, err error) {
 	case rid == "":
 		return "", streamerr.InvalidParam("rid", "rid is missing")
 	case !stream.ValidID(rid):
-		return "", streamerr.InvalidParam("rid", "rid is %.64q, which is no stream's id", rid)
+		return "", streamerr.InvalidParam("rid", "rid is %.64q, which is not a valid stream id", rid)
 	}
 	return rid, nil
 }

@@ -47,11 +47,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("compare", flag.ContinueOnError)
 	fs.BoolVar(&o.quick, "quick", false, "fewer scenarios, rounds and seconds: about two minutes on an idle machine")
 	fs.StringVar(&o.only, "only", "", "`scenarios` to run, separated by commas; a name, or the beginning of names")
-	fs.StringVar(&o.systems, "systems", "", "`systems` to compare, separated by commas, as --only; direct is always there")
-	fs.StringVar(&o.against, "against", "", "`directory` of another checkout, whose Whence takes part, too")
+	fs.StringVar(&o.systems, "systems", "", "`systems` to compare, separated by commas, like --only; direct is always included")
+	fs.StringVar(&o.against, "against", "", "`directory` of another checkout whose Whence is compared, too")
 	fs.IntVar(&o.rounds, "rounds", 0, "rounds of each scenario; 0 for five, or three with --quick")
 	fs.DurationVar(&o.window, "window", 0, "measured time of each round; 0 for five seconds, or half a second with --quick")
-	fs.StringVar(&o.json, "json", "", "`file` for everything that was measured")
+	fs.StringVar(&o.json, "json", "", "`file` for all measurements")
 	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the tables")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (o *options) scenarios() ([]scenario, error) {
 		for i, s := range all {
 			names[i] = s.name
 		}
-		return nil, fmt.Errorf("--only %q is no scenario; there are: %s", o.only, strings.Join(names, "; "))
+		return nil, fmt.Errorf("--only %q matches no scenario; the scenarios are: %s", o.only, strings.Join(names, "; "))
 	}
 	return chosen, nil
 }

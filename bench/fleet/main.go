@@ -42,10 +42,10 @@ func run(ctx context.Context, args []string) error {
 	}
 	fs.IntVar(&c.workers, "workers", 8, "simulated workers")
 	fs.IntVar(&c.kvTokens, "kv-tokens", 64<<10, "size of each worker's KV cache")
-	fs.Float64Var(&c.slow, "slow", 2, "how many times as long as simulated everything takes, so that this machine is not what is measured")
+	fs.Float64Var(&c.slow, "slow", 2, "factor between real and simulated time; a larger one reduces the influence of this machine")
 	fs.IntVar(&c.requests, "requests", requests, "requests of each load")
 	fs.Float64Var(&c.rate, "rate", rate, "requests a second, in simulated time")
-	fs.Uint64Var(&c.seed, "seed", 1, "what the loads depend on")
+	fs.Uint64Var(&c.seed, "seed", 1, "seed of the loads")
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func TestLoadsDependOnTheirSeedAlone(t *testing.T) {
 	}
 }
 
-// TestPromptsAreHandedOver looks at who has read them alone, likewise.
+// TestPromptsAreHandedOver checks only which workers have read the prompts.
 func TestPromptsAreHandedOver(t *testing.T) {
 	c := &options{workers: 4, kvTokens: 64 << 10, requests: 12, together: 3, rate: 8, slow: 0.1, seed: 1, out: io.Discard}
 	for prefill, handed := range map[int]int{0: 0, 2: 12} {

@@ -196,7 +196,7 @@ func (c *conn) event(line []byte, intended time.Time) error {
 	for len(text) > 0 && text[0] != '"' {
 		due, rest, ok := c.clock.Next(text)
 		if !ok {
-			return fmt.Errorf("the text is no token: %q", line)
+			return fmt.Errorf("the text is not a token: %q", line)
 		}
 		if c.tokens++; c.tokens == 1 {
 			c.shard.first(c.at.Sub(intended))

@@ -29,7 +29,7 @@ func TestWhatAsksForNothingIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestEveryFieldCanBeAsked is for fields that are added: they must not go unseen.
+// TestEveryFieldCanBeAsked fails for an added field that Asked does not see.
 func TestEveryFieldCanBeAsked(t *testing.T) {
 	fields := (*llmv1.Sampling)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {

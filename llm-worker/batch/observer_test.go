@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// A diary is an Observer that writes down what it is told.
+// A diary is an Observer that records its calls.
 type diary struct {
 	waited []time.Duration
 	steps  []step

@@ -81,7 +81,9 @@ func (m *Matcher) Apply(logits []float32, room int, ends []uint32) {
 	may := m.state.mask
 	limit := may.need
 	if limit >= room && m.state.need <= room {
-		limit = room - 1 // there is a token for every byte, so an answer that needs no more bytes than that can still be finished
+		// There is a token for every byte, so an answer that needs no more bytes than that can
+		// still be finished.
+		limit = room - 1
 	}
 	for _, a := range may.tokens {
 		if int(a.need) <= limit {

@@ -12,9 +12,10 @@ import (
 type compiler struct {
 	left int // how many of maxParts are left
 
-	root    json.RawMessage
-	refs    map[string]*symbol                    // by JSON pointer into root
-	members map[string]map[string]json.RawMessage // members of the objects that references pass through, by JSON pointer
+	root json.RawMessage
+	refs map[string]*symbol // by JSON pointer into root
+	// Members of the objects that references pass through, by JSON pointer.
+	members map[string]map[string]json.RawMessage
 }
 
 // maxParts bounds the size of a guide: its schemas, their values, and its numbers with bounds,

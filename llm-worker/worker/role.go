@@ -59,7 +59,7 @@ func checkRole(role llmv1.Role, req *workerv1.TokenRequest) error {
 	default:
 		switch {
 		case t != nil:
-			return streamerr.InvalidParam(param, "%s says neither what is asked for nor what was handed over", param)
+			return streamerr.InvalidParam(param, "%s has neither a request for a handover nor its parameters", param)
 		case role == llmv1.Role_ROLE_PREFILL:
 			return streamerr.InvalidParam(param, "this worker reads prompts for others, and nothing else")
 		}

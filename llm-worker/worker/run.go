@@ -71,7 +71,7 @@ var DefaultTimers = rpc.Timers{FirstToken: 2 * time.Minute, Stall: 30 * time.Sec
 func (c *Config) Flags(fs *flag.FlagSet) {
 	process.NameFlag(fs, &c.Name, DefaultName)
 	fs.StringVar(&c.Model, "model", "", "Hugging Face `directory`, for the embedded engine of a LlamaForCausalLM; empty for the embedded whence-tiny")
-	fs.StringVar(&c.ModelName, "model-name", "", "what requests call the model; empty for the directory's name, and without one for that of vllm and sglang")
+	fs.StringVar(&c.ModelName, "model-name", "", "the model's name in requests; empty for the directory's name, or without a directory for the name that vllm or sglang reports")
 	fs.DurationVar(&c.Grace, "drain", DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.Timers = DefaultTimers
 	process.TimerFlags(fs, &c.Timers)
@@ -83,13 +83,13 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 
 // EngineFlags adds only the flags of the engine.
 func (c *Config) EngineFlags(fs *flag.FlagSet) {
-	fs.IntVar(&c.MaxRunning, "max-running", batch.DefaultMaxRunning, "streams in the batch at most")
-	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "streams that wait for a place in the batch at most; further ones are refused")
-	fs.Float64Var(&c.Pace, "pace", 0, "tokens per second per stream at most, so that a demo looks like a GPU's stream; 0 for no limit")
+	fs.IntVar(&c.MaxRunning, "max-running", batch.DefaultMaxRunning, "maximum streams in the batch")
+	fs.IntVar(&c.MaxQueued, "max-queued", batch.DefaultMaxQueued, "maximum streams that wait for a place in the batch; further ones are refused")
+	fs.Float64Var(&c.Pace, "pace", 0, "maximum tokens per second per stream, so that a demo looks like a GPU's stream; 0 for no limit")
 	fs.IntVar(&c.KVTokens, "kv-tokens", 0, "size of the KV cache, in tokens of all streams together; 0 for the engine's default")
 	fs.IntVar(&c.Threads, "threads", 0, "threads of the engine; 0 for half of the cores")
-	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "have the embedded engine read every prompt whole, whoever has asked the same before")
-	fs.StringVar(&c.Role, "role", Both, "what this worker takes, of workers that hand prompts over: whole streams (both), prompts that it reads for others (prefill), or whole streams and what others have read (decode)")
+	fs.BoolVar(&c.NoPrefixCache, "no-prefix-cache", false, "make the embedded engine read every prompt from its beginning, without the prefix cache")
+	fs.StringVar(&c.Role, "role", Both, "the worker's part in handovers of prompts: none, only whole streams (both), prompts for other workers (prefill), or whole streams and prompts that prefill workers have read (decode)")
 	c.kindFlags(fs)
 }
 

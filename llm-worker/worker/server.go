@@ -92,7 +92,7 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 		return stream.Fail[*workerv1.GenerateResponse](err)
 	}
 	if n := req.GetGenerated(); n > 0 && !info.GetContinues() && !info.GetResumes() {
-		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine goes on with no answer that it has not begun", n))
+		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine cannot continue an answer that another engine began", n))
 	}
 	if err := checkRole(info.GetRole(), req); err != nil {
 		return stream.Fail[*workerv1.GenerateResponse](err)
@@ -185,7 +185,9 @@ func (s *Server) Register(srv guard.Server) {
 // Drain takes no new streams, lets the live streams finish for grace, and ends the rest with
 // DRAINING. It is called once.
 func (s *Server) Drain(ctx context.Context, grace time.Duration) {
-	s.hop.Live.Close() // before the health changes: a caller that has read the new health must not see a new stream accepted
+	// Before the health changes: a caller that has read the new health must not see a new stream
+	// accepted.
+	s.hop.Live.Close()
 	s.health.Shutdown()
 	s.hop.Drain(ctx, grace)
 	close(s.gone)

@@ -33,11 +33,11 @@ const (
 )
 
 func (c *Config) kindFlags(fs *flag.FlagSet) {
-	fs.StringVar(&c.Engine, "engine", Embedded, "what generates: embedded, or the server of --upstream over OpenAI's API (openai), or its own (vllm, sglang), or sim for a simulator")
+	fs.StringVar(&c.Engine, "engine", Embedded, "the engine: embedded; the server of --upstream over OpenAI's API (openai) or over its own (vllm, sglang); or a simulator (sim)")
 	fs.StringVar(&c.Upstream.Upstream, "upstream", "", "`address` of that server: a URL such as http://127.0.0.1:8000 for openai, host:port of its gRPC service for vllm, either for sglang")
-	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "what that server calls the model, for openai; empty for the first one that it lists")
+	fs.StringVar(&c.Upstream.Model, "upstream-model", "", "that server's name for the model, for openai; empty for the first model of its list")
 	fs.StringVar(&c.Upstream.Key, "upstream-key", "", "key for that server, over HTTP; others can read it in a command line, but not in the environment")
-	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "what that server is given for prompts, for openai: ids, text, or auto for ids if it takes them")
+	fs.StringVar(&c.Upstream.Prompt, "upstream-prompt", openai.PromptAuto, "form of the prompts for that server, for openai: ids, text, or auto for ids if it accepts them")
 	fs.StringVar(&c.Events.Events, "upstream-kv-events", "", "`endpoint` of the KV cache events of vLLM, SGLang or llm-d: tcp://host:port to connect to, or tcp://*:port (or @tcp://host:port) to bind for an engine that connects; empty for none")
 	fs.StringVar(&c.Events.Replay, "upstream-kv-replay", "", "`tcp://host:port` where that engine replays batches that were missed; empty for none")
 	fs.StringVar(&c.Events.Topic, "upstream-kv-topic", "", "`prefix` of the topics of that engine's batches")

@@ -50,7 +50,7 @@ func parseEtcd(hosts, prefix string) (etcd, error) {
 		e.endpoints = append(e.endpoints, host)
 	}
 	if e.prefix == "/" {
-		return e, errors.New("there is no prefix behind the hosts of etcd, as in etcd://127.0.0.1:2379/whence/workers")
+		return e, errors.New("the URL has no prefix after the hosts of etcd, as in etcd://127.0.0.1:2379/whence/workers")
 	}
 	return e, nil
 }

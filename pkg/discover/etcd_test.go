@@ -209,7 +209,7 @@ func TestRegistrationsThatAreNoneAreRefused(t *testing.T) {
 	for want, r := range map[string]Registration{
 		"--advertise is of use only with --register": {Advertise: "h:1"},
 		"does not begin with etcd://":                {Register: "dns:///x:1"},
-		"--register: there is no prefix":             {Register: "etcd://h:1"},
+		"--register: the URL has no prefix":          {Register: "etcd://h:1"},
 		"--advertise: address nowhere":               {Register: "etcd://h:1/p", Advertise: "nowhere"},
 	} {
 		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), want) {

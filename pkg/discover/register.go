@@ -21,8 +21,8 @@ type Registration struct {
 
 // Flags adds the flags of r to fs.
 func (r *Registration) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&r.Register, "register", "", "`URL` of etcd under which others find this process while it lives: etcd://host:2379,host2:2379/prefix")
-	fs.StringVar(&r.Advertise, "advertise", "", "`host:port` for others to reach this process at, with --register; empty for where it listens")
+	fs.StringVar(&r.Register, "register", "", "`URL` of etcd and the prefix under which this process registers: etcd://host:2379,host2:2379/prefix")
+	fs.StringVar(&r.Advertise, "advertise", "", "`host:port` at which others reach this process, with --register; empty for its listen address")
 }
 
 // Validate checks r.
@@ -67,7 +67,7 @@ func (r *Registration) Keeper(name, model string, addr net.Addr, log *slog.Logge
 	e := entry{Addr: r.Advertise, Name: name, Model: model}
 	if e.Addr == "" {
 		if tcp, ok := addr.(*net.TCPAddr); !ok || tcp.IP.IsUnspecified() {
-			return nil, fmt.Errorf("--register needs --advertise: nobody can reach %s from elsewhere", addr)
+			return nil, fmt.Errorf("--register needs --advertise: other machines cannot reach %s", addr)
 		}
 		e.Addr = addr.String()
 	}

@@ -69,7 +69,7 @@ func Parse(text string) (*Source, error) {
 		}
 		s.watch = where.watch
 	default:
-		return nil, fmt.Errorf("%.64q is no way to find a service; it may be %s", scheme+"://", Forms)
+		return nil, fmt.Errorf("%.64q is not a supported form of discovery; the forms are %s", scheme+"://", Forms)
 	}
 	return s, nil
 }

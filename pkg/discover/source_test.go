@@ -25,7 +25,7 @@ func TestSourcesThatAreNoneAreRefused(t *testing.T) {
 		"etcd://h/p":              "missing port",
 		"etcd://h:2379":           "no prefix",
 		"etcd://h:2379/":          "no prefix",
-		"consul://h:1/p":          `"consul://" is no way to find a service`,
+		"consul://h:1/p":          `"consul://" is not a supported form of discovery`,
 		"etcd://h:2379,/whence/p": "missing port",
 	} {
 		if s, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -23,11 +23,12 @@ import (
 //
 // An Error is never changed once it has been returned; Via makes copies.
 type Error struct {
-	Reason     Reason
-	Path       Path          // hops crossed, origin first
-	Message    string        // for people; names the field when the request is at fault
-	Param      string        // the field of the request at fault, such as "messages[0].role"
-	Code       string        // error code of the server behind the worker, such as "context_length_exceeded"; see CleanCode
+	Reason  Reason
+	Path    Path   // hops crossed, origin first
+	Message string // for people; names the field when the request is at fault
+	Param   string // the field of the request at fault, such as "messages[0].role"
+	// Error code of the server behind the worker, such as "context_length_exceeded"; see CleanCode.
+	Code       string
 	RetryAfter time.Duration // when the caller may try again; 0 means unknown
 	Cause      error         // local only; if Message is empty its text crosses the wire instead
 }

@@ -18,15 +18,16 @@ type Reason int32
 
 // The reasons, with the possible origins of each.
 const (
-	Unspecified     = Reason(streamv1.Reason_REASON_UNSPECIFIED)
-	Completed       = Reason(streamv1.Reason_REASON_COMPLETED)       // engine
-	ClientGone      = Reason(streamv1.Reason_REASON_CLIENT_GONE)     // client
-	UserStop        = Reason(streamv1.Reason_REASON_USER_STOP)       // client
-	OperatorStop    = Reason(streamv1.Reason_REASON_OPERATOR_STOP)   // operator
-	SlowReader      = Reason(streamv1.Reason_REASON_SLOW_READER)     // the hop whose buffer filled
-	Deadline        = Reason(streamv1.Reason_REASON_DEADLINE)        // the hop whose timer fired
-	Draining        = Reason(streamv1.Reason_REASON_DRAINING)        // the hop that shuts down
-	PeerReset       = Reason(streamv1.Reason_REASON_PEER_RESET)      // the peer that sent a bare RST, or the hop whose code canceled without a cause
+	Unspecified  = Reason(streamv1.Reason_REASON_UNSPECIFIED)
+	Completed    = Reason(streamv1.Reason_REASON_COMPLETED)     // engine
+	ClientGone   = Reason(streamv1.Reason_REASON_CLIENT_GONE)   // client
+	UserStop     = Reason(streamv1.Reason_REASON_USER_STOP)     // client
+	OperatorStop = Reason(streamv1.Reason_REASON_OPERATOR_STOP) // operator
+	SlowReader   = Reason(streamv1.Reason_REASON_SLOW_READER)   // the hop whose buffer filled
+	Deadline     = Reason(streamv1.Reason_REASON_DEADLINE)      // the hop whose timer fired
+	Draining     = Reason(streamv1.Reason_REASON_DRAINING)      // the hop that shuts down
+	// The peer that sent a bare RST, or the hop whose code canceled without a cause.
+	PeerReset       = Reason(streamv1.Reason_REASON_PEER_RESET)
 	PeerLost        = Reason(streamv1.Reason_REASON_PEER_LOST)       // the peer whose connection broke
 	Overloaded      = Reason(streamv1.Reason_REASON_OVERLOADED)      // the hop that refused
 	Unavailable     = Reason(streamv1.Reason_REASON_UNAVAILABLE)     // the hop that found no healthy peer

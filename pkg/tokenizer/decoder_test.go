@@ -13,7 +13,7 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer/bpe"
 )
 
-// decoders are tokenizers of every kind of decoder, by file, with those of testdata/*.json.
+// decoders are tokenizers with every kind of decoder, by file name, including testdata/*.json.
 func decoders(t testing.TB) map[string]*Tokenizer {
 	t.Helper()
 	toks := map[string]*Tokenizer{"whencetiny": tiny(t)}

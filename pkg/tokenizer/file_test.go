@@ -150,7 +150,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What has loaded works.
+		// A file that loads also works.
 		ids := tok.Encode("ab <s> é\u0301 1A\n\n", true)
 		tok.Decode(ids, true)
 		d := tok.NewDecoder(false)

@@ -125,8 +125,10 @@ func (readingStage) split(dst []piece, p piece, _ *scratch) []piece {
 // A metaspace makes spaces visible, like SentencePiece, and splits before each. It is also a
 // decoder, which reverses that.
 type metaspace struct {
-	mark   string // the character for a space
-	scheme string // which pieces get a mark at their beginning: "always", "never", or "first" for the piece that begins the text
+	mark string // the character for a space
+	// Which pieces get a mark at their beginning: "always", "never", or "first" for the piece that
+	// begins the text.
+	scheme string
 	cut    preTokenizer
 }
 

@@ -66,7 +66,7 @@ func (s *section) id() (uint32, error) {
 	}
 	id, err := strconv.ParseUint(s.text[start:s.at], 10, 32)
 	if err != nil {
-		return 0, errors.New("the id is no number of 32 bits")
+		return 0, errors.New("the id is not a number of 32 bits")
 	}
 	return uint32(id), nil
 }
@@ -81,7 +81,7 @@ func (v *vocabulary) UnmarshalJSON(data []byte) error {
 		if s.text == "null" {
 			return nil
 		}
-		return errors.New("the vocabulary is no object")
+		return errors.New("the vocabulary is not an object")
 	}
 	*v = make(vocabulary, len(data)/24) // slightly more than most files need
 	for !s.take('}') {
@@ -107,7 +107,7 @@ func (l *mergeList) UnmarshalJSON(data []byte) error {
 		if s.text == "null" {
 			return nil
 		}
-		return errors.New("the merges are no list")
+		return errors.New("the merges are not a list")
 	}
 	*l = make(mergeList, 0, len(data)/24)
 	pairs := s.next() == '['

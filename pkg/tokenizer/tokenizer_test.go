@@ -42,7 +42,7 @@ func TestInvalidUTF8ReadsAsRustWouldReadIt(t *testing.T) {
 	}
 }
 
-// What a decoder holds back must never be longer than the beginning of a character, nor ever be given out wrong.
+// A decoder's held-back text must never be longer than the beginning of a character, and never be wrong.
 func FuzzLossyInParts(f *testing.F) {
 	f.Add([]byte("a\xf0\x9f\x98\xf0\x9f\x98\x80\xe4\xbd"), uint8(2))
 	f.Fuzz(func(t *testing.T, raw []byte, n uint8) {

@@ -129,7 +129,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // lost records that the stream has failed at p with err.
 func (c *course) lost(ctx context.Context, p *peer, err error) {
 	e := streamerr.As(err)
-	if !c.begun && c.moves && e.Param == "tell_ids" { // an older chat-service refuses tell_ids; retry the request without it
+	if !c.begun && c.moves && e.Param == "tell_ids" {
+		// An older chat-service refuses tell_ids; retry the request without it.
 		c.moves = false
 		return
 	}
@@ -143,7 +144,8 @@ func (c *course) lost(ctx context.Context, p *peer, err error) {
 			c.from, c.tried = p, []*peer{p}
 			c.until, c.pause = time.Now().Add(c.fleet.within), firstPause
 		}
-	case !elsewhere(err) && e.Param != "stream_id": // the worker's error: it still has the stream from the previous chat-service
+	case !elsewhere(err) && e.Param != "stream_id":
+		// The worker's error: it still has the stream from the previous chat-service.
 		c.from = nil
 	}
 }

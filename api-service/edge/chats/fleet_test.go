@@ -212,7 +212,7 @@ func TestDeadChatServiceIsAvoided(t *testing.T) {
 		open(t, f).started(t)
 	}
 	a.grpc.Stop()
-	for range 6 { // at once: whoever comes to the dead one goes on to the other
+	for range 6 { // at once: a stream that gets the dead one is retried on the other
 		open(t, f).started(t)
 	}
 	eventually(t, "the other one has all", func() bool { return b.live.Load() == 10 })

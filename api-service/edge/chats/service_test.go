@@ -19,7 +19,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A service is a chat-service that counts until it is told to finish, or to three for those who ask for "short".
+// A service is a fake chat-service that counts until finish, or to three for the model "short".
 type service struct {
 	chatv1.UnimplementedChatServer
 	addr    string
@@ -157,7 +157,7 @@ func delta(d *chatv1.Delta) *chatv1.GenerateResponse {
 	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
 }
 
-// counted says n, thinks of it, and calls somebody with it.
+// counted returns n as text, as reasoning and as a tool call.
 func counted(n uint32, tells bool) *chatv1.GenerateResponse {
 	d := &chatv1.Delta{Text: fmt.Sprintf("%d ", n), Tokens: 1, Reasoning: fmt.Sprintf("(%d)", n)}
 	call := &chatv1.ToolCallDelta{Index: n / 10, Arguments: d.GetText()}

@@ -73,7 +73,8 @@ func ID(c *app.RequestContext) string {
 // entry is not an IP address, because terminals print the address unchanged.
 func (d *Desk) Peer(c *app.RequestContext) string {
 	if d.TrustForwarded {
-		all := c.Request.Header.PeekAll("X-Forwarded-For") // lines before the last may be the client's own: HAProxy keeps them
+		// Lines before the last may be the client's own: HAProxy keeps them.
+		all := c.Request.Header.PeekAll("X-Forwarded-For")
 		if len(all) > 0 {
 			line := string(all[len(all)-1])
 			if last := strings.TrimSpace(line[strings.LastIndexByte(line, ',')+1:]); isAddress(last) {

@@ -205,7 +205,7 @@ func Lost(id string, err error) error {
 	if !errors.Is(err, replay.ErrUnknown) {
 		return err
 	}
-	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "what the stream %q said is not kept any more", id))
+	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "the events of stream %q are no longer kept", id))
 }
 
 // follow writes events until the reader has received the last one, leaves, or is cut off because it

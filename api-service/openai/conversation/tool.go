@@ -65,7 +65,8 @@ func Tools(param string, raw json.RawMessage) ([]*chatv1.Tool, error) {
 				return nil, err
 			}
 		}
-		if raw, ok := fields["strict"]; ok && !strict.Null(raw) { // a required call is always strict, other calls never are
+		if raw, ok := fields["strict"]; ok && !strict.Null(raw) {
+			// A required call is always strict, other calls never are.
 			if _, err = strict.Boolean(at+".strict", raw); err != nil {
 				return nil, err
 			}

@@ -63,12 +63,13 @@ const (
 	beginInterval = 20 * time.Millisecond  // between looks at a stream in state beginning
 	heartbeat     = time.Second
 	leaseTTL      = 3 * heartbeat
-	lostAfter     = 2 * heartbeat                      // an instance without a lease is dead; a server that has restarted learns of a lease within it
-	aheadWait     = leaseTTL + lostAfter + 2*heartbeat // within it, the death of an instance is noticed
-	beginTTL      = 5 * serverTimeout                  // of a head in state beginning
-	liveTTL       = time.Hour                          // of a head in state live, from the last write
-	seenTTL       = time.Hour                          // of the record that a stream is read
-	closeTimeout  = 2 * time.Second                    // for the writes that are left when the log is closed
+	// An instance without a lease is dead; a server that has restarted learns of a lease within it.
+	lostAfter    = 2 * heartbeat
+	aheadWait    = leaseTTL + lostAfter + 2*heartbeat // within it, the death of an instance is noticed
+	beginTTL     = 5 * serverTimeout                  // of a head in state beginning
+	liveTTL      = time.Hour                          // of a head in state live, from the last write
+	seenTTL      = time.Hour                          // of the record that a stream is read
+	closeTimeout = 2 * time.Second                    // for the writes that are left when the log is closed
 )
 
 // A Log is a replay.Log on a Redis server.

@@ -83,7 +83,7 @@ export class Exchange {
       return await wait();
     } catch (cause) {
       this.#signal?.throwIfAborted();
-      throw new Broken(this.#silent ? `nothing was heard for ${this.#silence} ms` : 'the connection broke, or could not be made', { cause });
+      throw new Broken(this.#silent ? `the service sent nothing for ${this.#silence} ms` : 'the connection broke, or could not be made', { cause });
     } finally {
       clearTimeout(timer);
     }

@@ -256,13 +256,17 @@ func (r *run) pass(ctx context.Context, started *workerv1.GenerateResponse, yiel
 			}
 		}
 		if end != nil {
-			r.call.Stop()                          // the call has ended; release it before the reader gets the ending
-			if reader, ok := r.call.(Reader); ok { // a prefill call generates no part of the answer, although the server counts a token
+			r.call.Stop() // the call has ended; release it before the reader gets the ending
+			if reader, ok := r.call.(Reader); ok {
+				// A prefill call generates no part of the answer, although the server counts a
+				// token.
 				if !yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Handover{Handover: &workerv1.Handover{Parameters: reader.Handover()}}}) {
 					return nil
 				}
 			} else if unsent := int(end.GetUsage().GetCompletionTokens()) - r.begun - given; unsent > 0 {
-				end.Tokens = uint32(unsent) // tokens that the server has counted and not sent, such as the token that ended the answer
+				// Tokens that the server has counted and not sent, such as the token that ended the
+				// answer.
+				end.Tokens = uint32(unsent)
 				r.record.In(unsent)
 			}
 			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: end}})

@@ -86,7 +86,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	}
 	choice := &c.Choices[0]
 	if a.finish != llmv1.Finish_FINISH_UNSPECIFIED && (len(choice.Text) > 0 || len(choice.TokenIDs) > 0) {
-		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
+		return nil, beside.Broken(errors.New("the answer continues after its finish_reason"))
 	}
 	switch { // the first piece decides the form: text beside ids repeats the ids
 	case a.form != llmv1.Form_FORM_UNSPECIFIED:
@@ -114,7 +114,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 func (a *answer) spell(text string) ([]uint32, error) {
 	ids, err := a.speller.Next(text)
 	if err != nil {
-		return nil, beside.Fail(streamerr.EngineFailed, err, "a part of the answer is no text that the model's tokenizer knows: is it this model that the server runs?")
+		return nil, beside.Fail(streamerr.EngineFailed, err, "a part of the answer is not text of the model's tokenizer: does the server run this model?")
 	}
 	a.ids.Made(len(ids))
 	return ids, nil

@@ -37,7 +37,7 @@ type usage struct {
 func readChunk(data []byte) (*chunk, error) {
 	c := new(chunk)
 	if err := json.Unmarshal(data, c); err != nil {
-		return nil, beside.Broken(fmt.Errorf("an event is no completion: %w", err))
+		return nil, beside.Broken(fmt.Errorf("an event is not a completion: %w", err))
 	}
 	switch {
 	case len(c.Error) > 0 && string(c.Error) != "null", c.Object == "error":

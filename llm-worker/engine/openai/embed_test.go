@@ -59,7 +59,7 @@ func TestVectorsAreTheUpstreams(t *testing.T) {
 			if !e.Embeds() {
 				t.Fatal("it is not known that the upstream embeds")
 			}
-			<-asked // of the one that made it known
+			<-asked // the request of the trial
 			hello := tinyModel(t).Tokenizer.Encode("hello", true)
 			req := inputs(hello, hello)
 			req.Dimensions = proto.Uint32(3)

@@ -93,7 +93,7 @@ func TestEveryMisdeedOfAServerHasItsEnding(t *testing.T) {
 		"error in a field of its own":       {raw("error: {\"code\":500,\"error\":\"dead\"}\n\n"), streamerr.EngineFailed, 0, "dead"},
 		"aborted":                           {events(ids(100), finish("abort"), "[DONE]"), streamerr.EngineFailed, 1, `"abort"`},
 		"unknown finish_reason":             {events(ids(100), finish("function_call"), "[DONE]"), streamerr.EngineFailed, 1, `"function_call"`},
-		"goes on behind its finish_reason":  {events(ids(100), finish("stop"), ids(101)), streamerr.EngineFailed, 1, "goes on"},
+		"goes on behind its finish_reason":  {events(ids(100), finish("stop"), ids(101)), streamerr.EngineFailed, 1, "continues"},
 		"a page":                            {status(200, html, "Content-Type", "text/html"), streamerr.EngineFailed, 0, "It works!"},
 		"a page that calls itself a stream": {raw(html), streamerr.EngineFailed, 0, "nonsense"},
 		"an answer that is no stream":       {status(200, `{"choices":[{"text":"hello"}]}`, "Content-Type", "application/json"), streamerr.EngineFailed, 0, "no stream"},

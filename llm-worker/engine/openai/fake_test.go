@@ -46,7 +46,7 @@ type fake struct {
 	plain bool   // it takes prompts as text alone
 	tls   bool
 	embed http.HandlerFunc // nil for a server that cannot
-	busy  atomic.Bool      // too much so for whoever asks for one token
+	busy  atomic.Bool      // too busy for requests for one token
 
 	refused, known atomic.Int32 // of those
 	answer         script
@@ -268,7 +268,7 @@ func read(ctx context.Context, e *openai.Engine, req *workerv1.TokenRequest, eac
 	return r
 }
 
-// eventually asks again and again, within patience. It is for what no event tells.
+// eventually polls a condition within patience. Use it only for a state that no event reports.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for begun := time.Now(); !ok(); time.Sleep(time.Millisecond) {

@@ -83,7 +83,7 @@ func given(req *workerv1.TokenRequest) (json.RawMessage, error) {
 		return nil, nil
 	}
 	if !isObject(p) {
-		return nil, streamerr.InvalidParam("kv_transfer.parameters", "parameters must be a JSON object, as vLLM has told them")
+		return nil, streamerr.InvalidParam("kv_transfer.parameters", "parameters must be the JSON object that vLLM returned")
 	}
 	return p, nil
 }

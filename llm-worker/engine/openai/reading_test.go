@@ -167,7 +167,7 @@ func TestParametersThatAreNoObjectAreRefused(t *testing.T) {
 	}
 }
 
-// A server that ignores what it is told reads every prompt anew, and nobody would notice.
+// A server that ignored the handover would read every prompt again, and nobody would notice.
 func TestServerThatHandsNothingOverIsNotUsed(t *testing.T) {
 	for _, owner := range []string{"sglang", "llamacpp", "library", "somebody"} {
 		f := newFake(t, counting, func(f *fake) { f.owner = owner })

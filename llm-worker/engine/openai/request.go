@@ -36,7 +36,8 @@ type completion struct {
 
 	RepetitionPenalty *float32 `json:"repetition_penalty,omitempty"`
 	RepeatPenalty     *float32 `json:"repeat_penalty,omitempty"` // llama.cpp's name for it
-	RepeatLastN       *int     `json:"repeat_last_n,omitempty"`  // and how far its penalties look back; -1 is to the beginning
+	// RepeatLastN is the window of llama.cpp's penalties, in tokens; -1 means the whole text.
+	RepeatLastN *int `json:"repeat_last_n,omitempty"`
 
 	guided.Fields
 }

@@ -24,7 +24,7 @@ func (p *part) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	if len(b) < 2 || b[0] != '"' {
-		return errors.New("text is no string")
+		return errors.New("text is not a string")
 	}
 	b = b[1 : len(b)-1]
 	out := make([]byte, 0, len(b))

@@ -81,7 +81,7 @@ func (a *answer) closed(err error) ([]uint32, *llmv1.End, error) {
 func (a *answer) take(data []byte) ([]uint32, error) {
 	var e event
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, beside.Broken(fmt.Errorf("an event is no answer: %w", err))
+		return nil, beside.Broken(fmt.Errorf("an event is not an answer: %w", err))
 	}
 	switch {
 	case len(e.Error) > 0 && string(e.Error) != "null":
@@ -89,7 +89,7 @@ func (a *answer) take(data []byte) ([]uint32, error) {
 	case e.Meta == nil:
 		return nil, beside.Broken(errors.New("an event has no meta_info"))
 	case a.finish != llmv1.Finish_FINISH_UNSPECIFIED:
-		return nil, beside.Broken(errors.New("the answer goes on behind its finish_reason"))
+		return nil, beside.Broken(errors.New("the answer continues after its finish_reason"))
 	}
 	a.ids.Found(e.Meta.Cached)
 	a.usage = beside.Usage{Prompt: e.Meta.Prompt, Completion: e.Meta.Completion, Cached: e.Meta.Cached}

@@ -73,7 +73,8 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 	var server struct {
 		Deterministic bool `json:"enable_deterministic_inference"`
 	}
-	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil { // a server that does not report determinism does not honour seeds
+	if err := g.client.Get(ctx, "/get_server_info", &server); err == nil {
+		// A server that does not report determinism does not honour seeds.
 		now.seeded = server.Deterministic
 	}
 	return now, nil

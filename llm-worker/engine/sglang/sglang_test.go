@@ -66,7 +66,7 @@ func TestServerIsAskedInItsWords(t *testing.T) {
 		want  map[string]any
 	}{
 		"everything": {everything, want},
-		// What is not asked for is said: a 0 would be a 0.
+		// Unset fields are sent with their defaults: an absent one would be read as 0.
 		"nothing": {&llmv1.Sampling{MaxTokens: proto.Uint32(3)}, map[string]any{
 			"temperature": float32(1), "top_p": float32(1), "top_k": uint64(1<<64 - 1), "repetition_penalty": float32(1), "max_tokens": uint64(3), "n": uint64(1),
 		}},
@@ -117,7 +117,7 @@ func TestSeedsAreRefusedWhereTheyWouldBeIgnored(t *testing.T) {
 	}
 }
 
-// event sends one that says something else than the answer.
+// event sends an event that is not a part of the answer.
 func event(data string) besidetest.Script {
 	return func(a *besidetest.Answer) error {
 		a.Count(1)
@@ -154,7 +154,7 @@ func TestEveryMisdeedOverHTTPHasItsEnding(t *testing.T) {
 			a.Send(besidetest.Message(`data: {"output_ids":[1,5],"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":2}}` + "\n\n"))
 			a.Chunk(7)
 			return nil
-		}, Reason: streamerr.EngineFailed, Tokens: 2, Says: "goes on"},
+		}, Reason: streamerr.EngineFailed, Tokens: 2, Says: "continues"},
 		"error in the stream": {Script: event(`{"error":{"message":"CUDA out of memory"}}`), Reason: streamerr.EngineFailed, Tokens: 1, Says: "CUDA out of memory"},
 		"error with a status": {Script: event(`{"error":{"object":"error","message":"no room","type":"x","code":503}}`), Reason: streamerr.Unavailable, Tokens: 1, Says: "no room"},
 		"error of the request": {Script: func(a *besidetest.Answer) error {

@@ -76,7 +76,8 @@ func (c *cache) use(b *block) {
 // open begins to write into a reserved place.
 func (c *cache) open() {
 	c.opened++
-	if len(c.blocks)+c.opened > c.total { // then there is an idle block, because used and reserved blocks fit into total
+	if len(c.blocks)+c.opened > c.total {
+		// There is an idle block, because used and reserved blocks fit into total.
 		c.evict()
 	}
 }

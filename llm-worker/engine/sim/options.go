@@ -58,21 +58,21 @@ const (
 // Flags adds the flags of o to fs, except for the size of the KV cache, a flag that all engines
 // share.
 func (o *Options) Flags(fs *flag.FlagSet) {
-	fs.DurationVar(&o.PrefillToken, "sim-prefill-token", DefaultPrefillToken, "what a token of a prompt takes the simulator that is not in its KV cache")
-	fs.DurationVar(&o.Step, "sim-step", DefaultStep, "what a step takes the simulator beside its tokens")
-	fs.DurationVar(&o.Stream, "sim-stream", DefaultStream, "what each stream adds to a step of the simulator")
-	fs.DurationVar(&o.Transfer, "sim-transfer", DefaultTransfer, "what it takes the simulator to fetch a prompt that another worker has read, beside its tokens")
-	fs.DurationVar(&o.TransferToken, "sim-transfer-token", DefaultPerToken, "what each token adds to that which is not in its KV cache")
-	fs.IntVar(&o.Chunk, "sim-chunk", DefaultChunk, "`tokens` of prompts that a step of the simulator reads at most")
-	fs.Float64Var(&o.Speed, "sim-speed", DefaultSpeed, "by what all times of the simulator are divided")
-	fs.IntVar(&o.ContextLength, "sim-context", 0, "`tokens` of a prompt and its answer together, of the simulator; 0 for the model's")
+	fs.DurationVar(&o.PrefillToken, "sim-prefill-token", DefaultPrefillToken, "simulated time per prompt token that is not in the KV cache")
+	fs.DurationVar(&o.Step, "sim-step", DefaultStep, "simulated fixed time of a step")
+	fs.DurationVar(&o.Stream, "sim-stream", DefaultStream, "simulated time that each stream adds to a step")
+	fs.DurationVar(&o.Transfer, "sim-transfer", DefaultTransfer, "simulated fixed time to fetch a prompt that another worker has read")
+	fs.DurationVar(&o.TransferToken, "sim-transfer-token", DefaultPerToken, "simulated time that each token adds to --sim-transfer unless it is in the KV cache")
+	fs.IntVar(&o.Chunk, "sim-chunk", DefaultChunk, "maximum prompt `tokens` per simulated step")
+	fs.Float64Var(&o.Speed, "sim-speed", DefaultSpeed, "divisor of all simulated times: 10 is ten times as fast")
+	fs.IntVar(&o.ContextLength, "sim-context", 0, "maximum `tokens` of a prompt and its answer together, in the simulator; 0 for the model's")
 	fs.IntVar(&o.Block, "sim-block", DefaultBlock, "`tokens` in a block of the simulator's KV cache")
-	fs.BoolVar(&o.Quiet, "sim-quiet", false, "tell nobody what the simulator's KV cache holds")
-	fs.IntVar(&o.Answer, "sim-answer", DefaultAnswer, "`tokens` of the simulator's answers on average, where nothing else ends them")
-	fs.Float64Var(&o.Fail, "sim-fail", 0, "share of the simulator's streams that fail, from 0 to 1")
-	fs.Float64Var(&o.Stall, "sim-stall", 0, "share of the simulator's streams that fall silent, from 0 to 1")
-	fs.DurationVar(&o.StallFor, "sim-stall-for", 0, "for how long these are silent; 0 until they are stopped")
-	fs.Uint64Var(&o.Seed, "sim-seed", 0, "which of the simulator's streams fail and fall silent")
+	fs.BoolVar(&o.Quiet, "sim-quiet", false, "do not report the content of the simulator's KV cache")
+	fs.IntVar(&o.Answer, "sim-answer", DefaultAnswer, "average `tokens` of the simulator's answers that nothing else ends")
+	fs.Float64Var(&o.Fail, "sim-fail", 0, "fraction of the simulator's streams that fail, from 0 to 1")
+	fs.Float64Var(&o.Stall, "sim-stall", 0, "fraction of the simulator's streams that stall, from 0 to 1")
+	fs.DurationVar(&o.StallFor, "sim-stall-for", 0, "duration of a simulated stall; 0 until the stream is stopped")
+	fs.Uint64Var(&o.Seed, "sim-seed", 0, "seed that selects the simulator's streams that fail or stall")
 }
 
 // Validate checks o. Its errors name the flags.

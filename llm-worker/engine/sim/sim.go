@@ -86,7 +86,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	case len(prompt) == 0:
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
 	case int64(req.GetGenerated()) >= int64(len(prompt)):
-		return streamerr.InvalidParam("generated", "generated is %d, but the prompt has %d tokens, and at least one of them is no answer", req.GetGenerated(), len(prompt))
+		return streamerr.InvalidParam("generated", "generated is %d, but must be less than the %d tokens of the prompt", req.GetGenerated(), len(prompt))
 	case len(prompt) >= m.context:
 		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), m.context)
 	}
@@ -130,7 +130,8 @@ func (m *Model) Join(id uint64, req *workerv1.TokenRequest) error {
 	}
 	prompt := req.GetPrompt()
 	names := kvblock.Chain(nil, 0, prompt, m.options.Block)
-	reusable := (len(prompt) - 1) / m.options.Block // the last token is always read, because the next token depends on it
+	// The last token is always read, because the next token depends on it.
+	reusable := (len(prompt) - 1) / m.options.Block
 	blocks := m.cache.find(names[:reusable])
 	asked, room := m.room(req)
 	reserved := m.blocksFor(asked+room) - len(blocks)

@@ -226,7 +226,7 @@ func TestEventsTellWhatIsHeld(t *testing.T) {
 		if n := e.held.Held(); n != len(told) || n > 100 || n < 90 {
 			t.Errorf("%d blocks are held, %d were told", n, len(told))
 		}
-		names, cached := kvblock.Chain(nil, 0, prompt(0, 400), 16), 0 // what is told is found, as far as the first block that is not
+		names, cached := kvblock.Chain(nil, 0, prompt(0, 400), 16), 0 // reported blocks are found, up to the first block that is not reported
 		for cached < 24 && told[names[cached]] {
 			cached++
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// handOver has a prompt read for somebody else.
+// handOver prefills a prompt for another worker.
 func (e engine) handOver(t *testing.T, ids []uint32) (parameters []byte, end *llmv1.End, took time.Duration) {
 	t.Helper()
 	req := ask(ids, 1)
@@ -61,7 +61,7 @@ func TestPromptThatIsHandedOverIsFetchedAndNotRead(t *testing.T) {
 		if n := answers.model.Prefill(); n != 0 {
 			t.Errorf("%d tokens are still to be read", n)
 		}
-		// What it has fetched it holds, like what it has read.
+		// The cache holds fetched positions as well as read ones.
 		if _, end, _, err = answers.read(t.Context(), ask(prompt(1, 960), 1)); err != nil || end.GetUsage().GetCachedTokens() != 944 {
 			t.Error(end, err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/batch"
 )
 
-// endless asks for n greedy tokens after a prompt of so many.
+// endless returns a request for n greedy tokens after a prompt of a given length.
 func endless(prompt, n int) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{Sampling: &llmv1.Sampling{
 		Temperature: new(float32(0)), MaxTokens: new(uint32(n)), IgnoreEos: true,

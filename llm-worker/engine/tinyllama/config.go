@@ -124,7 +124,7 @@ func (j *configJSON) check() (*config, error) {
 		}
 	}
 	if c.heads%c.kvHeads != 0 {
-		return nil, fmt.Errorf("num_attention_heads (%d) is no multiple of num_key_value_heads (%d)", c.heads, c.kvHeads)
+		return nil, fmt.Errorf("num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)", c.heads, c.kvHeads)
 	}
 	if c.headDim%2 != 0 {
 		return nil, fmt.Errorf("head_dim is %d; it must be even", c.headDim)

@@ -29,7 +29,7 @@ func TestLoadRefusesWhatItCannotRun(t *testing.T) {
 		`hidden_size is 0; it must be`:                         {"hidden_size": nil, "head_dim": 6},
 		`head_dim is -2; it must be`:                           {"head_dim": -2},
 		`head_dim is 5; it must be even`:                       {"head_dim": 5},
-		`is no multiple of num_key_value_heads (3)`:            {"num_key_value_heads": 3},
+		`is not a multiple of num_key_value_heads (3)`:         {"num_key_value_heads": 3},
 		`num_key_value_heads is 0; it must be`:                 {"num_key_value_heads": 0},
 		`num_attention_heads is 0; it must be`:                 {"num_attention_heads": nil},
 		`eos_token_id 50 is not below vocab_size`:              {"eos_token_id": []int{3, 50}},

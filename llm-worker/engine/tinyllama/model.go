@@ -132,7 +132,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	case len(prompt) == 0:
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
 	case int64(req.GetGenerated()) >= int64(len(prompt)):
-		return streamerr.InvalidParam("generated", "generated is %d, but the prompt has %d tokens, and at least one of them is no answer", req.GetGenerated(), len(prompt))
+		return streamerr.InvalidParam("generated", "generated is %d, but must be less than the %d tokens of the prompt", req.GetGenerated(), len(prompt))
 	case len(prompt) >= m.options.ContextLength:
 		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more",
 			len(prompt), m.options.ContextLength)

@@ -14,7 +14,7 @@ import (
 	"github.com/whence-dev/whence/pkg/tokenizer"
 )
 
-// A sequence whose answer was begun elsewhere goes on with exactly the tokens that it would have had, wherever it was cut.
+// An answer that another worker began continues with exactly the tokens of the undisturbed answer, wherever it was cut.
 func TestMovedSequenceGetsTheTokensOfOneThatStayed(t *testing.T) {
 	greedy := goldens(t)[0]
 	seed := new(uint64(4))

@@ -118,7 +118,9 @@ func (l *Listener) bind(ctx context.Context, bound func()) error {
 	var engine *conn // nil while none is connected
 	var leave func()
 	ended := make(chan error, 1)
-	next := publishers // nil for a moment after each connection, so that two alternating engines do not keep the loop busy
+	// nil for a moment after each connection, so that two alternating engines do not keep the loop
+	// busy.
+	next := publishers
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {

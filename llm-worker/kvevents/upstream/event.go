@@ -13,12 +13,14 @@ import (
 
 // An event is a change of an engine's cache.
 type event struct {
-	kind    string   // one of the following
-	hashes  []uint64 // the engine's block hashes
-	parent  *uint64  // of the first block; nil for the beginning of a prompt
-	tokens  []uint32
-	size    int  // tokens per block; 0 if the engine does not report it
-	foreign bool // blocks that are not in the GPU's memory, or depend on more than token ids: an adapter, images, a salt
+	kind   string   // one of the following
+	hashes []uint64 // the engine's block hashes
+	parent *uint64  // of the first block; nil for the beginning of a prompt
+	tokens []uint32
+	size   int // tokens per block; 0 if the engine does not report it
+	// Blocks that are not in the GPU's memory, or depend on more than token ids: an adapter,
+	// images, a salt.
+	foreign bool
 }
 
 // blockSize returns how many tokens each block has, or 0 if the tokens do not make up the blocks.

@@ -74,7 +74,7 @@ func TestBatchesThatMakeNoSenseAreRefused(t *testing.T) {
 			t.Errorf("%v: %+v", v, events)
 		}
 	}
-	deep := append([]byte{0x93, 0xc0, 0x90}, bytes.Repeat([]byte{0x91}, 1<<20)...) // arrays of one array, a million deep, where nobody looks
+	deep := append([]byte{0x93, 0xc0, 0x90}, bytes.Repeat([]byte{0x91}, 1<<20)...) // arrays nested a million deep, in an element that is skipped
 	if _, err := parse(deep); err != nil {
 		t.Error(err)
 	}

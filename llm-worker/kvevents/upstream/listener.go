@@ -145,7 +145,7 @@ func (l *Listener) follow(ctx context.Context, c *conn) error {
 			return err
 		}
 		if len(frames) != 3 || len(frames[1]) != 8 {
-			return fmt.Errorf("a message of %d frames is no batch of events", len(frames))
+			return fmt.Errorf("a message of %d frames is not a batch of events", len(frames))
 		}
 		number := binary.BigEndian.Uint64(frames[1])
 		if number > l.next {
@@ -214,7 +214,7 @@ func (l *Listener) replayed(ctx context.Context, below uint64) error {
 			frames = frames[1:]
 		}
 		if len(frames) < 2 || len(frames[len(frames)-2]) != 8 {
-			return fmt.Errorf("a message of %d frames is no batch of events", len(frames))
+			return fmt.Errorf("a message of %d frames is not a batch of events", len(frames))
 		}
 		number := binary.BigEndian.Uint64(frames[len(frames)-2])
 		switch {

@@ -187,7 +187,8 @@ func (c *conn) pong(command []byte) error {
 	if !ok || len(asked) < 2 {
 		return nil
 	}
-	return c.frame(flagCommand, append([]byte("\x04PONG"), asked[2:]...)) // the ping's context follows its time to live, and must be sent back
+	// The ping's context follows its time to live, and must be sent back.
+	return c.frame(flagCommand, append([]byte("\x04PONG"), asked[2:]...))
 }
 
 // next reads a frame.

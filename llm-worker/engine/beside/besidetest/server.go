@@ -42,9 +42,10 @@ func (r *Request) Max() int {
 
 // A Dialect holds a service's names and field numbers.
 type Dialect struct {
-	Service  string
-	Read     func(Message) Request
-	Chunk    func(r Request, ids []uint32, sent int) Message // sent: number of tokens of the answer so far, including ids
+	Service string
+	Read    func(Message) Request
+	// sent: number of tokens of the answer so far, including ids.
+	Chunk    func(r Request, ids []uint32, sent int) Message
 	Complete func(r Request, finish string, last []uint32, sent int) Message
 	Aborts   func(Message) (ids []string)
 	Aborted  Message // the answer to an abort

@@ -137,7 +137,7 @@ func (c *Call[Resp]) over() error {
 	_, err := c.st.Recv()
 	switch {
 	case err == nil:
-		return beside.Broken(errors.New("the answer goes on behind its ending"))
+		return beside.Broken(errors.New("the answer continues after its ending"))
 	case errors.Is(err, io.EOF), !c.said():
 		c.ended.Store(true)
 		return nil
@@ -148,7 +148,8 @@ func (c *Call[Resp]) over() error {
 
 // said reports whether the server has ended the call with a status.
 func (c *Call[Resp]) said() bool {
-	return c.heard.trailer.Load() || c.st != nil && len(c.st.Trailer()) > 0 // a status without an answer has no trailer of its own
+	// A status without an answer has no trailer of its own.
+	return c.heard.trailer.Load() || c.st != nil && len(c.st.Trailer()) > 0
 }
 
 // failed returns the ending of a call that did not complete.

@@ -30,7 +30,8 @@ func failure(err error, said, begun bool) *streamerr.Error {
 	st, _ := status.FromError(err)
 	if !said {
 		switch code := st.Code(); {
-		case code == codes.Internal || code == codes.ResourceExhausted: // from the gRPC library: the message cannot be read
+		case code == codes.Internal || code == codes.ResourceExhausted:
+			// From the gRPC library: the message cannot be read.
 			return beside.Broken(err)
 		case begun:
 			return beside.Lost(err, "broke the connection")

@@ -20,7 +20,7 @@ const (
 )
 
 // errNotEvents is the error for a response that is not a stream of server-sent events.
-var errNotEvents = errors.New("this is no stream of server-sent events")
+var errNotEvents = errors.New("the response is not a stream of server-sent events")
 
 // Events returns a function that reads the data of one event after the other, for the answer to a
 // prompt of prompt tokens. Data is valid until the next call. Errors are endings; an error event is

@@ -42,7 +42,7 @@ func (o *Object) Read(ctx context.Context, limit int64, into any) error {
 		return beside.Broken(fmt.Errorf("an answer of more than %d bytes", limit))
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return beside.Broken(fmt.Errorf("the answer is no object as it was asked for: %w", err))
+		return beside.Broken(fmt.Errorf("the answer is not the expected JSON object: %w", err))
 	}
 	return nil
 }

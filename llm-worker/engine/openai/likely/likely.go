@@ -38,7 +38,7 @@ func NewQueue(s *llmv1.Sampling) *Queue {
 // Add appends the log-probabilities of the next ids.
 func (q *Queue) Add(l *Logprobs, ids []uint32) error {
 	if l == nil || len(l.Tokens) != len(ids) || len(l.Likely) != len(ids) || q.each > 0 && len(l.Top) != len(ids) {
-		return fmt.Errorf("there are %d tokens, but not as many logprobs", len(ids))
+		return fmt.Errorf("the number of logprobs differs from the number of tokens, %d", len(ids))
 	}
 	for i, id := range ids {
 		if named, err := parse(l.Tokens[i]); err != nil || named != id {
@@ -58,7 +58,7 @@ func (q *Queue) Add(l *Logprobs, ids []uint32) error {
 // top appends the most likely tokens at one position.
 func (q *Queue) top(named map[string]float32) error {
 	if len(named) < q.each {
-		return fmt.Errorf("%d likeliest tokens were asked for, and there are %d", q.each, len(named))
+		return fmt.Errorf("the request asked for %d top tokens, and the server sent %d", q.each, len(named))
 	}
 	type token struct {
 		id     uint32
@@ -85,7 +85,7 @@ func (q *Queue) top(named map[string]float32) error {
 func parse(token string) (uint32, error) {
 	digits, ok := strings.CutPrefix(token, "token_id:")
 	if !ok {
-		return 0, fmt.Errorf("%.32q is no token id", token)
+		return 0, fmt.Errorf("%.32q is not a token id", token)
 	}
 	id, err := strconv.ParseUint(digits, 10, 32)
 	return uint32(id), err
