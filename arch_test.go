@@ -176,6 +176,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"chat-service/prompt",        // chat templates read messages under these names
 		"e2e/fidelity",               // its golden data contains such messages
 		"e2e/fidelity/streams",       // a client
+		"e2e/simulation/client",      // a client
 		"bench/paced", "bench/relay", // servers that Whence is compared with
 	}
 	for _, p := range packages(t) {

@@ -1,28 +1,30 @@
+// Package simulation plays seeded schedules of requests and faults against the whole path in one process and in
+// virtual time: api-service, one or two chat-services, and two llm-workers.
+//
+// A Schedule is drawn from a seed (package schedule). Play builds the services inside a bubble of testing/synctest
+// (package world), on in-memory transports (packages network and client), runs the schedule, and returns which
+// invariants do not hold (package check).
 package simulation
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/e2e/simulation/check"
 	"github.com/whence-dev/whence/e2e/simulation/client"
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
-	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
-	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/e2e/simulation/world"
 )
 
 const (
-	// ready is how long services have to find each other before the first request, settle how long they have to forget all
-	// streams after the last one.
-	ready  = 100 * time.Millisecond
-	settle = 5 * time.Second
+	// ready is how long services have to find each other before the first request: a worker is asked twice, over slow connections.
+	ready = 300 * time.Millisecond
 	// horizon is when every stream must have ended: it is longer than all timers on its way together.
 	horizon = 2 * time.Minute
-	// slowest is the most that a slow link adds to a message, deafest the longest deafness of an engine.
-	slowest = 50 * time.Millisecond
-	deafest = 3 * time.Second
 )
 
 // A Result is what came of a schedule.
@@ -30,53 +32,61 @@ type Result struct {
 	// Violations are the invariants that do not hold.
 	Violations []string
 	// Journal is what all processes logged, with virtual times.
-	Journal string
+	Journal *world.Journal
 	// Endings counts the endings of streams at api-service by reason.
 	Endings map[string]int
 	// Moves counts the moves of streams between workers and between chat-services.
 	Moves int
+	// Answers are those of the requests, in order.
+	Answers []client.Answer
 }
 
 // Play plays a schedule. It runs in a bubble of testing/synctest, which it leaves without a goroutine. wants are the
 // undisturbed answers, by request; nil for no comparison.
-func Play(s *Schedule, wants []client.Answer) (result Result, answers []client.Answer) {
-	w, err := start(s)
+func Play(s *schedule.Schedule, wants []client.Answer) (result Result) {
+	w, err := world.Start(s)
 	if err != nil {
 		result.Violations = []string{err.Error()}
-		return result, nil
+		return result
 	}
 	time.Sleep(ready)
-	p := &play{world: w, visits: make([]*client.Visit, len(s.Requests))}
-	w.journal.begin(time.Now())
-	w.net.OnMessage(p.message)
+	p := &play{World: w, streams: make([]check.Stream, len(s.Requests)), visits: make([]*client.Visit, len(s.Requests))}
+	w.Journal.Begin(time.Now())
+	w.Net.OnMessage(p.message)
 	p.run()
-	c := &check{world: w, visits: p.visits, wants: wants}
-	for _, v := range p.visits {
+	c := check.New(w, wants)
+	for i, v := range p.visits {
 		select {
 		case <-v.Over():
-			answers = append(answers, v.Answer())
 		default:
-			c.fail("a client has no answer after %v", horizon)
+			c.Fail("the client of %s has no answer after %v", s.Name(i), horizon)
 			v.Leave()
-			answers = append(answers, v.Answer())
 		}
+		p.streams[i].Answer = v.Answer()
+		result.Answers = append(result.Answers, v.Answer())
 	}
-	c.quiet()
-	c.streams()
-	w.stop()
-	c.closed()
-	result = Result{Violations: c.violations, Journal: w.journal.String(), Endings: c.endings, Moves: c.moves}
-	return result, answers
+	c.Quiet()
+	p.audit()
+	c.Streams(p.streams, p.struck())
+	w.Stop()
+	c.Closed()
+	result.Violations, result.Journal, result.Endings, result.Moves = c.Violations, w.Journal, c.Endings, c.Moves
+	return result
 }
 
 // A play carries a schedule out.
 type play struct {
-	*world
-	visits []*client.Visit
+	*world.World
+
+	mu      sync.Mutex // guards the following fields
+	streams []check.Stream
+	visits  []*client.Visit
+	strikes []*check.Strike
+	readers sync.WaitGroup
 }
 
 func (p *play) run() {
-	s := p.schedule
+	s := p.Schedule
 	done := make(chan struct{})
 	pending := 0
 	at := func(d time.Duration, do func()) {
@@ -103,12 +113,16 @@ func (p *play) run() {
 			return
 		}
 	}
+	p.readers.Wait()
+	for until := time.Now().Add(horizon); p.Edge.Hop.Live.Len() > 0 && time.Now().Before(until); { // streams that nobody reads
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // message strikes with the faults of a message.
 func (p *play) message(n int) {
-	for i := range p.schedule.Faults {
-		if f := &p.schedule.Faults[i]; f.Message == n {
+	for i := range p.Schedule.Faults {
+		if f := &p.Schedule.Faults[i]; f.Message == n {
 			time.AfterFunc(f.After, func() { p.strike(f) })
 		}
 	}
@@ -116,12 +130,15 @@ func (p *play) message(n int) {
 
 // request sends a client's request.
 func (p *play) request(i int) {
-	r := &p.schedule.Requests[i]
+	r := &p.Schedule.Requests[i]
 	body := map[string]any{
-		"model": "whence-tiny", "temperature": 0, "max_tokens": r.Tokens, "stream": !r.Whole,
-		"messages": []map[string]string{{"role": "user", "content": prompts[r.Prompt]}},
+		"model": "whence-tiny", "temperature": 0, "max_tokens": r.Tokens,
+		"messages": []map[string]string{{"role": "user", "content": schedule.Prompts[r.Prompt]}},
 	}
-	if !r.Whole {
+	if !r.Kept {
+		body["stream"] = !r.Whole
+	}
+	if !r.Whole && !r.Kept {
 		body["stream_options"] = map[string]bool{"include_usage": true}
 	}
 	if r.Stop {
@@ -134,17 +151,36 @@ func (p *play) request(i int) {
 	if err != nil {
 		panic(err) // the map above
 	}
-	q := &client.Request{
-		Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace,
-		Header: map[string]string{"X-Request-Id": p.schedule.Name(i)},
+	q := &client.Request{Method: "POST", Path: "/v1/chat/completions", Body: string(b), Window: r.Window, Pace: r.Pace, Header: map[string]string{}}
+	if r.Kept {
+		q.Path = "/v1/streams"
+	} else {
+		q.Header["X-Request-Id"] = p.Schedule.Name(i)
 	}
 	if r.Deadline > 0 {
 		q.Header["X-Request-Timeout"] = fmt.Sprint(r.Deadline.Seconds())
 	}
-	p.journal.note("client %s asks", p.schedule.Name(i))
+	if r.Leave != "" {
+		q.Header["X-Leave"] = r.Leave
+	}
+	p.Journal.Note("client %s asks", p.Schedule.Name(i))
 	p.mu.Lock()
-	p.visits[i] = p.visit(q)
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	v := p.Visit(q)
+	p.visits[i] = v
+	p.streams[i].Asked = time.Now()
+	if !r.Kept {
+		p.streams[i].ID = p.Schedule.Name(i)
+	}
+	p.streams[i].Readers = make([][]client.Answer, len(r.Readers))
+	p.readers.Go(func() { p.read(i, v) })
+}
+
+// id returns the id of a stream, or "" if it is not known yet.
+func (p *play) id(i int) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.streams[i].ID
 }
 
 func (p *play) visitOf(i int) *client.Visit {
@@ -153,115 +189,16 @@ func (p *play) visitOf(i int) *client.Visit {
 	return p.visits[i]
 }
 
-// strike does what a fault says.
-func (p *play) strike(f *Fault) {
+// ask sends a request about a stream, and returns its answer.
+func (p *play) ask(r *client.Request) client.Answer {
+	a := p.Visit(r).Answer()
+	p.Journal.Note("%s %s: %d %s", r.Method, r.Path, a.Status, strings.TrimSpace(a.Body))
+	return a
+}
+
+// struck returns the faults that were injected so far.
+func (p *play) struck() []*check.Strike {
 	p.mu.Lock()
-	closing := p.closing
-	p.mu.Unlock()
-	if closing {
-		return
-	}
-	p.journal.note("FAULT %s (stream s%d, chat-service %d, llm-worker %d, for %v, %d messages)", names[f.Kind], f.Stream, f.Chat, f.Worker, f.For, f.N)
-	chat, worker := chatAddr(f.Chat), workerAddr(f.Worker)
-	switch f.Kind {
-	case CutChat:
-		p.net.Cut(edgeAddr, chat)
-	case CutWorker:
-		p.net.Cut(chat, worker)
-	case CutChatAfter:
-		p.net.CutAfter(edgeAddr, chat, f.N)
-	case CutWorkerAfter:
-		p.net.CutAfter(chat, worker, f.N)
-	case StallChat:
-		p.net.Stall(edgeAddr, chat, f.For)
-	case StallWorker:
-		p.net.Stall(chat, worker, f.For)
-	case SlowChat:
-		p.net.Slow(edgeAddr, chat, min(f.For, slowest))
-	case SlowWorker:
-		p.net.Slow(chat, worker, min(f.For, slowest))
-	case KillWorker, DrainWorker:
-		p.end(f, p.worker(f.Worker).process, f.Kind == KillWorker, func() { p.startWorker(f.Worker) })
-	case KillChat, DrainChat:
-		p.end(f, p.chat(f.Chat).process, f.Kind == KillChat, func() {
-			if err := p.startChat(f.Chat); err != nil {
-				p.journal.note("chat-service does not start: %v", err)
-			}
-		})
-	case DrainEdge:
-		p.edge.drain()
-	case HurryEdge:
-		p.edge.drain()
-		p.edge.order.Hurry()
-	case EngineFails, EngineHangs, EngineIsDeaf, EnginePanics:
-		now := time.Now()
-		p.worker(f.Worker).fault.Store(&engineFault{kind: f.Kind, until: now.Add(20 * time.Millisecond), lasts: f.For})
-	case ClientLeaves:
-		if v := p.visitOf(f.Stream); v != nil {
-			v.Leave()
-		}
-	case ClientStalls:
-		if v := p.visitOf(f.Stream); v != nil {
-			v.Stall(f.For)
-		}
-	case DeleteStream:
-		r := &client.Request{Method: "DELETE", Path: "/v1/streams/" + p.schedule.Name(f.Stream), Window: 64 << 10}
-		v := p.visit(r)
-		p.running.Go(func() {
-			a := v.Answer()
-			p.journal.note("DELETE of %s: %d %s", p.schedule.Name(f.Stream), a.Status, strings.TrimSpace(a.Body))
-		})
-	case StopAtChat:
-		p.running.Go(func() { p.stopAt(chat, f) })
-	case kinds:
-	case StopAtWorker:
-		p.running.Go(func() { p.stopAt(worker, f) })
-	}
-}
-
-// stopAt is an operator's unary Stop.
-func (p *play) stopAt(addr string, f *Fault) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	stop := &streamv1.StopStreamRequest{StreamId: p.schedule.Name(f.Stream)}
-	cc := p.operator.Dial(addr)
-	defer cc.Close() //nolint:errcheck // never fails
-	var err error
-	if f.Kind == StopAtChat {
-		_, err = chatv1.NewChatClient(cc).Stop(ctx, &chatv1.StopRequest{Stream: stop})
-	} else {
-		_, err = workerv1.NewWorkerClient(cc).Stop(ctx, &workerv1.StopRequest{Stream: stop})
-	}
-	p.journal.note("unary Stop of %s at %s: %v", p.schedule.Name(f.Stream), addr, err)
-}
-
-// end kills or drains a process, and starts another one in its place when the fault is over.
-func (p *play) end(f *Fault, old *process, kill bool, restart func()) {
-	select {
-	case <-old.ended:
-		return
-	default:
-	}
-	if kill {
-		old.kill()
-	} else {
-		old.drain()
-	}
-	if f.For >= 10*time.Second { // for good
-		return
-	}
-	if old.replaced.Swap(true) {
-		return
-	}
-	p.running.Go(func() {
-		time.Sleep(f.For)
-		<-old.ended
-		p.mu.Lock()
-		closing := p.closing
-		p.mu.Unlock()
-		if !closing {
-			p.journal.note("%s starts again", old.name)
-			restart()
-		}
-	})
+	defer p.mu.Unlock()
+	return slices.Clone(p.strikes)
 }

@@ -16,23 +16,25 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/e2e/simulation/client"
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
 )
 
 var (
 	seeds   = flag.Int("seeds", defaultSeeds, "how many schedules to play")
 	first   = flag.Uint64("seed", 1, "the seed of the first schedule")
 	repeat  = flag.Int("repeat", 1, "how often to play each schedule")
+	most    = flag.Int("failures", 20, "how many failing schedules end the run")
 	verbose = flag.Bool("journal", false, "print the journal of each schedule")
 )
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	protocol.ServerDateOnce.Do(protocol.UpdateServerDate) // whose goroutine never ends, and must be in no bubble
+	protocol.ServerDateOnce.Do(protocol.UpdateServerDate) // its goroutine never ends, and must be in no bubble
 	edge.LogTo(io.Discard)
 	os.Exit(m.Run())
 }
 
-func inBubble(t *testing.T, s *Schedule, wants []client.Answer) (result Result, answers []client.Answer) {
+func inBubble(t *testing.T, s *schedule.Schedule, wants []client.Answer) (result Result) {
 	watchdog := time.AfterFunc(30*time.Second, func() {
 		fmt.Fprintf(os.Stderr, "a schedule hangs in real time:\n%s", s)
 		b := make([]byte, 1<<20)
@@ -46,8 +48,8 @@ func inBubble(t *testing.T, s *Schedule, wants []client.Answer) (result Result, 
 			panic(v)
 		}
 	}()
-	synctest.Test(t, func(*testing.T) { result, answers = Play(s, wants) })
-	return result, answers
+	synctest.Test(t, func(*testing.T) { result = Play(s, wants) })
+	return result
 }
 
 type wantKey struct {
@@ -61,7 +63,7 @@ var (
 	known   = map[wantKey]client.Answer{}
 )
 
-func wantsOf(t *testing.T, s *Schedule) []client.Answer {
+func wantsOf(t *testing.T, s *schedule.Schedule) []client.Answer {
 	var wants []client.Answer
 	for _, r := range s.Requests {
 		key := wantKey{r.Prompt, r.Tokens, r.Whole, r.Stop, r.N}
@@ -69,12 +71,12 @@ func wantsOf(t *testing.T, s *Schedule) []client.Answer {
 		a, ok := known[key]
 		wantsMu.Unlock()
 		if !ok {
-			alone := &Schedule{Seed: 1, Chats: 1, MaxDelay: time.Millisecond, Requests: []Request{{Prompt: r.Prompt, Tokens: r.Tokens, Whole: r.Whole, Stop: r.Stop, N: r.N, Window: 64 << 10}}}
-			result, answers := inBubble(t, alone, nil)
-			if len(result.Violations) > 0 || !answers[0].Done {
-				t.Fatalf("an undisturbed request: %v %+v\n%s", result.Violations, answers, result.Journal)
+			alone := &schedule.Schedule{Seed: 1, Chats: 1, MaxDelay: time.Millisecond, Requests: []schedule.Request{{Prompt: r.Prompt, Tokens: r.Tokens, Whole: r.Whole, Stop: r.Stop, N: r.N, Window: 64 << 10}}}
+			result := inBubble(t, alone, nil)
+			if len(result.Violations) > 0 || !result.Answers[0].Done {
+				t.Fatalf("an undisturbed request: %v %+v\n%s", result.Violations, result.Answers, result.Journal)
 			}
-			a = answers[0]
+			a = result.Answers[0]
 			wantsMu.Lock()
 			known[key] = a
 			wantsMu.Unlock()
@@ -95,13 +97,13 @@ func TestSchedules(t *testing.T) {
 				t.Parallel()
 				for {
 					i := next.Add(1) - 1
-					if i >= int64(*seeds) || failed.Load() > 20 {
+					if i >= int64(*seeds) || failed.Load() >= int64(*most) {
 						return
 					}
-					s := New(*first + uint64(i))
+					s := schedule.New(*first + uint64(i))
 					wants := wantsOf(t, s)
 					for range *repeat {
-						result, _ := inBubble(t, s, wants)
+						result := inBubble(t, s, wants)
 						if *verbose {
 							fmt.Println(s, result.Journal)
 						}

@@ -270,14 +270,8 @@ func (c *Conn) receive(p []byte) (int, error) {
 	}
 }
 
-// An addr is a name for an end of a connection.
-type addr struct{}
-
-func (addr) Network() string { return "tcp" }
-func (addr) String() string  { return "127.0.0.1:80" }
-
 // Addr is the address of both ends of every Conn.
-var Addr net.Addr = addr{}
+var Addr net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
 
 // LocalAddr implements net.Conn.
 func (c *Conn) LocalAddr() net.Addr { return Addr }

@@ -2,16 +2,11 @@ package client
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Request is one HTTP request, and how its client behaves.
@@ -20,21 +15,8 @@ type Request struct {
 	Header             map[string]string
 	Window             int           // bytes of the client's buffer
 	Pace               time.Duration // between two reads
-}
-
-// An Answer is what a client got.
-type Answer struct {
-	Status  int    // 0 if there was no response
-	Text    string // of the deltas, or of the whole answer
-	Done    bool   // [DONE], or a whole answer, has come
-	Error   *streamerr.Error
-	Tokens  int // completion_tokens of the usage; -1 if there was none
-	Whole   bool
-	Clean   bool // the body ended as HTTP says
-	Left    bool // the client has closed the connection before the end
-	Stalled bool // the client has stopped reading, for a while or for good
-	Ended   time.Time
-	Body    string // of other answers
+	Events             int           // the client leaves after this many events with an id; 0 is never
+	Stall              time.Duration // the client stops reading for this long after its first event with an id; 0 is not at all
 }
 
 // A Visit is a request that runs.
@@ -44,7 +26,7 @@ type Visit struct {
 
 	mu      sync.Mutex // guards the following fields
 	until   time.Time  // the client does not read before
-	left    bool
+	left    time.Time  // when the client left; zero if it did not
 	stalled bool
 	answer  Answer
 }
@@ -60,15 +42,19 @@ func (r *Request) Visit(writeTimeout time.Duration, serve func(*Conn)) *Visit {
 	if r.Body != "" {
 		b.WriteString("Content-Type: application/json\r\n")
 	}
-	b.WriteString("Content-Length: " + itoa(len(r.Body)) + "\r\nConnection: close\r\n\r\n" + r.Body)
+	b.WriteString("Content-Length: " + strconv.Itoa(len(r.Body)) + "\r\nConnection: close\r\n\r\n" + r.Body)
+	asked := time.Now()
 	v.conn.send([]byte(b.String()))
 	go serve(v.conn)
 	go func() {
 		defer close(v.over)
 		answer := v.read(r)
-		answer.Ended = time.Now()
+		answer.Asked, answer.Ended = asked, time.Now()
 		v.mu.Lock()
-		answer.Left, answer.Stalled = v.left && !answer.Clean, v.stalled
+		if !answer.Clean {
+			answer.Left = v.left
+		}
+		answer.Stalled, answer.Slow = v.stalled, v.stalled || r.Pace > 0
 		v.answer = answer
 		v.mu.Unlock()
 		v.conn.leave()
@@ -76,15 +62,12 @@ func (r *Request) Visit(writeTimeout time.Duration, serve func(*Conn)) *Visit {
 	return v
 }
 
-func itoa(n int) string {
-	b, _ := json.Marshal(n) //nolint:errchkjson // a number
-	return string(b)
-}
-
 // Leave closes the client's connection.
 func (v *Visit) Leave() {
 	v.mu.Lock()
-	v.left = true
+	if v.left.IsZero() {
+		v.left = time.Now()
+	}
 	v.mu.Unlock()
 	v.conn.leave()
 }
@@ -136,68 +119,20 @@ func (v *Visit) read(r *Request) Answer {
 		return a
 	}
 	defer resp.Body.Close() //nolint:errcheck // the connection is closed anyway
-	a.Status = resp.StatusCode
+	a.Status, a.ID = resp.StatusCode, resp.Header.Get("X-Request-Id")
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		body, err := io.ReadAll(resp.Body)
-		a.Clean = err == nil
-		a.whole(body)
+		a.readBody(resp.Body)
 		return a
 	}
-	lines := bufio.NewReader(resp.Body)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok && err == nil {
-			a.event(bytes.TrimSpace(data))
+	a.readEvents(resp.Body, func(n int) (more bool) {
+		if n == 1 && r.Stall > 0 {
+			v.Stall(r.Stall)
 		}
-		if err != nil {
-			a.Clean = errors.Is(err, io.EOF)
-			return a
+		if n == r.Events {
+			v.Leave()
+			return false
 		}
-	}
-}
-
-// whole reads a body that is no stream.
-func (a *Answer) whole(body []byte) {
-	a.Body = string(body)
-	if e, ok := streamerr.ParseJSON(body); ok && a.Status != http.StatusOK {
-		a.Error = e
-		return
-	}
-	a.Whole = a.Clean && a.Status == http.StatusOK
-	a.Done = a.Whole
-	a.chunk(body)
-}
-
-// event reads a data line.
-func (a *Answer) event(data []byte) {
-	if string(data) == "[DONE]" {
-		a.Done = true
-		return
-	}
-	if bytes.HasPrefix(data, []byte(`{"error"`)) {
-		a.Error, _ = streamerr.ParseJSON(data)
-		return
-	}
-	a.chunk(data)
-}
-
-func (a *Answer) chunk(data []byte) {
-	var c struct {
-		Choices []struct {
-			Text           string
-			Delta, Message struct{ Content string }
-		}
-		Usage *struct {
-			Tokens int `json:"completion_tokens"`
-		}
-	}
-	if json.Unmarshal(data, &c) != nil {
-		return
-	}
-	for _, choice := range c.Choices {
-		a.Text += choice.Text + choice.Delta.Content + choice.Message.Content
-	}
-	if c.Usage != nil {
-		a.Tokens = c.Usage.Tokens
-	}
+		return true
+	})
+	return a
 }

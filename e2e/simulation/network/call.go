@@ -32,9 +32,13 @@ type Call struct {
 	trailer  metadata.MD
 	returned time.Time // when the handler has; zero before
 	served   bool
-	broke    bool // the connection broke or stalled before the caller knew the end
+	broke    bool // the connection broke before the caller knew the end
+	delayed  bool // the connection was stalled before the caller knew the end
 	known    bool // the caller knows the end
+	knownAt  time.Time
 	resetAt  time.Time
+	said     time.Time // when the handler sent its last message
+	status   error     // of the handler, once it has returned
 }
 
 // A Report is what became of a call.
@@ -43,9 +47,12 @@ type Report struct {
 	Served   bool        // the handler has begun
 	Returned time.Time   // when the handler returned; zero if it runs
 	Trailer  metadata.MD // set by the handler
-	Broke    bool        // the connection broke, or was stalled, before the caller knew the end
-	Known    bool        // the caller has heard the end
+	Broke    bool        // the connection broke before the caller knew the end
+	Late     bool        // a message had to wait because the connection was stalled, before the caller knew the end
+	Known    time.Time   // when the caller heard the end; zero if it has not
 	Reset    time.Time   // when the caller reset the call; zero if it did not
+	Said     time.Time   // when the handler sent its last message; zero if it sent none
+	Err      error       // the status with which the handler returned; nil for OK
 }
 
 // Caller returns the process that calls.
@@ -58,7 +65,7 @@ func (c *Call) Callee() *Host { return c.conn.to }
 func (c *Call) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Report{c.request, c.served, c.returned, c.trailer, c.broke, c.known, c.resetAt}
+	return Report{c.request, c.served, c.returned, c.trailer, c.broke, c.delayed, c.knownAt, c.resetAt, c.said, c.status}
 }
 
 // A transportStream is a call in the callee's context.
@@ -98,18 +105,19 @@ func (c *Call) serve(ctx context.Context, handler grpc.StreamHandler, impl any) 
 	c.served = true
 	c.mu.Unlock()
 	err := handler(impl, &serverStream{call: c, ctx: ctx})
-	c.mu.Lock()
-	c.returned = time.Now()
-	trailer := c.trailer.Copy()
-	c.mu.Unlock()
-	if err == nil {
-		err = io.EOF
-	} else {
+	if err != nil {
 		s, ok := status.FromError(err)
 		if !ok {
 			s = status.FromContextError(err)
 		}
 		err = s.Err()
+	}
+	c.mu.Lock()
+	c.returned, c.status = time.Now(), err
+	trailer := c.trailer.Copy()
+	c.mu.Unlock()
+	if err == nil {
+		err = io.EOF
 	}
 	if !c.conn.isBroken() {
 		c.up.end(err, trailer, c.up.arrival())
@@ -158,7 +166,7 @@ func (c *Call) late(due time.Time) time.Time {
 	l := n.link(c.From, c.To)
 	if due.After(l.stalledFrom) && due.Before(l.stalledUntil) {
 		c.mu.Lock()
-		c.broke = c.broke || !c.known
+		c.delayed = c.delayed || !c.known
 		c.mu.Unlock()
 		return l.stalledUntil
 	}
@@ -255,7 +263,9 @@ func (s *clientStream) RecvMsg(m any) error {
 		}
 		s.mu.Unlock()
 		s.call.mu.Lock()
-		s.call.known = true
+		if !s.call.known {
+			s.call.known, s.call.knownAt = true, time.Now()
+		}
 		s.call.mu.Unlock()
 		if s.call.undo() {
 			s.call.forget()
@@ -294,6 +304,9 @@ func (s *serverStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
+	s.call.mu.Lock()
+	s.call.said = time.Now()
+	s.call.mu.Unlock()
 	if !s.call.sent() {
 		return nil // a broken connection is noticed later
 	}

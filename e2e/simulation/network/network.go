@@ -66,6 +66,19 @@ func (n *Network) Open() int {
 	return n.open
 }
 
+// Operator returns the place of an operator, who only calls.
+func (n *Network) Operator() *Host {
+	n.mu.Lock()
+	h := n.hosts[operator]
+	n.mu.Unlock()
+	if h == nil {
+		h = n.Host(operator)
+	}
+	return h
+}
+
+const operator = "operator:1"
+
 // A Host is the place of a process. It implements guard.Server.
 type Host struct {
 	net  *Network
@@ -186,6 +199,14 @@ func (n *Network) Stalled(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return time.Now().Before(n.link(from, to).stalledUntil)
+}
+
+// EverStalled reports whether there was a time at which nothing passed between two addresses.
+func (n *Network) EverStalled(from, to string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.links[key(from, to)]
+	return l != nil && !l.stalledFrom.IsZero()
 }
 
 // AnyStalled reports whether nothing passes between some addresses now.

@@ -166,7 +166,7 @@ func (q *queue) cut(now time.Time) {
 			break
 		}
 	}
-	if q.over != nil && q.overAt.After(now) && !q.aborted {
+	if q.over != nil && !q.aborted && (q.overAt.After(now) || q.call.late(q.overAt).After(now)) {
 		q.over, q.trailer = nil, nil // it is lost, too
 	}
 	q.mu.Unlock()

@@ -1,14 +1,14 @@
-package simulation
+package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
@@ -22,18 +22,16 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-var errSignal = errors.New("a signal")
-
-// An llmWorker is one run of llm-worker, whose engine is package sim's and fails when it is told to.
-type llmWorker struct {
-	*process
-	loop  *batch.Loop
+// A Worker is one run of llm-worker, whose engine is package sim's and fails when it is told to.
+type Worker struct {
+	*Process
+	Loop  *batch.Loop
 	fault atomic.Pointer[engineFault]
 }
 
 // An engineFault strikes the next item of each stream, for a while.
 type engineFault struct {
-	kind  Kind
+	kind  schedule.Kind
 	until time.Time
 	lasts time.Duration // of a hang
 }
@@ -54,46 +52,53 @@ var tokens = sync.OnceValues(func() (*modelDescription, error) {
 	return &modelDescription{sim.NewVocabulary(m.ContextLength, m.VocabSize, m.EOS, m.Tokenizer), m.VocabSize, m.EOS}, nil
 })
 
-func (w *world) startWorker(i int) {
+// StartWorker starts an llm-worker, in the place of the one before.
+func (w *World) StartWorker(i int) {
 	d, err := tokens()
 	if err != nil {
 		panic(err) // the model is a part of this program
 	}
 	name := fmt.Sprintf("llm-worker/%d", i)
-	p, ctx, log := w.process(name, workerAddr(i))
+	p, ctx, log := w.process(name, WorkerAddr(i))
 	held := &kvevents.Hub{}
 	model := sim.New(d.vocabulary, sim.Options{Answer: 40}, held)
-	k := &llmWorker{process: p, loop: batch.New(model, batch.Options{MaxRunning: 2, MaxQueued: 2, Model: whencetiny.Name, Log: log})}
+	k := &Worker{Process: p, Loop: batch.New(model, batch.Options{MaxRunning: 2, MaxQueued: 2, Model: whencetiny.Name, Log: log})}
 	s := worker.NewServer(name, whencetiny.Name, k.generate, func() *llmv1.WorkerInfo {
 		return &llmv1.WorkerInfo{
 			Engine: worker.Sim, ContextLength: uint32(model.ContextLength()), VocabSize: uint32(d.size), EosTokenIds: d.eos, Continues: true,
-			KvBlockSize: uint32(model.Block()), Load: k.loop.Load(),
+			KvBlockSize: uint32(model.Block()), Load: k.Loop.Load(),
 			Capabilities: &llmv1.Capabilities{Prompt: llmv1.Form_FORM_TOKEN_IDS, Answer: llmv1.Form_FORM_TOKEN_IDS, Sampling: sample.Fields()},
 		}
 	}, log)
-	s.Register(p.host)
-	p.hop = s.Hop()
+	s.Register(p.Host)
+	p.Hop = s.Hop()
 	s.SetHealthy(true)
 	w.mu.Lock()
 	w.workers[i] = k
 	w.mu.Unlock()
 	looping, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { k.loop.Run(looping) })
+	running.Go(func() { k.Loop.Run(looping) })
 	w.running.Go(func() {
 		defer close(p.ended)
 		<-ctx.Done()
-		s.Drain(ctx, grace)
-		p.host.Stop()
+		s.Drain(ctx, Grace)
+		p.Host.Stop()
 		stop()
 		running.Wait()
 	})
 }
 
+// Break has the next item of each stream of the worker meet a fault of the engine, for a short time. lasts is the length of a
+// hang or a deafness.
+func (k *Worker) Break(kind schedule.Kind, lasts time.Duration) {
+	k.fault.Store(&engineFault{kind: kind, until: time.Now().Add(20 * time.Millisecond), lasts: lasts})
+}
+
 // generate is the engine.
-func (k *llmWorker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+func (k *Worker) generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
 	return func(yield func(*workerv1.GenerateResponse, error) bool) {
-		for out, err := range k.loop.Generate(ctx, req) {
+		for out, err := range k.Loop.Generate(ctx, req) {
 			if f := k.fault.Load(); f != nil && err == nil && time.Now().Before(f.until) {
 				if err := f.strike(ctx); err != nil {
 					yield(nil, err)
@@ -110,12 +115,12 @@ func (k *llmWorker) generate(ctx context.Context, req *workerv1.TokenRequest) it
 // strike does what the fault does to a stream, and returns why the stream ends, or nil if it goes on.
 func (f *engineFault) strike(ctx context.Context) error {
 	switch f.kind {
-	case EnginePanics:
+	case schedule.EnginePanics:
 		panic("the simulated engine panics")
-	case EngineIsDeaf:
-		time.Sleep(min(f.lasts, deafest))
+	case schedule.EngineIsDeaf:
+		time.Sleep(min(f.lasts, Deafest))
 		return stream.Cause(ctx)
-	case EngineHangs:
+	case schedule.EngineHangs:
 		timer := time.NewTimer(f.lasts)
 		defer timer.Stop()
 		select {

@@ -1,0 +1,129 @@
+package check
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// index returns the number of the request whose stream has an id, or a choice of it.
+func (c *Check) index(id string) int {
+	whole, _, _ := strings.Cut(id, ".")
+	return c.ids[whole]
+}
+
+// refused checks the answer to a request that did not become a stream: only api-service itself refuses requests here, because
+// it shuts down.
+func (c *Check) refused(s *Stream) {
+	got := &s.Answer
+	if len(c.legs[s.ID]) > 0 {
+		c.Fail("%s has no ending at %s, but calls below", s.ID, c.world.Edge.Name)
+	}
+	drained := c.struck(got.Ended, schedule.DrainEdge, schedule.HurryEdge)
+	switch {
+	case !got.Left.IsZero():
+	case drained && got.Error != nil && got.Error.Reason == streamerr.Draining && got.Error.Path.String() == c.world.Edge.Name && got.Status == http.StatusServiceUnavailable:
+	case drained && got.Status == 0:
+	default:
+		c.Fail("%s has no ending at %s, and its client got %d %q", s.ID, c.world.Edge.Name, got.Status, got.Body)
+	}
+}
+
+// answer compares what the client of a request got with the ending that the edge logged.
+func (c *Check) answer(i int, s *Stream, h *hop) {
+	r, got := &c.world.Schedule.Requests[i], &s.Answer
+	completed := h.Reason == streamerr.Completed
+	if got.Wrong != "" {
+		c.Fail("the client of %s got a broken answer: %s", s.ID, got.Wrong)
+	}
+	if r.Kept {
+		if got.Status == http.StatusCreated {
+			return // its readers are told
+		}
+		completed = false
+	} else {
+		c.text(i, s)
+	}
+	if got.Done && !completed {
+		c.Fail("%s is complete for its client, but %v", s.ID, h)
+	}
+	if !got.Left.IsZero() {
+		return
+	}
+	// The client may be cut off where it reads so slowly that the rest does not come to it within the time for a farewell.
+	slow := got.Stalled || r.Pace > 0
+	switch {
+	case completed && !got.Done && (!slow || got.Clean):
+		c.Fail("%v, but the client of %s got no complete answer: %+v", h, s.ID, got)
+	case completed && got.Error != nil:
+		c.Fail("%v, but the client of %s got %v", h, s.ID, got.Error)
+	case completed:
+	case got.Error == nil:
+		if got.Clean {
+			c.Fail("%v, but the body for the client of %s ended like a complete one: %+v", h, s.ID, got)
+		} else if !slow {
+			c.Fail("%v, but the client of %s, which reads, was not told: %+v", h, s.ID, got)
+		}
+	case got.Error.Reason != h.Reason || got.Error.Path.String() != h.Path:
+		c.Fail("%v, but the client of %s got %s %v", h, s.ID, got.Error.Reason, got.Error.Path)
+	case got.Status != http.StatusOK && got.Status != h.Reason.HTTPStatus():
+		c.Fail("%v, but the client of %s got the status %d", h, s.ID, got.Status)
+	}
+	if got.Done && h.record != nil && int(h.record.GetTokensOut()) != got.Tokens {
+		c.Fail("the client of %s got %d tokens by its usage, and %d by the ledger of %s", s.ID, got.Tokens, h.record.GetTokensOut(), h.Process.Name)
+	}
+}
+
+// text compares the text that a client got with the undisturbed one.
+func (c *Check) text(i int, s *Stream) {
+	if c.wants == nil {
+		return
+	}
+	want, got := &c.wants[i], &s.Answer
+	c.begins(s.ID, got.Texts, want.Texts)
+	if got.Done && (!slices.Equal(got.Texts, want.Texts) || got.Tokens != want.Tokens) {
+		c.Fail("%s: the complete answer is %q with %d tokens; undisturbed it is %q with %d", s.ID, got.Texts, got.Tokens, want.Texts, want.Tokens)
+	}
+}
+
+// begins checks that texts, by choice, are beginnings of the undisturbed ones.
+func (c *Check) begins(id string, got, want []string) {
+	for choice, text := range got {
+		if choice >= len(want) || !strings.HasPrefix(want[choice], text) {
+			c.Fail("%s: choice %d has %q, which is no beginning of %q", id, choice, text, want)
+		}
+	}
+}
+
+// timely checks that api-service has acted on what its client did, and on deadlines, at once.
+func (c *Check) timely(i int, s *Stream, h *hop) {
+	r := &c.world.Schedule.Requests[i]
+	began := h.record.GetBegan().AsTime()
+	if h.record == nil {
+		return
+	}
+	if by := began.Add(r.Deadline + moment); r.Deadline > 0 && h.decided.After(by) {
+		c.Fail("%s: %v was decided %v after its deadline", s.ID, h, h.decided.Sub(by))
+	}
+	if left := s.Answer.Left; !left.IsZero() && !r.Kept && (r.Leave == "" || r.Leave == schedule.Cancel) && !left.Before(began) {
+		if h.decided.After(left.Add(moment)) {
+			c.Fail("%s: %v was decided %v after its client had left", s.ID, h, h.decided.Sub(left))
+		}
+	} else if h.Reason == streamerr.ClientGone && !r.Keeps() && !r.Kept && !c.slowClient(s.ID) {
+		c.Fail("%s: %v, but its client had not left", s.ID, h)
+	}
+	for _, k := range c.strikes {
+		if k.Fault.Kind != schedule.DeleteStream || k.Fault.Stream != i || k.Answered.IsZero() || k.At.Before(began) {
+			continue
+		}
+		switch {
+		case k.Accepted && h.decided.After(k.Answered):
+			c.Fail("%s: %v was decided %v after a DELETE was accepted", s.ID, h, h.decided.Sub(k.Answered))
+		case !k.Accepted && h.At.After(k.Answered):
+			c.Fail("%s: a DELETE was refused while the stream ran", s.ID)
+		}
+	}
+}

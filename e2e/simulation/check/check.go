@@ -1,0 +1,175 @@
+// Package check looks for invariants that do not hold after a schedule. It compares what every hop logged, what every
+// callee put into its trailers, the ledgers, what the clients read, and the undisturbed answers.
+//
+// The rules, file by file: each call has one ending (legs.go); an ending has an origin that the schedule or a hop's own
+// timers explain, and has come to a hop from a hop that told it (explain.go); hops that a connection joins end a stream alike
+// and in time (agree.go); tokens are neither lost nor doubled nor reordered (answer.go, kept.go); nothing is left (here).
+package check
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/e2e/simulation/client"
+	memory "github.com/whence-dev/whence/e2e/simulation/network"
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/e2e/simulation/world"
+)
+
+const (
+	// settle is how long services have to forget all streams after the last one.
+	settle = 5 * time.Second
+	// slowest is the most that a slow link adds to a message.
+	slowest = 50 * time.Millisecond
+	// moment is more than what happens at one time of the schedule takes.
+	moment = 2 * time.Millisecond
+)
+
+// A Stream is one request of the schedule, and what its clients got.
+type Stream struct {
+	ID      string // "" if the client has not learnt it
+	Asked   time.Time
+	Answer  client.Answer
+	Readers [][]client.Answer // by reader and session
+	Audit   client.Answer     // of a reader that came after the end
+}
+
+// A Strike is a fault that was injected.
+type Strike struct {
+	Fault    *schedule.Fault
+	At       time.Time
+	Answered time.Time // when a DELETE or a unary Stop had its answer; zero without one
+	Accepted bool      // it was accepted
+}
+
+// A Check looks for invariants that do not hold.
+type Check struct {
+	// Violations are the invariants that do not hold.
+	Violations []string
+	// Endings counts the endings of streams at api-service by reason.
+	Endings map[string]int
+	// Moves counts the moves of streams between workers and between chat-services.
+	Moves int
+
+	world   *world.World
+	wants   []client.Answer
+	strikes []*Strike
+	legs    map[string][]*leg // by the stream's id at the callee
+	ids     map[string]int    // the numbers of the requests, by their streams' ids
+}
+
+// New returns a check of a world. wants are the undisturbed answers, by request; nil for no comparison.
+func New(w *world.World, wants []client.Answer) *Check {
+	return &Check{world: w, wants: wants, Endings: map[string]int{}}
+}
+
+// Fail adds a violation.
+func (c *Check) Fail(format string, args ...any) {
+	c.Violations = append(c.Violations, fmt.Sprintf(format, args...))
+}
+
+// Quiet checks that nothing is left of streams that have ended, while the services run, and within settle.
+func (c *Check) Quiet() {
+	before := len(c.Violations)
+	within := settle
+	if c.world.Net.AnyStalled() { // a callee learns that its caller has left when its keep-alive fails
+		within += memory.CalleeGivesUp
+	}
+	for until := time.Now().Add(within); ; time.Sleep(settle / 50) {
+		c.Violations = c.Violations[:before]
+		c.remains()
+		if len(c.Violations) == before || time.Now().After(until) {
+			return
+		}
+	}
+}
+
+// remains fails for all that is left of streams.
+func (c *Check) remains() {
+	for _, p := range c.world.Processes() {
+		if n := p.Hop.Live.Len(); n > 0 {
+			c.Fail("%s has %d live streams after all have ended", p.Name, n)
+		}
+	}
+	for _, k := range c.world.Workers() {
+		if l := k.Loop.Load(); l.GetRunning()+l.GetQueued() > 0 || l.GetKvUsedTokens() > 0 {
+			c.Fail("%s has %v after all streams have ended", k.Name, l)
+		}
+	}
+	for _, s := range c.world.Chats() {
+		for _, known := range s.Registry.Workers() {
+			if known.GetStreams() > 0 {
+				c.Fail("%s counts %d streams at %s after all have ended", s.Name, known.GetStreams(), known.GetTarget())
+			}
+		}
+		if running, waiting := s.Registry.Queue(); running+waiting > 0 {
+			c.Fail("%s has %d streams with a place and %d in its queue after all have ended", s.Name, running, waiting)
+		}
+	}
+	for _, call := range c.world.Net.Calls() {
+		if r := call.Report(); r.Served && r.Returned.IsZero() {
+			c.Fail("the call of %s at %s is open after all streams have ended", call.From, call.To)
+		}
+	}
+	if n := c.world.Requests(); n > 0 {
+		c.Fail("%d requests of clients are open after all have their answers", n)
+	}
+}
+
+// Closed checks that the services have left nothing behind.
+func (c *Check) Closed() {
+	if n := c.world.Net.Open(); n > 0 {
+		c.Fail("%d calls are open after all services have ended", n)
+	}
+	for _, p := range c.world.Journal.Panics() { // only an engine may panic
+		if !strings.HasPrefix(p.Name, "llm-worker/") || !c.struck(time.Now(), schedule.EnginePanics) {
+			c.Fail("a handler of %s panicked", p.Name)
+		}
+	}
+}
+
+// struck reports whether a fault of one of some kinds was injected before a time.
+func (c *Check) struck(before time.Time, kinds ...schedule.Kind) bool {
+	for _, s := range c.strikes {
+		for _, k := range kinds {
+			if s.Fault.Kind == k && !s.At.After(before) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Streams checks each stream, from its clients to its workers. strikes are the faults that were injected.
+func (c *Check) Streams(streams []Stream, strikes []*Strike) {
+	c.strikes, c.ids = strikes, map[string]int{}
+	for i := range streams {
+		c.ids[streams[i].ID] = i
+	}
+	c.collect()
+	for id, all := range c.legs {
+		c.endsOnce(id, all)
+	}
+	edge := c.world.Edge
+	for i := range streams {
+		s := &streams[i]
+		ended := c.world.Journal.Of(edge, s.ID)
+		switch {
+		case s.ID == "" && (!s.Answer.Left.IsZero() || s.Answer.Status == 0):
+		case len(ended) > 1:
+			c.Fail("%s ended %d times at %s: %v", s.ID, len(ended), edge.Name, ended)
+		case len(ended) == 0:
+			c.refused(s)
+		default:
+			c.Endings[ended[0].Reason.String()]++
+			h := c.hop(s.ID, ended[0])
+			c.answer(i, s, h)
+			c.timely(i, s, h)
+			c.visit(h, nil)
+			if c.world.Schedule.Requests[i].Keeps() || c.world.Schedule.Requests[i].Kept {
+				c.kept(i, s, h)
+			}
+		}
+	}
+}

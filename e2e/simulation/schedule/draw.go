@@ -1,0 +1,130 @@
+package schedule
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// weights say how often a kind is drawn.
+var weights = [kinds]int{
+	CutChat: 3, CutWorker: 4, CutChatAfter: 3, CutWorkerAfter: 5, StallChat: 2, StallWorker: 3, SlowChat: 1, SlowWorker: 1,
+	KillWorker: 4, KillChat: 3, DrainWorker: 3, DrainChat: 2, DrainEdge: 1, HurryEdge: 1, EngineFails: 3, EngineHangs: 3, EngineIsDeaf: 1,
+	EnginePanics: 1, ClientLeaves: 5, ClientStalls: 3, DeleteStream: 5, StopAtChat: 2, StopAtWorker: 2,
+}
+
+// A drawer draws a schedule.
+type drawer struct{ *rand.Rand }
+
+func (r drawer) one(of ...int) int { return of[r.IntN(len(of))] }
+
+// in reports true once in n draws.
+func (r drawer) in(n int) bool { return r.IntN(n) == 0 }
+
+func (r drawer) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+// New draws the schedule of a seed.
+func New(seed uint64) *Schedule {
+	r := drawer{rand.New(rand.NewPCG(seed, 0x77686e63))}
+	s := &Schedule{Seed: seed, Chats: r.one(1, 2, 2), MaxDelay: time.Duration(r.one(2, 10, 40)) * time.Millisecond, Queue: r.in(4)}
+	for range r.one(1, 1, 1, 2, 3) {
+		s.Requests = append(s.Requests, r.request())
+	}
+	s.Requests[0].At = 0
+	for range r.one(0, 1, 1, 2, 2, 2, 3, 4) {
+		s.Faults = append(s.Faults, r.fault(s))
+	}
+	if n := len(s.Faults); n > 1 && r.in(2) { // a double fault
+		f := &s.Faults[n-1]
+		f.At, f.Message, f.After = s.Faults[0].At, s.Faults[0].Message, s.Faults[0].After+r.between(0, 3*time.Millisecond)
+		if f.Message == 0 {
+			f.At += f.After
+		}
+	}
+	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	return s
+}
+
+func (r drawer) request() Request {
+	q := Request{
+		At: r.between(0, 60*time.Millisecond), Prompt: r.IntN(len(Prompts)), Tokens: r.one(1, 2, 5, 12, 25), Whole: r.in(4),
+		Stop: r.in(5), N: r.one(1, 1, 1, 1, 1, 1, 2), Window: r.one(1<<10, 4<<10, 64<<10),
+	}
+	if r.in(8) {
+		q.Pace = r.between(time.Millisecond, 60*time.Millisecond)
+	}
+	if r.in(6) {
+		q.Deadline = r.between(5*time.Millisecond, 600*time.Millisecond)
+	}
+	if q.Kept = r.in(5); q.Kept {
+		q.Whole = false
+	}
+	if q.Kept || r.in(8) {
+		q.Leave = []string{"", Cancel, Detach, Drain, Linger + "20ms", Linger + "300ms"}[r.IntN(6)]
+	}
+	if q.Keeps() {
+		for range r.one(0, 1, 1, 2, 3) {
+			q.Readers = append(q.Readers, r.reader())
+		}
+	}
+	return q
+}
+
+func (r drawer) reader() Reader {
+	reader := Reader{At: r.between(0, 100*time.Millisecond)}
+	if r.in(6) {
+		reader.At = r.between(0, 2*time.Second)
+	}
+	sessions := r.one(1, 1, 2, 3, 4)
+	for i := range sessions {
+		s := Session{Window: r.one(64, 512, 64<<10), Resume: i > 0 && !r.in(4)}
+		if i > 0 {
+			s.Pause = r.between(0, time.Duration(r.one(1, 30, 400))*time.Millisecond)
+		}
+		if i < sessions-1 {
+			s.Events = 1 + r.IntN(6)
+		}
+		if r.in(4) {
+			s.Pace = r.between(time.Millisecond, 40*time.Millisecond)
+		}
+		if r.in(8) {
+			s.Stall = r.between(10*time.Millisecond, 3*time.Second)
+		}
+		reader.Sessions = append(reader.Sessions, s)
+	}
+	return reader
+}
+
+// fault draws a fault of the schedule s, whose requests are drawn.
+func (r drawer) fault(s *Schedule) Fault {
+	f := Fault{
+		Kind: r.kind(), Stream: r.IntN(len(s.Requests)), Chat: r.IntN(s.Chats), Worker: r.IntN(Workers), N: 1 + r.IntN(12),
+		For: []time.Duration{
+			r.between(time.Millisecond, 30*time.Millisecond), r.between(30*time.Millisecond, time.Second), r.between(time.Second, 4*time.Second), 40 * time.Second,
+		}[r.IntN(4)],
+	}
+	if r.in(2) {
+		f.At = r.between(0, time.Duration(r.one(20, 80, 250, 600))*time.Millisecond)
+		return f
+	}
+	f.Message, f.After = 1+r.IntN(r.one(6, 15, 40, 80)), time.Duration(r.Int64N(1000))
+	if r.in(3) {
+		f.After = r.between(0, 5*time.Millisecond)
+	}
+	return f
+}
+
+func (r drawer) kind() Kind {
+	total := 0
+	for _, w := range weights {
+		total += w
+	}
+	draw, kind := r.IntN(total), Kind(0)
+	for draw >= weights[kind] {
+		draw -= weights[kind]
+		kind++
+	}
+	return kind
+}

@@ -1,0 +1,183 @@
+// Package schedule draws what happens to the path from outside: the requests of clients, the readers of kept streams,
+// and faults.
+package schedule
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Workers is the number of llm-workers.
+const Workers = 2
+
+// A Schedule is all that happens to the path from outside.
+type Schedule struct {
+	Seed     uint64
+	Chats    int           // chat-services
+	MaxDelay time.Duration // of one message
+	Queue    bool          // streams wait in chat-service for a worker that has room
+	Requests []Request
+	Faults   []Fault
+}
+
+// A Request is one client's.
+type Request struct {
+	At       time.Duration
+	Prompt   int // of Prompts
+	Tokens   int // max_tokens
+	Whole    bool
+	Stop     bool // with a stop string
+	N        int  // choices
+	Window   int  // bytes of the client's buffer
+	Pace     time.Duration
+	Deadline time.Duration // 0 for none
+	Kept     bool          // POST /v1/streams
+	Leave    string        // the policy of X-Leave; "" for the default
+	Readers  []Reader      // of the stream's events, if the stream is kept
+}
+
+// Keeps reports whether the events of the request's stream can be read again while it runs.
+func (r *Request) Keeps() bool {
+	return r.Kept || r.Leave == Detach || strings.HasPrefix(r.Leave, Linger)
+}
+
+// The policies for a stream that nobody reads. Linger is followed by a duration.
+const (
+	Cancel = "cancel"
+	Drain  = "drain"
+	Detach = "detach"
+	Linger = "linger:"
+)
+
+// Patience returns how long a stream of the request runs without a reader, before its first reader and after its last;
+// a negative time has no bound.
+func (r *Request) Patience() (before, after time.Duration) {
+	const first, forever = 30 * time.Second, -1
+	switch leave := r.Leave; {
+	case leave == Detach || leave == Drain:
+		return forever, forever
+	case leave == Cancel || leave == "" && !r.Kept:
+		return first, 0
+	case leave == "":
+		return DefaultLinger, DefaultLinger
+	default:
+		d, err := time.ParseDuration(strings.TrimPrefix(leave, Linger))
+		if err != nil {
+			panic(err) // policies are drawn
+		}
+		return d, d
+	}
+}
+
+// DefaultLinger is how long a stream of POST /v1/streams runs without a reader, if the request has no policy.
+const DefaultLinger = time.Second
+
+// A Reader reads the events of a kept stream, in one session after another.
+type Reader struct {
+	At       time.Duration // after the request
+	Sessions []Session
+}
+
+// A Session is one connection of a reader. The last session of a reader reads to the end.
+type Session struct {
+	Pause  time.Duration // before the connection
+	Resume bool          // it continues after the last event of the sessions before; otherwise it begins anew
+	Events int           // the reader leaves after this many events; 0 is never
+	Window int           // bytes of the reader's buffer
+	Pace   time.Duration // between two reads
+	Stall  time.Duration // the reader does not read for this long, once it has had an event; 0 is not at all
+}
+
+// A Kind is what a fault does.
+type Kind int
+
+// The kinds of faults.
+const (
+	CutChat Kind = iota
+	CutWorker
+	CutChatAfter
+	CutWorkerAfter
+	StallChat
+	StallWorker
+	SlowChat
+	SlowWorker
+	KillWorker
+	KillChat
+	DrainWorker
+	DrainChat
+	DrainEdge
+	HurryEdge
+	EngineFails
+	EngineHangs
+	EngineIsDeaf
+	EnginePanics
+	ClientLeaves
+	ClientStalls
+	DeleteStream
+	StopAtChat
+	StopAtWorker
+	kinds
+)
+
+var names = [kinds]string{
+	"cut api-service>chat-service", "cut chat-service>llm-worker", "cut api-service>chat-service in place of a message",
+	"cut chat-service>llm-worker in place of a message", "stall api-service>chat-service", "stall chat-service>llm-worker",
+	"slow down api-service>chat-service", "slow down chat-service>llm-worker", "kill llm-worker", "kill chat-service", "drain llm-worker",
+	"drain chat-service", "drain api-service", "second signal to api-service", "engine fails", "engine hangs", "engine is deaf",
+	"engine panics", "client leaves", "client stops reading", "DELETE", "unary Stop at chat-service", "unary Stop at llm-worker",
+}
+
+func (k Kind) String() string { return names[k] }
+
+// A Fault happens at a time, or with a message.
+type Fault struct {
+	At      time.Duration // if Message is 0
+	Message int           // the number of a message between services, counted from 1
+	After   time.Duration // the time from Message to the fault
+	Kind    Kind
+	Stream  int // of Requests
+	Chat    int
+	Worker  int
+	For     time.Duration // how long it lasts; 0 is for good
+	N       int           // messages, for a cut in place of a message
+}
+
+// Has reports whether there is a fault of one of some kinds that can have struck.
+func (s *Schedule) Has(kinds ...Kind) bool {
+	for _, f := range s.Faults {
+		for _, k := range kinds {
+			if f.Kind == k {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Name returns the name of a stream.
+func (s *Schedule) Name(stream int) string { return fmt.Sprintf("s%d", stream) }
+
+// Prompts are what clients ask.
+var Prompts = []string{"What happens when I close the tab?", "Name a bird.", "Say it again, and then once more, slowly and in other words."}
+
+// String lists the schedule, one event a line.
+func (s *Schedule) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d chat-services, %d llm-workers, messages take up to %v, queue in chat-service %t\n", s.Seed, s.Chats, Workers, s.MaxDelay, s.Queue)
+	for i, r := range s.Requests {
+		fmt.Fprintf(&b, "  %-12v request %s: prompt %d, %d tokens, n %d, whole %t, stop string %t, deadline %v, buffer %d, pace %v, kept %t, leave %q\n",
+			r.At, s.Name(i), r.Prompt, r.Tokens, r.N, r.Whole, r.Stop, r.Deadline, r.Window, r.Pace, r.Kept, r.Leave)
+		for j, reader := range r.Readers {
+			fmt.Fprintf(&b, "  +%-11v reader %d of %s: %+v\n", reader.At, j, s.Name(i), reader.Sessions)
+		}
+	}
+	for _, f := range s.Faults {
+		when := f.At.String()
+		if f.Message > 0 {
+			when = fmt.Sprintf("m%d+%v", f.Message, f.After)
+		}
+		fmt.Fprintf(&b, "  %-12s %s (stream %s, chat-service %d, llm-worker %d, for %v, %d messages)\n", when, f.Kind, s.Name(f.Stream), f.Chat, f.Worker, f.For, f.N)
+	}
+	return b.String()
+}

@@ -1,0 +1,273 @@
+// Package world runs the services of a schedule in one process: api-service, one or two chat-services, and two
+// llm-workers, on in-memory transports.
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/network"
+
+	"github.com/whence-dev/whence/e2e/simulation/client"
+	memory "github.com/whence-dev/whence/e2e/simulation/network"
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/rpc"
+)
+
+// The times of the services, far shorter than in production: virtual time is cheap, but each second of it has probes.
+const (
+	Grace        = 300 * time.Millisecond // of a drain
+	WriteTimeout = 1500 * time.Millisecond
+	HeadersAfter = 300 * time.Millisecond
+	MigrateAfter = 400 * time.Millisecond
+	ChatStall    = 2 * time.Second
+	EdgeStall    = 3 * time.Second
+	// Deafest is the longest deafness of an engine.
+	Deafest = 3 * time.Second
+)
+
+var errSignal = errors.New("a signal")
+
+// A Process is one run of a service.
+type Process struct {
+	Name string
+	Host *memory.Host
+	Hop  *rpc.Hop
+
+	dead     atomic.Bool
+	replaced atomic.Bool
+	order    *drain.Order
+	ended    chan struct{} // closed when the process has exited
+
+	mu      sync.Mutex // guards the following field
+	drained time.Time
+}
+
+// Dead reports whether the process was killed.
+func (p *Process) Dead() bool { return p.dead.Load() }
+
+// Drained returns when the process began to drain, or zero.
+func (p *Process) Drained() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drained
+}
+
+// Drain is the first signal.
+func (p *Process) Drain() {
+	p.mu.Lock()
+	if p.drained.IsZero() {
+		p.drained = time.Now()
+	}
+	p.mu.Unlock()
+	p.order.Begin(errSignal)
+}
+
+// Hurry is the second signal.
+func (p *Process) Hurry() {
+	p.Drain()
+	p.order.Hurry()
+}
+
+// Kill ends the process without a word.
+func (p *Process) Kill() {
+	p.dead.Store(true)
+	p.Host.Kill()
+	p.order.Begin(errSignal)
+	p.order.Hurry()
+}
+
+// Ended is closed when the process has exited.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Replace reports whether another run of the service may take the place of this one. It reports true once.
+func (p *Process) Replace() bool { return !p.replaced.Swap(true) }
+
+// A World is the services and the network between them.
+type World struct {
+	Schedule *schedule.Schedule
+	Net      *memory.Network
+	Journal  *Journal
+	Edge     *Process
+
+	running  sync.WaitGroup // processes, and what Go runs
+	serve    func(context.Context, network.Conn) error
+	requests requestCount // connections of clients
+
+	mu      sync.Mutex // guards the following fields
+	chats   []*Chat
+	workers []*Worker
+	all     []*Process
+	closing bool
+}
+
+// ChatAddr and WorkerAddr are the addresses of services by their number. EdgeAddr is that of api-service.
+func ChatAddr(i int) string { return fmt.Sprintf("chat-%d:1", i) }
+
+// WorkerAddr is the address of an llm-worker.
+func WorkerAddr(i int) string { return fmt.Sprintf("worker-%d:1", i) }
+
+// EdgeAddr is the address of api-service.
+const EdgeAddr = "edge:1"
+
+func addresses(n int, addr func(int) string) string {
+	var all []string
+	for i := range n {
+		all = append(all, addr(i))
+	}
+	return strings.Join(all, ",")
+}
+
+// Start builds all services.
+func Start(s *schedule.Schedule) (*World, error) {
+	w := &World{
+		Schedule: s, Net: memory.New(s.Seed, s.MaxDelay), Journal: &Journal{began: time.Now()},
+		chats: make([]*Chat, s.Chats), workers: make([]*Worker, schedule.Workers),
+	}
+	for i := range w.workers {
+		w.StartWorker(i)
+	}
+	for i := range w.chats {
+		if err := w.StartChat(i); err != nil {
+			return nil, err
+		}
+	}
+	return w, w.startEdge()
+}
+
+// process makes a process at an address.
+func (w *World) process(name, addr string) (p *Process, ctx context.Context, log *slog.Logger) {
+	p = &Process{Name: name, Host: w.Net.Host(addr), ended: make(chan struct{})}
+	ctx, p.order = drain.New(context.Background())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, p)
+	return p, ctx, slog.New(scribe{w.Journal, p})
+}
+
+// Processes returns all runs of all services.
+func (w *World) Processes() []*Process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.all)
+}
+
+// At returns the process at a host.
+func (w *World) At(h *memory.Host) *Process {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.all {
+		if p.Host == h {
+			return p
+		}
+	}
+	return nil
+}
+
+// Chats returns the last run of each chat-service.
+func (w *World) Chats() []*Chat {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.chats)
+}
+
+// Workers returns the last run of each llm-worker.
+func (w *World) Workers() []*Worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.workers)
+}
+
+// Visit sends a request of a client to api-service.
+func (w *World) Visit(r *client.Request) *client.Visit {
+	w.requests.add()
+	return r.Visit(WriteTimeout, func(conn *client.Conn) {
+		defer w.requests.done()
+		_ = w.serve(conn.Context(), conn)
+	})
+}
+
+// Requests returns the number of clients' requests that api-service is serving.
+func (w *World) Requests() int { return w.requests.count() }
+
+// Go runs f on a goroutine that Stop waits for.
+func (w *World) Go(f func()) { w.running.Go(f) }
+
+// Closing reports whether Stop was called.
+func (w *World) Closing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closing
+}
+
+// Stop ends all processes, front to back.
+func (w *World) Stop() {
+	w.mu.Lock()
+	w.closing = true
+	chats, workers := w.chats, w.workers
+	w.mu.Unlock()
+	end := func(p *Process) {
+		p.order.Begin(errSignal)
+		<-p.ended
+	}
+	end(w.Edge)
+	for _, c := range chats {
+		end(c.Process)
+	}
+	for _, k := range workers {
+		end(k.Process)
+	}
+	w.running.Wait()
+}
+
+// A requestCount counts requests that run. Unlike a sync.WaitGroup it may grow while wait runs, because requests come until api-service has
+// drained. The zero value is ready to use.
+type requestCount struct {
+	mu   sync.Mutex // guards the following fields
+	n    int
+	none chan struct{} // closed when n falls to 0; nil without a waiter
+}
+
+func (f *requestCount) add() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
+}
+
+func (f *requestCount) done() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n--; f.n == 0 && f.none != nil {
+		close(f.none)
+		f.none = nil
+	}
+}
+
+func (f *requestCount) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+// wait returns when there is no request.
+func (f *requestCount) wait() {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return
+	}
+	if f.none == nil {
+		f.none = make(chan struct{})
+	}
+	none := f.none
+	f.mu.Unlock()
+	<-none
+}
