@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,6 +87,16 @@ func wantsOf(t *testing.T, s *schedule.Schedule) []client.Answer {
 	return wants
 }
 
+// report prints a schedule that has failed.
+func report(s *schedule.Schedule, result *Result) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s\n", s, result.Journal)
+	for _, v := range result.Violations {
+		fmt.Fprintf(&b, "FAILED seed %d: %s\n", s.Seed, v)
+	}
+	fmt.Print(b.String())
+}
+
 func TestSchedules(t *testing.T) {
 	var next, failed atomic.Int64
 	var mu sync.Mutex
@@ -109,13 +120,14 @@ func TestSchedules(t *testing.T) {
 						}
 						if len(result.Violations) > 0 {
 							failed.Add(1)
-							t.Errorf("%s%s", s, result.Journal)
-							for _, v := range result.Violations {
-								t.Errorf("seed %d: %s", s.Seed, v)
-							}
+							report(s, &result) // now: the test's own output comes at its end
+							t.Errorf("seed %d: %d invariants do not hold", s.Seed, len(result.Violations))
 							break
 						}
 						mu.Lock()
+						if played%10000 == 9999 {
+							fmt.Printf("%d schedules in %v, %d failed\n", played+1, time.Since(began).Round(time.Second), failed.Load())
+						}
 						for reason, n := range result.Endings {
 							endings[reason] += n
 						}

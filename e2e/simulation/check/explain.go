@@ -55,7 +55,11 @@ func (c *Check) own(h *hop) string {
 	case streamerr.Completed: // the engine's answer, or a stop string that chat-service has found
 		explained = !edge
 	case streamerr.Deadline:
-		explained = !worker && c.late(h, edge)
+		if explained = !worker && c.late(h, edge); !worker && !edge {
+			if name := c.idleWorker(h); name != "" {
+				return "the stream waited for a token until then, though " + name + " was there"
+			}
+		}
 	case streamerr.Draining:
 		at := h.Process.Drained()
 		explained = !at.IsZero() && !at.After(h.decided)
@@ -191,8 +195,8 @@ func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
 			return ""
 		case l.callee.Dead() && h.Reason != streamerr.Completed:
 			return ""
-		case h.Reason == streamerr.Completed && len(told) == 1 && !l.held():
-			return "" // all tokens had come
+		case h.Reason == streamerr.Completed && len(told) == 1 && (!l.held() || l.reason != streamerr.Completed):
+			return "" // all tokens had come, and the ending had not
 		case h.Reason == streamerr.Completed && l.callee.Dead():
 			return "" // it was killed behind its ending
 		case len(told) == 1 && h.Reason == streamerr.PeerLost && l.Broke:
@@ -229,4 +233,30 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
+// found is how long a worker may have run without any stream: a probe, and the silence of another worker.
+const found = time.Second + 2*world.MigrateAfter + slowest
+
 func isWorker(p *world.Process) bool { return strings.HasPrefix(p.Name, "llm-worker/") }
+
+// idleWorker returns the name of a worker that could have taken a stream that waited until a timer fired: it has run for
+// longer than it takes to find it and to leave another worker, and nothing has disturbed it.
+func (c *Check) idleWorker(h *hop) string {
+	for i, w := range c.world.Workers() {
+		if w.Dead() || !w.Drained().IsZero() || h.decided.Sub(w.Began) < found {
+			continue
+		}
+		disturbed := slices.ContainsFunc(c.strikes, func(s *Strike) bool {
+			switch s.Fault.Kind {
+			case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics,
+				schedule.CutWorker, schedule.CutWorkerAfter, schedule.StallWorker, schedule.SlowWorker:
+				return s.Fault.Worker == i
+			default:
+				return false
+			}
+		})
+		if !disturbed {
+			return w.Name
+		}
+	}
+	return ""
+}

@@ -41,6 +41,8 @@ type Process struct {
 	Name string
 	Host *memory.Host
 	Hop  *rpc.Hop
+	// Began is when the process was started.
+	Began time.Time
 
 	dead     atomic.Bool
 	replaced atomic.Bool
@@ -145,7 +147,7 @@ func Start(s *schedule.Schedule) (*World, error) {
 
 // process makes a process at an address.
 func (w *World) process(name, addr string) (p *Process, ctx context.Context, log *slog.Logger) {
-	p = &Process{Name: name, Host: w.Net.Host(addr), ended: make(chan struct{})}
+	p = &Process{Name: name, Host: w.Net.Host(addr), Began: time.Now(), ended: make(chan struct{})}
 	ctx, p.order = drain.New(context.Background())
 	w.mu.Lock()
 	defer w.mu.Unlock()
