@@ -143,8 +143,8 @@ func (c *Check) stopped(h *hop, by schedule.Kind) bool {
 func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
 	switch h.Reason {
 	case streamerr.PeerLost:
-		if from.Broke || !from.caller.Drained().IsZero() {
-			return ""
+		if from.Broke || c.delayed(from) || !from.caller.Drained().IsZero() {
+			return "" // behind a stall, the callee's keep-alive has failed
 		}
 	case streamerr.PeerReset:
 		if from.Broke || !from.Reset.IsZero() {

@@ -49,7 +49,7 @@ func New(seed uint64) *Schedule {
 
 func (r drawer) request() Request {
 	q := Request{
-		At: r.between(0, 60*time.Millisecond), Prompt: r.IntN(len(Prompts)), Tokens: r.one(1, 2, 5, 12, 25), Whole: r.in(4),
+		At: r.between(0, 60*time.Millisecond), Prompt: r.IntN(len(Prompts)), Tokens: r.one(1, 2, 5, 5, 12, 12, 25, 60), Whole: r.in(4),
 		Stop: r.in(5), N: r.one(1, 1, 1, 1, 1, 1, 2), Window: r.one(1<<10, 4<<10, 64<<10),
 	}
 	if r.in(8) {
