@@ -136,10 +136,10 @@ func (q *queue) take() ([]byte, metadata.MD, error) {
 }
 
 // end has take return err behind the messages, when it has arrived; the zero time means that this side itself noticed the
-// end. The first end counts.
+// end. The first end counts; one that has to come over a broken connection is lost.
 func (q *queue) end(err error, trailer metadata.MD, at time.Time) {
 	q.mu.Lock()
-	if q.over == nil {
+	if q.over == nil && (at.IsZero() || !q.closed) {
 		q.over, q.trailer, q.overAt = err, trailer, at
 	}
 	q.mu.Unlock()
