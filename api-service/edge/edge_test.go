@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// A scripted chat-service answers by the first message's content: "wait 50ms say hello fail peer_lost ...".
-type scripted struct {
+// A scriptedChat is a chat-service that answers by the first message's content: "wait 50ms say hello fail peer_lost ...".
+type scriptedChat struct {
 	chatv1.UnimplementedChatServer
 	hop    rpc.Hop
 	begun  chan struct{} // a stream has come
@@ -48,25 +48,25 @@ type scripted struct {
 	stop   atomic.Pointer[streamv1.Stop] // of the last unary Stop
 }
 
-func (s *scripted) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
+func (s *scriptedChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
 	return rpc.Serve(&s.hop, st, methods.Chat, s.play)
 }
 
-func (s *scripted) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
+func (s *scriptedChat) Models(context.Context, *chatv1.ModelsRequest) (*chatv1.ModelsResponse, error) {
 	return &chatv1.ModelsResponse{Models: []*chatv1.Model{{Id: "org/m"}}}, nil
 }
 
-func (s *scripted) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.WorkersResponse, error) {
+func (s *scriptedChat) Workers(context.Context, *chatv1.WorkersRequest) (*chatv1.WorkersResponse, error) {
 	return &chatv1.WorkersResponse{Workers: []*chatv1.Worker{{Target: "h:1", State: chatv1.WorkerState_WORKER_STATE_DOWN}}}, nil
 }
 
-func (s *scripted) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
+func (s *scriptedChat) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.StopResponse, error) {
 	s.stop.Store(req.GetStream().GetStop())
 	resp, err := s.hop.Stop(ctx, req.GetStream())
 	return &chatv1.StopResponse{Stream: resp}, err
 }
 
-func (s *scripted) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		s.claim.Store(req.GetClaim())
 		s.begun <- struct{}{}
@@ -134,15 +134,15 @@ func script(req *chatv1.ChatRequest) string {
 }
 
 // start runs an edge in front of a scripted chat-service.
-func start(t *testing.T, change func(*edge.Config)) (url string, chat *scripted) {
+func start(t *testing.T, change func(*edge.Config)) (url string, chat *scriptedChat) {
 	t.Helper()
 	return startLogging(t, io.Discard, change)
 }
 
-func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url string, chat *scripted) {
+func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url string, chat *scriptedChat) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(logs, nil))
-	chat = &scripted{hop: rpc.Hop{Name: "chat-service", Log: log, Observer: &ledger.Ledger{}}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
+	chat = &scriptedChat{hop: rpc.Hop{Name: "chat-service", Log: log, Observer: &ledger.Ledger{}}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
 	gs := grpc.NewServer()
 	chatv1.RegisterChatServer(gs, chat)
 	inspect.Register(gs, &chat.hop, nil)

@@ -18,7 +18,7 @@ import (
 )
 
 // Embeddings answers by the first text: "wait" waits to be stopped, "fail REASON" fails, all else has a vector.
-func (s *scripted) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (resp *chatv1.EmbeddingsResponse, err error) {
+func (s *scriptedChat) Embeddings(ctx context.Context, req *chatv1.EmbeddingsRequest) (resp *chatv1.EmbeddingsResponse, err error) {
 	engine := stream.Unary(func(ctx context.Context, req *chatv1.EmbeddingsRequest) (*chatv1.EmbeddingsResponse, error) {
 		word, arg, _ := strings.Cut(req.GetInputs()[0].GetText(), " ")
 		s.claim.Store(req.GetClaim())

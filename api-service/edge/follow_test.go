@@ -22,7 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-type made struct {
+type keptStream struct {
 	ID, Events string
 	Token      string `json:"read_token"`
 }
@@ -60,11 +60,11 @@ func asking(script string) string {
 }
 
 // makeStream makes a stream, which must start.
-func makeStream(t *testing.T, url, script string, headers ...string) made {
+func makeStream(t *testing.T, url, script string, headers ...string) keptStream {
 	t.Helper()
 	resp := ask(t, http.MethodPost, url+"/v1/streams", asking(script), headers...)
 	body := whole(t, resp)
-	var m made
+	var m keptStream
 	if err := json.Unmarshal([]byte(body), &m); err != nil || resp.StatusCode != http.StatusCreated || resp.Header.Get("Location") != m.Events {
 		t.Fatal(resp.StatusCode, body, err)
 	}

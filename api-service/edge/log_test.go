@@ -10,15 +10,15 @@ import (
 )
 
 // libraries is where they log, over all tests: where cannot be changed while they run.
-var libraries heard
+var libraries logLines
 
-// A heard keeps lines.
-type heard struct {
+// logLines keeps lines of a log.
+type logLines struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (h *heard) Write(b []byte) (int, error) {
+func (h *logLines) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lines = append(h.lines, string(b))
@@ -26,7 +26,7 @@ func (h *heard) Write(b []byte) (int, error) {
 }
 
 // about returns the lines with a word.
-func (h *heard) about(word string) (lines []string) {
+func (h *logLines) about(word string) (lines []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, line := range h.lines {

@@ -348,7 +348,7 @@ func TestTokenMayExpireUnderItsReader(t *testing.T) {
 		if want != 201 {
 			continue
 		}
-		var again made
+		var again keptStream
 		if err := json.Unmarshal([]byte(body), &again); err != nil || again.ID != m.ID || again.Events != m.Events {
 			t.Fatal(body, err)
 		}

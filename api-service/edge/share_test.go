@@ -18,7 +18,7 @@ func TestOneTenantDoesNotFillTheLog(t *testing.T) {
 	large := makeStream(t, url, "start m pour 60 "+strings.Repeat("wait 50ms say x ", 500), detached...)
 	small := makeStream(t, url, "start m pour 20 wait 1m", detached...)
 	for _, m := range []struct {
-		made
+		keptStream
 		n int
 	}{{large, 60_000}, {small, 20_000}} {
 		resp := ask(t, http.MethodGet, url+m.Events, "", bearer("me")...)

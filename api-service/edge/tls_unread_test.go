@@ -42,15 +42,15 @@ func writeCertificate(t *testing.T) (cert, key string, roots *x509.CertPool) {
 	return cert, key, roots
 }
 
-// A stalled connection reads nothing once it is stalled.
-type stalled struct {
+// A stalledClient is a connection that reads nothing once it is stalled.
+type stalledClient struct {
 	net.Conn
 	stall  *atomic.Bool
 	closed chan struct{}
 	once   *sync.Once
 }
 
-func (s stalled) Read(b []byte) (int, error) {
+func (s stalledClient) Read(b []byte) (int, error) {
 	if s.stall.Load() {
 		<-s.closed
 		return 0, net.ErrClosed
@@ -58,7 +58,7 @@ func (s stalled) Read(b []byte) (int, error) {
 	return s.Conn.Read(b)
 }
 
-func (s stalled) Close() error {
+func (s stalledClient) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return s.Conn.Close()
 }
@@ -77,7 +77,7 @@ func secureClient(t *testing.T, roots *x509.CertPool, h2 bool, stall *atomic.Boo
 			if err != nil {
 				return nil, err
 			}
-			return stalled{conn, stall, make(chan struct{}), &sync.Once{}}, nil
+			return stalledClient{conn, stall, make(chan struct{}), &sync.Once{}}, nil
 		},
 	}
 	transport.Protocols.SetHTTP1(!h2)

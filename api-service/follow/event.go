@@ -22,8 +22,8 @@ func appendData(b []byte, e replay.Event) []byte {
 	}
 }
 
-// A Made is the body of the answer to the client that created a stream.
-type Made struct {
+// A Receipt is the body of the answer to the client that created a stream.
+type Receipt struct {
 	ID        string    `json:"id"`
 	Events    string    `json:"events"`
 	ExpiresAt time.Time `json:"expires_at"`
@@ -32,7 +32,7 @@ type Made struct {
 }
 
 // JSON returns the body.
-func (m Made) JSON() []byte {
+func (m Receipt) JSON() []byte {
 	m.ExpiresAt = m.ExpiresAt.UTC().Truncate(time.Second)
 	return marshal(m)
 }

@@ -254,7 +254,7 @@ func TestReaderThatLeavesIsLetGo(t *testing.T) {
 
 func TestMadeIsJSON(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))
-	got := string(follow.Made{ID: "s", Events: "/e", ExpiresAt: at, Token: "t", Resumable: true}.JSON())
+	got := string(follow.Receipt{ID: "s", Events: "/e", ExpiresAt: at, Token: "t", Resumable: true}.JSON())
 	if want := `{"id":"s","events":"/e","expires_at":"2026-01-02T02:04:05Z","read_token":"t","resumable":true}`; got != want {
 		t.Error(got)
 	}

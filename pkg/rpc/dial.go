@@ -27,7 +27,7 @@ import (
 func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
 	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
 		return func(yield func(*Out, error) bool) {
-			c := &dialed[Req, In, Out]{m: m, yield: yield}
+			c := &caller[Req, In, Out]{m: m, yield: yield}
 			if !c.begin(ctx, self, peer, protocol.CallerConfig{Mute: m.mute(), Endless: m.endless()}, c.sendStop) {
 				yield(nil, cause(ctx))
 				return
@@ -39,8 +39,8 @@ func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grp
 	}
 }
 
-// A dialed call is the caller's end of a call of a bidi method.
-type dialed[Req, In, Out any] struct {
+// A caller is the caller's end of a call of a bidi method.
+type caller[Req, In, Out any] struct {
 	call
 	m     *Method[Req, In, Out]
 	yield func(*Out, error) bool
@@ -58,7 +58,7 @@ type dialed[Req, In, Out any] struct {
 }
 
 // open opens the call and sends the request.
-func (c *dialed[Req, In, Out]) open(open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), req Req) error {
+func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), req Req) error {
 	first, err := c.m.request(req)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *dialed[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 }
 
 // receive passes the messages of the call to the reader, until the stream is over or the reader leaves.
-func (c *dialed[Req, In, Out]) receive(open func() error) {
+func (c *caller[Req, In, Out]) receive(open func() error) {
 	if err := open(); err != nil {
 		c.closed(err)
 		return
@@ -107,7 +107,7 @@ func (c *dialed[Req, In, Out]) receive(open func() error) {
 
 // take passes a message of a callee in this process to the reader. It runs within the callee's engine: so it keeps a panic of the
 // reader until the engine has ended, and tells the callee itself that the reader has left.
-func (c *dialed[Req, In, Out]) take(out *Out) {
+func (c *caller[Req, In, Out]) take(out *Out) {
 	defer func() {
 		if v := recover(); v != nil {
 			c.thrown = v
@@ -123,7 +123,7 @@ func (c *dialed[Req, In, Out]) take(out *Out) {
 }
 
 // count records a message for the observer.
-func (c *dialed[Req, In, Out]) count(out *Out) {
+func (c *caller[Req, In, Out]) count(out *Out) {
 	c.events.Answered()
 	tokens := c.m.tokens(out)
 	c.received += tokens
@@ -131,7 +131,7 @@ func (c *dialed[Req, In, Out]) count(out *Out) {
 }
 
 // pass gives a message to the machine, and to the reader if the machine says so.
-func (c *dialed[Req, In, Out]) pass(out *Out) {
+func (c *caller[Req, In, Out]) pass(out *Out) {
 	kind := protocol.Item
 	if c.m.end(out) != nil {
 		kind = protocol.End
@@ -151,7 +151,7 @@ func (c *dialed[Req, In, Out]) pass(out *Out) {
 }
 
 // closed gives the end of the call, or of the attempt to open it, to the machine.
-func (c *dialed[Req, In, Out]) closed(err error) {
+func (c *caller[Req, In, Out]) closed(err error) {
 	c.generatedSaid()
 	var st grpc.ClientStream
 	if c.st != nil {
@@ -170,7 +170,7 @@ func (c *dialed[Req, In, Out]) closed(err error) {
 }
 
 // deliver passes a pair to the reader, unless it has left.
-func (c *dialed[Req, In, Out]) deliver(out *Out, err error) {
+func (c *caller[Req, In, Out]) deliver(out *Out, err error) {
 	if c.gone {
 		return
 	}
@@ -178,7 +178,7 @@ func (c *dialed[Req, In, Out]) deliver(out *Out, err error) {
 	c.gone, c.panicked = !c.yield(out, err), false
 }
 
-func (c *dialed[Req, In, Out]) finish(err error) {
+func (c *caller[Req, In, Out]) finish(err error) {
 	c.over = true
 	if err != nil {
 		c.deliver(nil, err)
@@ -186,7 +186,7 @@ func (c *dialed[Req, In, Out]) finish(err error) {
 }
 
 // leave tells the callee of a reader that left.
-func (c *dialed[Req, In, Out]) leave() {
+func (c *caller[Req, In, Out]) leave() {
 	if c.over {
 		return
 	}
@@ -201,7 +201,7 @@ func (c *dialed[Req, In, Out]) leave() {
 }
 
 // drain awaits the end of the call, whose reader may have left.
-func (c *dialed[Req, In, Out]) drain() {
+func (c *caller[Req, In, Out]) drain() {
 	c.leave()
 	if c.st == nil { // a panic before the call was open
 		c.cut(nil)
@@ -220,7 +220,7 @@ func (c *dialed[Req, In, Out]) drain() {
 }
 
 // generatedSaid reads generatedTrailer of a call that is over.
-func (c *dialed[Req, In, Out]) generatedSaid() {
+func (c *caller[Req, In, Out]) generatedSaid() {
 	if c.st == nil {
 		return
 	}
@@ -228,7 +228,7 @@ func (c *dialed[Req, In, Out]) generatedSaid() {
 }
 
 // sendStop sends the Stop and half-closes. A broken call is noticed by Recv.
-func (c *dialed[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
+func (c *caller[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
 	c.events.Resetting(observer.StopSent, told)
 	_ = c.st.Send(c.m.control(wire.ToStop(told, grace)))
 	_ = c.st.CloseSend()

@@ -30,13 +30,13 @@ func (rude) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, worke
 	return st.Context().Err()
 }
 
-// watched calls heard when the End has come.
-type watched struct {
+// A watchedStream calls heard when the End has come.
+type watchedStream struct {
 	grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse]
 	heard func()
 }
 
-func (w watched) Recv() (*workerv1.GenerateResponse, error) {
+func (w watchedStream) Recv() (*workerv1.GenerateResponse, error) {
 	out, err := w.BidiStreamingClient.Recv()
 	if out.GetEnd() != nil {
 		w.heard()
@@ -53,7 +53,7 @@ func TestEndIsTheEnding(t *testing.T) {
 				client := workerv1.NewWorkerClient(tr.dial(t, at))
 				open := func(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 					st, err := client.Generate(ctx, opts...)
-					return watched{st, func() {
+					return watchedStream{st, func() {
 						if lost {
 							kill()
 						}

@@ -46,17 +46,17 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 		}
 		return nil // the status says it
 	}
-	gathered := gathering[In, Out, Resp]{ClientStreamingServer: st}
+	gathered := gatherStream[In, Out, Resp]{ClientStreamingServer: st}
 	return serve(h, gathered, m, engine, protocol.CalleeConfig{Whole: true}, send, answer)
 }
 
-// gathering is a call to which nothing is sent before all is there.
-type gathering[In, Out, Resp any] struct {
+// A gatherStream drops what is sent to it: the answer is sent once, when all of it is there.
+type gatherStream[In, Out, Resp any] struct {
 	grpc.ClientStreamingServer[In, Resp]
 }
 
 // Send implements grpc.BidiStreamingServer.
-func (gathering[In, Out, Resp]) Send(*Out) error { return nil }
+func (gatherStream[In, Out, Resp]) Send(*Out) error { return nil }
 
 func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out],
 	config protocol.CalleeConfig, send func(*Out) error, answer func(Outcome) error) error {
@@ -163,8 +163,8 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	return o.status()
 }
 
-// A served call is the callee's end of a call, from the request on.
-type served struct {
+// A callee is the callee's end of a call, from the request on.
+type callee struct {
 	hop       *Hop
 	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
@@ -177,13 +177,13 @@ type served struct {
 }
 
 // serve takes a stream in that came with call. The caller calls end when the call is over.
-func (h *Hop) serve(call context.Context, id *string, owner string, config protocol.CalleeConfig) (s *served, end func(), err error) {
+func (h *Hop) serve(call context.Context, id *string, owner string, config protocol.CalleeConfig) (s *callee, end func(), err error) {
 	config.Grace = h.grace()
 	ctx, release, err := h.Begin(context.WithoutCancel(call), id, owner, wire.Address(call), nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	s = &served{hop: h, call: call, ctx: ctx, begun: time.Now(), abandoned: make(chan struct{}), machine: protocol.NewCallee(config)}
+	s = &callee{hop: h, call: call, ctx: ctx, begun: time.Now(), abandoned: make(chan struct{}), machine: protocol.NewCallee(config)}
 	return s, func() {
 		s.mu.Lock()
 		if s.timer != nil {
@@ -195,12 +195,12 @@ func (h *Hop) serve(call context.Context, id *string, owner string, config proto
 }
 
 // halt tells the machine that the stream was stopped.
-func (s *served) halt() {
+func (s *callee) halt() {
 	s.step(protocol.Event{Kind: protocol.Halt, Err: stream.Cause(s.ctx), Grace: stream.ControlOf(s.ctx).Grace()})
 }
 
 // step gives an event to the machine, executes the actions that need no answer, and returns the first of all.
-func (s *served) step(e protocol.Event) (first protocol.Action, any bool) {
+func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 	var a actions
 	s.mu.Lock()
 	if e.Kind == protocol.Item || e.Kind == protocol.Sent {
@@ -233,7 +233,7 @@ func (s *served) step(e protocol.Event) (first protocol.Action, any bool) {
 }
 
 // close gives the outcome to the caller by answer, unless the machine knows better, and records it.
-func (s *served) close(o Outcome, answer func() error) Outcome {
+func (s *callee) close(o Outcome, answer func() error) Outcome {
 	var why error
 	if o.Err != nil {
 		why = o.Err
@@ -255,12 +255,12 @@ func (s *served) close(o Outcome, answer func() error) Outcome {
 }
 
 // tell notes that the caller has been told the outcome.
-func (s *served) tell(o Outcome) {
+func (s *callee) tell(o Outcome) {
 	s.hop.attempt(s.ctx, func() { o.Told(s.ctx, o.Reason().Code().String()) })
 }
 
 // answer calls send and returns why the caller was not given the answer, or nil. A panic of send is an error of this call alone.
-func (s *served) answer(send func() error) (failed error) {
+func (s *callee) answer(send func() error) (failed error) {
 	defer func() {
 		if v := recover(); v != nil {
 			failed = s.hop.panicked(s.ctx, v)
@@ -273,7 +273,7 @@ func (s *served) answer(send func() error) (failed error) {
 }
 
 // unsent returns the error that ends a stream after a failed Send: the call is over, unless the message was at fault.
-func (s *served) unsent(err error) *streamerr.Error {
+func (s *callee) unsent(err error) *streamerr.Error {
 	if fault, ok := errors.AsType[*streamerr.Error](err); ok {
 		return fault
 	}
@@ -283,7 +283,7 @@ func (s *served) unsent(err error) *streamerr.Error {
 }
 
 // sending returns send for drive: it notes the beginning of the answer, and asks the machine for each message.
-func sending[Out any](s *served, send func(*Out) error) func(*Out) error {
+func sending[Out any](s *callee, send func(*Out) error) func(*Out) error {
 	begun := false
 	return func(out *Out) error {
 		if do, _ := s.step(protocol.Event{Kind: protocol.Item}); do.Verb != protocol.Deliver {
@@ -311,7 +311,7 @@ func sending[Out any](s *served, send func(*Out) error) func(*Out) error {
 }
 
 // trailer returns the trailers of an ended stream.
-func (s *served) trailer(o Outcome) metadata.MD {
+func (s *callee) trailer(o Outcome) metadata.MD {
 	generated := 0
 	s.hop.attempt(s.ctx, func() { generated = observer.Of(s.ctx).Generated() })
 	return wire.EndTrailer(o.Reason(), o.Path(), generated)
@@ -321,7 +321,7 @@ func (s *served) trailer(o Outcome) metadata.MD {
 const maxUnreadable = 8
 
 // hear receives what follows on the request, until the call ends.
-func hear[Req, In, Out any](s *served, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
+func hear[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
 	defer s.step(protocol.Event{Kind: protocol.HalfClose}) // a Stop that came before the call's end says more than the end
 	defer func() {
 		if v := recover(); v != nil {

@@ -40,7 +40,7 @@ type course struct {
 	ending error          // the ending if no chat-service resumes the stream
 	tried  []*peer        // since the last pause
 	begun  bool           // Started was delivered
-	told   []told         // the delivered part of each choice
+	told   []progress     // the delivered part of each choice
 	tokens map[uint32]int // of a gathered answer: delivered and not discarded tokens, by choice; otherwise nil
 
 	// State of the current move.
@@ -55,7 +55,7 @@ type course struct {
 func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
 	c := &course{
 		fleet: f, asked: req, yield: yield, ending: errNobody, moves: len(f.source.Static()) != 1,
-		told: make([]told, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
+		told: make([]progress, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
 	}
 	if req.GetGathered() {
 		c.tokens = map[uint32]int{}
@@ -169,7 +169,7 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 	case *chatv1.GenerateResponse_Restarted:
 		choice := m.Restarted.GetChoice()
 		c.takeBack(ctx, choice)
-		*c.choice(choice) = told{}
+		*c.choice(choice) = progress{}
 		c.remainders = slices.DeleteFunc(c.remainders, func(r *chatv1.GenerateResponse) bool { return r.GetDelta().GetChoice() == choice })
 	case *chatv1.GenerateResponse_Delta:
 		switch {
@@ -195,7 +195,7 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 
 // choice returns the delivered part of a choice. If number is out of range, it returns that of the
 // last choice.
-func (c *course) choice(number uint32) *told { return &c.told[min(int(number), len(c.told)-1)] }
+func (c *course) choice(number uint32) *progress { return &c.told[min(int(number), len(c.told)-1)] }
 
 // count adds delivered tokens of a gathered answer.
 func (c *course) count(choice, tokens uint32) {

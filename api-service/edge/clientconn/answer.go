@@ -58,7 +58,7 @@ func (c *Conn) open() []byte {
 		c.events.Opened()
 	}
 	h.SetContentLength(length)
-	c.request.Response.HijackWriter(written{})
+	c.request.Response.HijackWriter(closedWriter{})
 	return append([]byte(nil), h.Header()...)
 }
 
@@ -97,7 +97,7 @@ func (c *Conn) Respond() error {
 	if err != nil {
 		c.Cut() // the response may have been sent in part
 	}
-	r.Response.HijackWriter(written{})
+	r.Response.HijackWriter(closedWriter{})
 	return err
 }
 
@@ -119,16 +119,16 @@ func (b *bytes) WriteBinary(p []byte) (int, error) {
 // Flush implements network.Writer.
 func (b *bytes) Flush() error { return nil }
 
-// written replaces a response that has been written, so that the server writes nothing more.
-type written struct{}
+// A closedWriter replaces a response that is complete, so that the server writes nothing more.
+type closedWriter struct{}
 
 // Write implements network.ExtWriter.
-func (written) Write([]byte) (int, error) {
+func (closedWriter) Write([]byte) (int, error) {
 	return 0, errors.New("clientconn: the response is complete")
 }
 
 // Flush implements network.ExtWriter.
-func (written) Flush() error { return nil }
+func (closedWriter) Flush() error { return nil }
 
 // Finalize implements network.ExtWriter.
-func (written) Finalize() error { return nil }
+func (closedWriter) Finalize() error { return nil }

@@ -77,9 +77,9 @@ func Tokened(c *app.RequestContext) bool {
 func (r *Readers) Drain(ctx context.Context) { r.Live.Drain(ctx, r.drains()) }
 
 // Made returns the response to the client that made a kept stream.
-func (r *Readers) Made(h replay.Head) follow.Made {
+func (r *Readers) Made(h replay.Head) follow.Receipt {
 	expires := time.Now().Add(r.TokenTTL)
-	return follow.Made{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: r.Keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
+	return follow.Receipt{ID: h.ID, Events: "/v1/streams/" + h.ID + "/events", ExpiresAt: expires, Token: r.Keyring.Token(h.ID, h.Epoch, expires), Resumable: h.Shared}
 }
 
 // RenewToken is POST /v1/streams/{id}/token: a new read token, for a caller that reads the stream

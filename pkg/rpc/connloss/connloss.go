@@ -33,38 +33,38 @@ func Lost(call context.Context) bool {
 // Sense returns the credentials of a grpc-go server whose streams end with PEER_LOST when their caller's connection breaks, and
 // with PEER_RESET only when the caller resets them. Without Sense both are PEER_RESET.
 func Sense(creds credentials.TransportCredentials) credentials.TransportCredentials {
-	return sensing{creds}
+	return sensor{creds}
 }
 
-type sensing struct {
+type sensor struct {
 	credentials.TransportCredentials
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (s sensing) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (s sensor) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, auth, err := s.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	sensed := &sensedConn{Conn: conn}
-	sensed.remote = &sensedAddr{Addr: conn.RemoteAddr()}
+	sensed := &sensorConn{Conn: conn}
+	sensed.remote = &sensorAddr{Addr: conn.RemoteAddr()}
 	return sensed, auth, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (s sensing) Clone() credentials.TransportCredentials {
-	return sensing{s.TransportCredentials.Clone()}
+func (s sensor) Clone() credentials.TransportCredentials {
+	return sensor{s.TransportCredentials.Clone()}
 }
 
-// A sensedConn notes its end. grpc-go reads the error, or closes the connection, before it cancels the calls.
-type sensedConn struct {
+// A sensorConn notes its end. grpc-go reads the error, or closes the connection, before it cancels the calls.
+type sensorConn struct {
 	net.Conn
-	remote *sensedAddr
+	remote *sensorAddr
 }
 
-func (c *sensedConn) RemoteAddr() net.Addr { return c.remote }
+func (c *sensorConn) RemoteAddr() net.Addr { return c.remote }
 
-func (c *sensedConn) Read(b []byte) (int, error) {
+func (c *sensorConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil {
 		c.remote.lost.Store(true)
@@ -72,14 +72,14 @@ func (c *sensedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *sensedConn) Close() error {
+func (c *sensorConn) Close() error {
 	c.remote.lost.Store(true)
 	return c.Conn.Close()
 }
 
-type sensedAddr struct {
+type sensorAddr struct {
 	net.Addr
 	lost atomic.Bool
 }
 
-func (a *sensedAddr) Lost() bool { return a.lost.Load() }
+func (a *sensorAddr) Lost() bool { return a.lost.Load() }

@@ -16,19 +16,19 @@ type dialer struct{ remote.Dialer }
 func (d dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	conn, err := d.Dialer.DialTimeout(network, address, timeout)
 	if inner, ok := conn.(netpoll.Connection); ok && err == nil {
-		return &watched{Connection: inner}, nil
+		return &watchedConn{Connection: inner}, nil
 	}
 	return conn, err
 }
 
-// A watched connection has its reader see the end of it. Kitex begins to read with the first byte; of a peer that closes before
+// A watchedConn has its reader see the end of the connection. Kitex begins to read with the first byte; of a peer that closes before
 // it has sent one, such as a proxy with nobody behind it, calls would hear when the keep-alive has given up.
-type watched struct {
+type watchedConn struct {
 	netpoll.Connection
 	begun atomic.Bool // the reader has
 }
 
-func (w *watched) SetOnRequest(read netpoll.OnRequest) error {
+func (w *watchedConn) SetOnRequest(read netpoll.OnRequest) error {
 	err := w.Connection.SetOnRequest(func(ctx context.Context, conn netpoll.Connection) error {
 		w.begun.Store(true)
 		return read(ctx, conn)

@@ -52,15 +52,15 @@ func newServerStream(ctx context.Context, arg any, method string, limit int) (*s
 	md, _ := kmetadata.FromIncomingContext(ctx)
 	ctx = metadata.NewIncomingContext(ctx, metadata.MD(md))
 	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
-		ctx = peer.NewContext(ctx, &peer.Peer{Addr: losable{from.Address(), ctx}})
+		ctx = peer.NewContext(ctx, &peer.Peer{Addr: lossAddr{from.Address(), ctx}})
 	}
 	s := &serverStream{ctx: ctx, st: args.Stream, conn: conn, limit: limit}
 	s.ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{s, "/" + method})
 	return s, nil
 }
 
-// A losable is a caller's address that knows whether its connection broke; it implements connloss.Addr.
-type losable struct {
+// A lossAddr is a caller's address that knows whether its connection broke; it implements connloss.Addr.
+type lossAddr struct {
 	net.Addr
 	call context.Context // whose end it tells
 }
@@ -69,7 +69,7 @@ type losable struct {
 var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
 
 // Lost reports whether the call is over because its connection broke.
-func (l losable) Lost() bool {
+func (l lossAddr) Lost() bool {
 	err := l.call.Err()
 	return err != nil && slices.ContainsFunc(lostWords, func(words string) bool { return strings.Contains(err.Error(), words) })
 }

@@ -7,8 +7,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// A told records the part of a choice that was delivered to the client.
-type told struct {
+// A progress records the part of a choice that was delivered to the client.
+type progress struct {
 	end             *chatv1.ChoiceEnd // nil until delivered, and if there is only one choice
 	ids             []uint32
 	text, reasoning int            // bytes
@@ -22,13 +22,13 @@ type told struct {
 }
 
 // again records that the answer is repeated from its beginning.
-func (t *told) again() {
+func (t *progress) again() {
 	t.known.ids, t.known.text, t.known.reasoning, t.known.arguments = len(t.ids), t.text, t.reasoning, maps.Clone(t.arguments)
 }
 
 // add removes from d the part that was delivered before, and reports whether anything is left. Each
 // repetition has new ids of tool calls; the first ids are kept.
-func (t *told) add(d *chatv1.Delta) bool {
+func (t *progress) add(d *chatv1.Delta) bool {
 	again := min(len(d.GetIds()), t.known.ids)
 	t.known.ids -= again
 	t.ids = append(t.ids, d.GetIds()[again:]...)
@@ -42,7 +42,7 @@ func (t *told) add(d *chatv1.Delta) bool {
 }
 
 // addCall reports false if nothing is left of a piece of a tool call.
-func (t *told) addCall(call *chatv1.ToolCallDelta) bool {
+func (t *progress) addCall(call *chatv1.ToolCallDelta) bool {
 	if known, ok := t.known.arguments[call.GetIndex()]; ok {
 		call.Id, call.Name = "", ""
 		call.Arguments = fresh(call.GetArguments(), &known)
