@@ -141,7 +141,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 			}
 		}
 	})
-	for _, tr := range transports[:2] {
+	for _, tr := range perServer {
 		req := ask(1)()
 		req.StreamId = tr.name[len(tr.name)-4:]
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
@@ -153,7 +153,7 @@ func TestEngineMayReturnTheErrorOfItsContext(t *testing.T) {
 		ctl.Release()
 	}
 	svc.hop.Drain(t.Context(), time.Minute)
-	for _, tr := range transports[:2] {
+	for _, tr := range perServer {
 		if r := ledger.At(svc.hop).Get(tr.name[len(tr.name)-4:]); streamerr.Reason(r.GetReason()) != streamerr.UserStop {
 			t.Errorf("%s: the stream ended with %v: %s", tr.name, streamerr.Reason(r.GetReason()), r.GetMessage())
 		}

@@ -78,7 +78,7 @@ func TestZeroFieldsWork(t *testing.T) {
 			} else if field != "none" {
 				reflect.ValueOf(&m).Elem().FieldByName(field).SetZero()
 			}
-			for _, tr := range transports[:2] { // one of each kind of server
+			for _, tr := range perServer { // one of each kind of server
 				addr, _ := serveMethod(t, &m, newCounter().generate, tr.serve)
 				e := rpc.Dial("caller", "worker", workerv1.NewWorkerClient(tr.dial(t, addr)).Generate, &m)
 				switch items, err := run(t, e, 5, 0); {
@@ -128,7 +128,7 @@ func TestUnaryMethodWithoutFieldsWorks(t *testing.T) {
 	leaf := newCounter()
 	svc := &zeroEmbedder{embedder: newEmbedder("worker", stream.Unary(leaf.vectors))}
 	svc.hop.Log = nil
-	for _, tr := range transports[:2] {
+	for _, tr := range perServer {
 		client := workerv1.NewWorkerClient(tr.dial(t, tr.serve(t, svc)))
 		e := rpc.DialUnary[*workerv1.EmbedRequest, workerv1.EmbedRequest]("caller", "worker", client.Embed, nil, nil)
 		if err := ended(t.Context(), e, text(1)()); err != nil {

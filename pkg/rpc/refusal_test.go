@@ -19,7 +19,7 @@ import (
 
 func TestUnknownMethodsAreUnimplemented(t *testing.T) {
 	svc := newService("worker", newCounter().generate)
-	for _, tr := range transports[:2] {
+	for _, tr := range perServer {
 		cc := tr.dial(t, tr.serve(t, svc))
 		for _, method := range []string{"/whence.worker.v1.Worker/Nope", "/whence.worker.v1.Nope/Generate", "/other.Worker/Generate"} {
 			err := cc.Invoke(t.Context(), method, &workerv1.InfoRequest{}, &llmv1.WorkerInfo{})
@@ -93,7 +93,7 @@ func TestNoPeerIsPeerLostNotAHang(t *testing.T) {
 	ln := listen(t)
 	addr := ln.Addr().String()
 	_ = ln.Close()
-	for _, dial := range []func(testing.TB, string) grpc.ClientConnInterface{dialGRPC, dialKitex} {
+	for _, dial := range []func(testing.TB, string) grpc.ClientConnInterface{dialGRPC, dialKitex, dialLink} {
 		var last error
 		for _, err := range engineAt(dial(t, addr), "caller", "worker")(t.Context(), ask(3)()) {
 			last = err

@@ -204,7 +204,8 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 		},
 	} {
 		grpcs, kitexes := transport{"grpc-go", serveGRPC, dialGRPC}, transport{"kitex", serveKitex, dialKitex}
-		for _, tr := range []struct{ above, below transport }{{grpcs, grpcs}, {kitexes, kitexes}, {transport{"in process", serveHere, dialHere}, grpcs}} {
+		links := transport{"link", serveLink, dialLink}
+		for _, tr := range []struct{ above, below transport }{{grpcs, grpcs}, {kitexes, kitexes}, {links, links}, {transport{"in process", serveHere, dialHere}, grpcs}} {
 			t.Run(c.name+" "+tr.above.name, func(t *testing.T) {
 				// One after the other: a Kitex connection that breaks has been seen to take a neighbour of its process with it
 				p := newTracedPath(t, tr.above, tr.below, c.engine)

@@ -19,6 +19,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 )
@@ -56,6 +58,28 @@ func serveKitex(t testing.TB, svc workerv1.WorkerServer) (addr string) {
 	})
 	t.Cleanup(func() { s.Stop(); wg.Wait() })
 	return ln.Addr().String()
+}
+
+func serveLink(t testing.TB, svc workerv1.WorkerServer) (addr string) {
+	t.Helper()
+	s := link.NewServer(link.Options{})
+	workerv1.RegisterWorkerServer(guard.New(s, guard.Options{Limits: guard.Default.For(100)}), svc)
+	ln := listen(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { s.Stop(); wg.Wait() })
+	return ln.Addr().String()
+}
+
+func dialLink(t testing.TB, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	cc := link.NewClient(addr, link.Options{Mux: mux.Options{MaxMessage: rpc.MaxAnswer}})
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
 }
 
 func dialGRPC(t testing.TB, addr string) grpc.ClientConnInterface {
@@ -113,9 +137,13 @@ var wires = []transport{
 	{"grpc to kitex", serveKitex, dialGRPC},
 	{"kitex to grpc", serveGRPC, dialKitex},
 	{"kitex to kitex", serveKitex, dialKitex},
+	{"link", serveLink, dialLink},
 }
 
 var transports = append(slices.Clip(wires), transport{"in process", serveHere, dialHere})
+
+// perServer are one transport for each kind of server that uses sockets.
+var perServer = []transport{wires[0], wires[1], wires[4]}
 
 func TestMain(m *testing.M) {
 	klog.SetOutput(io.Discard)

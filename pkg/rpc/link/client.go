@@ -1,0 +1,200 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
+)
+
+// A ClientConn calls the services of a Server over a few connections, which it makes when they are
+// needed. A stream stays on its connection. It is what stubs generated for grpc-go take.
+//
+// Another connection is made when each of the others has streamsPerLink streams, up to
+// Options.Links: streams that share a connection share its writes.
+type ClientConn struct {
+	target  string
+	opts    Options
+	expects string        // the identity of the process at target; empty for any
+	gone    chan struct{} // capacity 1: the last connection has ended
+
+	mu      sync.Mutex // guards the following fields
+	conns   []*mux.Conn
+	dialing chan struct{} // closed when the attempt to make a connection is over; nil if there is none
+	failed  error         // of the last attempt
+	closed  bool
+
+	owned sync.WaitGroup // attempts, and connections that end
+}
+
+var _ grpc.ClientConnInterface = (*ClientConn)(nil)
+
+// streamsPerLink is how many streams a connection has before another one is made.
+const streamsPerLink = 32
+
+// dialTimeout bounds an attempt to make a connection, HELLO included.
+const dialTimeout = 5 * time.Second
+
+// NewClient returns a ClientConn for the Server at target, a host:port. It does not connect.
+func NewClient(target string, o Options) *ClientConn {
+	o = o.withDefaults()
+	return &ClientConn{target: target, opts: o, gone: make(chan struct{}, 1)}
+}
+
+// Close ends the connections, and returns when they have ended. Streams that still run end with
+// UNAVAILABLE.
+func (cc *ClientConn) Close() error {
+	cc.mu.Lock()
+	cc.closed = true
+	conns := cc.conns
+	cc.conns = nil
+	cc.mu.Unlock()
+	for _, c := range conns {
+		c.Close(mux.ErrClosed)
+	}
+	cc.owned.Wait()
+	return nil
+}
+
+// Invoke implements grpc.ClientConnInterface. It honours no call options.
+func (cc *ClientConn) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	ctx, cancel := context.WithCancel(ctx) // frees the stream when it has not been read to its end
+	defer cancel()
+	st, err := cc.NewStream(ctx, nil, method)
+	if err != nil {
+		return err
+	}
+	if err := st.SendMsg(args); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+		return err
+	}
+	if err := st.CloseSend(); err != nil {
+		return err
+	}
+	switch err := st.RecvMsg(reply); {
+	case errors.Is(err, io.EOF):
+		return status.Errorf(codes.Internal, "%s ended without a response", method)
+	case err != nil:
+		return err
+	}
+	msg, ok := reply.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%T is not a protobuf message", reply)
+	}
+	switch err := st.RecvMsg(msg.ProtoReflect().New().Interface()); {
+	case err == nil:
+		return status.Errorf(codes.Internal, "%s sent more than one response", method)
+	case errors.Is(err, io.EOF):
+		return nil
+	default:
+		return err
+	}
+}
+
+// NewStream implements grpc.ClientConnInterface. It honours no call options. It waits for a
+// connection if there is none, and the OPEN goes out with the first message, or when
+// one is awaited.
+func (cc *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	for {
+		c, err := cc.connected(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if st, ok, err := cc.begin(ctx, c, method); ok {
+			return st, err
+		}
+	}
+}
+
+// begin opens a stream on c. It reports false if c takes no more.
+func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (grpc.ClientStream, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, true, status.FromContextError(err).Err()
+	}
+	call := frame.Call{Method: method}
+	if at, ok := ctx.Deadline(); ok {
+		call.Timeout = max(time.Until(at), time.Microsecond)
+	}
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		call.Headers = mux.Pairs(md)
+	}
+	s, ok, err := c.Open(call)
+	if !ok || err != nil {
+		return nil, ok, err
+	}
+	st := &clientStream{ctx: ctx, s: s}
+	st.unhook = context.AfterFunc(ctx, func() { s.Cancel(status.FromContextError(ctx.Err()).Err()) })
+	return st, true, nil
+}
+
+// A clientStream is the caller's end of a stream.
+type clientStream struct {
+	ctx    context.Context //nolint:containedctx // a gRPC stream has a context
+	s      *mux.Stream
+	unhook func() bool
+
+	// Owned by the reader.
+	flushed bool // the OPEN is on its way
+	over    bool // RecvMsg has returned the end
+}
+
+// Context implements grpc.ClientStream.
+func (st *clientStream) Context() context.Context { return st.ctx }
+
+// Header implements grpc.ClientStream. There are none.
+func (st *clientStream) Header() (metadata.MD, error) { return nil, nil }
+
+// Trailer implements grpc.ClientStream.
+func (st *clientStream) Trailer() metadata.MD {
+	if !st.over {
+		return nil
+	}
+	return st.s.Trailer()
+}
+
+// CloseSend implements grpc.ClientStream.
+func (st *clientStream) CloseSend() error {
+	st.s.CloseSend()
+	return nil
+}
+
+// SendMsg implements grpc.ClientStream. It returns io.EOF when the call is over, and RecvMsg says why.
+func (st *clientStream) SendMsg(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
+	}
+	err := st.s.Send(msg)
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return err
+	case status.Code(err) == codes.Unavailable: // the connection broke
+		return io.EOF
+	default:
+		st.s.Cancel(err) // as grpc-go does: a message that cannot be sent ends the call
+		return err
+	}
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (st *clientStream) RecvMsg(m any) error {
+	if !st.flushed {
+		st.flushed = true
+		st.s.Conn().Flush()
+	}
+	err := st.s.Recv(m, codes.Internal)
+	if err != nil {
+		st.over = true
+		st.unhook()
+	}
+	return err
+}

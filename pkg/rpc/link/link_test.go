@@ -1,0 +1,428 @@
+package link_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/big"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// appendItem appends an ITEMS frame of one message.
+func appendItem(t testing.TB, b []byte, id uint32, m proto.Message) []byte {
+	t.Helper()
+	message, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, at := frame.Begin(b, frame.Items)
+	b = append(frame.AppendItemHead(b, id, len(message)), message...)
+	frame.Finish(b, at)
+	return b
+}
+
+// begin opens a stream of width tokens per item, n times.
+func begin(t testing.TB, ctx context.Context, client workerv1.WorkerClient, id string, n, width uint32) workerv1.Worker_GenerateClient { //nolint:revive // t comes first in tests
+	t.Helper()
+	st, err := client.Generate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Send(methods.Worker.Open(&workerv1.TokenRequest{StreamId: id, Prompt: []uint32{n, width}})); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// TestStreamThatIsNotReadDelaysNoOther: its sender waits when the credit is used up, and its stall ends it with SLOW_READER.
+func TestStreamThatIsNotReadDelaysNoOther(t *testing.T) {
+	w, _, addr := serve(t, link.Options{}, count)
+	w.hop.Timers = rpc.Timers{Stall: 500 * time.Millisecond}
+	client := dial(t, addr, link.Options{Links: 1})
+	begin(t, t.Context(), client, "unread", 1<<30, 100)
+	for range 20 {
+		n := 0
+		for _, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1000, 100}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != 1001 {
+			t.Fatal(n)
+		}
+	}
+	awaitNone(t, w.hop)
+	if r := ledger.At(w.hop).Get("unread"); streamerr.Reason(r.GetReason()) != streamerr.SlowReader {
+		t.Error(r)
+	}
+}
+
+// TestPeerThatDoesNotReadIsBounded: hundreds of streams on a connection whose peer reads nothing wait for it.
+func TestPeerThatDoesNotReadIsBounded(t *testing.T) {
+	w, s, addr := serve(t, link.Options{Mux: mux.Options{PingEvery: time.Hour}}, count)
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	const streams = 300
+	b := frame.AppendHello(nil, frame.Greeting{Version: frame.Version, Window: 1 << 30, MaxMessage: 1 << 30})
+	for id := range uint32(streams) {
+		b, _ = frame.AppendOpen(b, frame.Call{Stream: id + 1, Method: workerv1.Worker_Generate_FullMethodName})
+		b = appendItem(t, b, id+1, methods.Worker.Open(&workerv1.TokenRequest{Prompt: []uint32{1 << 30, 1000}}))
+	}
+	if _, err := nc.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	for w.hop.Live.Len() < streams {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond) // how much they send cannot be awaited
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 100<<20 {
+		t.Errorf("%d MiB are held for a peer that does not read", m.HeapAlloc>>20)
+	}
+	_ = nc.Close()
+	awaitNone(t, w.hop)
+	s.Stop()
+}
+
+// TestLargeRequestsDoNotDelayTokens: a request of 4 MB goes in parts, and others go between them.
+func TestLargeRequestsDoNotDelayTokens(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	// The other end reads one frame after the other, so that the order is that of the wire.
+	frames := make(chan frame.Frame)
+	go func() {
+		defer close(frames)
+		var have []byte
+		buf := make([]byte, 1<<10)
+		for {
+			n, err := far.Read(buf)
+			if err != nil {
+				return
+			}
+			have = append(have, buf[:n]...)
+			for {
+				f, size, err := frame.Decode(have)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if size == 0 {
+					break
+				}
+				frames <- f
+				have = have[size:]
+			}
+		}
+	}()
+	cc := link.NewClient("peer", link.Options{Links: 1, Dial: func(context.Context, string, string) (net.Conn, error) {
+		go func() {
+			_, _ = far.Write(frame.AppendHello(nil, frame.Greeting{Version: 1, Window: 1 << 20, MaxMessage: 1 << 24}))
+		}()
+		return near, nil
+	}})
+	defer cc.Close()
+	client := workerv1.NewWorkerClient(cc)
+	opened := make(chan error, 1)
+	var large, small workerv1.Worker_GenerateClient
+	go func() {
+		var err error
+		if large, err = client.Generate(t.Context()); err == nil {
+			err = large.Send(methods.Worker.Open(&workerv1.TokenRequest{Prompt: make([]uint32, 3<<20)}))
+		}
+		opened <- err
+	}()
+	parts, behind := 0, -1
+	for f := range frames {
+		switch f.Kind {
+		case frame.Part:
+			if len(f.Payload) > 16<<10 {
+				t.Fatalf("a part of %d bytes", len(f.Payload))
+			}
+			if parts++; parts == 3 { // the connection is busy with it
+				if err := <-opened; err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if small, err = client.Generate(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := small.Send(methods.Worker.Open(&workerv1.TokenRequest{Prompt: []uint32{1}})); err != nil {
+					t.Fatal(err)
+				}
+			}
+		case frame.Items:
+			behind = parts
+		default:
+		}
+		if behind >= 0 {
+			break
+		}
+	}
+	if behind < 0 || behind > 10 {
+		t.Errorf("a small request comes behind %d parts of a large one", behind)
+	}
+	_ = near.Close()
+	for range frames { // until the reader ends
+	}
+}
+
+// TestSilentPeerIsLost: a process that hangs keeps its connections open.
+func TestSilentPeerIsLost(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	held := make(chan net.Conn, 10)
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				close(held)
+				return
+			}
+			_, _ = nc.Write(frame.AppendHello(nil, frame.Greeting{Version: 1, Window: 1 << 20, MaxMessage: 1 << 24}))
+			held <- nc
+		}
+	}()
+	client := dial(t, ln.Addr().String(), link.Options{Mux: mux.Options{PingEvery: 20 * time.Millisecond, PingTimeout: 20 * time.Millisecond}})
+	var last error
+	for _, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1, 1}}) {
+		last = err
+	}
+	if e := streamerr.As(last); e.Reason != streamerr.PeerLost || e.Path.String() != "worker" {
+		t.Error(last)
+	}
+	_ = ln.Close()
+	for nc := range held {
+		_ = nc.Close()
+	}
+}
+
+// TestIdleConnectionStaysOpen: PINGs are answered.
+func TestIdleConnectionStaysOpen(t *testing.T) {
+	_, _, addr := serve(t, link.Options{Mux: mux.Options{PingEvery: 10 * time.Millisecond}}, func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			time.Sleep(200 * time.Millisecond)
+			for out, err := range count(ctx, &workerv1.TokenRequest{Prompt: []uint32{3, 1}}) {
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	})
+	client := dial(t, addr, link.Options{Mux: mux.Options{PingEvery: 10 * time.Millisecond}})
+	for _, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1, 1}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDrainLetsStreamsFinish: after a GOAWAY the streams of a connection finish, and it takes no new ones.
+func TestDrainLetsStreamsFinish(t *testing.T) {
+	_, s, addr := serve(t, link.Options{}, count)
+	client := dial(t, addr, link.Options{Links: 1})
+	st := begin(t, t.Context(), client, "last", 100_000, 10)
+	if _, err := st.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.Drain(t.Context())
+	}()
+	items := 0
+	var err error
+	for ; err == nil; items++ {
+		_, err = st.Recv()
+	}
+	if !errors.Is(err, io.EOF) || items != 100_001 {
+		t.Errorf("%d items, %v", items, err)
+	}
+	<-drained
+	if st, err := client.Generate(t.Context()); status.Code(err) != codes.Unavailable {
+		t.Errorf("a stream of a server that has drained: %v, %v", st, err)
+	}
+}
+
+// TestHostilePeersAreCutOff: whatever a peer sends, its connection ends, and the server serves others.
+func TestHostilePeersAreCutOff(t *testing.T) {
+	_, _, addr := serve(t, link.Options{Mux: mux.Options{Window: 1 << 10, MaxMessage: 1 << 10}}, count)
+	hello := frame.AppendHello(nil, frame.Greeting{Version: 1, Window: 1 << 10, MaxMessage: 1 << 10})
+	open, _ := frame.AppendOpen(hello[:len(hello):len(hello)], frame.Call{Stream: 1, Method: workerv1.Worker_Generate_FullMethodName})
+	with := func(b []byte, more ...[]byte) []byte {
+		b = b[:len(b):len(b)]
+		for _, m := range more {
+			b = append(b, m...)
+		}
+		return b
+	}
+	again, _ := frame.AppendOpen(nil, frame.Call{Stream: 1, Method: "/a.B/C"})
+	end, _ := frame.AppendEnd(nil, frame.Ending{Stream: 1})
+	part, _ := frame.AppendPart(nil, 1, make([]byte, 1000), 100)
+	flood, _ := frame.AppendOpen(with(hello), frame.Call{Stream: 1, Method: workerv1.Worker_KVEvents_FullMethodName})
+	for range 1000 {
+		flood = appendItem(t, flood, 1, &workerv1.GenerateRequest{})
+	}
+	for name, b := range map[string][]byte{
+		"another protocol":       []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+		"http/2":                 []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+		"no hello":               frame.AppendPing(nil, frame.Ping, 1),
+		"two hellos":             with(hello, hello),
+		"a stream never opened":  with(open, frame.AppendStream(nil, frame.Close, 2)),
+		"a stream opened twice":  with(open, again),
+		"an end of the caller":   with(open, end),
+		"credit that was unused": with(open, frame.AppendCredit(nil, 1, 1)),
+		"an item within a part":  with(open, part, appendItem(t, nil, 1, &workerv1.GenerateRequest{})),
+		"another part":           with(open, part, part),
+		"garbage":                with(open, []byte(strings.Repeat("\xff", 100))),
+		"more than its credit":   flood,
+		"a hello of 64 KiB":      append([]byte{byte(frame.Hello), 255, 255, 0}, make([]byte, 70_000)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			_, _ = nc.Write(b) // the server may be faster
+			_ = nc.SetDeadline(time.Now().Add(time.Minute))
+			if _, err := io.Copy(io.Discard, nc); errors.Is(err, context.DeadlineExceeded) {
+				t.Error("the connection stays open")
+			}
+		})
+	}
+	for _, err := range engineAt(dial(t, addr, link.Options{}))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{3, 1}}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestLinksOverTLS: both ends have certificates, and a caller without one is refused.
+func TestLinksOverTLS(t *testing.T) {
+	cert, pool := certificate(t)
+	_, _, addr := serve(t, link.Options{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}}, count)
+	for name, test := range map[string]struct {
+		config *tls.Config
+		ok     bool
+	}{
+		"with a certificate":    {&tls.Config{RootCAs: pool, ServerName: "peer", Certificates: []tls.Certificate{cert}}, true},
+		"without a certificate": {&tls.Config{RootCAs: pool, ServerName: "peer"}, false},
+		"plain":                 {nil, false},
+	} {
+		n := 0
+		var last error
+		for _, err := range engineAt(dial(t, addr, link.Options{TLS: test.config}))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5000, 100}}) {
+			last = err
+			n++
+		}
+		if test.ok && (last != nil || n != 5001) || !test.ok && !errors.Is(last, streamerr.PeerLost) {
+			t.Errorf("%s: %d items, %v", name, n, last)
+		}
+	}
+}
+
+// certificate returns a certificate for the name "peer", which signs itself.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"peer"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// TestStopJustBeforeAResetIsHeard: a Stop that came in one segment with the RESET is the reason.
+func TestStopJustBeforeAResetIsHeard(t *testing.T) {
+	w, _, addr := serve(t, link.Options{}, count)
+	for i := range 50 {
+		id := fmt.Sprintf("reset-%d", i)
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := frame.AppendHello(nil, frame.Greeting{Version: 1, Window: 1 << 20, MaxMessage: 1 << 20})
+		b, _ = frame.AppendOpen(b, frame.Call{Stream: 1, Method: workerv1.Worker_Generate_FullMethodName})
+		b = appendItem(t, b, 1, methods.Worker.Open(&workerv1.TokenRequest{StreamId: id, Prompt: []uint32{1 << 30, 1}}))
+		b = appendItem(t, b, 1, methods.Worker.Stop(&streamv1.Stop{Reason: streamv1.Reason_REASON_USER_STOP, Path: []string{"client"}}))
+		b = frame.AppendStream(b, frame.Reset, 1)
+		if _, err := nc.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		for ledger.At(w.hop).Get(id).GetEnded() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		_ = nc.Close()
+		if r := ledger.At(w.hop).Get(id); streamerr.Reason(r.GetReason()) != streamerr.UserStop {
+			t.Fatal(r)
+		}
+	}
+}
+
+// TestDeadlineOfTheCallCrosses: the callee ends the stream by itself.
+func TestDeadlineOfTheCallCrosses(t *testing.T) {
+	w, _, addr := serve(t, link.Options{}, func(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			<-stream.Stopping(ctx)
+			yield(nil, stream.Cause(ctx))
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	st := begin(t, ctx, dial(t, addr, link.Options{}), "late", 1, 1)
+	if _, err := st.Recv(); status.Code(err) != codes.DeadlineExceeded {
+		t.Error(err)
+	}
+	awaitNone(t, w.hop)
+	if r := ledger.At(w.hop).Get("late"); streamerr.Reason(r.GetReason()) != streamerr.Deadline {
+		t.Error(r)
+	}
+}

@@ -1,0 +1,375 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+)
+
+// readBuffer is the length of a connection's read buffer: two of the longest frames.
+const readBuffer = 2 * (frame.HeaderSize + frame.MaxPayload)
+
+// An Opener takes the streams that the peer opens. A connection without one opens streams itself.
+type Opener interface {
+	// Open prepares s for a call, and returns what serves it on a goroutine of its own. Open runs on
+	// the goroutine that reads the connection.
+	Open(call frame.Call, s *Stream) (serve func())
+}
+
+// A Conn is one connection, from its HELLO on.
+type Conn struct {
+	// Static.
+	net   net.Conn
+	raw   syscall.RawConn // nil if writes may block
+	opts  Options
+	peer  frame.Greeting
+	serve Opener // nil on the end that opens streams
+	done  chan struct{}
+	owned sync.WaitGroup // the connection's goroutines
+
+	served sync.WaitGroup // the goroutines that serve streams
+
+	heard  atomic.Bool   // something was read since the last look
+	lost   atomic.Bool   // the connection broke, or was closed
+	writer chan struct{} // capacity 1: rest is to be written
+	try    trial
+
+	mu      sync.Mutex // guards the following fields
+	out     output
+	streams map[uint32]*Stream
+	last    uint32 // the number of the newest stream
+	leaving bool   // no more streams are opened: the peer sent a GOAWAY
+	err     error  // why the connection is over; nil while it is open
+	idle    func() // called without mu when leaving and the last stream has ended; nil for none
+}
+
+// New returns the end of a connection on which both HELLOs were exchanged. Start runs it.
+func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
+	c := &Conn{
+		net: nc, raw: rawConn(nc), opts: o, peer: peer, serve: serve,
+		done: make(chan struct{}), writer: make(chan struct{}, 1), streams: map[uint32]*Stream{},
+	}
+	c.try.prepare()
+	c.out.reset()
+	return c
+}
+
+// Start runs the connection. buffered are the bytes that came behind the HELLO.
+func (c *Conn) Start(buffered []byte) {
+	c.owned.Go(func() { c.Fail(c.read(buffered)) })
+	c.owned.Go(c.writeRest)
+	c.owned.Go(c.ping)
+}
+
+// Done returns a channel that is closed when the connection is over.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Lost reports whether the connection is over.
+func (c *Conn) Lost() bool { return c.lost.Load() }
+
+// OnIdle has f called when the peer takes no more streams and the last stream has ended. It is
+// called before Start.
+func (c *Conn) OnIdle(f func()) { c.idle = f }
+
+// Goaway tells the peer to open no more streams.
+func (c *Conn) Goaway(text string) {
+	c.control(func(b []byte) []byte { return frame.AppendGoaway(b, text) })
+}
+
+// Flush sends what is waiting for the first message of a stream.
+func (c *Conn) Flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flush()
+}
+
+// Close ends the connection because of err, and returns when its goroutines have ended.
+func (c *Conn) Close(err error) {
+	c.Fail(err)
+	c.owned.Wait()
+	c.served.Wait()
+}
+
+// Fail ends the connection and its streams. The first error counts.
+func (c *Conn) Fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	c.lost.Store(true)
+	close(c.done)
+	streams := c.streams
+	c.streams = nil
+	blocked := c.out.blocked
+	c.out.blocked = nil
+	c.out.stopTimer()
+	c.mu.Unlock()
+	_ = c.net.Close()
+	for _, s := range streams {
+		s.broke(err)
+	}
+	for _, s := range blocked {
+		s.room.open()
+	}
+}
+
+// read takes frames until the connection ends.
+func (c *Conn) read(buffered []byte) error {
+	buf := make([]byte, max(readBuffer, len(buffered)))
+	have := copy(buf, buffered)
+	for {
+		used, err := c.takeAll(buf[:have])
+		if err != nil {
+			return err
+		}
+		have = copy(buf, buf[used:have])
+		n, err := c.net.Read(buf[have:])
+		if n > 0 {
+			c.heard.Store(true)
+			have += n
+			continue
+		}
+		switch {
+		case errors.Is(err, io.EOF) && have > 0:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// takeAll takes the whole frames of b, and returns their length.
+func (c *Conn) takeAll(b []byte) (used int, err error) {
+	for {
+		f, n, err := frame.Decode(b[used:])
+		if err != nil || n == 0 {
+			return used, err
+		}
+		if err := c.take(f); err != nil {
+			return used, err
+		}
+		used += n
+	}
+}
+
+func (c *Conn) take(f frame.Frame) error {
+	switch f.Kind {
+	case frame.Items:
+		return c.takeItems(f.Payload)
+	case frame.Part:
+		id, left, part, err := frame.ParsePart(f.Payload)
+		if err != nil {
+			return err
+		}
+		s, err := c.stream(id)
+		if s == nil {
+			return err
+		}
+		return s.in.putPart(left, part)
+	case frame.Open:
+		return c.takeOpen(f.Payload)
+	case frame.Close, frame.Reset:
+		return c.takeLast(f)
+	case frame.End:
+		return c.takeEnd(f.Payload)
+	case frame.Credit:
+		return c.takeCredit(f.Payload)
+	case frame.Ping, frame.Pong:
+		number, err := frame.ParsePing(f)
+		if err == nil && f.Kind == frame.Ping {
+			c.pong(number)
+		}
+		return err
+	case frame.Goaway:
+		c.leave()
+		return nil
+	default:
+		return fmt.Errorf("%w: %v in mid-connection", ErrProtocol, f.Kind)
+	}
+}
+
+func (c *Conn) takeItems(payload []byte) error {
+	for len(payload) > 0 {
+		id, message, rest, err := frame.NextItem(payload)
+		if err != nil {
+			return err
+		}
+		payload = rest
+		s, err := c.stream(id)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			continue
+		}
+		if err := s.in.put(message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream returns the stream of a frame that has come, or nil if it has ended here.
+func (c *Conn) stream(id uint32) (*Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[id]; s != nil {
+		return s, nil
+	}
+	if id > c.last {
+		return nil, fmt.Errorf("%w: a frame of stream %d, which was not opened", ErrProtocol, id)
+	}
+	return nil, nil
+}
+
+func (c *Conn) takeOpen(payload []byte) error {
+	call, err := frame.ParseOpen(payload)
+	if err != nil {
+		return err
+	}
+	if c.serve == nil {
+		return fmt.Errorf("%w: the callee opened a stream", ErrProtocol)
+	}
+	s := newStream(c, call.Stream)
+	serve := c.serve.Open(call, s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		s.stop()
+		return c.err
+	case call.Stream <= c.last:
+		s.stop()
+		return fmt.Errorf("%w: stream %d was opened twice", ErrProtocol, call.Stream)
+	}
+	c.last = call.Stream
+	c.streams[call.Stream] = s
+	c.served.Go(serve)
+	return nil
+}
+
+// takeLast takes a CLOSE or a RESET of the caller.
+func (c *Conn) takeLast(f frame.Frame) error {
+	id, err := frame.ParseStream(f)
+	if err != nil {
+		return err
+	}
+	s, err := c.stream(id)
+	switch {
+	case s == nil:
+		return err
+	case c.serve == nil:
+		return fmt.Errorf("%w: a %v of the callee", ErrProtocol, f.Kind)
+	case f.Kind == frame.Close:
+		s.in.end(io.EOF)
+	default:
+		s.reset()
+	}
+	return nil
+}
+
+// takeEnd takes the ending of a stream that this end opened.
+func (c *Conn) takeEnd(payload []byte) error {
+	e, err := frame.ParseEnd(payload)
+	if err != nil {
+		return err
+	}
+	s, err := c.stream(e.Stream)
+	switch {
+	case s == nil:
+		return err
+	case c.serve != nil:
+		return fmt.Errorf("%w: an END of the caller", ErrProtocol)
+	}
+	c.forget(s)
+	s.ended(e)
+	return nil
+}
+
+func (c *Conn) takeCredit(payload []byte) error {
+	id, n, err := frame.ParseCredit(payload)
+	if err != nil {
+		return err
+	}
+	s, err := c.stream(id)
+	if s == nil {
+		return err
+	}
+	c.mu.Lock()
+	s.credit += n
+	more := s.credit > c.peer.Window
+	c.mu.Unlock()
+	if more {
+		return fmt.Errorf("%w: more credit than was used", ErrProtocol)
+	}
+	s.room.open()
+	return nil
+}
+
+// Open opens a stream with call, whose number it fills in. It reports false if the connection takes
+// no more streams.
+func (c *Conn) Open(call frame.Call) (s *Stream, ok bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.leaving || c.last+1 == 0 {
+		return nil, false, nil
+	}
+	call.Stream = c.last + 1
+	c.out.closeItems()
+	bytes, fits := frame.AppendOpen(c.out.bytes, call)
+	if !fits {
+		return nil, true, errHeaders
+	}
+	c.out.bytes, c.last = bytes, call.Stream
+	s = newStream(c, call.Stream)
+	c.streams[call.Stream] = s
+	return s, true, nil // the request follows at once, and shares the write
+}
+
+// forget removes a stream that has ended on this end.
+func (c *Conn) forget(s *Stream) {
+	c.mu.Lock()
+	if c.streams[s.id] == s {
+		delete(c.streams, s.id)
+	}
+	c.out.forget(s)
+	idle := c.idleNow()
+	c.mu.Unlock()
+	if idle != nil {
+		idle()
+	}
+}
+
+// idleNow returns idle if it is due. mu is held.
+func (c *Conn) idleNow() func() {
+	if !c.leaving || len(c.streams) > 0 || c.err != nil {
+		return nil
+	}
+	return c.idle
+}
+
+// leave notes that the peer takes no more streams.
+func (c *Conn) leave() {
+	c.mu.Lock()
+	c.leaving = true
+	idle := c.idleNow()
+	c.mu.Unlock()
+	if idle != nil {
+		idle()
+	}
+}
+
+// Load returns how many streams the connection has, and whether it takes more.
+func (c *Conn) Load() (streams int, open bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams), c.err == nil && !c.leaving && c.last+1 != 0
+}

@@ -1,0 +1,306 @@
+package mux
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+)
+
+const (
+	// flushBytes is how many bytes wait at most for other messages to share their write.
+	flushBytes = 64 << 10
+	// maxWaiting is how many bytes wait for a peer that reads slowly, before senders wait.
+	maxWaiting = 1 << 20
+	// maxControl bounds all bytes that wait, those of frames that never wait included: endings,
+	// credit, answers to PINGs. Past it the peer is given up.
+	maxControl = 16 << 20
+	// ratePeriod is the time over which the rate of a connection is measured.
+	ratePeriod = 10 * time.Millisecond
+	// worthwhile is how many messages FlushEvery must see for writes to wait for it.
+	worthwhile = 4
+)
+
+// An output is what a connection has still to write. The connection's mu guards it.
+type output struct {
+	bytes   []byte    // frames
+	spare   []byte    // the buffer that was written last
+	items   int       // offset in bytes of an ITEMS frame that can take more messages; -1 for none
+	large   []*large  // messages that are sent in parts, in turn
+	rest    []byte    // of a write that would have blocked; the writer's
+	whole   []byte    // the buffer of rest
+	writing bool      // a goroutine writes, and writes what is added meanwhile
+	blocked []*Stream // wait until less is waiting
+
+	last  time.Time   // of the last write
+	timer *time.Timer // writes what waits for others to share the write; nil before the first
+	armed bool        // the timer runs
+	since time.Time   // when count began
+	count int         // messages since then
+	rate  float64     // messages per second before then
+}
+
+// A large message is sent in parts, and what its stream sends after it follows.
+type large struct {
+	stream *Stream
+	rest   []byte // of the message
+	behind []byte // frames that follow
+}
+
+func (o *output) reset() { o.items = -1 }
+
+// closeItems ends the open ITEMS frame, so that another frame can follow.
+func (o *output) closeItems() { o.items = -1 }
+
+func (o *output) stopTimer() {
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+}
+
+// forget drops what is left of a large message of a stream that was dropped.
+func (o *output) forget(s *Stream) {
+	if s.large == nil {
+		return
+	}
+	if s.dropped {
+		o.large = slices.DeleteFunc(o.large, func(l *large) bool { return l == s.large })
+		s.large = nil
+	}
+}
+
+// item appends a message of size bytes to the open ITEMS frame, or to a new one.
+func (o *output) item(id uint32, m proto.Message, size int) error {
+	if o.items >= 0 && len(o.bytes)-o.items-frame.HeaderSize+size+frame.MaxItemHead > frame.MaxPayload {
+		o.closeItems()
+	}
+	before, items := len(o.bytes), o.items
+	if o.items < 0 {
+		o.bytes, o.items = frame.Begin(o.bytes, frame.Items)
+	}
+	o.bytes = frame.AppendItemHead(o.bytes, id, size)
+	head := len(o.bytes)
+	var err error
+	if o.bytes, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(o.bytes, m); err != nil {
+		o.bytes, o.items = o.bytes[:before], items
+		return err
+	}
+	if len(o.bytes)-head != size { // the message was changed meanwhile
+		o.bytes, o.items = o.bytes[:before], items
+		return errChanged
+	}
+	frame.Finish(o.bytes, o.items)
+	o.count++
+	return nil
+}
+
+// take returns the bytes of the next write: what is waiting, and one part of one large message.
+func (o *output) take() []byte {
+	o.closeItems()
+	if len(o.large) > 0 {
+		l := o.large[0]
+		o.large = o.large[1:]
+		o.bytes, l.rest = frame.AppendPart(o.bytes, l.stream.id, l.rest, partSize)
+		if len(l.rest) > 0 {
+			o.large = append(o.large, l)
+		} else {
+			o.bytes = append(o.bytes, l.behind...)
+			l.stream.large = nil
+		}
+	}
+	b := o.bytes
+	o.bytes, o.spare = o.spare[:0], nil
+	return b
+}
+
+// written takes the buffer of a write back.
+func (o *output) written(b []byte) {
+	if cap(b) <= 2*flushBytes {
+		o.spare = b[:0]
+	}
+}
+
+func (o *output) empty() bool { return len(o.bytes) == 0 && len(o.large) == 0 }
+
+// wait returns how long the next write should wait for messages that share it: not at all, unless
+// the connection sends so much that several will.
+func (o *output) wait(now time.Time, every time.Duration) time.Duration {
+	if past := now.Sub(o.since); past >= ratePeriod {
+		o.rate = float64(o.count) / past.Seconds()
+		o.since, o.count = now, 0
+	}
+	if every <= 0 || len(o.bytes) >= flushBytes || o.rate*every.Seconds() < worthwhile {
+		return 0
+	}
+	return every - now.Sub(o.last)
+}
+
+// flush writes what is waiting, unless a goroutine does so already, or the write waits for others to
+// share it. It never blocks. mu is held, but not during the write.
+func (c *Conn) flush() {
+	o := &c.out
+	if o.writing || o.armed || c.err != nil || o.empty() {
+		return
+	}
+	now := time.Now()
+	if wait := o.wait(now, c.opts.FlushEvery); wait > 0 {
+		o.armed = true
+		if o.timer == nil {
+			o.timer = time.AfterFunc(wait, c.flushLate)
+		} else {
+			o.timer.Reset(wait)
+		}
+		return
+	}
+	o.last = now
+	c.write()
+}
+
+// flushLate is flush when the time has come.
+func (c *Conn) flushLate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out.armed = false
+	if c.out.writing || c.err != nil || c.out.empty() {
+		return
+	}
+	c.out.last = time.Now()
+	c.write()
+}
+
+// write writes until nothing is waiting. What would block is left to the writer. mu is held, but not
+// during a write.
+func (c *Conn) write() {
+	o := &c.out
+	o.writing = true
+	for !o.empty() && c.err == nil {
+		b := o.take()
+		c.mu.Unlock()
+		n, err := c.writeNow(b)
+		c.mu.Lock()
+		if err == nil && n < len(b) {
+			o.rest, o.whole = b[n:], b
+			c.writer <- struct{}{} // there is room: nobody else writes
+			return
+		}
+		o.written(b)
+		if err != nil {
+			c.failLater(err)
+			break
+		}
+	}
+	o.writing = false
+	c.unblock()
+}
+
+// unblock wakes the senders that wait for a peer that reads slowly, if it has read enough. mu is
+// held, but not meanwhile.
+func (c *Conn) unblock() {
+	if len(c.out.blocked) == 0 || len(c.out.bytes) >= maxWaiting/2 {
+		return
+	}
+	blocked := c.out.blocked
+	c.out.blocked = nil
+	for _, s := range blocked {
+		s.blocked = false
+	}
+	c.mu.Unlock()
+	for _, s := range blocked {
+		s.room.open()
+	}
+	c.mu.Lock()
+}
+
+// writeNow writes what the kernel takes at once.
+func (c *Conn) writeNow(b []byte) (n int, err error) {
+	if c.raw == nil {
+		return 0, nil
+	}
+	return c.try.write(c.raw, b)
+}
+
+// failLater ends the connection. mu is held.
+func (c *Conn) failLater(err error) {
+	if c.err == nil { // then the goroutine that reads is alive, and owned can take another one
+		c.owned.Go(func() { c.Fail(err) })
+	}
+}
+
+// writeRest is the writer: it finishes writes that would have blocked.
+func (c *Conn) writeRest() {
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-c.writer:
+		}
+		c.mu.Lock()
+		for b := c.out.rest; len(b) > 0; b = c.out.rest {
+			c.mu.Unlock()
+			_, err := c.net.Write(b)
+			if err != nil {
+				c.Fail(err)
+				return
+			}
+			c.mu.Lock()
+			c.out.written(c.out.whole)
+			c.out.rest, c.out.whole = nil, nil
+			if c.err == nil && !c.out.empty() {
+				c.out.rest = c.out.take()
+				c.out.whole = c.out.rest
+			}
+			c.unblock()
+		}
+		c.out.writing = false
+		c.mu.Unlock()
+	}
+}
+
+// control appends a frame that never waits for credit, and flushes.
+func (c *Conn) control(add func([]byte) []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.out.closeItems()
+	c.out.bytes = add(c.out.bytes)
+	c.bounded()
+	c.flush()
+}
+
+// follow appends frames of a stream behind its large message, if there is one, and flushes. mu is
+// held.
+func (c *Conn) follow(s *Stream, add func([]byte) []byte) {
+	if c.err != nil {
+		return
+	}
+	if s.large != nil {
+		s.large.behind = add(s.large.behind)
+		return
+	}
+	c.out.closeItems()
+	c.out.bytes = add(c.out.bytes)
+	c.bounded()
+	c.flush()
+}
+
+// bounded gives up a peer that reads nothing while frames pile up. mu is held.
+func (c *Conn) bounded() {
+	if len(c.out.bytes) > maxControl {
+		c.failLater(ErrNotRead)
+	}
+}
+
+// appendItem appends an ITEMS frame of one encoded message.
+func appendItem(b []byte, id uint32, message []byte) []byte {
+	b, at := frame.Begin(b, frame.Items)
+	b = binary.AppendUvarint(b, uint64(id))
+	b = binary.AppendUvarint(b, uint64(len(message)))
+	b = append(b, message...)
+	frame.Finish(b, at)
+	return b
+}

@@ -1,0 +1,313 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/pkg/rpc/delivery"
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
+)
+
+// A Server serves gRPC services over links. RegisterService comes first, then Serve.
+type Server struct {
+	opts     Options
+	services map[string]service // by full name
+	methods  map[string]method  // by full name with the leading slash
+
+	mu        sync.Mutex // guards the following fields
+	listeners map[net.Listener]bool
+	conns     map[*mux.Conn]bool
+	stopped   bool
+
+	owned sync.WaitGroup // connections
+}
+
+type service struct {
+	desc *grpc.ServiceDesc
+	impl any
+}
+
+type method struct {
+	handler grpc.StreamHandler
+	impl    any
+}
+
+// NewServer returns a Server without services.
+func NewServer(o Options) *Server {
+	o.Mux.Identity = cmp.Or(o.Mux.Identity, newIdentity())
+	return &Server{
+		opts: o.withDefaults(), services: map[string]service{}, methods: map[string]method{},
+		listeners: map[net.Listener]bool{}, conns: map[*mux.Conn]bool{},
+	}
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	s.services[desc.ServiceName] = service{desc, impl}
+	for _, m := range desc.Methods {
+		s.methods["/"+desc.ServiceName+"/"+m.MethodName] = method{unary(m), impl}
+	}
+	for _, m := range desc.Streams {
+		s.methods["/"+desc.ServiceName+"/"+m.StreamName] = method{m.Handler, impl}
+	}
+}
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
+	infos := make(map[string]grpc.ServiceInfo, len(s.services))
+	for name, svc := range s.services {
+		info := grpc.ServiceInfo{Metadata: svc.desc.Metadata}
+		for _, m := range svc.desc.Methods {
+			info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.MethodName})
+		}
+		for _, m := range svc.desc.Streams {
+			info.Methods = append(info.Methods, grpc.MethodInfo{Name: m.StreamName, IsClientStream: m.ClientStreams, IsServerStream: m.ServerStreams})
+		}
+		infos[name] = info
+	}
+	return infos
+}
+
+// unary makes a stream handler of a unary method.
+func unary(m grpc.MethodDesc) grpc.StreamHandler {
+	return func(impl any, st grpc.ServerStream) (err error) {
+		ctx, sent := delivery.With(st.Context())
+		err = errors.New("the handler panicked") // unless what follows says otherwise
+		defer func() { sent(err) }()
+		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
+		if err == nil {
+			err = st.SendMsg(resp)
+		}
+		return err
+	}
+}
+
+// Serve accepts connections until Stop or Drain is called, or the listener fails.
+func (s *Server) Serve(ln net.Listener) error {
+	if s.opts.TLS != nil {
+		ln = tls.NewListener(ln, s.opts.TLS)
+	}
+	defer ln.Close() //nolint:errcheck // it takes no more connections in any case
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return nil
+	}
+	s.listeners[ln] = true
+	s.mu.Unlock()
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.stopped {
+				return nil
+			}
+			return err
+		}
+		s.mu.Lock()
+		if !s.stopped {
+			s.owned.Go(func() { s.serveConn(nc) })
+		}
+		s.mu.Unlock()
+	}
+}
+
+// serveConn serves a connection until it ends.
+func (s *Server) serveConn(nc net.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), mux.GreetTimeout)
+	defer cancel()
+	if tc, ok := nc.(*tls.Conn); ok {
+		if err := tc.HandshakeContext(ctx); err != nil {
+			_ = nc.Close()
+			return
+		}
+	}
+	greeting, buffered, err := mux.Greet(ctx, nc, s.opts.Mux)
+	if err != nil {
+		_ = nc.Close() // it is no link
+		return
+	}
+	e := &calleeEnd{server: s, remote: &remote{Addr: nc.RemoteAddr()}}
+	if tc, ok := nc.(*tls.Conn); ok {
+		e.auth = credentials.TLSInfo{State: tc.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	c := mux.New(nc, greeting, e, s.opts.Mux)
+	e.remote.conn = c
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		_ = nc.Close()
+		return
+	}
+	s.conns[c] = true
+	s.mu.Unlock()
+	c.Start(buffered)
+	<-c.Done()
+	c.Close(mux.ErrClosed)
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+}
+
+// stop closes the listeners, and returns the connections.
+func (s *Server) stop() (conns []*mux.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	for ln := range s.listeners {
+		_ = ln.Close()
+	}
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// Stop ends the connections and their streams, and returns when all handlers have.
+func (s *Server) Stop() {
+	for _, c := range s.stop() {
+		c.Fail(mux.ErrClosed)
+	}
+	s.owned.Wait()
+}
+
+// Drain takes no more connections, and asks the peers to open no more streams. It returns when all
+// connections have ended, which a peer ends when its last stream has, or when ctx is done. Stop
+// follows.
+func (s *Server) Drain(ctx context.Context) {
+	for _, c := range s.stop() {
+		c.Goaway("the server shuts down")
+		select {
+		case <-c.Done():
+		case <-ctx.Done():
+		}
+	}
+}
+
+// A remote is the address of a caller, which knows whether its connection broke. It implements
+// connloss.Addr.
+type remote struct {
+	net.Addr
+	conn *mux.Conn
+}
+
+// Lost reports whether the connection is broken or closed.
+func (r *remote) Lost() bool { return r.conn.Lost() }
+
+// A calleeEnd serves the streams of one connection.
+type calleeEnd struct {
+	server *Server
+	remote *remote
+	auth   credentials.AuthInfo
+}
+
+// Open implements mux.Opener.
+func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
+	st := &serverStream{s: s, method: call.Method}
+	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(call.Headers...))
+	ctx = peer.NewContext(ctx, &peer.Peer{Addr: e.remote, AuthInfo: e.auth})
+	ctx = grpc.NewContextWithServerTransportStream(ctx, transportStream{st})
+	var stop context.CancelFunc
+	if call.Timeout > 0 {
+		ctx, stop = context.WithDeadline(ctx, time.Now().Add(call.Timeout))
+	} else {
+		ctx, stop = context.WithCancel(ctx)
+	}
+	s.OnOver(stop)
+	st.ctx = ctx
+	return func() {
+		m, ok := e.server.methods[call.Method]
+		if !ok {
+			service, name, _ := strings.Cut(strings.TrimPrefix(call.Method, "/"), "/")
+			s.Finish(status.Errorf(codes.Unimplemented, "unknown method %s of service %s", name, service), nil)
+			return
+		}
+		unhook := context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
+		err := m.handler(m.impl, st)
+		unhook()
+		s.Finish(err, st.trailer())
+	}
+}
+
+// A serverStream is the callee's end of a stream.
+type serverStream struct {
+	s      *mux.Stream
+	ctx    context.Context //nolint:containedctx // a gRPC stream has a context
+	method string
+
+	mu sync.Mutex // guards the following field
+	md metadata.MD
+}
+
+var _ grpc.ServerStream = (*serverStream)(nil)
+
+// Context implements grpc.ServerStream.
+func (st *serverStream) Context() context.Context { return st.ctx }
+
+// SetHeader implements grpc.ServerStream. Headers of answers are dropped.
+func (st *serverStream) SetHeader(metadata.MD) error { return nil }
+
+// SendHeader implements grpc.ServerStream. Headers of answers are dropped.
+func (st *serverStream) SendHeader(metadata.MD) error { return nil }
+
+// SetTrailer implements grpc.ServerStream.
+func (st *serverStream) SetTrailer(md metadata.MD) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.md = metadata.Join(st.md, md)
+}
+
+func (st *serverStream) trailer() metadata.MD {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.md
+}
+
+// SendMsg implements grpc.ServerStream.
+func (st *serverStream) SendMsg(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
+	}
+	return st.s.Send(msg)
+}
+
+// RecvMsg implements grpc.ServerStream. A message that cannot be decoded is INVALID_ARGUMENT, and the
+// message behind it can be received.
+func (st *serverStream) RecvMsg(m any) error { return st.s.Recv(m, codes.InvalidArgument) }
+
+// A transportStream lets grpc.SetTrailer and its like work inside handlers.
+type transportStream struct{ st *serverStream }
+
+var _ grpc.ServerTransportStream = transportStream{}
+
+// Method implements grpc.ServerTransportStream.
+func (t transportStream) Method() string { return t.st.method }
+
+// SetHeader implements grpc.ServerTransportStream.
+func (t transportStream) SetHeader(md metadata.MD) error { return t.st.SetHeader(md) }
+
+// SendHeader implements grpc.ServerTransportStream.
+func (t transportStream) SendHeader(md metadata.MD) error { return t.st.SendHeader(md) }
+
+// SetTrailer implements grpc.ServerTransportStream.
+func (t transportStream) SetTrailer(md metadata.MD) error {
+	t.st.SetTrailer(md)
+	return nil
+}

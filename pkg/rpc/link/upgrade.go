@@ -1,0 +1,163 @@
+package link
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// Advertise registers the service that tells callers where s serves links. ln is the listener of
+// Serve, and r the server of the port that callers know.
+func (s *Server) Advertise(r grpc.ServiceRegistrar, ln net.Listener) {
+	port := 0
+	if addr, ok := ln.Addr().(*net.TCPAddr); ok {
+		port = addr.Port
+	}
+	streamv1.RegisterLinksServer(r, &links{port: uint32(port), identity: s.opts.Mux.Identity})
+}
+
+// links is whence.stream.v1.Links.
+type links struct {
+	streamv1.UnimplementedLinksServer
+	port     uint32
+	identity string
+}
+
+// Where implements streamv1.LinksServer.
+func (l *links) Where(context.Context, *streamv1.WhereRequest) (*streamv1.WhereResponse, error) {
+	return &streamv1.WhereResponse{Port: l.port, Identity: l.identity}, nil
+}
+
+// A Conn is a gRPC connection that can be closed.
+type Conn interface {
+	grpc.ClientConnInterface
+	io.Closer
+}
+
+// An Upgraded is a gRPC connection whose bidi streams go over links while the callee serves links.
+// Everything else, and every stream while there is no link, goes over gRPC.
+type Upgraded struct {
+	Conn
+	host string
+	opts Options
+	over atomic.Pointer[ClientConn] // nil while there is no link
+
+	stop  context.CancelFunc
+	owned sync.WaitGroup
+}
+
+// askEvery is the time between questions to a callee that serves no links, or cannot be reached.
+const askEvery = time.Second
+
+// askTimeout bounds such a question.
+const askTimeout = time.Second
+
+// Upgrade returns cc, a connection to target, a host:port, with links where the callee serves them.
+// It asks the callee until Close.
+func Upgrade(cc Conn, target string, o Options) *Upgraded {
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		host = target
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	u := &Upgraded{Conn: cc, host: host, opts: o, stop: stop}
+	u.owned.Go(func() { u.follow(ctx) })
+	return u
+}
+
+// Close closes the links and the gRPC connection.
+func (u *Upgraded) Close() error {
+	u.stop()
+	u.owned.Wait()
+	return u.Conn.Close()
+}
+
+// Linked reports whether new streams go over links.
+func (u *Upgraded) Linked() bool {
+	cc := u.over.Load()
+	if cc == nil {
+		return false
+	}
+	c, _, _ := cc.choose(false)
+	return c != nil
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (u *Upgraded) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if cc := u.over.Load(); cc != nil && desc.ClientStreams && desc.ServerStreams {
+		if c, _, _ := cc.choose(false); c != nil {
+			if st, ok, err := cc.begin(ctx, c, method); ok {
+				return st, err
+			}
+		}
+	}
+	return u.Conn.NewStream(ctx, desc, method, opts...)
+}
+
+// follow makes links to the callee, and again when they are lost, until ctx is done.
+func (u *Upgraded) follow(ctx context.Context) {
+	tick := time.NewTicker(askEvery)
+	defer tick.Stop()
+	for {
+		if cc := u.link(ctx); cc != nil {
+			u.over.Store(cc)
+			u.hold(ctx, cc)
+			u.over.Store(nil)
+			_ = cc.Close() // it returns nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// hold returns when cc has no connection left, or ctx is done.
+func (u *Upgraded) hold(ctx context.Context, cc *ClientConn) {
+	for {
+		select {
+		case <-cc.gone:
+		case <-ctx.Done():
+			return
+		}
+		if c, _, _ := cc.choose(false); c == nil {
+			return
+		}
+	}
+}
+
+// link asks the callee where its links are, and makes the first one. It returns nil if there is none.
+func (u *Upgraded) link(ctx context.Context) *ClientConn {
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	where, err := streamv1.NewLinksClient(u.Conn).Where(asking, &streamv1.WhereRequest{})
+	if err != nil || where.GetPort() == 0 {
+		return nil
+	}
+	cc := NewClient(net.JoinHostPort(u.host, strconv.FormatUint(uint64(where.GetPort()), 10)), u.opts)
+	cc.expects = where.GetIdentity()
+	if _, err := cc.connected(asking); err != nil {
+		_ = cc.Close()
+		return nil
+	}
+	return cc
+}
+
+// errStranger is the error for a link to another process than the one that named its port.
+func errStranger(got, want string) error {
+	return fmt.Errorf("link: the process behind the port is %q, not %q", got, want)
+}
+
+// newIdentity returns a name that no other process has.
+func newIdentity() string { return rand.Text() }
