@@ -46,6 +46,7 @@ func (c *config) flags(fs *flag.FlagSet) {
 	process.TimerFlags(fs, &c.timers)
 	c.calls = guard.Default
 	c.calls.Flags(fs)
+	process.LinkFlag(fs, &c.edge.Link)
 	fs.DurationVar(&c.grace, "drain", edge.DefaultGrace, "how long live streams may finish after the first signal; a second signal ends them at once")
 	c.server.ModelFlags(fs)
 	c.engine.EngineFlags(fs)
@@ -90,6 +91,7 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	c.server.MaxStreams, c.server.Timers, c.server.Grace = c.edge.MaxStreams, server.DefaultTimers, c.grace
 	c.engine.Name, c.engine.Model, c.engine.ModelName = worker.DefaultName, c.server.Model, c.server.ModelName
 	c.server.Calls, c.engine.Calls = c.calls, c.calls
+	c.server.Link, c.engine.Link = c.edge.Link, c.edge.Link
 	c.engine.Timers, c.engine.Grace = worker.DefaultTimers, c.grace
 
 	failed, all := errgroup.WithContext(ctx) // a failure of one ends the others

@@ -22,6 +22,9 @@ type record struct {
 	Message string `json:"message"`
 	Trace   string `json:"trace"`
 
+	// Of "streams go over links".
+	Target string `json:"target"`
+
 	// Of "worker is healthy", and of "stream moved".
 	Worker string `json:"worker"`
 	From   string `json:"from"`

@@ -71,6 +71,8 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 		http:   &http.Client{Transport: transport},
 		client: workerv1.NewWorkerClient(dialGRPC(t, s.addrs[work])),
 	}
+	awaitLinks(t, s.procs[chatService], len(s.procs)-3)
+	awaitLinks(t, s.procs[api0], 1)
 	s.ready(t)
 	return s
 }
@@ -94,7 +96,7 @@ func freeAddr(t *testing.T) string {
 
 func (s *scene) start(service, hop, listen string, args ...[]string) {
 	s.t.Helper()
-	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0", "--trace-ratio", "1", "--trace-file", s.traceFile(hop)}, slices.Concat(args...)...)
+	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0", "--trace-ratio", "1", "--trace-file", s.traceFile(hop)}, slices.Concat(linkFlags(), slices.Concat(args...))...)
 	s.procs[hop] = start(s.t, "faulty", all...)
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"io"
 	"net/http"
 	"regexp"
@@ -14,6 +15,32 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
+
+// overLinks has all services run with --link.
+var overLinks = flag.Bool("link", false, "run the services with --link, and wait until their streams go over links")
+
+// linkFlags are the flags of each service that the test flag -link adds.
+func linkFlags() []string {
+	if *overLinks {
+		return []string{"--link"}
+	}
+	return nil
+}
+
+// awaitLinks waits until the streams of a service go over links to a number of callees.
+func awaitLinks(t *testing.T, p *process, callees int) {
+	t.Helper()
+	if !*overLinks {
+		return
+	}
+	seen := map[string]bool{}
+	p.logged(t, "links to its callees", func(r record) bool {
+		if r.Msg == "streams go over links" {
+			seen[r.Target] = true
+		}
+		return len(seen) >= callees
+	})
+}
 
 // The two ways to run Whence.
 const (
@@ -76,6 +103,8 @@ func run(t *testing.T, topology string, f flags) *whence {
 		w.chat = w.processes[chatService].listening(t)
 		w.processes[apiService] = service(t, apiService, "127.0.0.1:0", []string{"--chat", w.chat}, f.all, f.api)
 		w.api = w.processes[apiService].listening(t)
+		awaitLinks(t, w.processes[chatService], 1)
+		awaitLinks(t, w.processes[apiService], 1)
 	}
 	w.connected(t)
 	return w
@@ -94,7 +123,7 @@ func (w *whence) connected(t *testing.T) {
 // service starts one process, which logs JSON.
 func service(t *testing.T, name, listen string, args ...[]string) *process {
 	t.Helper()
-	all := []string{"--listen", listen, "--log-json"}
+	all := append([]string{"--listen", listen, "--log-json"}, linkFlags()...)
 	for _, more := range args {
 		all = append(all, more...)
 	}

@@ -64,6 +64,7 @@ type Config struct {
 	Metrics        *metrics.Metrics    // nil for none
 	Traces         *streamtrace.Tracer // nil for none
 	Grace          time.Duration       // for streams that run when the process drains
+	Link           bool                // streams go over the links of chat-services that have them
 	// Connect connects to a chat-service, for programs that bring their own transport; nil means
 	// Kitex clients.
 	Connect chats.Connect
@@ -107,6 +108,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Timers = DefaultTimers
 	process.TimerFlags(fs, &c.Timers)
 	c.TLS.Flags(fs)
+	process.LinkFlag(fs, &c.Link)
 	c.HTTPFlags(fs)
 }
 

@@ -88,6 +88,9 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
+	if c.Link && c.Connect == nil {
+		c.Connect = chats.OverLinks(log)
+	}
 	fleet, err := chats.NewOver(c.Connect, c.Name, source, log)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())

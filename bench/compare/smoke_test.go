@@ -38,7 +38,7 @@ func TestComparisonMeasuresEverySystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	systems := map[string][]string{
-		directName: {}, nginxName: {"nginx"}, "HAProxy": {"haproxy"}, "grpc-go relay": {"relay", "edge"}, whenceName: {"api-service", "chat-service"},
+		directName: {}, nginxName: {"nginx"}, "HAProxy": {"haproxy"}, "grpc-go relay": {"relay", "edge"}, whenceName: {"api-service", "chat-service"}, linksName: {"api-service", "chat-service"},
 	}
 	for name, reason := range r.LeftOut {
 		if name != nginxName && name != "HAProxy" || os.Getenv("CI") == "true" {

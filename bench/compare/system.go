@@ -22,10 +22,11 @@ const (
 	directName = "direct"
 	nginxName  = "nginx"
 	whenceName = "Whence over gRPC"
+	linksName  = "Whence over links"
 )
 
-// systems returns what is compared, in the order of the tables. The link and the services in one process are further entries
-// like whence, with other flags.
+// systems returns what is compared, in the order of the tables. The services in one process are a further entry like whence,
+// with other flags.
 func (b *bench) systems() []system {
 	all := []system{
 		{directName, func(b *bench) (*deployment, error) { return &deployment{addr: b.engine.sse}, nil }},
@@ -33,6 +34,7 @@ func (b *bench) systems() []system {
 		{"HAProxy", startHAProxy},
 		{"grpc-go relay", startRelay},
 		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},
+		{linksName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin, "--link") }},
 	}
 	if b.other != "" {
 		all = append(all, system{"Whence of --against", func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})
@@ -198,18 +200,20 @@ func startRelay(b *bench) (*deployment, error) {
 }
 
 // startWhence starts api-service and chat-service from a directory of commands, with their defaults, except that they take as
-// many streams as there will be.
-func startWhence(b *bench, bin string) (*deployment, error) {
+// many streams as there will be, and except for flags.
+func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 	addrs, err := addresses(2)
 	if err != nil {
 		return nil, err
 	}
 	r := &deployment{addr: addrs[1]}
 	streams := strconv.Itoa(b.streamsAtMost() + 1000)
-	if err := r.add(b, "chat-service", filepath.Join(bin, "chat-service"), "--listen", addrs[0], "--worker", b.engine.worker, "--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
+	chat := append([]string{"--listen", addrs[0], "--worker", b.engine.worker, "--model", b.model, "--model-name", "paced", "--max-streams", streams}, flags...)
+	if err := r.add(b, "chat-service", filepath.Join(bin, "chat-service"), chat...); err != nil {
 		return nil, err
 	}
-	if err := r.add(b, "api-service", filepath.Join(bin, "api-service"), "--listen", addrs[1], "--chat", addrs[0], "--max-streams", streams); err != nil {
+	api := append([]string{"--listen", addrs[1], "--chat", addrs[0], "--max-streams", streams}, flags...)
+	if err := r.add(b, "api-service", filepath.Join(bin, "api-service"), api...); err != nil {
 		r.end()
 		return nil, err
 	}

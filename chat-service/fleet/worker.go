@@ -20,6 +20,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -100,6 +101,18 @@ func overGRPC(target string) (Conn, error) {
 		// A library of this process registers gzip. A worker that is offered it may compress every token.
 		grpc.WithDefaultCallOptions(experimental.AcceptCompressors()),
 	)
+}
+
+// OverLinks returns a Connect whose streams go over links where the worker serves them. log gets a line
+// when they begin to.
+func OverLinks(log *slog.Logger) Connect {
+	return func(target string) (Conn, error) {
+		cc, err := overGRPC(target)
+		if err != nil {
+			return nil, err
+		}
+		return link.Upgrade(cc, target, link.Options{}, log), nil
+	}
 }
 
 // dial returns the worker at target, a host:port. self is this hop's name. check says why a worker that answers cannot be used.

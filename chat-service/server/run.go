@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/whence-dev/whence/chat-service/chat"
+	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/kvcache"
 	"github.com/whence-dev/whence/chat-service/models"
 	"github.com/whence-dev/whence/chat-service/route/policy"
@@ -53,6 +54,7 @@ type Config struct {
 	HandoverAbove int
 	Timers        rpc.Timers
 	Calls         guard.Limits          // of the gRPC calls that callers hold open
+	Link          bool                  // streams may come over links, and go over the workers' links
 	Registered    discover.Registration // for api-services to find this one
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -103,6 +105,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Timers = DefaultTimers
 	process.TimerFlags(fs, &c.Timers)
 	c.Registered.Flags(fs)
+	process.LinkFlag(fs, &c.Link)
 	process.IdleFlag(fs, &c.Timers)
 	c.Calls = guard.Default
 	c.Calls.Flags(fs)
@@ -155,6 +158,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	health := health.NewServer()
 	registry := models.New(c.Name, log, func(healthy bool) { inspect.SetHealthy(health, chatv1.Chat_ServiceDesc.ServiceName, healthy) })
 	registry.Metrics = records.Metrics
+	if c.Link {
+		registry.Connect = fleet.OverLinks(log)
+	}
 	defer registry.Close()
 	follow, err := load(c, registry, hop)
 	if err != nil {
@@ -184,6 +190,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	defer leave()
 	s := New(hop, registry, health, answer)
 	s.Limit(c.Calls.For(c.MaxStreams))
+	if c.Link {
+		s.Link()
+	}
 	return s.Serve(ctx, ln, c.Grace)
 }
 

@@ -18,11 +18,13 @@ import (
 	"github.com/whence-dev/whence/chat-service/models"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -35,6 +37,8 @@ type Server struct {
 	answer chat.Engine
 	health *health.Server
 	limits guard.Limits // of the calls that callers hold open
+	linked bool         // streams may come over links
+	links  *link.Port   // while Serve runs; nil without links
 }
 
 // New returns a server of the models of registry, whose streams answer answers. health says whether requests can be answered.
@@ -44,6 +48,9 @@ func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer 
 
 // Limit bounds the calls that callers hold open. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
+
+// Link has Serve take streams over links too. It must be called before Serve.
+func (s *Server) Link() { s.linked = true }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -98,11 +105,26 @@ func (s *Server) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.Sto
 	return &chatv1.StopResponse{Stream: resp}, nil
 }
 
+// stopWait bounds the goodbye of links whose streams have all ended.
+const stopWait = time.Second
+
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish for grace, ends the rest
 // with DRAINING, and returns nil.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	srv := kitexrpc.NewServer()
-	s.Register(srv)
+	registrar := guard.Server(srv)
+	if s.linked {
+		port, err := link.OpenPort(ln, link.Options{})
+		if err != nil {
+			return err
+		}
+		defer func() { port.Close(drain.Goodbye(ctx, stopWait)) }()
+		s.links, registrar = port, port.Beside(srv)
+	}
+	s.Register(registrar)
+	if s.links != nil {
+		s.links.Serve()
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {
@@ -121,6 +143,9 @@ func (s *Server) Register(srv guard.Server) {
 	chatv1.RegisterChatServer(guarded, s)
 	inspect.Register(guarded, s.hop, s.below)
 	healthpb.RegisterHealthServer(guarded, s.health)
+	if s.links != nil {
+		s.links.Advertise(guarded)
+	}
 	reflection.RegisterV1(guarded)
 }
 

@@ -17,3 +17,8 @@ func TimerFlags(fs *flag.FlagSet, t *rpc.Timers) {
 func IdleFlag(fs *flag.FlagSet, t *rpc.Timers) {
 	fs.DurationVar(&t.Idle, "idle-timeout", t.Idle, "how long a stream may wait for its caller's next message, such as the next turn of a conversation; 0 for no limit")
 }
+
+// LinkFlag adds the flag that has the streams between our own services go over links.
+func LinkFlag(fs *flag.FlagSet, links *bool) {
+	fs.BoolVar(links, "link", false, "carry streams between services over links, a few connections that carry many streams at a lower cost than gRPC, where both ends have this flag; other callers see no difference")
+}

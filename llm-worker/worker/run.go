@@ -43,6 +43,7 @@ type Config struct {
 	NoPrefixCache bool
 	Timers        rpc.Timers
 	Calls         guard.Limits          // limits on the gRPC calls that callers hold open
+	Link          bool                  // serve streams over links too
 	Registered    discover.Registration // registration of this worker, with which chat-services discover it
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -78,6 +79,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Calls = guard.Default
 	c.Calls.Flags(fs)
 	c.Registered.Flags(fs)
+	process.LinkFlag(fs, &c.Link)
 	c.EngineFlags(fs)
 }
 
@@ -152,6 +154,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.Trace(c.Traces)
 	s.Limit(c.Calls.For(maxStreams))
 	s.Tell(e.held)
+	if c.Link {
+		s.Link()
+	}
 	s.SetHealthy(e.ready)
 
 	keep, err := c.Registered.Keeper(c.Name, e.model, ln.Addr(), log)

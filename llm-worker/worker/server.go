@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -48,6 +49,8 @@ type Server struct {
 	held    *kvevents.Hub // nil if the engine does not report its cache
 	gone    chan struct{} // closed when the streams have drained
 	limits  guard.Limits  // limits on the calls that callers hold open
+	linked  bool          // streams may come over links
+	links   *link.Port    // while Serve runs; nil without links
 }
 
 // NewServer returns a server of model on engine; name is the hop's. An empty model means the name
@@ -79,6 +82,9 @@ func (s *Server) Trace(t *streamtrace.Tracer) { s.records.Traces = t }
 
 // Limit bounds the calls that callers hold open. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
+
+// Link has Serve take streams over links too. It must be called before Serve.
+func (s *Server) Link() { s.linked = true }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -154,7 +160,19 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(s.limits.Transport()),
 	)
-	s.Register(gs)
+	srv := guard.Server(gs)
+	if s.linked {
+		port, err := link.OpenPort(ln, link.Options{})
+		if err != nil {
+			return err
+		}
+		defer func() { port.Close(drain.Goodbye(ctx, stopWait)) }()
+		s.links, srv = port, port.Beside(gs)
+	}
+	s.Register(srv)
+	if s.links != nil {
+		s.links.Serve()
+	}
 
 	failed := make(chan error, 1)
 	go func() { failed <- gs.Serve(ln) }()
@@ -179,6 +197,9 @@ func (s *Server) Register(srv guard.Server) {
 	healthpb.RegisterHealthServer(guarded, s.health)
 	workerv1.RegisterWorkerServer(guarded, s)
 	inspect.Register(guarded, &s.hop, nil)
+	if s.links != nil {
+		s.links.Advertise(guarded)
+	}
 	reflection.Register(guarded)
 }
 

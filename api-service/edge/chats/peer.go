@@ -16,6 +16,7 @@ import (
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -51,6 +52,18 @@ type peer struct {
 // overKitex is the production Connect.
 func overKitex(addr string) (Conn, error) {
 	return kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &healthpb.Health_ServiceDesc)
+}
+
+// OverLinks returns a Connect whose streams go over links where the chat-service serves them. log gets a
+// line when they begin to.
+func OverLinks(log *slog.Logger) Connect {
+	return func(addr string) (Conn, error) {
+		cc, err := kitexrpc.Dial(addr, &chatv1.Chat_ServiceDesc, &streamv1.Streams_ServiceDesc, &streamv1.Links_ServiceDesc, &healthpb.Health_ServiceDesc)
+		if err != nil {
+			return nil, err
+		}
+		return link.Upgrade(cc, addr, link.Options{}, log), nil
+	}
 }
 
 func dial(connect Connect, self, name, addr string) (*peer, error) {

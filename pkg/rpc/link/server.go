@@ -34,6 +34,8 @@ type Server struct {
 	conns     map[*mux.Conn]bool
 	stopped   bool
 
+	done chan struct{} // closed when stopped
+
 	owned sync.WaitGroup // connections
 }
 
@@ -52,7 +54,7 @@ func NewServer(o Options) *Server {
 	o.Mux.Identity = cmp.Or(o.Mux.Identity, newIdentity())
 	return &Server{
 		opts: o.withDefaults(), services: map[string]service{}, methods: map[string]method{},
-		listeners: map[net.Listener]bool{}, conns: map[*mux.Conn]bool{},
+		listeners: map[net.Listener]bool{}, conns: map[*mux.Conn]bool{}, done: make(chan struct{}),
 	}
 }
 
@@ -97,7 +99,7 @@ func unary(m grpc.MethodDesc) grpc.StreamHandler {
 	}
 }
 
-// Serve accepts connections until Stop or Drain is called, or the listener fails.
+// Serve accepts connections until Stop or Drain is called, or the listener is closed.
 func (s *Server) Serve(ln net.Listener) error {
 	if s.opts.TLS != nil {
 		ln = tls.NewListener(ln, s.opts.TLS)
@@ -112,20 +114,39 @@ func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Unlock()
 	for {
 		nc, err := ln.Accept()
-		if err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.stopped {
+		switch {
+		case err == nil:
+		case errors.Is(err, net.ErrClosed):
+			return s.closed(err)
+		default: // there are too many open files, or the caller has left
+			select {
+			case <-s.done:
 				return nil
+			case <-time.After(acceptAgain):
 			}
-			return err
+			continue
 		}
 		s.mu.Lock()
-		if !s.stopped {
+		if s.stopped {
+			_ = nc.Close()
+		} else {
 			s.owned.Go(func() { s.serveConn(nc) })
 		}
 		s.mu.Unlock()
 	}
+}
+
+// acceptAgain is the time after which a connection is accepted again when that has failed.
+const acceptAgain = 50 * time.Millisecond
+
+// closed returns the error of a listener that was closed: nil if the server has closed it.
+func (s *Server) closed(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil
+	}
+	return err
 }
 
 // serveConn serves a connection until it ends.
@@ -169,7 +190,10 @@ func (s *Server) serveConn(nc net.Conn) {
 func (s *Server) stop() (conns []*mux.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped = true
+	if !s.stopped {
+		s.stopped = true
+		close(s.done)
+	}
 	for ln := range s.listeners {
 		_ = ln.Close()
 	}

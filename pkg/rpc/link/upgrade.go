@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -15,28 +16,6 @@ import (
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 )
-
-// Advertise registers the service that tells callers where s serves links. ln is the listener of
-// Serve, and r the server of the port that callers know.
-func (s *Server) Advertise(r grpc.ServiceRegistrar, ln net.Listener) {
-	port := 0
-	if addr, ok := ln.Addr().(*net.TCPAddr); ok {
-		port = addr.Port
-	}
-	streamv1.RegisterLinksServer(r, &links{port: uint32(port), identity: s.opts.Mux.Identity})
-}
-
-// links is whence.stream.v1.Links.
-type links struct {
-	streamv1.UnimplementedLinksServer
-	port     uint32
-	identity string
-}
-
-// Where implements streamv1.LinksServer.
-func (l *links) Where(context.Context, *streamv1.WhereRequest) (*streamv1.WhereResponse, error) {
-	return &streamv1.WhereResponse{Port: l.port, Identity: l.identity}, nil
-}
 
 // A Conn is a gRPC connection that can be closed.
 type Conn interface {
@@ -50,6 +29,7 @@ type Upgraded struct {
 	Conn
 	host string
 	opts Options
+	log  *slog.Logger
 	over atomic.Pointer[ClientConn] // nil while there is no link
 
 	stop  context.CancelFunc
@@ -63,14 +43,14 @@ const askEvery = time.Second
 const askTimeout = time.Second
 
 // Upgrade returns cc, a connection to target, a host:port, with links where the callee serves them.
-// It asks the callee until Close.
-func Upgrade(cc Conn, target string, o Options) *Upgraded {
+// It asks the callee until Close. log gets a line when streams begin and cease to go over links.
+func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *Upgraded {
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
 		host = target
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	u := &Upgraded{Conn: cc, host: host, opts: o, stop: stop}
+	u := &Upgraded{Conn: cc, host: host, opts: o, log: log.With("target", target), stop: stop}
 	u.owned.Go(func() { u.follow(ctx) })
 	return u
 }
@@ -111,8 +91,12 @@ func (u *Upgraded) follow(ctx context.Context) {
 	for {
 		if cc := u.link(ctx); cc != nil {
 			u.over.Store(cc)
+			u.log.Info("streams go over links")
 			u.hold(ctx, cc)
 			u.over.Store(nil)
+			if ctx.Err() == nil {
+				u.log.Info("streams go over grpc: the links are lost")
+			}
 			_ = cc.Close() // it returns nil
 		}
 		select {

@@ -1,0 +1,90 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+)
+
+// A Registrar takes services and lists them, as grpc-go's server does.
+type Registrar interface {
+	grpc.ServiceRegistrar
+	GetServiceInfo() map[string]grpc.ServiceInfo
+}
+
+// A Port serves the services of a gRPC server over links too, on a port of its own.
+type Port struct {
+	server *Server
+	ln     net.Listener
+	failed chan error
+}
+
+// OpenPort listens on any free port of the address of ln, the listener of the gRPC server, whose
+// service Links names the port to callers.
+func OpenPort(ln net.Listener, o Options) (*Port, error) {
+	addr, ok := ln.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.New("link: only a server that listens on TCP can have links")
+	}
+	own, err := net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Zone: addr.Zone})
+	if err != nil {
+		return nil, err
+	}
+	return &Port{server: NewServer(o), ln: own, failed: make(chan error, 1)}, nil
+}
+
+// Serve serves links until Close. It returns at once.
+func (p *Port) Serve() {
+	go func() { p.failed <- p.server.Serve(p.ln) }() // Close waits for it
+}
+
+// Close asks the callers to open no more streams, waits for the end of their connections for at most
+// within, and ends the rest. It returns when all handlers have returned.
+func (p *Port) Close(within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	p.server.Drain(ctx)
+	p.server.Stop()
+	_ = <-p.failed // the listener was closed
+}
+
+// Beside returns a registrar that registers services with srv and for links.
+func (p *Port) Beside(srv Registrar) Registrar { return both{srv, p.server} }
+
+// Advertise registers the service that names the port to callers.
+func (p *Port) Advertise(r grpc.ServiceRegistrar) {
+	l := &links{identity: p.server.opts.Mux.Identity}
+	if addr, ok := p.ln.Addr().(*net.TCPAddr); ok {
+		l.port = uint32(addr.Port)
+	}
+	streamv1.RegisterLinksServer(r, l)
+}
+
+// both registers services with two servers.
+type both struct {
+	Registrar
+	links *Server
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (b both) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	b.Registrar.RegisterService(desc, impl)
+	b.links.RegisterService(desc, impl)
+}
+
+// links is whence.stream.v1.Links.
+type links struct {
+	streamv1.UnimplementedLinksServer
+	port     uint32
+	identity string
+}
+
+// Where implements streamv1.LinksServer.
+func (l *links) Where(context.Context, *streamv1.WhereRequest) (*streamv1.WhereResponse, error) {
+	return &streamv1.WhereResponse{Port: l.port, Identity: l.identity}, nil
+}

@@ -1,0 +1,182 @@
+package link_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A twoPorts is a worker on gRPC, and over links if it has a port for them.
+type twoPorts struct {
+	worker
+	addr   string // of gRPC
+	mu     sync.Mutex
+	linked bool // the last call of Generate came over a link
+}
+
+func (w *twoPorts) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	from, _ := peer.FromContext(st.Context())
+	_, linked := from.Addr.(connloss.Addr) // gRPC's callers here are not sensed
+	w.mu.Lock()
+	w.linked = linked
+	w.mu.Unlock()
+	return w.worker.Generate(st)
+}
+
+// servePorts serves a worker at addr until stop.
+func servePorts(t *testing.T, addr string, linked bool) (w *twoPorts, stop func()) {
+	t.Helper()
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hop := &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}
+	w = &twoPorts{worker: worker{hop: hop, engine: count}, addr: ln.Addr().String()}
+	gs := grpc.NewServer()
+	srv := link.Registrar(gs)
+	var port *link.Port
+	if linked {
+		if port, err = link.OpenPort(ln, link.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		srv = port.Beside(gs)
+		port.Advertise(gs)
+	}
+	workerv1.RegisterWorkerServer(srv, w)
+	if linked {
+		port.Serve()
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = gs.Serve(ln) })
+	stop = sync.OnceFunc(func() {
+		if linked {
+			port.Close(time.Minute)
+		}
+		gs.Stop()
+		serving.Wait()
+	})
+	t.Cleanup(stop)
+	return w, stop
+}
+
+func upgraded(t *testing.T, addr string) *link.Upgraded {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := link.Upgrade(cc, addr, link.Options{}, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() { _ = u.Close() })
+	return u
+}
+
+// play runs a stream, and reports whether it went over a link. A gRPC connection to a callee that was away may be noticed late,
+// so a stream that is lost is tried again.
+func play(t *testing.T, w *twoPorts, u *link.Upgraded) bool {
+	t.Helper()
+	until := time.Now().Add(time.Minute)
+	for n, last := playOnceOver(t, u); ; n, last = playOnceOver(t, u) {
+		if last == nil && n == 6 {
+			break
+		}
+		if !errors.Is(last, streamerr.PeerLost) || time.Now().After(until) {
+			t.Fatalf("%d items, %v", n, last)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.linked
+}
+
+func playOnceOver(t *testing.T, u *link.Upgraded) (items int, last error) {
+	for _, last = range engineAt(workerv1.NewWorkerClient(u))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5, 1}}) {
+		items++
+	}
+	return items, last
+}
+
+func awaitLinked(t *testing.T, u *link.Upgraded, want bool) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); u.Linked() != want; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("linked is %v for a minute", !want)
+		}
+	}
+}
+
+// TestStreamsGoOverLinksWhereThereAreSome: a callee that shuts down and comes back, with or without links, is called all the
+// same.
+func TestStreamsGoOverLinksWhereThereAreSome(t *testing.T) {
+	w, stop := servePorts(t, "127.0.0.1:0", false)
+	u := upgraded(t, w.addr)
+	if play(t, w, u) {
+		t.Error("a stream went over a link that does not exist")
+	}
+	for _, linked := range []bool{true, true, false} {
+		stop()
+		awaitLinked(t, u, false)
+		w, stop = servePorts(t, w.addr, linked)
+		awaitLinked(t, u, linked)
+		if play(t, w, u) != linked {
+			t.Errorf("a stream of a callee with links: %v", !linked)
+		}
+	}
+}
+
+// A whereabouts names a port, and an identity that no process has.
+type whereabouts struct {
+	streamv1.UnimplementedLinksServer
+	port  int
+	asked chan struct{}
+}
+
+func (w *whereabouts) Where(context.Context, *streamv1.WhereRequest) (*streamv1.WhereResponse, error) {
+	select {
+	case w.asked <- struct{}{}:
+	default:
+	}
+	return &streamv1.WhereResponse{Port: uint32(w.port), Identity: "another"}, nil
+}
+
+// TestLinksOfAnotherProcessAreNotUsed: a port may have changed hands.
+func TestLinksOfAnotherProcessAreNotUsed(t *testing.T) {
+	_, _, elsewhere := serve(t, link.Options{}, count)
+	addr, err := net.ResolveTCPAddr("tcp", elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	where := &whereabouts{port: addr.Port, asked: make(chan struct{})}
+	gs := grpc.NewServer()
+	streamv1.RegisterLinksServer(gs, where)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = gs.Serve(ln) })
+	t.Cleanup(func() { gs.Stop(); serving.Wait() })
+	u := upgraded(t, ln.Addr().String())
+	for range 2 { // the second time, the first link was tried
+		<-where.asked
+	}
+	if u.Linked() {
+		t.Error("a link to another process is used")
+	}
+}
