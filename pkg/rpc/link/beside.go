@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,7 +22,7 @@ type Registrar interface {
 type Port struct {
 	server *Server
 	ln     net.Listener
-	failed chan error
+	served sync.WaitGroup
 }
 
 // OpenPort listens on any free port of the address of ln, the listener of the gRPC server, whose
@@ -35,12 +36,12 @@ func OpenPort(ln net.Listener, o Options) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Port{server: NewServer(o), ln: own, failed: make(chan error, 1)}, nil
+	return &Port{server: NewServer(o), ln: own}, nil
 }
 
 // Serve serves links until Close. It returns at once.
 func (p *Port) Serve() {
-	go func() { p.failed <- p.server.Serve(p.ln) }() // Close waits for it
+	p.served.Go(func() { _ = p.server.Serve(p.ln) }) // it fails only when its listener was closed
 }
 
 // Close asks the callers to open no more streams, waits for the end of their connections for at most
@@ -50,7 +51,7 @@ func (p *Port) Close(within time.Duration) {
 	defer cancel()
 	p.server.Drain(ctx)
 	p.server.Stop()
-	_ = <-p.failed // the listener was closed
+	p.served.Wait()
 }
 
 // Beside returns a registrar that registers services with srv and for links.
