@@ -87,10 +87,11 @@ func BenchmarkCrowd(b *testing.B) {
 		every   time.Duration
 	}{{"spread", 200, 20 * time.Millisecond}, {"few", 40, 20 * time.Millisecond}, {"full speed", 32, 0}} {
 		b.Run(fmt.Sprintf("%s/%d", c.name, c.streams), func(b *testing.B) {
-			per := map[string][]float64{}
+			per, stops := map[string][]float64{}, map[string][]float64{}
 			for b.Loop() {
 				for name, engine := range engines {
-					per[name] = append(per[name], crowd(b, engine, c.streams, c.every))
+					item, stop := crowd(b, engine, c.streams, c.every)
+					per[name], stops[name] = append(per[name], item), append(stops[name], float64(stop.Microseconds())/1000)
 				}
 			}
 			ratios := make([]float64, len(per["grpc"]))
@@ -101,6 +102,8 @@ func BenchmarkCrowd(b *testing.B) {
 			b.ReportMetric(median(per["grpc"]), "grpc-us/item")
 			b.ReportMetric(median(per["link"]), "link-us/item")
 			b.ReportMetric(median(ratios), "link/grpc")
+			b.ReportMetric(median(stops["grpc"]), "grpc-stop-ms")
+			b.ReportMetric(median(stops["link"]), "link-stop-ms")
 		})
 	}
 }
@@ -110,8 +113,8 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// crowd runs streams for a second, and returns the CPU time per item in microseconds.
-func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], streams int, every time.Duration) float64 {
+// crowd runs streams for a second, and returns the CPU time per item in microseconds, and how long it took to stop all streams.
+func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], streams int, every time.Duration) (item float64, stop time.Duration) {
 	b.Helper()
 	var reading sync.WaitGroup
 	counts := make([]int, streams)
@@ -130,11 +133,13 @@ func crowd(b *testing.B, engine stream.Engine[*workerv1.TokenRequest, *workerv1.
 		})
 	}
 	time.Sleep(time.Second)
+	stopped := time.Now()
 	ctl.Stop(context.Canceled)
 	reading.Wait()
+	stop = time.Since(stopped)
 	items := 0
 	for _, n := range counts {
 		items += n
 	}
-	return float64((cpu() - begun).Microseconds()) / float64(max(items, 1))
+	return float64((cpu() - begun).Microseconds()) / float64(max(items, 1)), stop
 }

@@ -39,6 +39,10 @@ const (
 	MaxPairs = 128
 	// Version is the version of the format that this package writes.
 	Version = 1
+	// ItemCost is the credit in bytes that a message takes beside its length. It bounds the number of
+	// small messages that a stream has on the way: each is work for the receiver before a stop takes
+	// effect.
+	ItemCost = 256
 	// PingSize is the length of the payload of a PING and of a PONG, in bytes.
 	PingSize = 8
 )

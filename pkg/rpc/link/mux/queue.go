@@ -20,11 +20,7 @@ func (g gate) open() {
 	}
 }
 
-// itemCost is the credit that a message takes beside its length, so that empty messages are bounded,
-// too.
-const itemCost = 8
-
-func cost(size int) int { return size + itemCost }
+func cost(size int) int { return size + frame.ItemCost }
 
 // keepBytes is the size above which a stream's buffer is freed when it is empty.
 const keepBytes = 16 << 10
