@@ -51,8 +51,15 @@ func (w *worker) KVEvents(_ *workerv1.KVEventsRequest, st grpc.ServerStreamingSe
 func serve(t testing.TB, o link.Options, engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]) (*worker, *link.Server, string) {
 	t.Helper()
 	w := &worker{hop: &rpc.Hop{Name: "worker", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, engine: engine}
+	s, addr := serveWorker(t, o, w)
+	return w, s, addr
+}
+
+// serveWorker serves svc over links, and returns the server and its address.
+func serveWorker(t testing.TB, o link.Options, svc workerv1.WorkerServer) (*link.Server, string) {
+	t.Helper()
 	s := link.NewServer(o)
-	workerv1.RegisterWorkerServer(s, w)
+	workerv1.RegisterWorkerServer(s, svc)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +71,7 @@ func serve(t testing.TB, o link.Options, engine stream.Engine[*workerv1.TokenReq
 		}
 	})
 	t.Cleanup(func() { s.Stop(); serving.Wait() })
-	return w, s, ln.Addr().String()
+	return s, ln.Addr().String()
 }
 
 func dial(t testing.TB, addr string, o link.Options) workerv1.WorkerClient {
