@@ -127,11 +127,11 @@ type Machine[W comparable] struct {
 	since  time.Duration    // when it began
 	later  []string         // refusals since
 	swap   *streamerr.Error // why another worker is sought while the current attempt continues; nil if none is sought
-	// recovered says that swap seeks a worker that has failed since the last token, too, if it is in good standing again.
+	// recovered says that swap may be answered by a worker that has failed since the last token, and is in good standing.
 	recovered bool
 	tried     []W         // failed or refused
 	full      []W         // the workers in tried that were full
-	refusers  []W         // the workers in tried that have refused the request itself
+	barred    []W         // the workers in tried that are not asked again: they refused the request, failed over it, or were asked again
 	left      []W         // the workers in tried that were left because their first token was late, or their probes failed
 	once      int         // failures whose rule says Once
 	deaths    int         // attempts that were lost, or left, after Started and before a token
@@ -260,7 +260,7 @@ func (m *Machine[W]) tokens(now time.Duration, n int) {
 // recover ends the search for a worker.
 func (m *Machine[W]) recover() {
 	m.first, m.later, m.swap = nil, nil, nil
-	m.tried, m.full, m.left, m.refusers = m.tried[:0], m.full[:0], m.left[:0], m.refusers[:0]
+	m.tried, m.full, m.left, m.barred = m.tried[:0], m.full[:0], m.left[:0], m.barred[:0]
 	m.once, m.deaths, m.slow, m.pauses, m.pause = 0, 0, false, 0, 0
 }
 

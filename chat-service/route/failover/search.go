@@ -25,6 +25,9 @@ func (m *Machine[W]) found(now time.Duration, to Choice[W]) {
 	from, why := m.cur, m.latest
 	if m.swap != nil {
 		why = m.swap
+		if m.recovered {
+			m.barred = append(m.barred, to.Worker)
+		}
 		m.leave(now)
 	}
 	if m.first != nil {
@@ -64,9 +67,10 @@ func (m *Machine[W]) leave(now time.Duration) {
 
 // notFound continues without another worker: with the slow current worker, after a pause, or not at all.
 func (m *Machine[W]) notFound(now time.Duration, refused error) {
-	if m.swap != nil && len(m.tried) > len(m.refusers) && !m.recovered { // a worker that has failed may have recovered
+	silent := m.ill || !m.admitted
+	if m.swap != nil && silent && len(m.tried) > len(m.barred) && !m.recovered { // a worker that has failed may have recovered
 		m.recovered = true
-		m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.refusers), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: true})
+		m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.barred), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: true})
 		return
 	}
 	if m.swap != nil { // there is no other worker: the current attempt continues, and the timers of the hops decide
@@ -103,6 +107,9 @@ func (m *Machine[W]) again(now time.Duration) {
 // busy waits for the turn to move.
 func (m *Machine[W]) busy(now time.Duration) {
 	if m.swap != nil {
+		if m.recovered { // the worker with the turn is one of those that have failed
+			m.tried = append(m.tried[:0], m.barred...)
+		}
 		m.leave(now)
 	}
 	m.phase, m.wake = waiting, m.since+Within
@@ -147,8 +154,9 @@ func (m *Machine[W]) fail(now time.Duration, cause error) {
 		m.full, m.pause = append(m.full, m.cur.Worker), why.RetryAfter
 	case response == Once:
 		m.once++
+		m.barred = append(m.barred, m.cur.Worker)
 	case refusal:
-		m.refusers = append(m.refusers, m.cur.Worker)
+		m.barred = append(m.barred, m.cur.Worker)
 	}
 	m.goOn(refusal)
 }
