@@ -171,7 +171,7 @@ func (r *readLoop) run(ctx context.Context) bool {
 // connection reads events from one connection. It returns nil only if there is an ending, or if the
 // next connection should get one.
 func (r *readLoop) connection(ctx context.Context) error {
-	what := call{http.MethodGet, "/v1/streams/" + url.PathEscape(r.id) + "/events", http.Header{"Accept": {"text/event-stream"}}, nil}
+	what := call{http.MethodGet, "/v1/streams/" + url.PathEscape(r.id) + "/events", http.Header{"Accept": {"text/event-stream, application/json"}}, nil}
 	if r.token != "" {
 		what.path += "?token=" + url.QueryEscape(r.token)
 	}

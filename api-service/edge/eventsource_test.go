@@ -21,10 +21,12 @@ func TestEventSourceComesBackAfterARefusalThatPasses(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		"an EventSource":              {events + "?token=t", accept, http.StatusOK},
-		"a client that reads headers": {events, accept, http.StatusServiceUnavailable},
-		"one that reads JSON":         {events + "?token=t", nil, http.StatusServiceUnavailable},
-		"an id that cannot be":        {url + "/v1/streams/a%20b/events?token=t", accept, http.StatusBadRequest},
+		"an EventSource":               {events + "?token=t", accept, http.StatusOK},
+		"one without a token":          {events, accept, http.StatusOK},
+		"a client that reads refusals": {events + "?token=t", []string{"Accept", "text/event-stream, application/json"}, http.StatusServiceUnavailable},
+		"a client with a key":          {events, append([]string{"Authorization", "Bearer k"}, accept...), http.StatusServiceUnavailable},
+		"one that reads JSON":          {events + "?token=t", nil, http.StatusServiceUnavailable},
+		"an id that cannot be":         {url + "/v1/streams/a%20b/events?token=t", accept, http.StatusBadRequest},
 	} {
 		resp := ask(t, http.MethodGet, c.url, "", c.headers...)
 		body := whole(t, resp)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -33,7 +32,8 @@ func (r *Readers) refuse(c *app.RequestContext, err error) {
 		int(math.Ceil(float64(again)/float64(time.Millisecond))), cause.Reason, cause.Text()))
 }
 
-// eventSource reports whether a request may come from a browser's EventSource.
+// eventSource reports whether a request could be a browser's EventSource's. Clients that understand
+// refusals accept JSON, too.
 func eventSource(c *app.RequestContext) bool {
-	return Tokened(c) && strings.Contains(string(c.GetHeader("Accept")), "text/event-stream")
+	return string(c.GetHeader("Accept")) == "text/event-stream" && len(c.GetHeader("Authorization")) == 0
 }

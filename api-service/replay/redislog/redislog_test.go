@@ -262,13 +262,18 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	way.cut() // for the others it is dead
 	eventually(t, "it has an ending", func() bool { _, _, ended := said(t, there, 0); return ended })
 	for _, r := range []replay.Reader{there, elsewhere} {
-		if text, last, ended := said(t, r, 0); text != "one" || last != (replay.Event{Seq: 2, Kind: replay.Failure, Data: "lost a"}) || !ended {
+		if text, last, ended := said(t, r, 0); text != "one" || last != (replay.Event{Seq: 1_000_000_001, Kind: replay.Failure, Data: "lost a"}) || !ended {
 			t.Error(text, last, ended)
 		}
 	}
 	for _, r := range []replay.Reader{ahead, read(t, b, "s")} {
-		if text, last, ended := said(t, r, 5); text != "" || last != (replay.Event{Seq: 6, Kind: replay.Failure, Data: "lost a"}) || !ended {
-			t.Error("a reader that is ahead of the server:", text, last, ended)
+		for _, after := range []uint64{2, 5} {
+			if text, last, ended := said(t, r, after); text != "" || last != (replay.Event{Seq: 1_000_000_001, Kind: replay.Failure, Data: "lost a"}) || !ended {
+				t.Error("a reader that is ahead of the server:", text, last, ended)
+			}
+		}
+		if text, last, ended := said(t, r, 1_000_000_001); text != "" || last.Seq != 0 || !ended {
+			t.Error("a reader that has the closing event:", text, last, ended)
 		}
 	}
 	way.mend(t)
@@ -286,7 +291,7 @@ func TestStreamOfADeadInstanceGetsOneEnding(t *testing.T) {
 	if err := a.Append("s", "", replay.Event{Kind: replay.Failure, Data: "{}"}); err != nil {
 		t.Error(err)
 	}
-	if text, last, _ := said(t, there, 0); text != "one" || last.Seq != 2 {
+	if text, last, _ := said(t, there, 0); text != "one" || last.Seq != 1_000_000_001 {
 		t.Error("after its ending it says", text, last)
 	}
 	closeLog(t, a)

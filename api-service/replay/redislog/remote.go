@@ -183,7 +183,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	var entries *redis.XMessageSliceCmd
 	var fields *redis.SliceCmd
 	_, err := l.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fields = p.HMGet(ctx, headKey(s.head.ID), "epoch", "state", "last", "closer")
+		fields = p.HMGet(ctx, headKey(s.head.ID), "epoch", "state", "last")
 		entries = p.XRangeN(ctx, logKey(s.head.ID), strconv.FormatUint(after+1, 10)+"-0", "+", maxBatch)
 		return nil
 	})
@@ -191,7 +191,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	if err != nil {
 		return replay.Page{More: more}, nil // answered has logged it, and the heartbeat wakes the reader
 	}
-	epoch, state, closer := fields.Val()[0], fields.Val()[1], fields.Val()[3]
+	epoch, state := fields.Val()[0], fields.Val()[1]
 	digits, _ := fields.Val()[2].(string)
 	last, _ := strconv.ParseUint(digits, 10, 64)
 	switch {
@@ -199,8 +199,6 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 		return r.absent(more)
 	case state == stateForgotten:
 		return replay.Page{}, replay.ErrUnknown
-	case after > last && state == stateEnded && closer != s.run:
-		return r.close(ctx, after, more)
 	case after > last && !r.known && state == stateEnded:
 		return replay.Page{}, replay.ErrAhead
 	case after > last && !r.known:
@@ -240,25 +238,6 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 		return replay.Page{}, replay.ErrUnknown
 	}
 	return replay.Page{More: more}, nil
-}
-
-// close returns the closing event of a stream whose owner has died. The owner may have shown its reader
-// more events than it has written, because the server was down: then the event gets the number after
-// the reader's cursor.
-func (r *remoteReader) close(ctx context.Context, after uint64, more <-chan struct{}) (replay.Page, error) {
-	entries, err := r.log.db.XRevRangeN(ctx, logKey(r.head.ID), "+", "-", 1).Result()
-	r.log.answered(err)
-	if err != nil {
-		return replay.Page{More: more}, nil //nolint:nilerr // answered has logged it, and the heartbeat wakes the reader
-	}
-	events, err := parse(entries)
-	if err != nil {
-		return replay.Page{}, err
-	}
-	for i := range events {
-		events[i].Seq = after + 1
-	}
-	return replay.Page{Events: events, Ended: true}, nil
 }
 
 // wait returns the page of a reader whose cursor is ahead of a stream that has not ended. The instance

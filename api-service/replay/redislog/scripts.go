@@ -64,13 +64,15 @@ redis.call('PUBLISH', wake, '')
 return last`)
 
 	// lose ends a beginning or live stream with a closing event, in place of the instance that has died.
+	// That instance may have shown its readers more events than it has written, so the closing event gets
+	// a number that no event of the stream has reached.
 	lose = redis.NewScript(`
 local head, log, key = KEYS[1], KEYS[2], KEYS[3]
 local id, epoch, run, ttl, wake, kind, data = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local known = redis.call('HMGET', head, 'epoch', 'state', 'last')
 local state = known[2]
 if known[1] ~= epoch or (state ~= 'beginning' and state ~= 'live') then return 0 end
-local last = tonumber(known[3]) + 1
+local last = tonumber(known[3]) + 1000000000
 redis.call('XADD', log, last .. '-0', 'kind', kind, 'data', data)
 redis.call('HSET', head, 'last', last, 'state', 'ended', 'closer', run)
 redis.call('PEXPIRE', head, ttl)

@@ -42,7 +42,7 @@ export class Whence {
       id, lastEventId, token, signal,
       patience: () => new Patience(this.#patience),
       open: (exchange, cursor) => {
-        const headers = { Accept: 'text/event-stream' };
+        const headers = { Accept: 'text/event-stream, application/json' };
         if (cursor !== '') headers['Last-Event-ID'] = cursor;
         return this.#send(exchange, 'GET', `${path}/events${query}`, { headers });
       },
