@@ -45,6 +45,8 @@ func (t *Tally) Began() time.Time { return t.began }
 
 // Time makes the tally time and size its messages, and count their gaps. It must be called before the first message.
 func (t *Tally) Time() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.timed = true
 	both := new([2]gaps)
 	t.received.gaps, t.sent.gaps = &both[0], &both[1]
@@ -53,6 +55,8 @@ func (t *Tally) Time() {
 // Keep makes the tally keep the first and the last messages in each direction, n of each, and time and size all messages. It
 // must be called before the first message.
 func (t *Tally) Keep(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.timed = true
 	t.received.kept, t.sent.kept = NewEnds[Message](n), NewEnds[Message](n)
 }

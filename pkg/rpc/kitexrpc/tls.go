@@ -3,6 +3,7 @@ package kitexrpc
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -21,6 +22,9 @@ import (
 func DialTLS(target string, config *tls.Config, descs ...*grpc.ServiceDesc) (*ClientConn, error) {
 	return dial(target, descs, client.WithDialer(remote.NewDefaultDialer()), client.WithGRPCTLSConfig(config))
 }
+
+// acceptPause is the pause after a connection that could not be accepted.
+const acceptPause = 50 * time.Millisecond
 
 // handshakeTimeout bounds the TLS handshake of a connection.
 const handshakeTimeout = 10 * time.Second
@@ -73,17 +77,25 @@ func (s *tlsServer) BootstrapServer(ln net.Listener) error {
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.stopped {
+			if s.isStopped() {
 				return nil
 			}
-			return err
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			time.Sleep(acceptPause) // too many open files, for example
+			continue
 		}
 		if s.add(conn) {
 			s.serving.Go(func() { s.serve(conn) })
 		}
 	}
+}
+
+func (s *tlsServer) isStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
 }
 
 // add takes in a connection, unless the server has stopped.
