@@ -9,8 +9,9 @@ import (
 // A Response says how a stream continues after its attempt has failed.
 type Response int
 
-// The responses. Except for Tell, each continues with another worker. Until a token comes, a worker is tried at most once more, and
-// only while the stream's current worker is silent: it must be in good standing, and must not have failed over the request itself.
+// The responses. Except for Tell, each continues with another worker. Until a token comes, a worker
+// is tried at most once more, and only while the current worker is silent, not slow with its first
+// token: it must be in good standing, and must not have failed over the request itself.
 const (
 	// Tell ends the stream with the failure.
 	Tell Response = iota

@@ -233,8 +233,9 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// found is how long a worker may have run without any stream: a probe, and the silence of another worker.
-const found = time.Second + 2*world.MigrateAfter + slowest
+// found is how long a worker may have run without any stream: two probes, of which the first may meet
+// the pause of the connection after a failed dial, and the silence of another worker.
+const found = 2*time.Second + 2*world.MigrateAfter + slowest
 
 func isWorker(p *world.Process) bool { return strings.HasPrefix(p.Name, "llm-worker/") }
 
