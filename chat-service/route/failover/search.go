@@ -67,7 +67,7 @@ func (m *Machine[W]) leave(now time.Duration) {
 
 // notFound continues without another worker: with the slow current worker, after a pause, or not at all.
 func (m *Machine[W]) notFound(now time.Duration, refused error) {
-	silent := m.ill || !m.admitted || m.flowing // rather than slow with the first token
+	silent := m.ill || !m.admitted || m.flowing                                  // rather than slow with the first token
 	if m.swap != nil && silent && len(m.tried) > len(m.barred) && !m.recovered { // a worker that has failed may have recovered
 		m.recovered = true
 		m.do(Action[W]{Verb: Swap, Without: append(slices.Clip(m.barred), m.cur.Worker), Move: m.sent > 0, Retry: true, Idle: true})
