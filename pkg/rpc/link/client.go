@@ -28,6 +28,9 @@ type ClientConn struct {
 	expects string        // the identity of the process at target; empty for any
 	gone    chan struct{} // capacity 1: the last connection has ended
 
+	alive context.Context //nolint:containedctx // of the attempts to make a connection, until Close
+	stop  context.CancelFunc
+
 	mu      sync.Mutex // guards the following fields
 	conns   []*mux.Conn
 	dialing chan struct{} // closed when the attempt to make a connection is over; nil if there is none
@@ -48,12 +51,15 @@ const dialTimeout = 5 * time.Second
 // NewClient returns a ClientConn for the Server at target, a host:port. It does not connect.
 func NewClient(target string, o Options) *ClientConn {
 	o = o.withDefaults()
-	return &ClientConn{target: target, opts: o, gone: make(chan struct{}, 1)}
+	cc := &ClientConn{target: target, opts: o, gone: make(chan struct{}, 1)}
+	cc.alive, cc.stop = context.WithCancel(context.Background())
+	return cc
 }
 
-// Close ends the connections, and returns when they have ended. Streams that still run end with
-// UNAVAILABLE.
+// Close ends the connections and cancels an attempt to make one. It returns when they have ended.
+// Streams that still run end with UNAVAILABLE.
 func (cc *ClientConn) Close() error {
+	cc.stop()
 	cc.mu.Lock()
 	cc.closed = true
 	conns := cc.conns
@@ -100,9 +106,9 @@ func (cc *ClientConn) Invoke(ctx context.Context, method string, args, reply any
 	}
 }
 
-// NewStream implements grpc.ClientConnInterface. It honours no call options. It waits for a
-// connection if there is none, and the OPEN goes out with the first message, or when
-// one is awaited.
+// NewStream implements grpc.ClientConnInterface. It ignores call options. If there is no connection,
+// NewStream waits for one. The OPEN is sent with the first message, or at the latest by the first
+// RecvMsg.
 func (cc *ClientConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	for {
 		c, err := cc.connected(ctx)

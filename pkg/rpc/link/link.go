@@ -1,5 +1,5 @@
-// Package link carries the calls of our own services over a few long-lived connections, each of
-// which has the messages of many streams in one frame.
+// Package link carries the calls between our own services over a few long-lived connections. Each
+// connection multiplexes many streams: one frame can hold messages of several streams.
 //
 // It is a binding of the same protocol as gRPC: package rpc's Dial and Serve run over it unchanged,
 // because a ClientConn is a grpc.ClientConnInterface and a Server takes gRPC services. Statuses with

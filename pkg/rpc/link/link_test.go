@@ -426,3 +426,57 @@ func TestDeadlineOfTheCallCrosses(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// TestDrainTellsAllConnections: a connection whose stream goes on does not delay the GOAWAY of others.
+func TestDrainTellsAllConnections(t *testing.T) {
+	_, s, addr := serve(t, link.Options{}, count)
+	var conns []net.Conn
+	for range 2 {
+		nc, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		b := frame.AppendHello(nil, frame.Greeting{Version: 1, Window: 1 << 20, MaxMessage: 1 << 20})
+		b = frame.AppendPing(b, frame.Ping, 1)
+		if _, err := nc.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+		awaitFrame(t, nc, frame.Pong)
+		conns = append(conns, nc)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		s.Drain(ctx)
+	}()
+	for _, nc := range conns {
+		awaitFrame(t, nc, frame.Goaway)
+	}
+	cancel()
+	<-drained
+}
+
+// awaitFrame reads frames until one of kind comes, byte by byte, so that it reads no more.
+func awaitFrame(t *testing.T, nc net.Conn, kind frame.Kind) {
+	t.Helper()
+	var have []byte
+	for {
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(nc, b); err != nil {
+			t.Fatalf("no %v: %v", kind, err)
+		}
+		have = append(have, b[0])
+		f, n, err := frame.Decode(have)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case n > 0 && f.Kind == kind:
+			return
+		case n > 0:
+			have = nil
+		}
+	}
+}

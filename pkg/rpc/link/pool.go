@@ -58,9 +58,13 @@ func (cc *ClientConn) connected(ctx context.Context) (*mux.Conn, error) {
 	}
 }
 
+// lastError returns the error of the last attempt to make a connection.
 func (cc *ClientConn) lastError() error {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
+	if cc.closed { // then the attempt was cancelled
+		return nil
+	}
 	return cc.failed
 }
 
@@ -120,9 +124,9 @@ func (cc *ClientConn) connect() {
 	})
 }
 
-// make makes a connection.
+// make makes a connection. Close cancels it.
 func (cc *ClientConn) make() (*mux.Conn, []byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(cc.alive, dialTimeout)
 	defer cancel()
 	nc, err := cc.dial(ctx)
 	if err != nil {

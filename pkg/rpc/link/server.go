@@ -62,7 +62,7 @@ func NewServer(o Options) *Server {
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	s.services[desc.ServiceName] = service{desc, impl}
 	for _, m := range desc.Methods {
-		s.methods["/"+desc.ServiceName+"/"+m.MethodName] = method{unary(m), impl}
+		s.methods["/"+desc.ServiceName+"/"+m.MethodName] = method{delivery.Unary(m), impl}
 	}
 	for _, m := range desc.Streams {
 		s.methods["/"+desc.ServiceName+"/"+m.StreamName] = method{m.Handler, impl}
@@ -83,20 +83,6 @@ func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo {
 		infos[name] = info
 	}
 	return infos
-}
-
-// unary makes a stream handler of a unary method.
-func unary(m grpc.MethodDesc) grpc.StreamHandler {
-	return func(impl any, st grpc.ServerStream) (err error) {
-		ctx, sent := delivery.With(st.Context())
-		err = errors.New("the handler panicked") // unless what follows says otherwise
-		defer func() { sent(err) }()
-		resp, err := m.Handler(impl, ctx, st.RecvMsg, nil)
-		if err == nil {
-			err = st.SendMsg(resp)
-		}
-		return err
-	}
 }
 
 // Serve accepts connections until Stop or Drain is called, or the listener is closed.
@@ -215,11 +201,15 @@ func (s *Server) Stop() {
 // connections have ended, which a peer ends when its last stream has, or when ctx is done. Stop
 // follows.
 func (s *Server) Drain(ctx context.Context) {
-	for _, c := range s.stop() {
+	conns := s.stop()
+	for _, c := range conns {
 		c.Goaway("the server shuts down")
+	}
+	for _, c := range conns {
 		select {
 		case <-c.Done():
 		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,6 +33,8 @@ type Upgraded struct {
 	log  *slog.Logger
 	over atomic.Pointer[ClientConn] // nil while there is no link
 
+	failed bool // the last link could not be made; owned by follow
+
 	stop  context.CancelFunc
 	owned sync.WaitGroup
 }
@@ -42,8 +45,9 @@ const askEvery = time.Second
 // askTimeout bounds such a question.
 const askTimeout = time.Second
 
-// Upgrade returns cc, a connection to target, a host:port, with links where the callee serves them.
-// It asks the callee until Close. log gets a line when streams begin and cease to go over links.
+// Upgrade returns cc, a connection to target, a host:port, with links if the callee serves links.
+// It asks the callee until Close. It logs when streams begin to go over links, when they no longer do,
+// and when a link cannot be made.
 func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *Upgraded {
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
@@ -90,6 +94,7 @@ func (u *Upgraded) follow(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if cc := u.link(ctx); cc != nil {
+			u.failed = false
 			u.over.Store(cc)
 			u.log.Info("streams go over links")
 			u.hold(ctx, cc)
@@ -121,7 +126,8 @@ func (u *Upgraded) hold(ctx context.Context, cc *ClientConn) {
 	}
 }
 
-// link asks the callee where its links are, and makes the first one. It returns nil if there is none.
+// link asks the callee for the port of its links, and makes the first link. It returns nil if it has
+// made none. Of failures in a row, it logs the first.
 func (u *Upgraded) link(ctx context.Context) *ClientConn {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -129,14 +135,30 @@ func (u *Upgraded) link(ctx context.Context) *ClientConn {
 	if err != nil || where.GetPort() == 0 {
 		return nil
 	}
+	if where.GetIdentity() == "" { // then the port cannot be told from that of another process
+		u.fail(ctx, errNameless)
+		return nil
+	}
 	cc := NewClient(net.JoinHostPort(u.host, strconv.FormatUint(uint64(where.GetPort()), 10)), u.opts)
 	cc.expects = where.GetIdentity()
 	if _, err := cc.connected(asking); err != nil {
+		u.fail(ctx, err)
 		_ = cc.Close()
 		return nil
 	}
 	return cc
 }
+
+// fail logs that a link could not be made, unless it could not be made the last time either.
+func (u *Upgraded) fail(ctx context.Context, err error) {
+	if !u.failed && ctx.Err() == nil {
+		u.failed = true
+		u.log.Warn("a link could not be made; streams go over grpc", "err", err)
+	}
+}
+
+// errNameless is the error for a callee that names a port of links without the identity of its process.
+var errNameless = errors.New("link: the callee names a port without an identity")
 
 // errStranger is the error for a link to another process than the one that named its port.
 func errStranger(got, want string) error {

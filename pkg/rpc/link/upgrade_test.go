@@ -7,11 +7,14 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -178,5 +181,39 @@ func TestLinksOfAnotherProcessAreNotUsed(t *testing.T) {
 	}
 	if u.Linked() {
 		t.Error("a link to another process is used")
+	}
+}
+
+// TestCloseCancelsTheDial: Close does not wait for a dial or a HELLO to time out.
+func TestCloseCancelsTheDial(t *testing.T) {
+	for name, dial := range map[string]func(context.Context) (net.Conn, error){
+		"dial": func(ctx context.Context) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"hello": func(context.Context) (net.Conn, error) {
+			near, _ := net.Pipe()
+			return near, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cc := link.NewClient("peer", link.Options{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }})
+				opened := make(chan error, 1)
+				go func() {
+					_, err := cc.NewStream(t.Context(), nil, "/a.B/C")
+					opened <- err
+				}()
+				synctest.Wait()
+				begun := time.Now()
+				_ = cc.Close()
+				if took := time.Since(begun); took > 0 {
+					t.Errorf("Close takes %v", took)
+				}
+				if err := <-opened; status.Code(err) != codes.Canceled {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

@@ -221,3 +221,15 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestLongTimeoutIsNone: a timeout that ParseOpen would refuse is sent as no timeout.
+func TestLongTimeoutIsNone(t *testing.T) {
+	b, ok := frame.AppendOpen(nil, frame.Call{Stream: 1, Timeout: math.MaxInt64, Method: "/a.B/C"})
+	f, _, err := frame.Decode(b)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if c, err := frame.ParseOpen(f.Payload); err != nil || c.Timeout != 0 {
+		t.Error(c.Timeout, err)
+	}
+}

@@ -56,17 +56,20 @@ type Call struct {
 	Headers []string      // keys and values in turn
 }
 
-// maxTimeout keeps a timeout from overflowing a time.Duration.
+// maxTimeout bounds the timeout of an OPEN, so that a decoded timeout fits into a time.Duration.
 const maxTimeout = 100 * 365 * 24 * time.Hour
 
 // AppendOpen appends an OPEN. It reports false, and appends nothing, if the call does not fit into
-// a frame.
+// a frame. A timeout above 100 years is sent as no timeout.
 func AppendOpen(b []byte, c Call) (out []byte, ok bool) {
 	if len(c.Headers)/2 > MaxPairs {
 		return b, false
 	}
 	out, at := Begin(b, Open)
 	out = binary.AppendUvarint(out, uint64(c.Stream))
+	if c.Timeout > maxTimeout {
+		c.Timeout = 0
+	}
 	out = binary.AppendUvarint(out, uint64(c.Timeout.Microseconds()))
 	out = appendBytes(out, c.Method)
 	out = appendPairs(out, c.Headers)

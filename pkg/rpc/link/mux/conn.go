@@ -44,6 +44,7 @@ type Conn struct {
 	out     output
 	streams map[uint32]*Stream
 	last    uint32 // the number of the newest stream
+	serving int    // handlers of streams that have not returned
 	leaving bool   // no more streams are opened: the peer sent a GOAWAY
 	err     error  // why the connection is over; nil while it is open
 	idle    func() // called without mu when leaving and the last stream has ended; nil for none
@@ -230,32 +231,6 @@ func (c *Conn) stream(id uint32) (*Stream, error) {
 	return nil, nil
 }
 
-func (c *Conn) takeOpen(payload []byte) error {
-	call, err := frame.ParseOpen(payload)
-	if err != nil {
-		return err
-	}
-	if c.serve == nil {
-		return fmt.Errorf("%w: the callee opened a stream", ErrProtocol)
-	}
-	s := newStream(c, call.Stream)
-	serve := c.serve.Open(call, s)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.err != nil:
-		s.stop()
-		return c.err
-	case call.Stream <= c.last:
-		s.stop()
-		return fmt.Errorf("%w: stream %d was opened twice", ErrProtocol, call.Stream)
-	}
-	c.last = call.Stream
-	c.streams[call.Stream] = s
-	c.served.Go(serve)
-	return nil
-}
-
 // takeLast takes a CLOSE or a RESET of the caller.
 func (c *Conn) takeLast(f frame.Frame) error {
 	id, err := frame.ParseStream(f)
@@ -348,9 +323,10 @@ func (c *Conn) forget(s *Stream) {
 	}
 }
 
-// idleNow returns idle if it is due. mu is held.
+// idleNow returns idle if it is due. It is not due before all frames are written, such as the RESET of
+// the last stream. mu is held.
 func (c *Conn) idleNow() func() {
-	if !c.leaving || len(c.streams) > 0 || c.err != nil {
+	if !c.leaving || len(c.streams) > 0 || c.err != nil || c.out.writing || !c.out.empty() {
 		return nil
 	}
 	return c.idle

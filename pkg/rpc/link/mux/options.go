@@ -2,8 +2,9 @@
 //
 // A Conn reads and writes frames. The goroutine that reads takes all frames that one read returns, and
 // copies each message into the queue of its stream. A message is encoded into the buffer of the
-// connection. Whoever finds no write under way writes, without blocking, and goes on until nothing is
-// waiting; what the kernel does not take is left to a goroutine that may block.
+// connection. If no other goroutine writes, the sender writes the buffer without blocking, and repeats
+// this until the buffer is empty. Bytes that the kernel does not take are written by the connection's
+// writer, a goroutine that may block.
 //
 // All buffers are bounded: a queue by the credit that its reader grants, the output by senders that
 // wait. Frames that never wait (endings, credit, answers to PINGs) end the connection of a peer that
@@ -62,6 +63,7 @@ var (
 	ErrNotRead = errors.New("link: the peer does not read")
 	// ErrOverrun ends a connection whose peer sent more than its credit.
 	ErrOverrun = errors.New("link: the peer sent more than its credit")
-	// ErrProtocol ends a connection whose peer sent a frame that is well formed and makes no sense.
+	// ErrProtocol ends a connection whose peer sent a well-formed frame that the protocol does not
+	// allow at that point.
 	ErrProtocol = errors.New("link: the peer broke the protocol")
 )

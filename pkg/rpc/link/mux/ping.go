@@ -32,7 +32,8 @@ func (c *Conn) ping() {
 	}
 }
 
-// pong answers a PING. A peer that does not read its answers is not sent more of them.
+// pong answers a PING. If the peer does not read, the answers accumulate until maxControl bytes wait,
+// which ends the connection.
 func (c *Conn) pong(number uint64) {
 	c.control(func(b []byte) []byte { return frame.AppendPing(b, frame.Pong, number) })
 }

@@ -92,8 +92,8 @@ type tooLong int
 // Error implements error.
 func (n tooLong) Error() string { return fmt.Sprintf("a message of %d bytes is too long", int(n)) }
 
-// putPart adds a part of a message, of which left bytes had not come before. Of a message that is too
-// long there is one part.
+// putPart adds a part of a message. left is the number of bytes of the message that are still missing,
+// part included. A message that is too long consists of one part.
 func (q *queue) putPart(left int, part []byte) error {
 	q.mu.Lock()
 	if q.over() {

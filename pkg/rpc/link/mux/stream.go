@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
@@ -26,12 +27,11 @@ type Stream struct {
 	conn *Conn
 	id   uint32
 	in   queue
-	room gate // what kept a sender from sending may be over
+	room gate // opened when a waiting sender should check again whether it may send
 
 	read int // credit that was not granted again yet; owned by the reader
 
-	// Set once, before in has its end.
-	trailers []string
+	trailers []string // of the END; guarded by in.mu
 
 	// Guarded by the connection's mu.
 	credit  int    // what may be sent; negative if the last message exceeded it
@@ -39,6 +39,7 @@ type Stream struct {
 	sent    error  // why nothing more can be sent; nil while it can
 	dropped bool   // the rest of a large message is not sent
 	blocked bool   // is listed in the connection's output
+	behind  bool   // the next message goes in parts, or behind a large message
 
 	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's
 }
@@ -56,8 +57,13 @@ func (s *Stream) OnOver(stop context.CancelFunc) { s.stop = stop }
 // Conn returns the connection of the stream.
 func (s *Stream) Conn() *Conn { return s.conn }
 
-// Trailer returns the callee's trailers, once Recv has returned the end.
-func (s *Stream) Trailer() metadata.MD { return metadata.Pairs(s.trailers...) }
+// Trailer returns the callee's trailers, once Recv has returned the end. A stream that this end has
+// cancelled has none.
+func (s *Stream) Trailer() metadata.MD {
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	return metadata.Pairs(s.trailers...)
+}
 
 // CloseSend tells the callee that no more messages come.
 func (s *Stream) CloseSend() {
@@ -71,57 +77,83 @@ func (s *Stream) CloseSend() {
 
 // Send sends a message, and waits while the peer leaves too much unread.
 func (s *Stream) Send(m proto.Message) error {
-	size := proto.Size(m)
 	c := s.conn
-	long := size > c.peer.MaxMessage
-	var encoded []byte
-	if size > partSize && !long {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
-		}
-		encoded = b
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := s.wait(); err != nil {
+	if err := s.wait(false); err != nil {
 		return err
 	}
-	if long { // the peer refuses it, as the receiver does on gRPC
+	size := proto.Size(m) // only now: the message may have been changed during the wait
+	var err error
+	switch {
+	case size > c.peer.MaxMessage: // the peer refuses it, as the receiver does on gRPC
 		s.credit -= cost(0)
 		c.follow(s, func(b []byte) []byte { return frame.AppendTooLong(b, s.id, size) })
 		return nil
+	case size > partSize:
+		size, err = s.sendLarge(m)
+	case s.large != nil:
+		var b []byte
+		b, err = proto.Marshal(m)
+		if err == nil {
+			s.large.behind = appendItem(s.large.behind, s.id, b)
+		}
+	default:
+		err = c.out.item(s.id, m, size)
 	}
 	switch {
-	case encoded != nil && s.large == nil:
-		s.large = &large{stream: s, rest: encoded}
-		c.out.large = append(c.out.large, s.large)
-	case encoded != nil:
-		for len(encoded) > 0 {
-			s.large.behind, encoded = frame.AppendPart(s.large.behind, s.id, encoded, partSize)
-		}
-	case s.large != nil:
-		b, err := proto.Marshal(m)
-		if err != nil {
-			return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
-		}
-		s.large.behind = appendItem(s.large.behind, s.id, b)
-	default:
-		if err := c.out.item(s.id, m, size); err != nil {
-			return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
-		}
+	case err != nil && s.sent != nil:
+		return s.sent
+	case err != nil:
+		return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
 	}
 	s.credit -= cost(size)
 	c.flush()
 	return nil
 }
 
-// wait waits until a message may be sent, and returns why none can be. The connection's mu is held,
-// but not meanwhile.
-func (s *Stream) wait() error {
+// sendLarge sends m in parts, and returns its size in bytes. The connection's mu is held, but not
+// while m is encoded.
+func (s *Stream) sendLarge(m proto.Message) (size int, err error) {
+	encoded, err := s.encode(m)
+	if err == nil {
+		err = s.wait(true)
+	}
+	size = len(encoded)
+	switch {
+	case err != nil:
+		return 0, err
+	case size > s.conn.peer.MaxMessage:
+		return 0, errChanged
+	case s.large == nil:
+		s.large = &large{stream: s, rest: encoded}
+		s.conn.out.large = append(s.conn.out.large, s.large)
+	default:
+		for len(encoded) > 0 {
+			s.large.behind, encoded = frame.AppendPart(s.large.behind, s.id, encoded, partSize)
+		}
+	}
+	return size, nil
+}
+
+// encode encodes m without the connection's mu, which is held before and after.
+func (s *Stream) encode(m proto.Message) ([]byte, error) {
+	s.conn.mu.Unlock()
+	defer s.conn.mu.Lock()
+	return proto.Marshal(m)
+}
+
+// wait waits until a message may be sent, in parts if inParts is true, and returns the error of a
+// stream that takes no more messages. The connection's mu is held, but not during the wait.
+func (s *Stream) wait(inParts bool) error {
 	c := s.conn
-	for s.sent == nil && (s.credit <= 0 || len(c.out.bytes) >= maxWaiting) {
-		if len(c.out.bytes) >= maxWaiting && !s.blocked && c.err == nil {
+	for s.sent == nil {
+		s.behind = inParts || s.large != nil
+		full := c.out.full(s.behind, maxWaiting)
+		if s.credit > 0 && !full {
+			return nil
+		}
+		if full && !s.blocked && c.err == nil {
 			s.blocked = true
 			c.out.blocked = append(c.out.blocked, s)
 		}
@@ -132,8 +164,8 @@ func (s *Stream) wait() error {
 	return s.sent
 }
 
-// Recv receives a message. What cannot be decoded is an error with a code, and the message behind it
-// can be received.
+// Recv receives a message. A message that cannot be decoded is an error with the given code; the
+// stream continues with the next message.
 func (s *Stream) Recv(m any, code codes.Code) error {
 	out, ok := m.(proto.Message)
 	if !ok {
@@ -206,100 +238,46 @@ func (s *Stream) broke(why error) {
 
 // ended ends the caller's end with the callee's ending.
 func (s *Stream) ended(e frame.Ending) {
-	s.trailers = e.Trailers
+	s.in.mu.Lock()
+	if !s.in.over() {
+		s.trailers = e.Trailers
+	}
+	s.in.mu.Unlock()
 	s.over(io.EOF)
-	s.in.end(statusOf(e.Status))
+	s.in.end(ending.Err(e.Status))
 }
 
 // Cancel ends the caller's end because of err, and resets the stream.
 func (s *Stream) Cancel(err error) {
 	c := s.conn
 	c.mu.Lock()
-	if c.streams[s.id] != s { // it has ended
+	if c.streams[s.id] != s || s.dropped { // it has ended
 		c.mu.Unlock()
 		s.in.drop(err)
 		return
 	}
 	s.dropped = true
+	c.out.forget(s)
+	c.add(func(b []byte) []byte { return frame.AppendStream(b, frame.Reset, s.id) })
 	c.mu.Unlock()
-	c.forget(s)
-	c.control(func(b []byte) []byte { return frame.AppendStream(b, frame.Reset, s.id) })
+	c.forget(s) // behind the RESET: a connection that is left ends with its last stream
 	s.over(io.EOF)
 	s.in.drop(err)
 }
 
 // Finish sends the ending of a stream whose handler has returned err.
 func (s *Stream) Finish(err error, trailers metadata.MD) {
-	e := frame.Ending{Stream: s.id, Status: encodeStatus(err), Trailers: Pairs(trailers)}
+	e := frame.Ending{Stream: s.id, Status: ending.Encode(err), Trailers: Pairs(trailers)}
 	c := s.conn
 	c.mu.Lock()
 	if c.streams[s.id] == s {
-		c.follow(s, func(b []byte) []byte { return appendEnd(b, e) })
+		c.follow(s, func(b []byte) []byte { return ending.Append(b, e) })
 	}
 	c.mu.Unlock()
 	c.forget(s)
 	s.over(errReset)
 	s.stop()
 	s.in.drop(errReset)
-}
-
-// appendEnd appends an END. What does not fit is left out: details and trailers first.
-func appendEnd(b []byte, e frame.Ending) []byte {
-	if out, ok := frame.AppendEnd(b, e); ok {
-		return out
-	}
-	short := status.New(codes.Internal, "the ending was too long to be sent")
-	if st, err := decodeStatus(e.Status); err == nil && st.Code() != codes.OK {
-		short = status.New(st.Code(), st.Message()[:min(len(st.Message()), maxShort)])
-	}
-	e.Status, e.Trailers = encodeStatus(short.Err()), nil
-	out, _ := frame.AppendEnd(b, e)
-	return out
-}
-
-// maxShort bounds the message of a status that is too long for a frame.
-const maxShort = 4 << 10
-
-// encodeStatus encodes the status of a handler's error; nil is OK.
-func encodeStatus(err error) []byte {
-	if err == nil {
-		return nil
-	}
-	st, ok := status.FromError(err)
-	if !ok {
-		st = status.FromContextError(err)
-	}
-	if st.Code() == codes.OK {
-		return nil
-	}
-	b, err := proto.Marshal(st.Proto())
-	if err != nil { // the message is not UTF-8
-		b, _ = proto.Marshal(status.New(st.Code(), fmt.Sprintf("%q", st.Message())).Proto())
-	}
-	return b
-}
-
-// statusOf returns the error of a call that has ended with an encoded status: io.EOF for OK.
-func statusOf(encoded []byte) error {
-	if len(encoded) == 0 {
-		return io.EOF
-	}
-	st, err := decodeStatus(encoded)
-	if err != nil {
-		return status.Errorf(codes.Internal, "the callee's status cannot be decoded: %v", err)
-	}
-	if st.Code() == codes.OK {
-		return io.EOF
-	}
-	return st.Err()
-}
-
-func decodeStatus(encoded []byte) (*status.Status, error) {
-	p := status.New(codes.OK, "").Proto()
-	if err := proto.Unmarshal(encoded, p); err != nil {
-		return nil, err
-	}
-	return status.FromProto(p), nil
 }
 
 // Pairs returns the keys and values of md in turn.

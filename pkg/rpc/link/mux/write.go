@@ -13,7 +13,9 @@ import (
 const (
 	// flushBytes is how many bytes wait at most for other messages to share their write.
 	flushBytes = 64 << 10
-	// maxWaiting is how many bytes wait for a peer that reads slowly, before senders wait.
+	// maxWaiting is the number of unsent bytes from which on senders wait for a peer that reads
+	// slowly. It bounds frames and large messages separately, so that small messages do not wait for
+	// large ones.
 	maxWaiting = 1 << 20
 	// maxControl bounds all bytes that wait, those of frames that never wait included: endings,
 	// credit, answers to PINGs. Past it the peer is given up.
@@ -77,21 +79,20 @@ func (o *output) item(id uint32, m proto.Message, size int) error {
 	if o.items >= 0 && len(o.bytes)-o.items-frame.HeaderSize+size+frame.MaxItemHead > frame.MaxPayload {
 		o.closeItems()
 	}
-	before, items := len(o.bytes), o.items
-	if o.items < 0 {
-		o.bytes, o.items = frame.Begin(o.bytes, frame.Items)
+	b, items := o.bytes, o.items
+	if items < 0 {
+		b, items = frame.Begin(b, frame.Items)
 	}
-	o.bytes = frame.AppendItemHead(o.bytes, id, size)
-	head := len(o.bytes)
-	var err error
-	if o.bytes, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(o.bytes, m); err != nil {
-		o.bytes, o.items = o.bytes[:before], items
+	b = frame.AppendItemHead(b, id, size)
+	head := len(b)
+	b, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, m) // may panic if m changes
+	if err != nil {
 		return err
 	}
-	if len(o.bytes)-head != size { // the message was changed meanwhile
-		o.bytes, o.items = o.bytes[:before], items
+	if len(b)-head != size { // m was changed meanwhile
 		return errChanged
 	}
+	o.bytes, o.items = b, items
 	frame.Finish(o.bytes, o.items)
 	o.count++
 	return nil
@@ -125,6 +126,22 @@ func (o *output) written(b []byte) {
 
 func (o *output) empty() bool { return len(o.bytes) == 0 && len(o.large) == 0 }
 
+// full reports whether at least limit bytes wait. For a message in parts, or behind one, the bytes of
+// all large messages count too, and what follows them.
+func (o *output) full(behind bool, limit int) bool {
+	if len(o.bytes) >= limit {
+		return true
+	}
+	if !behind {
+		return false
+	}
+	n := 0
+	for _, l := range o.large {
+		n += len(l.rest) + len(l.behind)
+	}
+	return n >= limit
+}
+
 // wait returns how long the next write should wait for messages that share it: not at all, unless
 // the connection sends so much that several will.
 func (o *output) wait(now time.Time, every time.Duration) time.Duration {
@@ -142,7 +159,7 @@ func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 // share it. It never blocks. mu is held, but not during the write.
 func (c *Conn) flush() {
 	o := &c.out
-	if o.writing || o.armed || c.err != nil || o.empty() {
+	if o.writing || o.armed && len(o.bytes) < flushBytes || c.err != nil || o.empty() {
 		return
 	}
 	now := time.Now()
@@ -191,24 +208,36 @@ func (c *Conn) write() {
 			c.failLater(err)
 			break
 		}
+		c.unblock()
 	}
-	o.writing = false
-	c.unblock()
+	c.written()
+}
+
+// written ends the writing of what was waiting. mu is held.
+func (c *Conn) written() {
+	c.out.writing = false
+	if idle := c.idleNow(); idle != nil {
+		c.owned.Go(idle) // the goroutine that reads is alive
+	}
 }
 
 // unblock wakes the senders that wait for a peer that reads slowly, if it has read enough. mu is
 // held, but not meanwhile.
 func (c *Conn) unblock() {
-	if len(c.out.blocked) == 0 || len(c.out.bytes) >= maxWaiting/2 {
+	if len(c.out.blocked) == 0 || c.out.full(false, maxWaiting/2) {
 		return
 	}
-	blocked := c.out.blocked
-	c.out.blocked = nil
-	for _, s := range blocked {
-		s.blocked = false
-	}
+	fullBehind := c.out.full(true, maxWaiting/2)
+	var woken []*Stream
+	c.out.blocked = slices.DeleteFunc(c.out.blocked, func(s *Stream) bool {
+		s.blocked = s.behind && fullBehind
+		if !s.blocked {
+			woken = append(woken, s)
+		}
+		return !s.blocked
+	})
 	c.mu.Unlock()
-	for _, s := range blocked {
+	for _, s := range woken {
 		s.room.open()
 	}
 	c.mu.Lock()
@@ -248,13 +277,13 @@ func (c *Conn) writeRest() {
 			c.mu.Lock()
 			c.out.written(c.out.whole)
 			c.out.rest, c.out.whole = nil, nil
+			c.unblock() // before the look: a woken sender leaves its message to this goroutine
 			if c.err == nil && !c.out.empty() {
 				c.out.rest = c.out.take()
 				c.out.whole = c.out.rest
 			}
-			c.unblock()
 		}
-		c.out.writing = false
+		c.written()
 		c.mu.Unlock()
 	}
 }
@@ -263,11 +292,16 @@ func (c *Conn) writeRest() {
 func (c *Conn) control(add func([]byte) []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.add(add)
+}
+
+// add appends frames, and flushes. mu is held.
+func (c *Conn) add(frames func([]byte) []byte) {
 	if c.err != nil {
 		return
 	}
 	c.out.closeItems()
-	c.out.bytes = add(c.out.bytes)
+	c.out.bytes = frames(c.out.bytes)
 	c.bounded()
 	c.flush()
 }
@@ -275,17 +309,11 @@ func (c *Conn) control(add func([]byte) []byte) {
 // follow appends frames of a stream behind its large message, if there is one, and flushes. mu is
 // held.
 func (c *Conn) follow(s *Stream, add func([]byte) []byte) {
-	if c.err != nil {
-		return
-	}
-	if s.large != nil {
+	if s.large != nil && c.err == nil {
 		s.large.behind = add(s.large.behind)
 		return
 	}
-	c.out.closeItems()
-	c.out.bytes = add(c.out.bytes)
-	c.bounded()
-	c.flush()
+	c.add(add)
 }
 
 // bounded gives up a peer that reads nothing while frames pile up. mu is held.

@@ -1,0 +1,208 @@
+package mux
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/ending"
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+)
+
+// newCaller returns the calling end of a connection with a stream, and the network's other end.
+func newCaller(t *testing.T, window int) (*Conn, *Stream, net.Conn) {
+	t.Helper()
+	near, far := net.Pipe()
+	c := New(near, frame.Greeting{Version: frame.Version, Window: window, MaxMessage: 1 << 30}, nil, Options{PingEvery: time.Hour}.WithDefaults())
+	t.Cleanup(func() { c.Close(ErrClosed); _ = far.Close() })
+	s, ok, err := c.Open(frame.Call{Method: "/a.B/C"})
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	return c, s, far
+}
+
+// TestTrailersOfCancelledStream: an END that crosses a RESET does not race with the reader.
+func TestTrailersOfCancelledStream(t *testing.T) {
+	_, s, _ := newCaller(t, 1<<20)
+	ended := make(chan struct{})
+	s.Cancel(status.Error(codes.Canceled, "cancelled"))
+	go func() {
+		defer close(ended)
+		s.ended(frame.Ending{Stream: s.id, Trailers: []string{"key", "value"}})
+	}()
+	if md := s.Trailer(); len(md) > 0 {
+		t.Error(md)
+	}
+	<-ended
+	if md := s.Trailer(); len(md) > 0 {
+		t.Error(md)
+	}
+}
+
+// TestLargeMessagesAreBounded: a peer that does not read, and has announced a window of 2 GiB, stops a
+// sender of large messages. Small messages of other streams do not wait for the large ones.
+func TestLargeMessagesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s, _ := newCaller(t, 1<<31-1)
+		c.Start(nil)
+		const size = 100 << 10
+		sent := make(chan error, 1)
+		go func() {
+			for {
+				if err := s.Send(wrapperspb.Bytes(make([]byte, size))); err != nil {
+					sent <- err
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		c.mu.Lock()
+		if !c.out.full(true, maxWaiting) || c.out.full(true, maxWaiting+2*size) {
+			t.Error("not between maxWaiting and two messages more are waiting")
+		}
+		c.mu.Unlock()
+		other, _, err := c.Open(frame.Call{Method: "/a.B/C"})
+		if err == nil {
+			err = other.Send(wrapperspb.Bool(true))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		c.Fail(ErrClosed)
+		if err := <-sent; status.Code(err) != codes.Unavailable {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLargeMessagesContinue: a sender that waited goes on when the peer reads, and its messages arrive.
+func TestLargeMessagesContinue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s, far := newCaller(t, 1<<31-1)
+		c.Start(nil)
+		const size, n = 100 << 10, 50
+		sent := make(chan error, 1)
+		go func() {
+			for range n {
+				if err := s.Send(wrapperspb.Bytes(make([]byte, size))); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		synctest.Wait()
+		got := 0
+		go func() {
+			buf := make([]byte, 32<<10)
+			for {
+				m, err := far.Read(buf)
+				if err != nil {
+					return
+				}
+				got += m
+			}
+		}()
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if got < n*size {
+			t.Errorf("%d bytes have come", got)
+		}
+		_ = far.Close()
+	})
+}
+
+// TestUnencodableMessageLeavesNothing: messages before and behind it share the buffer.
+func TestUnencodableMessageLeavesNothing(t *testing.T) {
+	c, s, _ := newCaller(t, 1<<20)
+	c.mu.Lock()
+	c.out.writing = true // so that messages stay in the buffer
+	before := bytes.Clone(c.out.bytes)
+	c.mu.Unlock()
+	if err := s.Send(wrapperspb.String("\xff")); status.Code(err) != codes.Internal {
+		t.Error(err)
+	}
+	if !bytes.Equal(c.out.bytes, before) {
+		t.Errorf("%q, not %q", c.out.bytes, before)
+	}
+	if err := s.Send(wrapperspb.String("fine")); err != nil {
+		t.Fatal(err)
+	}
+	f, n, err := frame.Decode(c.out.bytes[len(before):])
+	if err != nil || n != len(c.out.bytes)-len(before) || f.Kind != frame.Items {
+		t.Errorf("%v of %d bytes, %v", f.Kind, n, err)
+	}
+}
+
+// TestResetGoesOutBeforeTheConnectionIsLeft: the peer has sent a GOAWAY, and the last stream is cancelled.
+func TestResetGoesOutBeforeTheConnectionIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s, far := newCaller(t, 1<<20)
+		c.OnIdle(func() { c.Fail(ErrClosed) })
+		c.Start(nil)
+		c.leave()
+		s.Cancel(status.Error(codes.Canceled, "cancelled"))
+		var have []byte
+		buf := make([]byte, 1<<10)
+		for {
+			n, err := far.Read(buf)
+			have = append(have, buf[:n]...)
+			if err != nil {
+				break // the connection was closed when it was idle
+			}
+		}
+		if !bytes.HasSuffix(have, frame.AppendStream(nil, frame.Reset, s.id)) {
+			t.Errorf("%q", have)
+		}
+	})
+}
+
+// An opener serves streams until they end.
+type opener struct{}
+
+func (opener) Open(_ frame.Call, s *Stream) func() {
+	over := make(chan struct{})
+	s.OnOver(sync.OnceFunc(func() { close(over) }))
+	return func() {
+		<-over
+	}
+}
+
+// TestStreamsOfOneConnectionAreBounded: an OPEN beyond maxServing handlers is refused.
+func TestStreamsOfOneConnectionAreBounded(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := New(near, frame.Greeting{Version: frame.Version, Window: 1 << 20, MaxMessage: 1 << 20}, opener{}, Options{PingEvery: time.Hour}.WithDefaults())
+	c.Start(nil)
+	go func() {
+		var b []byte
+		for id := range uint32(maxServing + 1) {
+			b, _ = frame.AppendOpen(b, frame.Call{Stream: id + 1, Method: "/a.B/C"})
+		}
+		_, _ = far.Write(b)
+	}()
+	buf := make([]byte, 1<<10)
+	n, err := far.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _, err := frame.Decode(buf[:n])
+	if err != nil || f.Kind != frame.End {
+		t.Fatal(f.Kind, err)
+	}
+	e, err := frame.ParseEnd(f.Payload)
+	if err != nil || e.Stream != maxServing+1 || status.Code(ending.Err(e.Status)) != codes.ResourceExhausted {
+		t.Error(e.Stream, ending.Err(e.Status), err)
+	}
+	c.Close(ErrClosed)
+}

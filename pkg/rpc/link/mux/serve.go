@@ -1,0 +1,74 @@
+package mux
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/ending"
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// maxServing bounds the handlers that serve streams of one connection. A RESET ends a stream before
+// its handler returns, so handlers count, not streams.
+const maxServing = 10_000
+
+// takeOpen takes the OPEN of a stream, and serves it.
+func (c *Conn) takeOpen(payload []byte) error {
+	call, err := frame.ParseOpen(payload)
+	if err != nil {
+		return err
+	}
+	if c.serve == nil {
+		return fmt.Errorf("%w: the callee opened a stream", ErrProtocol)
+	}
+	if c.refuse(call.Stream) {
+		return nil
+	}
+	s := newStream(c, call.Stream)
+	serve := c.serve.Open(call, s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.err != nil:
+		s.stop()
+		return c.err
+	case call.Stream <= c.last:
+		s.stop()
+		return fmt.Errorf("%w: stream %d was opened twice", ErrProtocol, call.Stream)
+	}
+	c.last = call.Stream
+	c.streams[call.Stream] = s
+	c.serving++
+	c.served.Go(func() {
+		defer c.returned()
+		serve()
+	})
+	return nil
+}
+
+func (c *Conn) returned() {
+	c.mu.Lock()
+	c.serving--
+	c.mu.Unlock()
+}
+
+// refuse ends a new stream with RESOURCE_EXHAUSTED if the connection has maxServing handlers.
+func (c *Conn) refuse(id uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serving < maxServing || id <= c.last {
+		return false
+	}
+	c.last = id
+	c.add(func(b []byte) []byte {
+		return ending.Append(b, frame.Ending{Stream: id, Status: ending.Encode(errCrowded)})
+	})
+	return true
+}
+
+// errCrowded ends a stream that was refused. Package guard uses the same words.
+var errCrowded = &streamerr.Error{
+	Reason: streamerr.Overloaded, RetryAfter: time.Second,
+	Message: "too many calls are open on this connection; end calls that are not needed, or open another connection",
+}
