@@ -52,7 +52,7 @@ func (s *service) Stop(ctx context.Context, req *chatv1.StopRequest) (*chatv1.St
 }
 
 // serve runs a chat-service until the test ends.
-func serve(t *testing.T, name, addr string) *service {
+func serve(t *testing.T, name, addr string, prepare ...func(*service)) *service {
 	t.Helper()
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -64,6 +64,9 @@ func serve(t *testing.T, name, addr string) *service {
 	healthpb.RegisterHealthServer(s.grpc, s.up)
 	chatv1.RegisterChatServer(s.grpc, s)
 	inspect.Register(s.grpc, &s.hop, nil)
+	for _, p := range prepare { // before it serves: a client of an earlier test may still dial this port
+		p(s)
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.grpc.Serve(ln) })
 	t.Cleanup(func() {
@@ -287,14 +290,17 @@ func TestStopAndWhyFindTheirStream(t *testing.T) {
 }
 
 func TestListsAreOfAllTogether(t *testing.T) {
-	a, b := serve(t, "chat-service/0", "127.0.0.1:0"), serve(t, "chat-service/1", "127.0.0.1:0")
 	worker := func(target string, streams uint32, said int64) *chatv1.Worker {
 		return &chatv1.Worker{Target: target, Model: "m", Streams: streams, Said: &timestamppb.Timestamp{Seconds: said}}
 	}
-	a.models = []*chatv1.Model{{Id: "one"}, {Id: "both", HealthyWorkers: 1}}
-	b.models = []*chatv1.Model{{Id: "both", HealthyWorkers: 2}}
-	a.workers = []*chatv1.Worker{worker("w:1", 3, 10), worker("w:2", 1, 10)}
-	b.workers = []*chatv1.Worker{worker("w:1", 4, 11)}
+	a := serve(t, "chat-service/0", "127.0.0.1:0", func(s *service) {
+		s.models = []*chatv1.Model{{Id: "one"}, {Id: "both", HealthyWorkers: 1}}
+		s.workers = []*chatv1.Worker{worker("w:1", 3, 10), worker("w:2", 1, 10)}
+	})
+	b := serve(t, "chat-service/1", "127.0.0.1:0", func(s *service) {
+		s.models = []*chatv1.Model{{Id: "both", HealthyWorkers: 2}}
+		s.workers = []*chatv1.Worker{worker("w:1", 4, 11)}
+	})
 	f := gatherAll(t, a, b)
 	models, err := f.Models(t.Context())
 	if err != nil || len(models) != 2 || models[0].GetId() != "both" || models[0].GetHealthyWorkers() != 2 {

@@ -63,9 +63,10 @@ func TestOnlyChatServiceThatCannotBeReachedIsLogged(t *testing.T) {
 	if err := f.Ready(t.Context()); streamerr.As(err).Reason != streamerr.PeerLost || strings.Contains(err.Error(), addr) {
 		t.Error(err)
 	}
-	s := serve(t, "chat-service", addr)
+	s := serve(t, "chat-service", addr, func(s *service) {
+		s.models = []*chatv1.Model{{Id: "good"}, {Id: "m", Problem: "llm-worker/0: the server refuses the key"}}
+	})
 	eventually(t, "that it answers is logged, too", func() bool { return log.count("chat-service answers") == 1 })
-	s.models = []*chatv1.Model{{Id: "good"}, {Id: "m", Problem: "llm-worker/0: the server refuses the key"}}
 	s.up.SetServingStatus(chatv1.Chat_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_NOT_SERVING)
 	eventually(t, "the reason of its workers is logged", func() bool { return log.count("llm-worker/0: the server refuses the key") == 1 })
 	if err := f.Ready(t.Context()); streamerr.As(err).Text() != `chat-service takes no streams: no healthy worker for "m": llm-worker/0: the server refuses the key` {
