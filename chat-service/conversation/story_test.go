@@ -1,10 +1,7 @@
 package conversation_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,12 +11,11 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/storytest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
-
-var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
 
 // TestStories plays the scripts of testdata. A line that is not indented is an event, and the indented lines below it are the
 // actions that follow.
@@ -29,44 +25,18 @@ var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the 
 //	started | delta It is. | end completion=3 reasoning=1 cached=2 | over | fail peer_lost
 //	turn And now? | turn nothing | turn long | turn request | close
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("there are no stories", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out strings.Builder
-			var m *conversation.Machine
-			for line := range strings.Lines(string(text)) {
-				line = strings.TrimRight(line, "\n")
-				if strings.HasPrefix(line, "  ") {
-					continue // a resulting action
-				}
-				out.WriteString(line + "\n")
-				verb, rest, _ := strings.Cut(line, " ")
-				switch {
-				case line == "" || verb == "#":
-				case verb == "conversation":
-					m = conversation.New(request(t, rest))
-				default:
-					for _, a := range m.Step(event(t, verb, rest)) {
-						out.WriteString("  " + say(t, a) + "\n")
-					}
-				}
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if out.String() != string(text) {
-				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
-			}
-		})
-	}
+	var m *conversation.Machine
+	storytest.Play(t, func(t *testing.T, line string) (actions []string) {
+		verb, rest, _ := strings.Cut(line, " ")
+		if verb == "conversation" {
+			m = conversation.New(request(t, rest))
+			return nil
+		}
+		for _, a := range m.Step(event(t, verb, rest)) {
+			actions = append(actions, say(t, a))
+		}
+		return actions
+	})
 }
 
 func request(t *testing.T, rest string) *chatv1.ChatRequest {

@@ -1,10 +1,7 @@
 package restart_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,10 +10,9 @@ import (
 	"github.com/whence-dev/whence/chat-service/restart"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/internal/storytest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
 
 // TestStories plays the scripts of testdata. A line that is not indented is an event, with its time; the indented line below it is
 // the action that follows.
@@ -25,48 +21,21 @@ var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the 
 //	2s fail a peer_lost       after a token; "fail a peer_lost early" is before the first
 //	2s paid | 2s unpaid | 2s stop client_gone
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("there are no stories", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out strings.Builder
-			m := &restart.Machine{}
-			for line := range strings.Lines(string(text)) {
-				line = strings.TrimRight(line, "\n")
-				if strings.HasPrefix(line, "  ") {
-					continue // a resulting action
-				}
-				out.WriteString(line + "\n")
-				if line == "" {
-					m = &restart.Machine{}
-				}
-				if line == "" || strings.HasPrefix(line, "#") {
-					continue
-				}
-				words := strings.Fields(line)
-				now, err := time.ParseDuration(words[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if a, ok := m.Step(now, event(t, words[1], words[2:])); ok {
-					out.WriteString("  " + say(t, a) + "\n")
-				}
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if out.String() != string(text) {
-				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
-			}
-		})
-	}
+	var m *restart.Machine
+	storytest.Play(t, func(t *testing.T, line string) []string {
+		words := strings.Fields(line)
+		now, err := time.ParseDuration(words[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if words[1] == "begin" {
+			m = &restart.Machine{}
+		}
+		if a, ok := m.Step(now, event(t, words[1], words[2:])); ok {
+			return []string{say(t, a)}
+		}
+		return nil
+	})
 }
 
 func event(t *testing.T, verb string, args []string) restart.Event {

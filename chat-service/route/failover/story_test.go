@@ -1,19 +1,15 @@
 package failover
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/storytest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
 
 // TestStories plays the scripts of testdata. A line that is not indented is an event, and its time; the indented lines
 // below it are the actions that follow, and when the machine wants to hear of the time.
@@ -23,40 +19,14 @@ var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the 
 //	0s found a room=9 text reader unread=100 resumes exact-only
 //	1s fail a overloaded retry=2s
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("there are no stories", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out strings.Builder
-			var s *story
-			for line := range strings.Lines(string(text)) {
-				line = strings.TrimRight(line, "\n")
-				switch {
-				case strings.HasPrefix(line, "  "):
-					continue // a resulting action
-				case strings.HasPrefix(line, "limits"):
-					s = newStory(t, line)
-				case line != "" && !strings.HasPrefix(line, "#"):
-					out.WriteString(line + "\n" + s.play(t, line))
-					continue
-				}
-				out.WriteString(line + "\n")
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if out.String() != string(text) {
-				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
-			}
-		})
-	}
+	var s *story
+	storytest.Play(t, func(t *testing.T, line string) []string {
+		if strings.HasPrefix(line, "limits") {
+			s = newStory(t, line)
+			return nil
+		}
+		return s.play(t, line)
+	})
 }
 
 type story struct{ m *Machine[string] }
@@ -79,18 +49,17 @@ func newStory(t *testing.T, line string) *story {
 	return &story{New[string](l)}
 }
 
-func (s *story) play(t *testing.T, line string) string {
+func (s *story) play(t *testing.T, line string) (actions []string) {
 	t.Helper()
 	words := strings.Fields(line)
 	now := duration(t, words[0])
-	var b strings.Builder
 	for _, a := range s.m.Step(now, event(t, words[1], words[2:])) {
-		b.WriteString("  " + a.text() + "\n")
+		actions = append(actions, a.text())
 	}
 	if wake := s.m.Wake(); wake > 0 && words[1] != "tokens" {
-		fmt.Fprintf(&b, "  wake at %v\n", wake)
+		actions = append(actions, fmt.Sprint("wake at ", wake))
 	}
-	return b.String()
+	return actions
 }
 
 func event(t *testing.T, verb string, args []string) Event[string] {

@@ -1,18 +1,14 @@
 package protocol
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/whence-dev/whence/internal/storytest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the resulting actions into the stories of testdata")
 
 // A machine is a Caller or a Callee.
 type machine interface {
@@ -43,40 +39,14 @@ var verbs = map[Verb]string{
 //	5ms stop client client_gone grace=200ms
 //	6ms over own worker user_stop
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("there are no stories", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var out strings.Builder
-			var m machine
-			for line := range strings.Lines(string(text)) {
-				line = strings.TrimRight(line, "\n")
-				switch {
-				case strings.HasPrefix(line, "  "):
-					continue // a resulting action
-				case strings.HasPrefix(line, "caller"), strings.HasPrefix(line, "callee"):
-					m = newMachine(t, line)
-				case line != "" && !strings.HasPrefix(line, "#"):
-					out.WriteString(line + "\n" + play(t, m, line))
-					continue
-				}
-				out.WriteString(line + "\n")
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if out.String() != string(text) {
-				t.Errorf("the story goes otherwise; go test -rewrite writes it down:\n%s", out.String())
-			}
-		})
-	}
+	var m machine
+	storytest.Play(t, func(t *testing.T, line string) []string {
+		if strings.HasPrefix(line, "caller") || strings.HasPrefix(line, "callee") {
+			m = newMachine(t, line)
+			return nil
+		}
+		return play(t, m, line)
+	})
 }
 
 func newMachine(t *testing.T, line string) machine {
@@ -108,7 +78,7 @@ func newMachine(t *testing.T, line string) machine {
 	return NewCallee(callee)
 }
 
-func play(t *testing.T, m machine, line string) string {
+func play(t *testing.T, m machine, line string) (actions []string) {
 	t.Helper()
 	words := strings.Fields(line)
 	kind, ok := events[words[1]]
@@ -132,21 +102,20 @@ func play(t *testing.T, m machine, line string) string {
 	if len(rest) == 2 {
 		e.Err = &streamerr.Error{Reason: streamerr.ParseReason(rest[1]), Path: streamerr.NewPath(rest[0]), Message: "as scripted"}
 	}
-	var b strings.Builder
 	for _, a := range m.Step(duration(t, words[0]), e) {
-		fmt.Fprintf(&b, "  %s", verbs[a.Verb])
+		text := verbs[a.Verb]
 		if a.Grace > 0 {
-			fmt.Fprintf(&b, " within %v", a.Grace)
+			text += fmt.Sprintf(" within %v", a.Grace)
 		}
 		if a.Err != nil {
-			fmt.Fprintf(&b, " because %v", a.Err)
+			text += fmt.Sprintf(" because %v", a.Err)
 		}
-		b.WriteByte('\n')
+		actions = append(actions, text)
 	}
 	if wake := m.Wake(); wake > 0 {
-		fmt.Fprintf(&b, "  wake at %v\n", wake)
+		actions = append(actions, fmt.Sprint("wake at ", wake))
 	}
-	return b.String()
+	return actions
 }
 
 func duration(t *testing.T, s string) time.Duration {
