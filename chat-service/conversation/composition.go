@@ -34,7 +34,7 @@ func (c *Composition) last() *chatv1.Message {
 	return nil
 }
 
-// Add adds a message. complete reports that the request is to be answered now. An error ends the stream.
+// Add adds a message to the request, and reports whether the request is complete. An error ends the stream.
 func (c *Composition) Add(in *chatv1.ComposeRequest) (complete bool, err error) {
 	if c.size += proto.Size(in); c.size > MaxBytes {
 		return false, streamerr.New(streamerr.Invalid, "the request is longer than %d bytes", MaxBytes)

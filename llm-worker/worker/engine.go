@@ -82,8 +82,8 @@ func newEngine(c *Config, hop *metrics.Hop, log *slog.Logger) (*engine, error) {
 	return e, nil
 }
 
-// checksum returns the checksum of the tokenizer in dir, or "": a worker needs neither a tokenizer
-// nor a directory, and then reports the checksum as unknown.
+// checksum returns the checksum of the tokenizer in dir, or "" if there is
+// no tokenizer or no directory: the worker then reports the checksum as unknown.
 func checksum(dir fs.FS) (string, error) {
 	if dir == nil {
 		return "", nil

@@ -4,9 +4,9 @@
 // configuration; nothing that a request says becomes one. A Metrics, a Hop and a Stream that are nil take everything and
 // keep nothing, so that nobody asks whether metrics are on.
 //
-// What happens once per stream is recorded by instruments of OpenTelemetry. What happens once per message must cost next
-// to nothing, so the stream's Tally counts it, and those of the live streams are summed up when somebody collects:
-// the figures are never late, and no message waits for another stream's.
+// What happens once per stream is recorded by instruments of OpenTelemetry. Messages are counted by the
+// Tally of their stream, which costs almost nothing. A collection sums the tallies of the live streams,
+// so its figures are up to date, and no message waits for a message of another stream.
 package metrics
 
 import (

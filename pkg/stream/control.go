@@ -78,8 +78,8 @@ func (c *Control) Release() {
 }
 
 // OnStop makes Stop call f, before any other observer can see the stop, and calls f at once if the
-// stream was stopped already. f must not block, nor use c. Only the last f counts; Release removes
-// it.
+// stream was stopped already. f must not block, and must not use c. A later call replaces f;
+// Release removes it.
 func (c *Control) OnStop(f func(cause error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ func timed() *tally.Tally {
 	return c
 }
 
-// TestWaitsForTheCallerAreLeftOut: a wait is neither before the first token, nor between two tokens. The time at which a
-// message was kept includes it.
+// TestWaitsForTheCallerAreLeftOut: the time to the first token and the gaps between tokens exclude the
+// time that the stream waited for its caller. The times of the kept messages include it.
 func TestWaitsForTheCallerAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := timed()

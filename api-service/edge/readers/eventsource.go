@@ -16,12 +16,9 @@ import (
 // end it for good.
 func (r *Readers) refuse(c *app.RequestContext, err error) {
 	r.Desk.Refuse(c, err)
-	switch c.Response.StatusCode() {
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		if !eventSource(c) {
-			return
-		}
-	default:
+	status := c.Response.StatusCode()
+	later := status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests
+	if !later || !eventSource(c) {
 		return
 	}
 	cause := streamerr.As(err)

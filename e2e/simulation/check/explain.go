@@ -225,7 +225,7 @@ func (c *Check) slowClient(id string) bool {
 	})
 }
 
-// earliest returns the earlier of two times, of which the zero time is none.
+// earliest returns the earlier of two times. A zero time does not count.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

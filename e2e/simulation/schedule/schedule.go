@@ -42,7 +42,7 @@ func (r *Request) Keeps() bool {
 	return r.Kept || r.Leave == Detach || strings.HasPrefix(r.Leave, Linger)
 }
 
-// The policies for a stream that nobody reads. Linger is followed by a duration.
+// The policies for a stream without a reader. A duration follows Linger.
 const (
 	Cancel = "cancel"
 	Drain  = "drain"

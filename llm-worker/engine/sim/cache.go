@@ -105,7 +105,8 @@ func (c *cache) evict() {
 	c.removed = append(c.removed, b.name)
 }
 
-// release ends a sequence's use of blocks and of reserved places, of which opened are open.
+// release returns the blocks and the reserved places of a sequence. opened of the places are being
+// written.
 func (c *cache) release(blocks []*block, reserved, opened int) {
 	c.reserved -= reserved
 	c.opened -= opened

@@ -11,7 +11,7 @@ import (
 	"github.com/whence-dev/whence/llm-worker/engine/tinyllama/safetensors"
 )
 
-// Weights are a model's weights, all float32, and its config. They are immutable, so many Models
+// Weights hold the weights of a model, all float32, and its config. They are immutable, and Models
 // may share them.
 type Weights struct {
 	config *config

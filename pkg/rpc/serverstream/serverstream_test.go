@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 
 type engine = stream.Engine[*healthpb.HealthCheckRequest, *healthpb.HealthCheckResponse]
 
-// states is an engine. The request's service says what it does: "short" completes after three items, "long" goes on, "bad" is
-// refused, and "late" fails after one item. causes gets the cause of each stop.
+// states is an engine whose request names a behavior: "short" completes after three items, "long" sends items until it
+// is stopped, "bad" is refused, and "late" fails after one item. causes receives the cause of each stop.
 type states struct{ causes chan error }
 
 func (s *states) watch(ctx context.Context, req *healthpb.HealthCheckRequest) iter.Seq2[*healthpb.HealthCheckResponse, error] {

@@ -56,7 +56,7 @@ type Pool struct {
 	kept     prefixes
 }
 
-// New returns a pool of at most total blocks, none of which is allocated yet.
+// New returns a pool of at most total blocks. It allocates none of them.
 func New(layout Layout, total int) *Pool { return &Pool{layout: layout, total: total} }
 
 // Total returns the maximum number of blocks.

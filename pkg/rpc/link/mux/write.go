@@ -34,7 +34,7 @@ type output struct {
 	large   []*large  // messages that are sent in parts, in turn
 	rest    []byte    // of a write that would have blocked; the writer's
 	whole   []byte    // the buffer of rest
-	writing bool      // a goroutine writes, and writes what is added meanwhile
+	writing bool      // a goroutine is writing; it also writes the bytes that others add
 	blocked []*Stream // wait until less is waiting
 
 	last  time.Time   // of the last write
