@@ -181,7 +181,7 @@ func TestEventsOfStateTellEveryEnding(t *testing.T) {
 		},
 		{
 			name: "deadline", engine: newCounter().generate, n: 1 << 30,
-			timers: func(p *tracedPath) { p.chat.Timers.Deadline = 50 * time.Millisecond },
+			timers: func(p *tracedPath) { p.chat.Timers.Deadline = 500 * time.Millisecond }, // ample for the headers
 			edge:   []string{"recv_trailer down DeadlineExceeded deadline chat"},
 			chat: []string{
 				"send_rst down STOP deadline chat", "recv_trailer down DeadlineExceeded deadline chat>worker", "send_trailer up DeadlineExceeded deadline chat",
