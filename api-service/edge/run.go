@@ -20,6 +20,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -41,6 +42,7 @@ type run struct {
 	absent   atomic.Bool                  // the client that asked for the stream does not read it, or has left
 	leave    func(cause *streamerr.Error) // records that this client has left; nil if it was absent from the start
 	admitted chan struct{}                // closed when the stream has started; nil if there is no waiter
+	carrier  loop.Carrier                 // of the goroutine that passes items on
 
 	// Owned by the goroutine that drives the stream.
 	started bool
@@ -165,7 +167,7 @@ func (r *run) close() {
 // drive runs the stream. write passes an item to the client that asked for the stream, while that
 // client is there.
 func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
-	o := rpc.Drive(ctx, r.edge.hop, methods.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
+	o := rpc.Drive(loop.With(ctx, &r.carrier), r.edge.hop, methods.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
 		if out.GetStarted() != nil && !r.started {
 			r.started = true
 			if r.admitted != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // An answer writes a stream as events to the client that asked for the stream. The goroutine that
-// drives the stream encodes each item once, into a buffer of the answer, and writes it to the
+// carries an item encodes it once, into a buffer of the answer, and writes it to the
 // client's socket.
 type answer struct {
 	edge     *Edge
@@ -62,13 +62,14 @@ func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	return a.client.Write(encoded, events)
 }
 
-// stream answers with server-sent events. The handler itself drives the stream, so a client that
-// reads slowly slows the stream down.
+// stream answers with server-sent events. The goroutine that carries an item waits for a client that
+// does not take it, so a client that reads slowly slows the stream down.
 func (e *Edge) stream(a *answer) {
 	defer e.deliveries.Close(a.delivery)
 	a.tell(a.run.drive(a.ctx, a.call, func(out *chatv1.GenerateResponse) error {
 		waits, err := a.write(out)
 		if err == nil && waits {
+			a.run.carrier.Wait()
 			err = a.client.Flush()
 		}
 		return err

@@ -170,6 +170,11 @@ func CPUTime(pid int) (time.Duration, error) {
 
 // RSS returns the resident memory of the process and its descendants, in bytes.
 func (p *Process) RSS() (total int64, err error) {
+	select {
+	case <-p.exited:
+		return 0, fmt.Errorf("the process has ended: %s", p.Tail())
+	default:
+	}
 	for _, pid := range p.pids() {
 		b, e := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 		fields := strings.Fields(string(b))

@@ -1,6 +1,10 @@
 package choices
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/whence-dev/whence/pkg/rpc/loop"
+)
 
 // A baton is a lock that passes from choice to choice in the order of arrival, so that no choice starves. A choice that
 // waits for it waits for a slow reader: that is the backpressure on its worker. Without a wait it costs no more than a
@@ -14,8 +18,8 @@ type baton struct {
 // A signal wakes a choice that waits for the baton. Its capacity is 1.
 type signal chan struct{}
 
-// take waits for the baton. ready is the choice's own signal.
-func (b *baton) take(ready signal) {
+// take waits for the baton. ready is the choice's own signal. carrier is told of a wait.
+func (b *baton) take(ready signal, carrier *loop.Carrier) {
 	b.mu.Lock()
 	if !b.held {
 		b.held = true
@@ -24,6 +28,7 @@ func (b *baton) take(ready signal) {
 	}
 	b.waiting = append(b.waiting, ready)
 	b.mu.Unlock()
+	carrier.Wait()
 	<-ready
 }
 

@@ -9,6 +9,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -47,6 +48,12 @@ func newMerge(ctx context.Context, n, each int, yield func(*chatv1.GenerateRespo
 // begin runs a choice of the stream of ctx. A stop of the whole stream reaches the choice with its cause.
 func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	own, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
+	whole := loop.Of(ctx)
+	var part *loop.Carrier // choices come on several connections
+	if whole != nil {
+		part = &loop.Carrier{}
+		own = loop.With(own, part)
+	}
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	m.mu.Lock()
 	m.controls = append(m.controls, ctl)
@@ -58,13 +65,20 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	m.running.Go(func() {
 		defer ctl.Release()
 		defer undo()
-		crash.Watch(func() { m.run(own, choice, source) }, m.crashed)
+		c := &carriage{ready: make(signal, 1), whole: whole, part: part}
+		crash.Watch(func() { m.run(own, c, choice, source) }, m.crashed)
 	})
 }
 
+// A carriage is what carries the messages of one choice.
+type carriage struct {
+	ready       signal
+	whole, part *loop.Carrier // of the stream, and of the choice; nil if no Loop carries the stream
+}
+
 // run carries the messages of a choice to the reader until it ends, or the stream does.
-func (m *merge) run(ctx context.Context, choice int, source Source) {
-	ready, ended := make(signal, 1), false
+func (m *merge) run(ctx context.Context, c *carriage, choice int, source Source) {
+	ended := false
 	for out, err := range source(ctx, choice) {
 		switch {
 		case ended:
@@ -72,7 +86,7 @@ func (m *merge) run(ctx context.Context, choice int, source Source) {
 		case err != nil:
 			m.fail(m.why(choice, err))
 			ended = true
-		case !m.carry(ready, choice, out):
+		case !m.carry(c, choice, out):
 			return
 		default:
 			ended = out.GetEnd() != nil
@@ -85,13 +99,15 @@ func (m *merge) run(ctx context.Context, choice int, source Source) {
 }
 
 // carry passes a message of a choice to the reader. It reports false when the stream has ended or the reader has left.
-func (m *merge) carry(ready signal, choice int, out *chatv1.GenerateResponse) bool {
-	m.baton.take(ready)
+func (m *merge) carry(c *carriage, choice int, out *chatv1.GenerateResponse) bool {
+	m.baton.take(c.ready, c.part)
+	back := c.part.Lend(c.whole)
 	returned := false
 	defer func() {
 		if !returned { // the reader has panicked: no other choice may have it
 			m.stop(errPanicked)
 		}
+		back()
 		m.baton.give()
 	}()
 	more := !m.stopped() && m.deliver(choice, out)

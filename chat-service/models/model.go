@@ -23,8 +23,8 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/discover"
-	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/watchdog"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -102,8 +102,8 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
-		engine: rpc.Bound(self, c.Timers, methods.Chat, chat.New(loaded, workers)),
-		embed:  rpc.Bound(self, c.Timers, methods.ChatEmbeddings, chat.Embed(loaded, embedders)),
+		engine: watchdog.Bound(self, c.Timers, methods.Chat.Tokens, chat.New(loaded, workers)),
+		embed:  watchdog.Bound(self, c.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
 	}, nil
 }
 

@@ -10,9 +10,11 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/report"
+	"github.com/whence-dev/whence/pkg/rpc/step"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -51,7 +53,7 @@ type caller[Req, In, Out any] struct {
 	gone     bool                              // the reader has left the loop
 	panicked bool                              // so the reader left
 	over     bool                              // the machine has finished
-	thrown   any                               // what the reader of a callee in this process panicked with
+	thrown   any                               // what the reader panicked with on another goroutine
 
 	received  int // tokens that the stream's Flow was told; tokens that came after the reader left are not counted
 	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
@@ -90,9 +92,14 @@ func (c *caller[Req, In, Out]) receive(open func() error) {
 	c.step(protocol.Event{Kind: protocol.Opened})
 	if run := c.meeting.Await(c.callCtx); run != nil {
 		run(c.take)
-		if c.thrown != nil {
-			panic(c.thrown)
+		c.repeat()
+	}
+	if k, src := loop.Of(c.ctx), loop.SourceOf(c.st); k != nil && src != nil && !c.over && !c.gone {
+		if err := src.Carry(k, func() any { return new(Out) }, c.carried); err != nil {
+			c.closed(err)
+			return
 		}
+		c.repeat()
 	}
 	for !c.over && !c.gone {
 		out, err := c.st.Recv()
@@ -102,6 +109,27 @@ func (c *caller[Req, In, Out]) receive(open func() error) {
 		}
 		c.count(out)
 		c.pass(out)
+	}
+}
+
+// carried passes a message to the reader, on the goroutine of a Loop. It reports whether the reader wants more: what follows its
+// last message is not for that goroutine.
+func (c *caller[Req, In, Out]) carried(m any) (more bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.thrown, more = v, false
+		}
+	}()
+	out := m.(*Out) //nolint:forcetypeassert // made by receive
+	c.count(out)
+	c.pass(out)
+	return !c.over && !c.gone
+}
+
+// repeat repeats a panic of the reader that happened on another goroutine.
+func (c *caller[Req, In, Out]) repeat() {
+	if c.thrown != nil {
+		panic(c.thrown)
 	}
 }
 
@@ -137,7 +165,7 @@ func (c *caller[Req, In, Out]) pass(out *Out) {
 		kind = protocol.End
 	}
 	do := c.step(protocol.Event{Kind: kind})
-	for _, a := range do.all() {
+	for _, a := range do.All() {
 		switch a.Verb {
 		case protocol.Deliver:
 			c.deliver(out, nil)
@@ -158,7 +186,7 @@ func (c *caller[Req, In, Out]) closed(err error) {
 		st = c.st
 	}
 	do := c.ended(st, err)
-	for _, a := range do.all() {
+	for _, a := range do.All() {
 		switch a.Verb {
 		case protocol.DeliverHeld:
 			c.deliver(c.held, nil)
@@ -230,7 +258,12 @@ func (c *caller[Req, In, Out]) generatedSaid() {
 // sendStop sends the Stop and half-closes. A broken call is noticed by Recv.
 func (c *caller[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Duration) {
 	c.events.Resetting(observer.StopSent, told)
-	_ = c.st.Send(c.m.control(wire.ToStop(told, grace)))
+	stop := c.m.control(wire.ToStop(told, grace))
+	if src := loop.SourceOf(c.st); src != nil {
+		_ = src.SendNow(stop)
+	} else {
+		_ = c.st.Send(stop)
+	}
 	_ = c.st.CloseSend()
 }
 
@@ -304,7 +337,7 @@ func (c *call) end() {
 }
 
 // ended tells the machine that the call is over, with err as Recv has it.
-func (c *call) ended(st grpc.ClientStream, err error) actions {
+func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 	if cause(c.ctx) != nil {
 		c.stop() // which may be on its way
 	}
@@ -316,30 +349,22 @@ func (c *call) ended(st grpc.ClientStream, err error) actions {
 	return c.step(over)
 }
 
-// actions are those of one step.
-type actions struct {
-	some [4]protocol.Action
-	n    int
-}
-
-func (a *actions) all() []protocol.Action { return a.some[:a.n] }
-
 // step gives an event to the machine, and executes the actions that are not the reader's.
-func (c *call) step(e protocol.Event) (a actions) {
+func (c *call) step(e protocol.Event) (a step.Actions) {
 	c.mu.Lock()
 	if e.Kind == protocol.Item {
-		a.n = copy(a.some[:], c.machine.Step(0, e))
+		a.N = copy(a.Some[:], c.machine.Step(0, e))
 		c.mu.Unlock()
-		if a.n == 1 && a.some[0].Verb == protocol.Deliver {
+		if a.N == 1 && a.Some[0].Verb == protocol.Deliver {
 			return a
 		}
 	} else {
 		now := time.Since(c.begun)
-		a.n = copy(a.some[:], c.machine.Step(now, e))
-		c.timer = wakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
+		a.N = copy(a.Some[:], c.machine.Step(now, e))
+		c.timer = step.WakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
 		c.mu.Unlock()
 	}
-	for _, do := range a.all() {
+	for _, do := range a.All() {
 		switch do.Verb {
 		case protocol.SendStop:
 			c.sendStop(streamerr.Via(c.self, do.Err), do.Grace)
@@ -357,17 +382,4 @@ func (c *call) step(e protocol.Event) (a actions) {
 		}
 	}
 	return a
-}
-
-// wakeUp returns a timer that calls tick after d, if that is wanted. It is old, if there was one.
-func wakeUp(old *time.Timer, d time.Duration, wanted bool, tick func()) *time.Timer {
-	switch {
-	case wanted && old == nil:
-		return time.AfterFunc(d, tick)
-	case wanted:
-		old.Reset(d)
-	case old != nil:
-		old.Stop()
-	}
-	return old
 }

@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
@@ -19,28 +18,6 @@ type Timers = watchdog.Timers
 // WithDeadline returns a context whose stream may take at most d, beside what its hop allows.
 func WithDeadline(ctx context.Context, d time.Duration) context.Context {
 	return watchdog.WithDeadline(ctx, d)
-}
-
-// Bound returns next with timers of its own, beside those of the hop of that name: for one of several engines of a hop.
-func Bound[Req, In, Out any](hop string, t Timers, m *Method[Req, In, Out], next stream.Engine[Req, *Out]) stream.Engine[Req, *Out] {
-	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
-		return func(yield func(*Out, error) bool) {
-			timers := t.Watch(ctx, hop)
-			defer timers.End()
-			for out, err := range next(ctx, req) {
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				timers.Item(m.tokens(out))
-				more := yield(out, nil)
-				timers.Passed()
-				if !more {
-					return
-				}
-			}
-		}
-	}
 }
 
 // ErrUndelivered is what send returns to Drive for an item that reached no reader, of a stream that continues.

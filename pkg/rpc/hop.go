@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/report"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -271,28 +272,9 @@ func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {
 		ended.Text = o.Err.Text()
 	}
 	h.attempt(ctx, func() { flow.Note(ended) })
-	h.attempt(ctx, func() { h.logEnd(ctx, flow, o, begun) })
-}
-
-func (h *Hop) logEnd(ctx context.Context, flow observer.Flow, o Outcome, begun time.Time) {
-	attrs := []slog.Attr{
-		slog.String("stream", stream.ID(ctx)),
-		slog.String("hop", h.Name),
-		slog.String("reason", o.Reason().String()),
-		slog.String("origin", o.Path().Origin()),
-		slog.String("path", o.Path().String()),
-		slog.Duration("took", time.Since(begun)),
-	}
-	attrs = append(attrs, flow.LogAttrs()...)
-	if o.Err != nil {
-		attrs = append(attrs, slog.String("message", o.Err.Text()))
-		if o.Err.Cause != nil && o.Err.Message != "" {
-			attrs = append(attrs, slog.String("cause", o.Err.Cause.Error()))
-		}
-	} else if o.End != nil {
-		attrs = append(attrs, o.End.Attrs...)
-	}
-	h.log().LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
+	h.attempt(ctx, func() {
+		report.Ended(ctx, h.log(), h.Name, report.Ending{End: o.End, Err: o.Err, Reason: o.Reason(), Path: o.Path(), Took: time.Since(begun)})
+	})
 }
 
 // panicked turns a panic into the ending of the stream that it happened in, and prints its stack once. A log handler that

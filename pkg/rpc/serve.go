@@ -3,20 +3,18 @@ package rpc
 import (
 	"context"
 	"errors"
-	"io"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/step"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -71,16 +69,22 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if err != nil {
 		return h.refuse(err)
 	}
-	go hear(s, st, m, inbox) // ends when st does, which is when this handler has returned
+	hear(s, st, m, inbox) // until st ends, which is when this handler has returned
 	driven := make(chan Outcome, 1)
-	run := func(send func(*Out) error) { // waited for below, or by whoever waits for the hop's live streams
+	run := func(k *loop.Carrier, send func(*Out) error) { // waited for below, or by whoever waits for the hop's live streams
 		o := Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
 		defer func() { driven <- s.close(o, func() error { return answer(o) }) }()
-		o = drive(s.ctx, h, m, engine, req, sending(s, send), true)
+		ctx := s.ctx
+		if k != nil {
+			ctx = loop.With(ctx, k)
+		}
+		o = drive(ctx, h, m, engine, req, sending(s, k, send), true)
 	}
-	joined := func(pass func(*Out)) { run(func(out *Out) error { pass(out); return nil }) }
+	joined := func(pass func(*Out)) {
+		run(loop.Of(incoming), func(out *Out) error { pass(out); return nil })
+	}
 	if config.Whole || !direct.Give(incoming, joined) {
-		go run(send)
+		go run(carrier(st, config.Whole), send)
 	}
 	stopping, killed, lost := stream.Stopping(s.ctx), s.ctx.Done(), incoming.Done()
 	for {
@@ -112,6 +116,19 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 			s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)})
 		}
 	}
+}
+
+// carrier returns the Carrier of a call's stream, or nil if its messages may wait for the caller without asking a Carrier.
+func carrier[In, Out any](st grpc.BidiStreamingServer[In, Out], whole bool) *loop.Carrier {
+	sink := loop.SinkOf(st)
+	if sink == nil && !whole {
+		return nil
+	}
+	k := &loop.Carrier{}
+	if sink != nil {
+		sink.Carried(k)
+	}
+	return k
 }
 
 // receive returns the request of a call, and where its stream id is. A panic of m is an error of this call alone.
@@ -146,7 +163,8 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	s.step(protocol.Event{Kind: protocol.HalfClose})
 	unhook := context.AfterFunc(call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(call)}) })
 	undo := stream.AfterStop(s.ctx, func(error) { s.halt() })
-	o := drive(s.ctx, h, m, engine, req, sending(s, func(out *Out) error { collect(out); return nil }), true)
+	k := &loop.Carrier{}
+	o := drive(loop.With(s.ctx, k), h, m, engine, req, sending(s, k, func(out *Out) error { collect(out); return nil }), true)
 	undo()
 	_ = grpc.SetTrailer(s.ctx, s.trailer(o)) // fails only where there is no call to answer
 	finish := func(err error) {
@@ -201,7 +219,7 @@ func (s *callee) halt() {
 
 // step gives an event to the machine, executes the actions that need no answer, and returns the first of all.
 func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
-	var a actions
+	var a step.Actions
 	s.mu.Lock()
 	if e.Kind == protocol.Item || e.Kind == protocol.Sent {
 		if out := s.machine.Step(0, e); len(out) > 0 {
@@ -211,11 +229,11 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 		return first, any
 	}
 	now := time.Since(s.begun)
-	a.n = copy(a.some[:], s.machine.Step(now, e))
-	s.timer = wakeUp(s.timer, s.machine.Wake()-now, s.machine.Wake() > 0, func() { s.step(protocol.Event{Kind: protocol.Tick}) })
+	a.N = copy(a.Some[:], s.machine.Step(now, e))
+	s.timer = step.WakeUp(s.timer, s.machine.Wake()-now, s.machine.Wake() > 0, func() { s.step(protocol.Event{Kind: protocol.Tick}) })
 	s.mu.Unlock()
 	ctl := stream.ControlOf(s.ctx)
-	for _, do := range a.all() {
+	for _, do := range a.All() {
 		switch do.Verb {
 		case protocol.StopEngine:
 			ctl.StopWithin(do.Err, do.Grace)
@@ -229,7 +247,7 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 		default:
 		}
 	}
-	return a.some[0], a.n > 0
+	return a.Some[0], a.N > 0
 }
 
 // close gives the outcome to the caller by answer, unless the machine knows better, and records it.
@@ -283,7 +301,7 @@ func (s *callee) unsent(err error) *streamerr.Error {
 }
 
 // sending returns send for drive: it notes the beginning of the answer, and asks the machine for each message.
-func sending[Out any](s *callee, send func(*Out) error) func(*Out) error {
+func sending[Out any](s *callee, k *loop.Carrier, send func(*Out) error) func(*Out) error {
 	begun := false
 	return func(out *Out) error {
 		if do, _ := s.step(protocol.Event{Kind: protocol.Item}); do.Verb != protocol.Deliver {
@@ -305,6 +323,7 @@ func sending[Out any](s *callee, send func(*Out) error) func(*Out) error {
 			return nil
 		}
 		s.step(protocol.Event{Kind: protocol.Unsent, Err: s.unsent(err)})
+		k.Wait()
 		<-stream.Stopping(s.ctx) // at the latest when the grace is over
 		return stream.Cause(s.ctx)
 	}
@@ -315,59 +334,4 @@ func (s *callee) trailer(o Outcome) metadata.MD {
 	generated := 0
 	s.hop.attempt(s.ctx, func() { generated = observer.Of(s.ctx).Generated() })
 	return wire.EndTrailer(o.Reason(), o.Path(), generated)
-}
-
-// maxUnreadable is how many messages in a row may be unreadable before the rest of a call is not read.
-const maxUnreadable = 8
-
-// hear receives what follows on the request, until the call ends.
-func hear[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
-	defer s.step(protocol.Event{Kind: protocol.HalfClose}) // a Stop that came before the call's end says more than the end
-	defer func() {
-		if v := recover(); v != nil {
-			stream.ControlOf(s.ctx).Stop(s.hop.panicked(s.ctx, v))
-		}
-	}()
-	for unreadable := 0; unreadable < maxUnreadable; {
-		in, err := st.Recv()
-		switch {
-		case errors.Is(err, io.EOF): // half-close, which is no cancel
-			if inbox != nil {
-				inbox.Close()
-			}
-			return
-		case err != nil && s.call.Err() != nil && !refused(err):
-			return
-		case err != nil:
-			e := streamerr.New(streamerr.Invalid, "a message of the caller could not be read: %s", status.Convert(err).Message())
-			e.Cause = err
-			s.step(protocol.Event{Kind: protocol.Unreadable, Err: e, Own: refused(err)})
-			unreadable++
-			continue
-		}
-		unreadable = 0
-		if stop, ok := m.stopped(in); ok {
-			s.step(protocol.Event{Kind: protocol.Stop, Err: wire.FromStop(s.call, stop, streamerr.UserStop), Grace: stop.GetGrace().AsDuration()})
-			continue
-		}
-		if do, _ := s.step(protocol.Event{Kind: protocol.Message}); do.Verb != protocol.Put {
-			continue
-		}
-		if err := inbox.Put(in, size(in)); err != nil {
-			s.step(protocol.Event{Kind: protocol.Stop, Err: streamerr.New(streamerr.Invalid, "%v: wait for answers", err)})
-		}
-	}
-}
-
-// refused reports whether an error of Recv is about the message. grpc-go ends the call for such a message.
-func refused(err error) bool {
-	code := status.Code(err)
-	return code == codes.Internal || code == codes.ResourceExhausted || code == codes.Unimplemented
-}
-
-func size(m any) int {
-	if m, ok := m.(proto.Message); ok {
-		return proto.Size(m)
-	}
-	return 0
 }

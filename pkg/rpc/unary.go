@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"io"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/teller"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -23,7 +23,7 @@ import (
 const MaxAnswer = 16<<20 + 64<<10
 
 // A Teller is the unary method of a peer that ends a stream from outside of it.
-type Teller func(ctx context.Context, stop *streamv1.StopStreamRequest) error
+type Teller = teller.Teller
 
 // DialUnary returns the engine behind a unary method of a peer. self and peer are hop names.
 //
@@ -38,7 +38,7 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 		defer answeredNow()
 		sendStop := func(told *streamerr.Error, grace time.Duration) {
 			<-asking // the peer knows nothing of a call that is not made yet
-			if isClosed(answered) {
+			if teller.Closed(answered) {
 				return
 			}
 			c.events.Resetting(observer.StopSent, told)
@@ -71,7 +71,7 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			err = io.EOF
 		}
 		do := c.ended(nil, delivery.Fault(req, err))
-		for _, a := range do.all() {
+		for _, a := range do.All() {
 			switch a.Verb {
 			case protocol.DeliverHeld:
 				answer = out
@@ -82,41 +82,4 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 		}
 		return answer, nil
 	})
-}
-
-// tellEvery is how often a peer is told that does not know the stream: the call that is to end may still be on its way.
-const tellEvery = 5 * time.Millisecond
-
-// Until tells the peer to stop, again while it does not know the stream, and returns true when answered is closed: the call that
-// is to stop is over. It returns false if the peer cannot be told, or if grace is done.
-func (tell Teller) Until(grace context.Context, answered <-chan struct{}, stop *streamv1.StopStreamRequest) bool {
-	if tell == nil || stop.GetStreamId() == "" { // the peer has another name for the stream
-		return false
-	}
-	for !isClosed(answered) {
-		err := tell(grace, stop)
-		if err != nil && !errors.Is(streamerr.FromGRPC("", err), streamerr.NotFound) {
-			return isClosed(answered)
-		}
-		again := (<-chan time.Time)(nil)
-		if err != nil {
-			again = time.After(tellEvery)
-		}
-		select {
-		case <-answered:
-		case <-grace.Done():
-			return isClosed(answered)
-		case <-again:
-		}
-	}
-	return true
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
 // A Meeting is the place where the ends of one call meet. Out is the type of the callee's messages. All methods are safe for
@@ -37,12 +39,15 @@ type carrier interface {
 	decline()
 }
 
-// Carry returns the callee's context with the meeting of the caller's context. The transport calls decline when the callee sends a
+// Carry returns the callee's context with the meeting of the caller's context, and with the Carrier of its stream. The transport calls decline when the callee sends a
 // message by itself, and when its handler has returned.
 func Carry(caller, callee context.Context) (ctx context.Context, decline func()) {
 	m, ok := caller.Value(key{}).(carrier)
 	if !ok || !m.claim() { // the meeting of a call further up
 		return callee, func() {}
+	}
+	if k := loop.Of(caller); k != nil {
+		callee = loop.With(callee, k)
 	}
 	return context.WithValue(callee, key{}, m), m.decline
 }

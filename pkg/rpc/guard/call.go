@@ -19,6 +19,9 @@ type call struct {
 	expired atomic.Pointer[streamerr.Error] // the first message did not come in time; nil while it may
 }
 
+// Unwrap returns the stream behind the guard.
+func (c *call) Unwrap() grpc.ServerStream { return c.ServerStream }
+
 // RecvMsg implements grpc.ServerStream.
 func (c *call) RecvMsg(m any) error {
 	if c.begun.Load() {

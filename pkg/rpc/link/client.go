@@ -15,6 +15,7 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
 // A ClientConn calls the services of a Server over a few connections, which it makes when they are
@@ -43,7 +44,7 @@ type ClientConn struct {
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
 // streamsPerLink is how many streams a connection has before another one is made.
-const streamsPerLink = 32
+const streamsPerLink = 256
 
 // dialTimeout bounds an attempt to make a connection, HELLO included.
 const dialTimeout = 5 * time.Second
@@ -142,6 +143,8 @@ func (cc *ClientConn) begin(ctx context.Context, c *mux.Conn, method string) (gr
 	return st, true, nil
 }
 
+var _ loop.Source = (*clientStream)(nil)
+
 // A clientStream is the caller's end of a stream.
 type clientStream struct {
 	ctx    context.Context //nolint:containedctx // a gRPC stream has a context
@@ -191,13 +194,37 @@ func (st *clientStream) SendMsg(m any) error {
 	}
 }
 
+// SendNow implements loop.Source.
+func (st *clientStream) SendNow(m any) error {
+	msg, ok := m.(proto.Message)
+	if !ok {
+		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
+	}
+	return st.s.SendNow(msg)
+}
+
 // RecvMsg implements grpc.ClientStream.
 func (st *clientStream) RecvMsg(m any) error {
+	st.flush()
+	return st.received(st.s.Recv(m, codes.Internal))
+}
+
+// Carry implements loop.Source.
+func (st *clientStream) Carry(c *loop.Carrier, fresh func() any, take func(m any) bool) error {
+	st.flush()
+	return st.received(st.s.Carry(c, fresh, take, codes.Internal))
+}
+
+// flush sends the OPEN of a call that has sent no message.
+func (st *clientStream) flush() {
 	if !st.flushed {
 		st.flushed = true
 		st.s.Conn().Flush()
 	}
-	err := st.s.Recv(m, codes.Internal)
+}
+
+// received notes the end of the call if err is one.
+func (st *clientStream) received(err error) error {
 	if err != nil {
 		st.over = true
 		st.unhook()

@@ -6,8 +6,8 @@
 // their details, trailers, headers, deadlines and half-closes cross it as they cross gRPC; headers of
 // an answer do not exist. What differs is the cost of a message:
 //
-//   - The goroutine that reads a connection takes all frames that one read returns, and hands each
-//     message to its stream by copying it into the stream's queue.
+//   - The goroutine that reads a connection takes all frames that one read returns, and carries each
+//     message to the reader of its stream by function calls (package loop).
 //   - A message is encoded into the buffer of the connection. Messages that are sent while the
 //     connection is written share the next write and, as far as they fit, one frame.
 //   - A lone message is written at once. A connection that sends several messages per FlushEvery

@@ -21,6 +21,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
 // A Server serves gRPC services over links. RegisterService comes first, then Serve.
@@ -269,7 +270,10 @@ type serverStream struct {
 	md metadata.MD
 }
 
-var _ grpc.ServerStream = (*serverStream)(nil)
+var (
+	_ grpc.ServerStream = (*serverStream)(nil)
+	_ loop.Sink         = (*serverStream)(nil)
+)
 
 // Context implements grpc.ServerStream.
 func (st *serverStream) Context() context.Context { return st.ctx }
@@ -291,6 +295,14 @@ func (st *serverStream) trailer() metadata.MD {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.md
+}
+
+// Carried implements loop.Sink.
+func (st *serverStream) Carried(c *loop.Carrier) { st.s.Carried(c) }
+
+// Attend implements loop.Sink.
+func (st *serverStream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error)) {
+	st.s.Attend(fresh, take, ended, codes.InvalidArgument)
 }
 
 // SendMsg implements grpc.ServerStream.

@@ -1,4 +1,5 @@
-// Package report tells the observer of a stream what happens to a call on a peer.
+// Package report tells the observer of a stream what happens to a call on a peer, and the log how a
+// stream has ended.
 package report
 
 import (

@@ -1,7 +1,6 @@
 package mux
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,9 +10,6 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
-
-// readBuffer is the length of a connection's read buffer: two of the longest frames.
-const readBuffer = 2 * (frame.HeaderSize + frame.MaxPayload)
 
 // An Opener takes the streams that the peer opens. A connection without one opens streams itself.
 type Opener interface {
@@ -63,7 +59,7 @@ func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 
 // Start runs the connection. buffered are the bytes that came behind the HELLO.
 func (c *Conn) Start(buffered []byte) {
-	c.owned.Go(func() { c.Fail(c.read(buffered)) })
+	c.owned.Go(newReading(c, buffered).run)
 	c.owned.Go(c.writeRest)
 	c.owned.Go(c.ping)
 }
@@ -83,10 +79,11 @@ func (c *Conn) Goaway(text string) {
 	c.control(func(b []byte) []byte { return frame.AppendGoaway(b, text) })
 }
 
-// Flush sends what is waiting for the first message of a stream.
+// Flush writes what is waiting for the first message of a stream, or for the end of a batch.
 func (c *Conn) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.out.later = false
 	c.flush()
 }
 
@@ -122,102 +119,6 @@ func (c *Conn) Fail(err error) {
 	}
 }
 
-// read takes frames until the connection ends.
-func (c *Conn) read(buffered []byte) error {
-	buf := make([]byte, max(readBuffer, len(buffered)))
-	have := copy(buf, buffered)
-	for {
-		used, err := c.takeAll(buf[:have])
-		if err != nil {
-			return err
-		}
-		have = copy(buf, buf[used:have])
-		n, err := c.net.Read(buf[have:])
-		if n > 0 {
-			c.heard.Store(true)
-			have += n
-			continue
-		}
-		switch {
-		case errors.Is(err, io.EOF) && have > 0:
-			return io.ErrUnexpectedEOF
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// takeAll takes the whole frames of b, and returns their length.
-func (c *Conn) takeAll(b []byte) (used int, err error) {
-	for {
-		f, n, err := frame.Decode(b[used:])
-		if err != nil || n == 0 {
-			return used, err
-		}
-		if err := c.take(f); err != nil {
-			return used, err
-		}
-		used += n
-	}
-}
-
-func (c *Conn) take(f frame.Frame) error {
-	switch f.Kind {
-	case frame.Items:
-		return c.takeItems(f.Payload)
-	case frame.Part:
-		id, left, part, err := frame.ParsePart(f.Payload)
-		if err != nil {
-			return err
-		}
-		s, err := c.stream(id)
-		if s == nil {
-			return err
-		}
-		return s.in.putPart(left, part)
-	case frame.Open:
-		return c.takeOpen(f.Payload)
-	case frame.Close, frame.Reset:
-		return c.takeLast(f)
-	case frame.End:
-		return c.takeEnd(f.Payload)
-	case frame.Credit:
-		return c.takeCredit(f.Payload)
-	case frame.Ping, frame.Pong:
-		number, err := frame.ParsePing(f)
-		if err == nil && f.Kind == frame.Ping {
-			c.pong(number)
-		}
-		return err
-	case frame.Goaway:
-		c.leave()
-		return nil
-	default:
-		return fmt.Errorf("%w: %v in mid-connection", ErrProtocol, f.Kind)
-	}
-}
-
-func (c *Conn) takeItems(payload []byte) error {
-	for len(payload) > 0 {
-		id, message, rest, err := frame.NextItem(payload)
-		if err != nil {
-			return err
-		}
-		payload = rest
-		s, err := c.stream(id)
-		if err != nil {
-			return err
-		}
-		if s == nil {
-			continue
-		}
-		if err := s.in.put(message); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // stream returns the stream of a frame that has come, or nil if it has ended here.
 func (c *Conn) stream(id uint32) (*Stream, error) {
 	c.mu.Lock()
@@ -244,7 +145,7 @@ func (c *Conn) takeLast(f frame.Frame) error {
 	case c.serve == nil:
 		return fmt.Errorf("%w: a %v of the callee", ErrProtocol, f.Kind)
 	case f.Kind == frame.Close:
-		s.in.end(io.EOF)
+		s.in.End(io.EOF)
 	default:
 		s.reset()
 	}

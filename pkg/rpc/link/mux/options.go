@@ -1,12 +1,13 @@
 // Package mux carries many streams over one connection, for package link.
 //
-// A Conn reads and writes frames. The goroutine that reads takes all frames that one read returns, and
-// copies each message into the queue of its stream. A message is encoded into the buffer of the
+// A Conn reads and writes frames. The goroutine that reads takes all frames that one read returns. It
+// carries each message to the reader of its stream (package loop), or copies it into the stream's inbox
+// if the reader is busy or is a goroutine of its own. A message is encoded into the buffer of the
 // connection. If no other goroutine writes, the sender writes the buffer without blocking, and repeats
 // this until the buffer is empty. Bytes that the kernel does not take are written by the connection's
 // writer, a goroutine that may block.
 //
-// All buffers are bounded: a queue by the credit that its reader grants, the output by senders that
+// All buffers are bounded: an inbox by the credit that its reader grants, the output by senders that
 // wait. Frames that never wait (endings, credit, answers to PINGs) end the connection of a peer that
 // does not read them.
 package mux
@@ -15,6 +16,8 @@ import (
 	"cmp"
 	"errors"
 	"time"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 )
 
 // Options configure one end of a connection. The zero value has the defaults.
@@ -62,8 +65,8 @@ var (
 	// ErrNotRead ends a connection whose peer takes no bytes, while frames that cannot wait pile up.
 	ErrNotRead = errors.New("link: the peer does not read")
 	// ErrOverrun ends a connection whose peer sent more than its credit.
-	ErrOverrun = errors.New("link: the peer sent more than its credit")
+	ErrOverrun = inbox.ErrOverrun
 	// ErrProtocol ends a connection whose peer sent a well-formed frame that the protocol does not
 	// allow at that point.
-	ErrProtocol = errors.New("link: the peer broke the protocol")
+	ErrProtocol = inbox.ErrProtocol
 )

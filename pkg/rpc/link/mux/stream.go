@@ -13,6 +13,8 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
 var (
@@ -26,20 +28,20 @@ type Stream struct {
 	// Static.
 	conn *Conn
 	id   uint32
-	in   queue
+	in   *inbox.Inbox
 	room gate // opened when a waiting sender should check again whether it may send
 
 	read int // credit that was not granted again yet; owned by the reader
 
-	trailers []string // of the END; guarded by in.mu
-
 	// Guarded by the connection's mu.
-	credit  int    // what may be sent; negative if the last message exceeded it
-	large   *large // a message that is sent in parts
-	sent    error  // why nothing more can be sent; nil while it can
-	dropped bool   // the rest of a large message is not sent
-	blocked bool   // is listed in the connection's output
-	behind  bool   // the next message goes in parts, or behind a large message
+	trailers []string      // of the END
+	carrier  *loop.Carrier // of the goroutine that sends; may be nil
+	credit   int           // what may be sent; negative if the last message exceeded it
+	large    *large        // a message that is sent in parts
+	sent     error         // why nothing more can be sent; nil while it can
+	dropped  bool          // the rest of a large message is not sent
+	blocked  bool          // is listed in the connection's output
+	behind   bool          // the next message goes in parts, or behind a large message
 
 	stop context.CancelFunc // on the callee's end, cancels the handler's context; nil on the caller's
 }
@@ -47,7 +49,7 @@ type Stream struct {
 func newStream(c *Conn, id uint32) *Stream {
 	return &Stream{
 		conn: c, id: id, room: newGate(), credit: c.peer.Window,
-		in: queue{limit: c.opts.Window + cost(c.opts.MaxMessage), maxMessage: c.opts.MaxMessage, ready: newGate()},
+		in: inbox.New(c.opts.Window+inbox.Cost(c.opts.MaxMessage), c.opts.MaxMessage),
 	}
 }
 
@@ -60,8 +62,8 @@ func (s *Stream) Conn() *Conn { return s.conn }
 // Trailer returns the callee's trailers, once Recv has returned the end. A stream that this end has
 // cancelled has none.
 func (s *Stream) Trailer() metadata.MD {
-	s.in.mu.Lock()
-	defer s.in.mu.Unlock()
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
 	return metadata.Pairs(s.trailers...)
 }
 
@@ -75,6 +77,14 @@ func (s *Stream) CloseSend() {
 	}
 }
 
+// Carried names the Carrier of the goroutine that sends, which learns of a wait before it begins, and
+// has the messages of a batch share a write.
+func (s *Stream) Carried(k *loop.Carrier) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.carrier = k
+}
+
 // Send sends a message, and waits while the peer leaves too much unread.
 func (s *Stream) Send(m proto.Message) error {
 	c := s.conn
@@ -83,11 +93,28 @@ func (s *Stream) Send(m proto.Message) error {
 	if err := s.wait(false); err != nil {
 		return err
 	}
+	return s.send(m)
+}
+
+// SendNow sends a short message without waiting for credit. It is for one last message.
+func (s *Stream) SendNow(m proto.Message) error {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.sent != nil {
+		return s.sent
+	}
+	return s.send(m)
+}
+
+// send sends a message that may be sent now. The connection's mu is held.
+func (s *Stream) send(m proto.Message) error {
+	c := s.conn
 	size := proto.Size(m) // only now: the message may have been changed during the wait
 	var err error
 	switch {
 	case size > c.peer.MaxMessage: // the peer refuses it, as the receiver does on gRPC
-		s.credit -= cost(0)
+		s.credit -= inbox.Cost(0)
 		c.follow(s, func(b []byte) []byte { return frame.AppendTooLong(b, s.id, size) })
 		return nil
 	case size > partSize:
@@ -107,8 +134,8 @@ func (s *Stream) Send(m proto.Message) error {
 	case err != nil:
 		return status.Errorf(codes.Internal, "a message cannot be encoded: %v", err)
 	}
-	s.credit -= cost(size)
-	c.flush()
+	s.credit -= inbox.Cost(size)
+	c.flushBy(s.carrier)
 	return nil
 }
 
@@ -157,7 +184,9 @@ func (s *Stream) wait(inParts bool) error {
 			s.blocked = true
 			c.out.blocked = append(c.out.blocked, s)
 		}
+		k := s.carrier
 		c.mu.Unlock()
+		k.Wait()
 		<-s.room
 		c.mu.Lock()
 	}
@@ -171,8 +200,46 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 	if !ok {
 		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
 	}
-	message, err := s.in.next()
-	if n, ok := errors.AsType[tooLong](err); ok {
+	message, err := s.in.Next()
+	return s.decode(message, err, out, code)
+}
+
+// Carry hands each message to take, as Inbox.Carry does. fresh makes the messages.
+func (s *Stream) Carry(k *loop.Carrier, fresh func() any, take func(m any) bool, code codes.Code) error {
+	var failed error
+	err := s.in.Carry(k, func(message []byte, err error) bool {
+		m := fresh()
+		out, ok := m.(proto.Message)
+		if !ok {
+			failed = status.Errorf(codes.Internal, "%T is not a protobuf message", m)
+			return false
+		}
+		if failed = s.decode(message, err, out, code); failed != nil {
+			return false
+		}
+		return take(m)
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// Attend hands each message to take, or the error of one that cannot be decoded, as Inbox.Attend does.
+// fresh makes the messages.
+func (s *Stream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
+	s.in.Attend(func(message []byte, err error) bool {
+		m := fresh()
+		if out, ok := m.(proto.Message); ok {
+			return take(m, s.decode(message, err, out, code))
+		}
+		return take(m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
+	}, ended)
+}
+
+// decode decodes a message of the inbox, or returns its error.
+func (s *Stream) decode(message []byte, err error, out proto.Message, code codes.Code) error {
+	if n, ok := errors.AsType[inbox.TooLong](err); ok {
 		s.grant(0)
 		return status.Errorf(codes.ResourceExhausted, "received a message of %d bytes; at most %d are allowed", int(n), s.conn.opts.MaxMessage)
 	}
@@ -189,7 +256,7 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 
 // grant lets the peer send as much again as was read.
 func (s *Stream) grant(size int) {
-	s.read += cost(size)
+	s.read += inbox.Cost(size)
 	if s.read < s.conn.opts.Window/2 {
 		return
 	}
@@ -216,14 +283,14 @@ func (s *Stream) reset() {
 	s.conn.forget(s)
 	s.over(errReset)
 	s.stop() // before the reader learns of it: it asks whether the call is over
-	s.in.end(errReset)
+	s.in.End(errReset)
 }
 
 // Expire ends the callee's end after its context: the deadline has passed, unless the stream has
 // ended otherwise.
 func (s *Stream) Expire(err error) {
 	s.over(err)
-	s.in.end(err)
+	s.in.End(err)
 }
 
 // broke ends the stream with its connection. Messages that came before can be read.
@@ -233,18 +300,18 @@ func (s *Stream) broke(why error) {
 	if s.stop != nil {
 		s.stop()
 	}
-	s.in.end(err)
+	s.in.End(err)
 }
 
 // ended ends the caller's end with the callee's ending.
 func (s *Stream) ended(e frame.Ending) {
-	s.in.mu.Lock()
-	if !s.in.over() {
+	s.conn.mu.Lock()
+	if !s.dropped {
 		s.trailers = e.Trailers
 	}
-	s.in.mu.Unlock()
+	s.conn.mu.Unlock()
 	s.over(io.EOF)
-	s.in.end(ending.Err(e.Status))
+	s.in.End(ending.Err(e.Status))
 }
 
 // Cancel ends the caller's end because of err, and resets the stream.
@@ -253,7 +320,7 @@ func (s *Stream) Cancel(err error) {
 	c.mu.Lock()
 	if c.streams[s.id] != s || s.dropped { // it has ended
 		c.mu.Unlock()
-		s.in.drop(err)
+		s.in.Drop(err)
 		return
 	}
 	s.dropped = true
@@ -262,7 +329,7 @@ func (s *Stream) Cancel(err error) {
 	c.mu.Unlock()
 	c.forget(s) // behind the RESET: a connection that is left ends with its last stream
 	s.over(io.EOF)
-	s.in.drop(err)
+	s.in.Drop(err)
 }
 
 // Finish sends the ending of a stream whose handler has returned err.
@@ -277,7 +344,7 @@ func (s *Stream) Finish(err error, trailers metadata.MD) {
 	c.forget(s)
 	s.over(errReset)
 	s.stop()
-	s.in.drop(errReset)
+	s.in.Drop(errReset)
 }
 
 // Pairs returns the keys and values of md in turn.
@@ -293,3 +360,21 @@ func Pairs(md metadata.MD) []string {
 	}
 	return pairs
 }
+
+// A gate lets one goroutine wait until another one has something for it. It has capacity 1.
+type gate chan struct{}
+
+func newGate() gate { return make(gate, 1) }
+
+func (g gate) open() {
+	select {
+	case g <- struct{}{}:
+	default:
+	}
+}
+
+// partSize is the length of the parts of large messages, and the length up to which a message is
+// sent whole.
+const partSize = 16 << 10
+
+var _ = [1]struct{}{}[(partSize+frame.MaxItemHead)/frame.MaxPayload] // a whole message fits into a frame

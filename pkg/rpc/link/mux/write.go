@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
 const (
@@ -35,6 +36,7 @@ type output struct {
 	rest    []byte    // of a write that would have blocked; the writer's
 	whole   []byte    // the buffer of rest
 	writing bool      // a goroutine is writing; it also writes the bytes that others add
+	later   bool      // a Loop flushes at the end of its batch
 	blocked []*Stream // wait until less is waiting
 
 	last  time.Time   // of the last write
@@ -153,6 +155,16 @@ func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 		return 0
 	}
 	return every - now.Sub(o.last)
+}
+
+// flushBy is flush, or has the Loop of k flush at the end of its batch. mu is held.
+func (c *Conn) flushBy(k *loop.Carrier) {
+	o := &c.out
+	if len(o.bytes) < flushBytes && len(o.large) == 0 && (o.later || k.Later(c)) {
+		o.later = true
+		return
+	}
+	c.flush()
 }
 
 // flush writes what is waiting, unless a goroutine does so already, or the write waits for others to

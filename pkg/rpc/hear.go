@@ -1,0 +1,103 @@
+package rpc
+
+import (
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// maxUnreadable is how many messages in a row may be unreadable before the rest of a call is not read.
+const maxUnreadable = 8
+
+// A hearing is what follows on the request of a call.
+type hearing[Req, In, Out any] struct {
+	*callee
+	m          *Method[Req, In, Out]
+	inbox      *stream.Inbox[*In] // nil if the method takes no items
+	unreadable int                // messages, the last ones
+}
+
+// hear receives what follows on the request until the call ends, and returns at once.
+func hear[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
+	h := &hearing[Req, In, Out]{callee: s, m: m, inbox: inbox}
+	if sink := loop.SinkOf(st); sink != nil {
+		take := func(in any, err error) bool {
+			return h.take(func() (*In, error) { return in.(*In), err }) //nolint:forcetypeassert // made here
+		}
+		sink.Attend(func() any { return new(In) }, take, h.ended)
+		return
+	}
+	go func() {
+		var last error
+		receive := func() (in *In, err error) {
+			in, last = st.Recv()
+			return in, last
+		}
+		for h.take(receive) {
+		}
+		h.ended(last)
+	}()
+}
+
+// ended tells the machine that nothing follows. A Stop that came before the call's end says more than the end.
+func (h *hearing[Req, In, Out]) ended(err error) {
+	if errors.Is(err, io.EOF) && h.inbox != nil { // half-close, which is no cancel
+		h.inbox.Close()
+	}
+	h.step(protocol.Event{Kind: protocol.HalfClose})
+}
+
+// take takes a message, or the error of Recv. It returns false if it is the last one.
+func (h *hearing[Req, In, Out]) take(receive func() (*In, error)) (more bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			stream.ControlOf(h.ctx).Stop(h.hop.panicked(h.ctx, v))
+		}
+	}()
+	in, err := receive()
+	switch {
+	case errors.Is(err, io.EOF), err != nil && h.call.Err() != nil && !refused(err):
+		return false
+	case err != nil:
+		e := streamerr.New(streamerr.Invalid, "a message of the caller could not be read: %s", status.Convert(err).Message())
+		e.Cause = err
+		h.step(protocol.Event{Kind: protocol.Unreadable, Err: e, Own: refused(err)})
+		h.unreadable++
+		return h.unreadable < maxUnreadable
+	}
+	h.unreadable = 0
+	if stop, ok := h.m.stopped(in); ok {
+		h.step(protocol.Event{Kind: protocol.Stop, Err: wire.FromStop(h.call, stop, streamerr.UserStop), Grace: stop.GetGrace().AsDuration()})
+		return true
+	}
+	if do, _ := h.step(protocol.Event{Kind: protocol.Message}); do.Verb != protocol.Put {
+		return true
+	}
+	if err := h.inbox.Put(in, size(in)); err != nil {
+		h.step(protocol.Event{Kind: protocol.Stop, Err: streamerr.New(streamerr.Invalid, "%v: wait for answers", err)})
+	}
+	return true
+}
+
+// refused reports whether an error of Recv is about the message. grpc-go ends the call for such a message.
+func refused(err error) bool {
+	code := status.Code(err)
+	return code == codes.Internal || code == codes.ResourceExhausted || code == codes.Unimplemented
+}
+
+func size(m any) int {
+	if m, ok := m.(proto.Message); ok {
+		return proto.Size(m)
+	}
+	return 0
+}

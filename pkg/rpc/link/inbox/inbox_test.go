@@ -1,0 +1,236 @@
+package inbox_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
+)
+
+// put puts messages on l, which must stay the loop.
+func put(t *testing.T, q *inbox.Inbox, l *loop.Loop, messages ...string) {
+	t.Helper()
+	for _, m := range messages {
+		if still, err := q.Put(l, []byte(m)); err != nil || !still {
+			t.Fatal(m, still, err)
+		}
+	}
+}
+
+func newLoop(t *testing.T) *loop.Loop {
+	return loop.New(func() { t.Error("handed over") })
+}
+
+// TestCarryHandsMessagesOver on the goroutine that puts them, behind those that came before, until the end.
+func TestCarryHandsMessagesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l := inbox.New(1000, 100), newLoop(t)
+		put(t, q, l, "a", "b")
+		var got []string
+		var ended error
+		carried := make(chan struct{})
+		go func() {
+			defer close(carried)
+			ended = q.Carry(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
+		}()
+		synctest.Wait()
+		for i := range 10 {
+			put(t, q, l, fmt.Sprint(i))
+			if want := fmt.Sprint(i); got[len(got)-1] != want {
+				t.Fatalf("%q is not carried by the goroutine that puts it", want)
+			}
+		}
+		for left := 3; left > 0; left-- {
+			if still, err := q.PutPart(l, left, []byte{'x'}); err != nil || !still {
+				t.Fatal(err)
+			}
+		}
+		q.End(io.EOF)
+		<-carried
+		if s := strings.Join(got, ""); s != "ab0123456789xxx" || !errors.Is(ended, io.EOF) {
+			t.Error(s, ended)
+		}
+	})
+}
+
+// TestReaderThatHasEnoughLeavesTheRest to Next.
+func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, l := inbox.New(1000, 100), newLoop(t)
+		carried := make(chan struct{})
+		go func() {
+			defer close(carried)
+			if err := q.Carry(&loop.Carrier{}, func(m []byte, _ error) bool { return string(m) != "b" }); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		put(t, q, l, "a", "b", "c")
+		<-carried
+		put(t, q, l, "d")
+		q.End(io.EOF)
+		for _, want := range []string{"c", "d"} {
+			if m, err := q.Next(); string(m) != want || err != nil {
+				t.Error(string(m), err)
+			}
+		}
+		if _, err := q.Next(); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReaderThatWaitsKeepsItsTurn: what comes meanwhile waits, in order, and is read by the same goroutine; the connection is
+// read by another one.
+func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := inbox.New(1000, 100)
+		var k loop.Carrier
+		var got []string
+		room := make(chan struct{})
+		go func() {
+			_ = q.Carry(&k, func(m []byte, _ error) bool {
+				if got = append(got, string(m)); string(m) == "a" {
+					k.Wait()
+					<-room
+				}
+				return true
+			})
+		}()
+		synctest.Wait()
+		handed := false
+		first := loop.New(func() { handed = true })
+		left := make(chan bool)
+		go func() {
+			still, err := q.Put(first, []byte("a"))
+			left <- !still && err == nil
+		}()
+		synctest.Wait()
+		if !handed {
+			t.Fatal("the connection was not handed over")
+		}
+		second := newLoop(t)
+		put(t, q, second, "b", "c")
+		if len(got) != 1 {
+			t.Error("two goroutines read", got)
+		}
+		close(room)
+		if !<-left {
+			t.Error("the first goroutine still reads the connection")
+		}
+		put(t, q, second, "d")
+		if !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+			t.Error(got)
+		}
+		q.Drop(io.ErrClosedPipe)
+	})
+}
+
+// TestDropEndsCarry, also while a message is with the reader.
+func TestDropEndsCarry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := inbox.New(1000, 100)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- q.Carry(&loop.Carrier{}, func([]byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
+		}()
+		synctest.Wait()
+		put(t, q, newLoop(t), "a", "b")
+		if err := <-ended; !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReaderThatExits its goroutine ends Carry.
+func TestReaderThatExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := inbox.New(1000, 100)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- q.Carry(&loop.Carrier{}, func([]byte, error) bool { runtime.Goexit(); return true })
+		}()
+		synctest.Wait()
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = q.Put(loop.New(func() {}), []byte("a")) })
+		wg.Wait()
+		if err := <-ended; err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+// TestBounds: what exceeds the credit or the length ends the connection, and a message that was not sent is an error of its own.
+func TestBounds(t *testing.T) {
+	l := newLoop(t)
+	q := inbox.New(2*inbox.Cost(10), 10)
+	put(t, q, l, "0123456789")
+	if still, err := q.PutPart(l, 11, nil); err != nil || !still {
+		t.Fatal(err)
+	}
+	if _, err := q.Put(l, make([]byte, 11)); !errors.Is(err, inbox.ErrProtocol) {
+		t.Error(err)
+	}
+	if _, err := q.Put(l, make([]byte, 10)); !errors.Is(err, inbox.ErrOverrun) {
+		t.Error(err)
+	}
+	if m, err := q.Next(); string(m) != "0123456789" || err != nil {
+		t.Error(string(m), err)
+	}
+	if _, err := q.Next(); !errors.Is(err, inbox.TooLong(11)) {
+		t.Error(err)
+	}
+}
+
+// TestAttendNeedsNoGoroutine: messages, those that came before included, and then the end, are handed over by the goroutines that
+// bring them.
+func TestAttendNeedsNoGoroutine(t *testing.T) {
+	q, l := inbox.New(1000, 100), newLoop(t)
+	put(t, q, l, "a")
+	var got []string
+	q.Attend(func(m []byte, _ error) bool { got = append(got, string(m)); return true }, func(err error) { got = append(got, err.Error()) })
+	put(t, q, l, "b", "c")
+	q.End(io.EOF)
+	q.End(io.ErrUnexpectedEOF)
+	q.Drop(io.ErrClosedPipe)
+	if s := strings.Join(got, " "); s != "a b c EOF" {
+		t.Error(s)
+	}
+}
+
+// TestAttendEndsOnce when the function wants no more, when the inbox was dropped, and when the end comes within the function.
+func TestAttendEndsOnce(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		take func(q *inbox.Inbox) bool
+		then func(q *inbox.Inbox)
+		want string
+	}{
+		{name: "enough", take: func(*inbox.Inbox) bool { return false }, want: "<nil>"},
+		{name: "dropped", take: func(*inbox.Inbox) bool { return true }, then: func(q *inbox.Inbox) { q.Drop(io.ErrClosedPipe) }, want: io.ErrClosedPipe.Error()},
+		{name: "ended within", take: func(q *inbox.Inbox) bool { q.End(io.EOF); return true }, want: "EOF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			q, l := inbox.New(1000, 100), newLoop(t)
+			var ends []string
+			q.Attend(func([]byte, error) bool { return c.take(q) }, func(err error) { ends = append(ends, fmt.Sprint(err)) })
+			put(t, q, l, "a")
+			if c.then != nil {
+				c.then(q)
+			}
+			put(t, q, l, "b")
+			q.Drop(io.ErrNoProgress)
+			if !slices.Equal(ends, []string{c.want}) {
+				t.Errorf("%q, want %q", ends, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package mux
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
+)
+
+// readBuffer is the length of a connection's read buffer: two of the longest frames.
+const readBuffer = 2 * (frame.HeaderSize + frame.MaxPayload)
+
+// A reading is the goroutine that reads a connection, and carries the messages of a batch to the
+// readers of their streams. When one of them has to wait, another goroutine goes on behind the message
+// in hand.
+type reading struct {
+	conn *Conn
+	loop *loop.Loop
+
+	// Not changed while a message is with its reader.
+	buf   []byte
+	at    int    // offset in bytes of what was not taken
+	have  int    // offset in bytes of the end of what was read
+	items []byte // the messages of the ITEMS frame in hand that were not taken
+}
+
+// errLeft ends a goroutine that another one has replaced.
+var errLeft = errors.New("link: another goroutine reads the connection")
+
+// newReading returns the reading of a connection, behind the bytes that have come already.
+func newReading(c *Conn, have []byte) *reading {
+	r := &reading{conn: c, buf: make([]byte, max(readBuffer, len(have)))}
+	r.have = copy(r.buf, have)
+	r.loop = loop.New(func() {
+		next := newReading(c, r.buf[r.at:r.have])
+		next.items = append(next.items, r.items...)
+		r.buf, r.items = nil, nil // this goroutine may wait for long
+		c.owned.Go(next.run)
+	})
+	return r
+}
+
+// run takes frames until the connection ends, or another goroutine takes them.
+func (r *reading) run() {
+	if err := r.read(); !errors.Is(err, errLeft) {
+		r.conn.Fail(err)
+	}
+}
+
+func (r *reading) read() error {
+	c := r.conn
+	if err := r.takeItems(); err != nil { // of the goroutine before
+		return err
+	}
+	for {
+		if err := r.takeAll(); err != nil {
+			return err
+		}
+		r.loop.Flush()
+		r.at, r.have = 0, copy(r.buf, r.buf[r.at:r.have])
+		n, err := c.net.Read(r.buf[r.have:])
+		if n > 0 {
+			c.heard.Store(true)
+			r.have += n
+			continue
+		}
+		switch {
+		case errors.Is(err, io.EOF) && r.have > 0:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// takeAll takes the whole frames that were read.
+func (r *reading) takeAll() error {
+	for {
+		f, n, err := frame.Decode(r.buf[r.at:r.have])
+		if err != nil || n == 0 {
+			return err
+		}
+		r.at += n
+		if err := r.take(f); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *reading) take(f frame.Frame) error {
+	c := r.conn
+	switch f.Kind {
+	case frame.Items:
+		r.items = f.Payload
+		return r.takeItems()
+	case frame.Part:
+		return r.takePart(f.Payload)
+	case frame.Open:
+		return c.takeOpen(f.Payload)
+	case frame.Close, frame.Reset:
+		return c.takeLast(f)
+	case frame.End:
+		return c.takeEnd(f.Payload)
+	case frame.Credit:
+		return c.takeCredit(f.Payload)
+	case frame.Ping, frame.Pong:
+		number, err := frame.ParsePing(f)
+		if err == nil && f.Kind == frame.Ping {
+			c.pong(number)
+		}
+		return err
+	case frame.Goaway:
+		c.leave()
+		return nil
+	default:
+		return fmt.Errorf("%w: %v in mid-connection", ErrProtocol, f.Kind)
+	}
+}
+
+// takeItems takes the messages of the ITEMS frame in hand.
+func (r *reading) takeItems() error {
+	for len(r.items) > 0 {
+		id, message, rest, err := frame.NextItem(r.items)
+		if err != nil {
+			return err
+		}
+		r.items = rest
+		s, err := r.conn.stream(id)
+		if err != nil {
+			return err
+		}
+		if s == nil {
+			continue
+		}
+		if err := r.put(s.in.Put(r.loop, message)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reading) takePart(payload []byte) error {
+	id, left, part, err := frame.ParsePart(payload)
+	if err != nil {
+		return err
+	}
+	s, err := r.conn.stream(id)
+	if s == nil {
+		return err
+	}
+	return r.put(s.in.PutPart(r.loop, left, part))
+}
+
+// put returns the error of a message that was put, or errLeft.
+func (r *reading) put(still bool, err error) error {
+	if err == nil && !still {
+		return errLeft
+	}
+	return err
+}

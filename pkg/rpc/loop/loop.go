@@ -1,0 +1,195 @@
+// Package loop lets the goroutine that reads a connection of many streams carry each message to the
+// reader of its stream by function calls. A message then crosses no goroutine between the connection
+// that it comes from and the connection that it leaves by.
+//
+// The goroutine is a Loop. Package rpc gives each stream a Carrier, the stream's view of the Loop that
+// carries it at the moment. The Carrier has two uses. Bytes for an outgoing connection are written
+// once per batch: Later. And code that is about to wait, for a client that does not read, calls Wait
+// first: the connection then gets another goroutine, and the waiting goroutine delays no stream but its
+// own.
+package loop
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+)
+
+// A Flusher writes what waits for the end of a batch.
+type Flusher interface{ Flush() }
+
+// A Loop is a goroutine that reads a connection. Run and Flush are for that goroutine; the Carriers
+// of the streams use the other methods.
+type Loop struct {
+	handOver func()
+
+	mu     sync.Mutex // guards the following fields
+	inside bool       // Run is running
+	left   bool       // another goroutine reads the connection
+	later  []Flusher
+	spare  []Flusher // the list that was flushed last
+}
+
+// New returns the Loop of the calling goroutine. handOver is called at most once, within Run: it starts
+// a goroutine that continues to read the connection behind the message in hand.
+func New(handOver func()) *Loop { return &Loop{handOver: handOver} }
+
+// Run calls f, which hands a message to the reader of a stream. If Run returns false, another
+// goroutine reads the connection, and this one must not.
+func (l *Loop) Run(c *Carrier, f func()) (still bool) {
+	l.mu.Lock()
+	l.inside = true
+	l.mu.Unlock()
+	c.loop.Store(l)
+	returned := false
+	defer func() {
+		c.loop.Store(nil)
+		if !returned { // the reader has exited the goroutine
+			l.leave()
+		}
+		l.mu.Lock()
+		l.inside = false
+		still = !l.left
+		l.mu.Unlock()
+	}()
+	f()
+	returned = true
+	return false
+}
+
+// Flush ends a batch: what waits for its end is written.
+func (l *Loop) Flush() {
+	l.mu.Lock()
+	due := l.later
+	l.later, l.spare = l.spare[:0], nil
+	l.mu.Unlock()
+	flush(due)
+	l.mu.Lock()
+	l.spare = due
+	l.mu.Unlock()
+}
+
+func flush(due []Flusher) {
+	for i, f := range due {
+		f.Flush()
+		due[i] = nil
+	}
+}
+
+// leave has another goroutine read the connection.
+func (l *Loop) leave() {
+	l.mu.Lock()
+	if l.left || !l.inside {
+		l.mu.Unlock()
+		return
+	}
+	l.left = true
+	due := l.later
+	l.later = nil
+	l.handOver()
+	l.mu.Unlock()
+	flush(due)
+}
+
+// A Carrier belongs to one stream. All methods are safe for concurrent use. A nil Carrier is that of
+// a stream that no Loop carries.
+type Carrier struct{ loop atomic.Pointer[Loop] }
+
+type key struct{}
+
+// With returns a context whose stream a Loop may carry with c.
+func With(ctx context.Context, c *Carrier) context.Context { return context.WithValue(ctx, key{}, c) }
+
+// Of returns the Carrier of the stream of ctx, or nil.
+func Of(ctx context.Context) *Carrier {
+	c, _ := ctx.Value(key{}).(*Carrier)
+	return c
+}
+
+// Wait is called before the caller waits for something that may take longer than a message.
+func (c *Carrier) Wait() {
+	if c == nil {
+		return
+	}
+	if l := c.loop.Load(); l != nil {
+		l.leave()
+	}
+}
+
+// Later has f flushed at the end of the batch. It returns false if there is no batch; then the caller
+// flushes f.
+func (c *Carrier) Later(f Flusher) bool {
+	if c == nil {
+		return false
+	}
+	l := c.loop.Load()
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.inside || l.left {
+		return false
+	}
+	l.later = append(l.later, f)
+	return true
+}
+
+// Lend has the Loop that carries c carry the stream of other as well, until back is called. A stream
+// of several parts has a Carrier for each part.
+func (c *Carrier) Lend(other *Carrier) (back func()) {
+	if c == nil || other == nil {
+		return func() {}
+	}
+	other.loop.Store(c.loop.Load())
+	return func() { other.loop.Store(nil) }
+}
+
+// A Source is the caller's end of a call on a connection with Loops.
+type Source interface {
+	// Carry hands each message to take, which Loops call with c. fresh makes the messages. Carry
+	// returns nil when take has returned false, and otherwise the end of the call, as RecvMsg does.
+	Carry(c *Carrier, fresh func() any, take func(m any) bool) error
+	// SendNow is SendMsg, but never waits. It is for one last message.
+	SendNow(m any) error
+}
+
+// SourceOf returns the Source of a call, or nil if its connection has none.
+func SourceOf[In, Out any](st grpc.BidiStreamingClient[In, Out]) Source {
+	if generic, ok := st.(*grpc.GenericClientStream[In, Out]); ok {
+		src, _ := generic.ClientStream.(Source)
+		return src
+	}
+	return nil
+}
+
+// A Sink is the callee's end of a call on a connection that asks the stream's Carrier before it waits
+// for the peer.
+type Sink interface {
+	// Carried names the Carrier of the goroutine that sends. It is called before the first message.
+	Carried(c *Carrier)
+	// Attend has take called with each further message, or with the error of one that cannot be
+	// read, until take returns false, and then ended, with the end of the call if it has ended. Attend
+	// returns at once. fresh makes the messages. take and ended must not wait.
+	Attend(fresh func() any, take func(m any, err error) bool, ended func(err error))
+}
+
+// SinkOf returns the Sink of a call, or nil if its connection has none.
+func SinkOf[In, Out any](st grpc.BidiStreamingServer[In, Out]) Sink {
+	generic, ok := st.(*grpc.GenericServerStream[In, Out])
+	if !ok {
+		return nil
+	}
+	for inner := generic.ServerStream; ; {
+		if sink, ok := inner.(Sink); ok {
+			return sink
+		}
+		wrapper, ok := inner.(interface{ Unwrap() grpc.ServerStream })
+		if !ok {
+			return nil
+		}
+		inner = wrapper.Unwrap()
+	}
+}

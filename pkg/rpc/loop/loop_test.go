@@ -1,0 +1,130 @@
+package loop_test
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/whence-dev/whence/pkg/rpc/loop"
+)
+
+// writes counts flushes.
+type writes struct{ n int }
+
+func (w *writes) Flush() { w.n++ }
+
+// TestBatchIsFlushedAtItsEnd: not within a message, not outside of a batch, and once.
+func TestBatchIsFlushedAtItsEnd(t *testing.T) {
+	l := loop.New(func() { t.Error("handed over") })
+	var c loop.Carrier
+	var w writes
+	if c.Later(&w) {
+		t.Error("there is no batch")
+	}
+	if !l.Run(&c, func() {
+		if !c.Later(&w) {
+			t.Error("there is a batch")
+		}
+	}) {
+		t.Error("the loop was left")
+	}
+	if c.Later(&w) {
+		t.Error("the message was handed on")
+	}
+	if w.n != 0 {
+		t.Error("flushed within the batch")
+	}
+	l.Flush()
+	l.Flush()
+	if w.n != 1 {
+		t.Errorf("flushed %d times", w.n)
+	}
+}
+
+// TestWaitHandsTheConnectionOver once, after which what was left for the end of the batch is flushed.
+func TestWaitHandsTheConnectionOver(t *testing.T) {
+	handed := 0
+	l := loop.New(func() { handed++ })
+	var c loop.Carrier
+	var w writes
+	c.Wait() // nobody carries
+	if l.Run(&c, func() {
+		c.Later(&w)
+		c.Wait()
+		c.Wait()
+		if c.Later(&w) {
+			t.Error("there is no batch any more")
+		}
+	}) {
+		t.Error("the loop was not left")
+	}
+	if handed != 1 || w.n != 1 {
+		t.Errorf("handed over %d times, flushed %d times", handed, w.n)
+	}
+}
+
+// TestReaderThatExitsHandsTheConnectionOver: with its goroutine, the connection would be unread.
+func TestReaderThatExitsHandsTheConnectionOver(t *testing.T) {
+	handed := 0
+	l := loop.New(func() { handed++ })
+	var wg sync.WaitGroup
+	wg.Go(func() { l.Run(&loop.Carrier{}, runtime.Goexit) })
+	wg.Wait()
+	if handed != 1 {
+		t.Errorf("handed over %d times", handed)
+	}
+}
+
+// TestPartOfAStreamLendsItsLoop: the stream's Carrier is that of the part whose message is passed on.
+func TestPartOfAStreamLendsItsLoop(t *testing.T) {
+	l := loop.New(func() {})
+	var part, whole loop.Carrier
+	var w writes
+	l.Run(&part, func() {
+		back := part.Lend(&whole)
+		if !whole.Later(&w) {
+			t.Error("the whole is not carried")
+		}
+		back()
+		if whole.Later(&w) {
+			t.Error("the whole is still carried")
+		}
+	})
+	var none *loop.Carrier
+	none.Lend(&whole)()
+	none.Wait()
+	if none.Later(&w) {
+		t.Error("nobody carries")
+	}
+}
+
+// TestOthersMayUseACarrier while a Loop runs; the race detector watches.
+func TestOthersMayUseACarrier(t *testing.T) {
+	var c loop.Carrier
+	var reading sync.WaitGroup
+	var start func()
+	turns := 1000
+	start = func() {
+		l := loop.New(func() { reading.Go(start) })
+		for turns > 0 {
+			turns--
+			if !l.Run(&c, func() {}) {
+				return
+			}
+			l.Flush()
+		}
+	}
+	reading.Go(start)
+	for range 1000 {
+		c.Wait()
+		c.Later(&sink{})
+	}
+	reading.Wait()
+	if turns != 0 {
+		t.Errorf("%d messages were not carried", turns)
+	}
+}
+
+type sink struct{}
+
+func (*sink) Flush() {}
