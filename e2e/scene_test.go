@@ -96,7 +96,7 @@ func freeAddr(t *testing.T) string {
 
 func (s *scene) start(service, hop, listen string, args ...[]string) {
 	s.t.Helper()
-	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0", "--trace-ratio", "1", "--trace-file", s.traceFile(hop)}, slices.Concat(linkFlags(), slices.Concat(args...))...)
+	all := append([]string{service, "--listen", listen, "--log-json", "--name", hop, "--metrics-listen", "127.0.0.1:0", "--trace-ratio", "1", "--trace-file", s.traceFile(hop)}, slices.Concat(args...)...)
 	s.procs[hop] = start(s.t, "faulty", all...)
 	s.addrs[hop] = s.procs[hop].listening(s.t)
 }

@@ -1,10 +1,10 @@
 package e2e
 
 import (
-	"flag"
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,21 +16,13 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 )
 
-// overLinks has all services run with --link.
-var overLinks = flag.Bool("link", false, "run the services with --link, and wait until their streams go over links")
-
-// linkFlags are the flags of each service that the test flag -link adds.
-func linkFlags() []string {
-	if *overLinks {
-		return []string{"--link"}
-	}
-	return nil
-}
+// overGRPC is the flag with which the streams between services go over gRPC.
+const overGRPC = "--link=false"
 
 // awaitLinks waits until the streams of a service go over links to a number of callees.
 func awaitLinks(t *testing.T, p *process, callees int) {
 	t.Helper()
-	if !*overLinks {
+	if slices.Contains(p.args, overGRPC) {
 		return
 	}
 	seen := map[string]bool{}
@@ -123,7 +115,7 @@ func (w *whence) connected(t *testing.T) {
 // service starts one process, which logs JSON.
 func service(t *testing.T, name, listen string, args ...[]string) *process {
 	t.Helper()
-	all := append([]string{"--listen", listen, "--log-json"}, linkFlags()...)
+	all := []string{"--listen", listen, "--log-json"}
 	for _, more := range args {
 		all = append(all, more...)
 	}

@@ -66,7 +66,15 @@ type finding struct {
 
 // TestWhodunit plays every fault against separate processes, and wants every hop that is left to name the same reason, the
 // same origin and the path up to itself, once, in its log, its ledger, its metrics and its span.
-func TestWhodunit(t *testing.T) {
+//
+// The streams between the processes go over links.
+func TestWhodunit(t *testing.T) { whodunit(t) }
+
+// TestWhodunitOverGRPC is TestWhodunit over gRPC, as streams go where a link cannot be made.
+func TestWhodunitOverGRPC(t *testing.T) { whodunit(t, overGRPC) }
+
+// whodunit plays every fault against services with more flags.
+func whodunit(t *testing.T, more ...string) {
 	t.Parallel()
 	binary(t, "whence")
 	_, _ = buildGRPCurl() // while no stream waits to be stopped with it; the rows that need it say if it is missing
@@ -106,7 +114,9 @@ func TestWhodunit(t *testing.T) {
 				defer mu.Unlock()
 				found = append(found, f)
 			})
-			s = stage(t, r.streamID(), traces, r.withUpstream(t))
+			with := r.withUpstream(t)
+			with.all = slices.Concat(with.all, more)
+			s = stage(t, r.streamID(), traces, with)
 			investigate(t, r, s, f)
 		})
 	}

@@ -33,8 +33,8 @@ func (b *bench) systems() []system {
 		{nginxName, startNginx},
 		{"HAProxy", startHAProxy},
 		{"grpc-go relay", startRelay},
-		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},
-		{linksName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin, "--link") }},
+		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin, "--link=false") }},
+		{linksName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},
 	}
 	if b.other != "" {
 		all = append(all, system{"Whence of --against", func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})

@@ -18,7 +18,7 @@ func IdleFlag(fs *flag.FlagSet, t *rpc.Timers) {
 	fs.DurationVar(&t.Idle, "idle-timeout", t.Idle, "how long a stream may wait for its caller's next message, such as the next turn of a conversation; 0 for no limit")
 }
 
-// LinkFlag adds the flag that has the streams between our own services go over links.
+// LinkFlag adds the flag that has the streams between our own services go over links, which is the default.
 func LinkFlag(fs *flag.FlagSet, links *bool) {
-	fs.BoolVar(links, "link", false, "carry streams between services over links, a few connections that carry many streams at a lower cost than gRPC, where both ends have this flag; other callers see no difference")
+	fs.BoolVar(links, "link", true, "carry streams between services over links, a few connections that carry many streams at a lower cost than gRPC, where both ends have this flag; streams go over gRPC until there is a link, and other callers see no difference")
 }
