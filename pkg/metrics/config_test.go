@@ -97,7 +97,8 @@ func TestProfilesAreServedOnlyIfAsked(t *testing.T) {
 				t.Errorf("pprof %t: the command line is shown: %q", on, body)
 			}
 			_, scrape := get(url + "/metrics")
-			for _, name := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "go_gc_duration_seconds_count ", "go_gc_gomemlimit_bytes ", "go_sched_gomaxprocs_threads "} {
+			for _, name := range []string{"go_goroutines ", "go_memstats_heap_inuse_bytes ", "go_gc_duration_seconds_count ", "go_gc_gomemlimit_bytes ", "go_sched_gomaxprocs_threads ",
+				"go_sched_latencies_seconds_count ", "go_sched_pauses_total_gc_seconds_count "} {
 				if !strings.Contains(scrape, "\n"+name) {
 					t.Errorf("pprof %t: /metrics has no %s", on, name)
 				}

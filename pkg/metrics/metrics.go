@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,11 +43,18 @@ type Metrics struct {
 // scope is who measures.
 const scope = "github.com/whence-dev/whence/pkg/metrics"
 
+// runtimeMetrics matches the metrics of Go's runtime that are shown beside the collector's own: how long goroutines wait for a
+// processor, and how long garbage collection stops the process.
+var runtimeMetrics = regexp.MustCompile(`^/sched/(latencies|pauses/total/gc):seconds$`)
+
 // New returns the metrics of a process. push are further readers' makers, each given the source of what is counted per
 // message. The caller closes it.
 func New(service string, push ...func(sdk.Producer) (sdk.Reader, error)) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.GoRuntimeMetricsRule{Matcher: runtimeMetrics})),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
 	pull, err := otelprom.New(
 		otelprom.WithRegisterer(m.registry),
 		otelprom.WithProducer(producer{m}),
