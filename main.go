@@ -1,5 +1,6 @@
 // Command whence runs the whole path in one process: llm-worker, chat-service and api-service, with
-// real loopback sockets between them. Each service is a command of its own, too.
+// real loopback sockets between them. Each service is a command of its own, too. The subcommand
+// gateway runs chat-service and api-service without sockets between them, in front of workers.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/gateway"
 	"github.com/whence-dev/whence/internal/observe"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/worker"
@@ -61,6 +63,8 @@ func main() {
 			process.Exit("whence why", why(os.Args[2:], os.Stdout))
 		case "top":
 			process.Exit("whence top", watch(os.Args[2:], os.Stdout))
+		case "gateway":
+			serveGateway(os.Args[2:])
 		}
 	}
 	var c config
@@ -102,9 +106,9 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	})
 	failed.Go(func() error {
 		defer close(chatDone)
-		return server.Run(after(all, edgeDone), c.server, middle, log)
+		return server.Run(drain.After(all, edgeDone), c.server, middle, log)
 	})
-	failed.Go(func() error { return worker.Run(after(all, chatDone), c.engine, back, log) })
+	failed.Go(func() error { return worker.Run(drain.After(all, chatDone), c.engine, back, log) })
 	failed.Go(func() error {
 		if ready(all, front.Addr()) {
 			greet(c, front.Addr(), middle.Addr(), back.Addr())
@@ -114,27 +118,18 @@ func run(ctx context.Context, c config, front net.Listener, log *slog.Logger) er
 	return failed.Wait()
 }
 
-// hurriedTurn is how long, after a second signal, a hop waits for the previous hop: long enough for
-// the stops of that hop to arrive, so that all hops report the same origin.
-const hurriedTurn = 50 * time.Millisecond
-
-// after returns a context that ends, with ctx's cause, once ctx and the previous hop have ended.
-// After a second signal the previous hop has hurriedTurn.
-func after(ctx context.Context, before <-chan struct{}) context.Context {
-	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() {
-		defer func() { cancel(context.Cause(ctx)) }()
-		select {
-		case <-before:
-			return
-		case <-drain.Hurried(ctx):
-		}
-		select {
-		case <-before:
-		case <-time.After(hurriedTurn):
-		}
+// serveGateway is the subcommand gateway.
+func serveGateway(args []string) {
+	var c gateway.Config
+	var watched observe.Config
+	process.Subcommand("whence gateway", args, edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+		edge.LogTo(process.Lines(log, "cloudwego"))
+		return watched.Run("whence-gateway", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Edge.Metrics, c.Chat.Metrics = m, m
+			c.Edge.Traces, c.Chat.Traces = t, t
+			return gateway.Run(ctx, c, ln, log)
+		})
 	})
-	return late
 }
 
 // ready waits until the whole path answers.

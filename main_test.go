@@ -4,16 +4,22 @@ import (
 	"context"
 	"flag"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/gateway"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/llm-worker/worker"
+	"github.com/whence-dev/whence/pkg/stream"
 )
 
 func TestMain(m *testing.M) {
@@ -41,6 +47,81 @@ func TestPathLeavesNothingBehind(t *testing.T) {
 	if !ready(t.Context(), ln.Addr()) {
 		t.Fatal("not ready")
 	}
+	exercise(t, ln.Addr())
+	cancel()
+	path.Wait()
+}
+
+// TestGatewayLeavesNothingBehind does the same with a gateway and a worker. An item stays on one goroutine in both services of
+// the gateway.
+func TestGatewayLeavesNothingBehind(t *testing.T) {
+	listen := func() net.Listener {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ln
+	}
+	front, back := listen(), listen()
+	discard := slog.New(slog.DiscardHandler)
+	var engine worker.Config
+	engine.Flags(flag.NewFlagSet("worker", flag.ContinueOnError))
+	engine.Grace = 0
+	var c gateway.Config
+	fs := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	c.Flags(fs)
+	if err := fs.Parse([]string{"--worker", back.Addr().String(), "--drain", "100ms"}); err != nil {
+		t.Fatal(err)
+	}
+	stacks := make(chan string, 1)
+	c.Edge.Stage = func(next stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] {
+		return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+			return func(yield func(*chatv1.GenerateResponse, error) bool) {
+				for item, err := range next(ctx, req) {
+					if item.GetDelta() != nil {
+						select {
+						case stacks <- string(debug.Stack()):
+						default: // one is enough
+						}
+					}
+					if !yield(item, err) {
+						return
+					}
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var services sync.WaitGroup
+	services.Go(func() {
+		if err := worker.Run(ctx, engine, back, discard); err != nil {
+			t.Error(err)
+		}
+	})
+	gatewayDone := make(chan struct{})
+	end, stop := context.WithCancel(ctx)
+	services.Go(func() {
+		defer close(gatewayDone)
+		if err := gateway.Run(end, c, front, discard); err != nil {
+			t.Error(err)
+		}
+	})
+	if !ready(t.Context(), front.Addr()) {
+		t.Fatal("not ready")
+	}
+	exercise(t, front.Addr())
+	if stack := <-stacks; !strings.Contains(stack, "/chat-service/route.") {
+		t.Errorf("api-service has the items of a stream on a goroutine that is not the one of chat-service that receives them:\n%s", stack)
+	}
+	stop()
+	<-gatewayDone
+	cancel()
+	services.Wait()
+}
+
+// exercise sends requests that complete, that are refused, and that are left.
+func exercise(t *testing.T, edge net.Addr) {
+	t.Helper()
 	var clients sync.WaitGroup
 	for i := range 30 {
 		clients.Go(func() {
@@ -56,7 +137,7 @@ func TestPathLeavesNothingBehind(t *testing.T) {
 				time.AfterFunc(time.Duration(i)*time.Millisecond, leave)
 			}
 			body := `{"model":"whence-tiny","temperature":0,"stream":` + stream + `,"messages":` + messages + `}`
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+ln.Addr().String()+"/v1/chat/completions", strings.NewReader(body))
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+edge.String()+"/v1/chat/completions", strings.NewReader(body))
 			if err != nil {
 				t.Error(err)
 				return
@@ -89,8 +170,19 @@ func TestPathLeavesNothingBehind(t *testing.T) {
 	}
 	clients.Wait()
 	http.DefaultClient.CloseIdleConnections()
-	cancel()
-	path.Wait()
+}
+
+func TestGatewayWithoutAModelFails(t *testing.T) {
+	var c gateway.Config
+	c.Flags(flag.NewFlagSet("gateway", flag.ContinueOnError))
+	c.Chat.Model = t.TempDir() // an empty directory has no model
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Run(t.Context(), c, ln, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "config.json") {
+		t.Error(err)
+	}
 }
 
 func TestOneServiceThatFailsEndsTheOthers(t *testing.T) {

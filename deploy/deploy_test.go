@@ -190,6 +190,9 @@ func TestDockerfileMakesEachService(t *testing.T) {
 			t.Errorf("%q", m)
 		}
 	}
+	if !strings.Contains(string(b), " AS gateway\nCOPY --from=build /out/whence /whence\nEXPOSE 8080\nENTRYPOINT [\"/whence\", \"gateway\"]\nCMD [\"--listen\", \"0.0.0.0:8080\"]\n") {
+		t.Error("it makes no gateway")
+	}
 	mod, err := os.ReadFile("../go.mod")
 	if err != nil {
 		t.Fatal(err)

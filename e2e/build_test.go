@@ -30,11 +30,20 @@ var build = sync.OnceValue(func() error {
 	return nil
 })
 
-// binary returns the path of a command: whence, api-service, chat-service, llm-worker or faulty.
+// binary returns the path of a command: whence, whence gateway, api-service, chat-service, llm-worker or faulty.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(binDir, name)
+	file, _, _ := strings.Cut(name, " ")
+	return filepath.Join(binDir, file)
+}
+
+// subcommand returns the first argument of a command that has subcommands.
+func subcommand(name string) []string {
+	if _, sub, ok := strings.Cut(name, " "); ok {
+		return []string{sub}
+	}
+	return nil
 }

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-var commands = []string{"whence", apiService, chatService, llmWorker}
+var commands = []string{"whence", gatewayCommand, apiService, chatService, llmWorker}
 
 // output runs a command that ends by itself, and returns its status.
 func output(t *testing.T, name string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, name), args...)
+	cmd := exec.CommandContext(t.Context(), binary(t, name), append(subcommand(name), args...)...)
 	var out, logs strings.Builder
 	cmd.Stdout, cmd.Stderr, cmd.Env = &out, &logs, cleanEnv()
 	_ = cmd.Run() // the status says it

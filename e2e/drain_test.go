@@ -14,9 +14,10 @@ type victim struct {
 	path              []string // of what the client hears of its end
 }
 
-// victims are all processes there are. In one process the edge drains first.
+// victims are all processes there are. In one process the edge drains first, and so it does in a gateway.
 var victims = []victim{
 	{allInOne, apiService, []string{"api-service"}},
+	{inGateway, apiService, []string{"api-service"}},
 	{separate, apiService, []string{"api-service"}},
 	{separate, chatService, []string{"chat-service", "api-service"}},
 	{separate, llmWorker, []string{"llm-worker/0", "chat-service", "api-service"}},

@@ -30,7 +30,9 @@ type process struct {
 // command's log is printed.
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	return startFile(t, name, binary(t, name), args...)
+	p := startFile(t, name, binary(t, name), append(subcommand(name), args...)...)
+	p.args = args
+	return p
 }
 
 // startFile is start for a command that is not ours.

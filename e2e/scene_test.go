@@ -26,6 +26,7 @@ const (
 )
 
 // A scene is a path of separate processes, with two api-services, for one row of the table: a stream, and what ends it.
+// api-service/0 and chat-service may be one process, a gateway.
 type scene struct {
 	*whence // through api-service/0
 	t       *testing.T
@@ -56,12 +57,19 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 		s.start(llmWorker, work, "127.0.0.1:0", f.all, f.worker)
 		workers = s.addrs[work]
 	}
-	s.start(chatService, chatService, "127.0.0.1:0", []string{"--worker", workers}, f.all, f.chat)
+	edges := []string{api0, api1}
+	if f.gateway {
+		s.start("gateway", api0, "127.0.0.1:0", []string{"--worker", workers, "--chat-listen", "127.0.0.1:0"}, f.all, f.api, ofGateway(f.chat))
+		s.procs[chatService], s.addrs[chatService] = s.procs[api0], s.procs[api0].grpcAddress(t)
+		edges = edges[1:]
+	} else {
+		s.start(chatService, chatService, "127.0.0.1:0", []string{"--worker", workers}, f.all, f.chat)
+	}
 	if f.beside {
 		s.healthy(work)
 		s.healthy(lost)
 	}
-	for _, hop := range []string{api0, api1} {
+	for _, hop := range edges {
 		s.start(apiService, hop, "127.0.0.1:0", []string{"--chat", s.addrs[chatService]}, f.all, f.api)
 	}
 	transport := &http.Transport{}
@@ -72,7 +80,9 @@ func stage(t *testing.T, id, traces string, f flags) *scene {
 		client: workerv1.NewWorkerClient(dialGRPC(t, s.addrs[work])),
 	}
 	awaitLinks(t, s.procs[chatService], len(s.procs)-3)
-	awaitLinks(t, s.procs[api0], 1)
+	if !f.gateway {
+		awaitLinks(t, s.procs[api0], 1)
+	}
 	s.ready(t)
 	return s
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"io"
 	"net/http"
 	"regexp"
@@ -34,13 +35,39 @@ func awaitLinks(t *testing.T, p *process, callees int) {
 	})
 }
 
-// The two ways to run Whence.
+// asGateway has api-service and chat-service run as one process where they would be two.
+var asGateway = flag.Bool("gateway", false, "run api-service and chat-service as one process, whence gateway, where they would be two")
+
+// The ways to run Whence.
 const (
-	allInOne = "all-in-one" // one process
-	separate = "separate"   // one for each service
+	allInOne  = "all-in-one" // one process
+	separate  = "separate"   // one for each service
+	inGateway = "gateway"    // one for api-service and chat-service, and one for llm-worker
 )
 
+// topologies are those of tests that are about no topology. The test flag -gateway has separate mean inGateway.
 var topologies = []string{allInOne, separate}
+
+// gatewayCommand is the command of the gateway.
+const gatewayCommand = "whence gateway"
+
+// ofGateway returns flags of chat-service as the gateway has them.
+func ofGateway(chat []string) []string {
+	chat = slices.Clone(chat)
+	for i, arg := range chat {
+		switch arg {
+		case "--name", "--deadline", "--first-token-timeout", "--stall-timeout":
+			chat[i] = "--chat-" + strings.TrimPrefix(arg, "--")
+		}
+	}
+	return chat
+}
+
+// grpcAddress returns where the gateway serves gRPC callers.
+func (p *process) grpcAddress(t *testing.T) string {
+	t.Helper()
+	return p.logged(t, "where it serves gRPC callers", func(r record) bool { return r.Msg == "listening for gRPC callers" }).Addr
+}
 
 // The services, by the names of their commands and, but for the worker's number, of their hops.
 const (
@@ -56,6 +83,7 @@ type flags struct {
 	moves                  bool     // of scenes: the stream is on a worker that it will have to leave
 	beside                 bool     // of scenes: that worker and the other one run from the beginning, and that one is asked first
 	left                   []string // of scenes: the command line of that worker, where beside is set
+	gateway                bool     // of scenes: api-service/0 and chat-service are one process
 }
 
 // A whence is the whole path, running.
@@ -82,13 +110,24 @@ func eachTopology(t *testing.T, f flags, test func(*testing.T, *whence)) {
 // run starts Whence and returns when it is ready.
 func run(t *testing.T, topology string, f flags) *whence {
 	t.Helper()
+	if topology == separate && *asGateway {
+		topology = inGateway
+	}
 	w := &whence{topology: topology, processes: map[string]*process{}}
-	if topology == allInOne {
+	switch topology {
+	case allInOne:
 		p := service(t, "whence", "127.0.0.1:0", []string{"--chat-listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0"}, f.all, f.api, f.chat, f.worker)
 		w.processes[apiService], w.processes[chatService], w.processes[llmWorker] = p, p, p
 		w.api = p.listening(t)
 		w.chat, w.worker = p.greeting(t)
-	} else {
+	case inGateway:
+		w.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", f.all, f.worker)
+		w.worker = w.processes[llmWorker].listening(t)
+		p := service(t, gatewayCommand, "127.0.0.1:0", []string{"--worker", w.worker, "--chat-listen", "127.0.0.1:0"}, f.all, f.api, ofGateway(f.chat))
+		w.processes[apiService], w.processes[chatService] = p, p
+		w.api, w.chat = p.listening(t), p.grpcAddress(t)
+		awaitLinks(t, p, 1)
+	default:
 		w.processes[llmWorker] = service(t, llmWorker, "127.0.0.1:0", f.all, f.worker)
 		w.worker = w.processes[llmWorker].listening(t)
 		w.processes[chatService] = service(t, chatService, "127.0.0.1:0", []string{"--worker", w.worker}, f.all, f.chat)
@@ -126,14 +165,22 @@ func service(t *testing.T, name, listen string, args ...[]string) *process {
 func (w *whence) restart(t *testing.T, name string) {
 	t.Helper()
 	p := w.processes[name]
-	w.processes[name] = start(t, name, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...) // where it listened
-	w.processes[name].listening(t)
+	again := start(t, p.name, append([]string{"--listen", p.listening(t)}, p.args[2:]...)...) // where it listened
+	again.listening(t)
+	for service, before := range w.processes {
+		if before == p {
+			w.processes[service] = again
+		}
+	}
 }
 
 // all returns the processes, each once, in the order of requests.
 func (w *whence) all() []*process {
-	if w.topology == allInOne {
+	switch w.topology {
+	case allInOne:
 		return []*process{w.processes[apiService]}
+	case inGateway:
+		return []*process{w.processes[apiService], w.processes[llmWorker]}
 	}
 	return []*process{w.processes[apiService], w.processes[chatService], w.processes[llmWorker]}
 }

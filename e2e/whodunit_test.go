@@ -30,6 +30,31 @@ type row struct {
 	leaves   string   // the hop that ends, and can tell by its log only
 	deaf     bool     // the client cannot be told
 	still    bool     // the engine does not run, or cannot be asked
+	gateway  bool     // api-service/0 and chat-service are one process
+}
+
+// inGateway returns r for api-service/0 and chat-service in one process. It reports false if the fault ends the process of
+// chat-service alone, so that there is no such row.
+func (r *row) inGateway() (joined row, ok bool) {
+	joined = *r
+	joined.gateway, joined.flags.gateway = true, true
+	switch {
+	case r.dead == chatService, r.leaves == chatService && r.path == nil:
+		return row{}, false
+	case r.dead == api0:
+		joined.origin = []string{chatService} // the worker has lost the connection of chat-service
+	}
+	return joined, true
+}
+
+// died reports whether a hop has not lived to tell.
+func (r *row) died(hop string) bool {
+	return hop == r.dead || r.gateway && r.dead == api0 && hop == chatService
+}
+
+// ends reports whether a hop ends, and can tell by its log only.
+func (r *row) ends(hop string) bool {
+	return hop == r.leaves || r.gateway && (r.leaves == api0 || r.leaves == chatService) && (hop == api0 || hop == chatService)
 }
 
 // chain is the path of a stream, in the order of requests.
@@ -52,7 +77,7 @@ func (r *row) witnesses() []string {
 	if path == nil {
 		path = chain
 	}
-	return slices.DeleteFunc(slices.Clone(path), func(hop string) bool { return hop == r.dead })
+	return slices.DeleteFunc(slices.Clone(path), r.died)
 }
 
 // A finding is a row as it turned out.
@@ -67,22 +92,42 @@ type finding struct {
 // TestWhodunit plays every fault against separate processes, and wants every hop that is left to name the same reason, the
 // same origin and the path up to itself, once, in its log, its ledger, its metrics and its span.
 //
-// The streams between the processes go over links.
-func TestWhodunit(t *testing.T) { whodunit(t) }
+// The streams between the processes go over links. With the test flag -gateway api-service/0 and chat-service are one process.
+func TestWhodunit(t *testing.T) {
+	t.Parallel()
+	playFaults(t, *asGateway, rows)
+}
 
 // TestWhodunitOverGRPC is TestWhodunit over gRPC, as streams go where a link cannot be made.
-func TestWhodunitOverGRPC(t *testing.T) { whodunit(t, overGRPC) }
-
-// whodunit plays every fault against services with more flags.
-func whodunit(t *testing.T, more ...string) {
+func TestWhodunitOverGRPC(t *testing.T) {
 	t.Parallel()
+	playFaults(t, *asGateway, rows, overGRPC)
+}
+
+// TestWhodunitOfGateway plays some of the faults with api-service/0 and chat-service in one process.
+func TestWhodunitOfGateway(t *testing.T) {
+	t.Parallel()
+	some := []string{
+		"client closes its connection", "client closes before the first token", "client reads a byte at a time", "DELETE at the other replica",
+		"deadline of the request", "api-service is killed", "api-service drains", "api-service gets a second signal", "chat-service panics",
+		"chat-service drains between turns", "llm-worker is killed, another goes on", "llm-worker hangs", "gRPC caller cancels",
+	}
+	playFaults(t, true, slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return !slices.Contains(some, r.name) }))
+}
+
+// playFaults plays rows of the table against services with more flags, and reports them.
+func playFaults(t *testing.T, gateway bool, rows []row, more ...string) {
+	t.Helper()
+	if gateway {
+		rows = rowsInGateway(rows)
+	}
 	binary(t, "whence")
 	_, _ = buildGRPCurl() // while no stream waits to be stopped with it; the rows that need it say if it is missing
 	var mu sync.Mutex
 	var found []*finding
 	t.Cleanup(func() {
 		if t.Failed() || *tableFile != "" {
-			report(t, found)
+			report(t, found, len(rows))
 		}
 	})
 	for i := range rows {
@@ -151,7 +196,7 @@ func investigate(t *testing.T, r *row, s *scene, f *finding) {
 		want := r.want(hop)
 		eventually(t, hop+" has logged the ending", func() bool { return s.logged(hop) != "" })
 		f.says[hop] = []saying{s.logged(hop)}
-		if hop != r.leaves && len(r.path) != 1 { // what is refused at the door is no stream, and in no ledger
+		if !r.ends(hop) && len(r.path) != 1 { // what is refused at the door is no stream, and in no ledger
 			f.says[hop] = append(f.says[hop], s.booked(hop), s.counted(hop, want))
 		}
 		for i, said := range f.says[hop] {
@@ -166,7 +211,7 @@ func investigate(t *testing.T, r *row, s *scene, f *finding) {
 }
 
 // report prints the table.
-func report(t *testing.T, found []*finding) {
+func report(t *testing.T, found []*finding, played int) {
 	slices.SortFunc(found, func(a, b *finding) int { return slices.Index(names(), a.row.name) - slices.Index(names(), b.row.name) })
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -195,7 +240,7 @@ func report(t *testing.T, found []*finding) {
 		fmt.Fprintf(w, "%s\t%s\t%s from %s\t%s\t%s\t%s\n", mark, f.row.name, f.row.reason, strings.Join(f.row.origin, " > "), f.heard, strings.Join(hops, ", "), stopped)
 	}
 	_ = w.Flush() // into a string
-	fmt.Fprintf(&b, "%d of %d rows right\n\n", right, len(rows))
+	fmt.Fprintf(&b, "%d of %d rows right\n\n", right, played)
 	appendTable(t, *tableFile, b.String())
 }
 
@@ -217,6 +262,16 @@ func appendTable(t *testing.T, to, table string) {
 	}
 }
 
+// rowsInGateway returns the rows that there are for a gateway.
+func rowsInGateway(rows []row) (all []row) {
+	for _, r := range rows {
+		if joined, ok := r.inGateway(); ok {
+			all = append(all, joined)
+		}
+	}
+	return all
+}
+
 func names() []string {
 	var all []string
 	for _, r := range rows {
@@ -228,9 +283,15 @@ func names() []string {
 // TestTheTableInTheDocsIsTheOneThatIsPlayed keeps docs/endings.md; -rewrite writes it.
 func TestTheTableInTheDocsIsTheOneThatIsPlayed(t *testing.T) {
 	var table strings.Builder
-	table.WriteString("| fault | reason | origin, and the way into the path |\n|---|---|---|\n")
+	table.WriteString("| fault | reason | origin, and the way into the path | in a gateway |\n|---|---|---|---|\n")
 	for _, r := range rows {
-		fmt.Fprintf(&table, "| %s | `%s` | %s |\n", r.name, r.reason, strings.Join(r.origin, " > "))
+		apart, gateway := strings.Join(r.origin, " > "), "the same"
+		if joined, ok := r.inGateway(); !ok {
+			gateway = "does not apply"
+		} else if path := strings.Join(joined.origin, " > "); path != apart {
+			gateway = path
+		}
+		fmt.Fprintf(&table, "| %s | `%s` | %s | %s |\n", r.name, r.reason, apart, gateway)
 	}
 	keepTable(t, "../docs/endings.md", "<!-- rows -->\n", "<!-- end -->", table.String())
 }

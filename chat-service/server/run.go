@@ -24,6 +24,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/inprocess"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -60,6 +61,9 @@ type Config struct {
 	Traces        *streamtrace.Tracer   // nil for none
 	Grace         time.Duration         // for streams that run when the process drains
 	Stage         Stage                 // put around the pipeline by a program that builds this service in; nil is none
+	// Local gets a connection for callers in this process, when they may call; nil is for programs without such callers.
+	// The limits of Calls are not theirs.
+	Local func(*inprocess.Conn)
 }
 
 // A Stage sees every stream of the service.
@@ -147,7 +151,7 @@ func (c *Config) card() models.Card {
 	}
 }
 
-// Run serves on ln until ctx is done and the streams have drained.
+// Run serves on ln until ctx is done and the streams have drained. ln may be nil if all callers are in this process.
 func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -176,9 +180,11 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		answer = c.Stage(answer)
 	}
 
-	keep, err := c.Registered.Keeper(c.Name, "", ln.Addr(), log)
-	if err != nil {
-		return err
+	keep := func(context.Context) {}
+	if ln != nil {
+		if keep, err = c.Registered.Keeper(c.Name, "", ln.Addr(), log); err != nil {
+			return err
+		}
 	}
 	registered, leave := context.WithCancel(ctx) // new streams look elsewhere as soon as ctx is done
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -189,6 +195,17 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	defer stop()
 	defer leave()
 	s := New(hop, registry, health, answer)
+	if c.Local != nil {
+		local := inprocess.NewServer()
+		s.Register(local)
+		defer local.Stop()
+		c.Local(local.Conn())
+	}
+	if ln == nil {
+		<-ctx.Done()
+		s.Drain(ctx, c.Grace)
+		return nil
+	}
 	s.Limit(c.Calls.For(c.MaxStreams))
 	if c.Link {
 		s.Link()

@@ -1,4 +1,4 @@
-// Command faulty is the three services with faults built in, for tests: `faulty chat-service --listen ...`. A stream whose
+// Command faulty is the services, and the gateway, with faults built in, for tests: `faulty chat-service --listen ...`. A stream whose
 // id begins with fault:HOP:KIND: meets that fault on that hop, after three items; all others are served as ever.
 package main
 
@@ -14,6 +14,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/gateway"
 	"github.com/whence-dev/whence/internal/observe"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/worker"
@@ -25,14 +26,13 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: faulty api-service|chat-service|llm-worker FLAGS")
+		fmt.Fprintln(os.Stderr, "usage: faulty api-service|chat-service|llm-worker|gateway FLAGS")
 		os.Exit(2)
 	}
 	service := os.Args[1]
-	os.Args = os.Args[1:]
 	var watched observe.Config
 	serve := func(listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger, *metrics.Metrics, *streamtrace.Tracer) error) {
-		process.Main(service, listen, func(fs *flag.FlagSet) { flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
+		process.Subcommand(service, os.Args[2:], listen, func(fs *flag.FlagSet) { flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 			edge.LogTo(process.Lines(log, "cloudwego"))
 			return watched.Run(service, log, func(m *metrics.Metrics, t *streamtrace.Tracer) error { return run(ctx, ln, log, m, t) })
 		})
@@ -55,6 +55,14 @@ func main() {
 		serve(worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
 			c.Metrics, c.Traces = m, t
 			return worker.Run(ctx, c, ln, log)
+		})
+	case "gateway":
+		var c gateway.Config
+		c.Edge.Stage, c.Chat.Stage = stage("api-service", edge.Stage(nil)), stage("chat-service", server.Stage(nil))
+		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
+			c.Edge.Metrics, c.Chat.Metrics = m, m
+			c.Edge.Traces, c.Chat.Traces = t, t
+			return gateway.Run(ctx, c, ln, log)
 		})
 	default:
 		fmt.Fprintf(os.Stderr, "faulty: there is no %q\n", service)

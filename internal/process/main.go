@@ -15,12 +15,17 @@ import (
 // or --help, 1 if run failed, 2 if the configuration is wrong, and 130 after a second signal, which
 // ends all streams at once.
 func Main(name, listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger) error) {
+	Subcommand(name, os.Args[1:], listen, flags, run)
+}
+
+// Subcommand is Main for a service that is a subcommand, with args behind the subcommand's name.
+func Subcommand(name string, args []string, listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger) error) {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	var l Log
 	addr := fs.String("listen", listen, "`host:port` to listen on; port 0 takes any")
 	l.Flags(fs)
 	flags(fs)
-	if err := Parse(fs, os.Args[1:], os.Stdout); err != nil {
+	if err := Parse(fs, args, os.Stdout); err != nil {
 		Exit(name, err)
 	}
 	log := l.Logger(os.Stderr)

@@ -101,3 +101,26 @@ func Goodbye(ctx context.Context, d time.Duration) time.Duration {
 		return d
 	}
 }
+
+// hurriedTurn is how long, after the second step, a service waits for the service before it: long enough for the stops of that
+// service to arrive, so that all hops report the same origin.
+const hurriedTurn = 50 * time.Millisecond
+
+// After returns a context for a service that drains behind another service of the process: it ends, with ctx's cause, once ctx has
+// ended and before is closed. After the second step, the service before it has only a moment. The context carries the order in ctx.
+func After(ctx context.Context, before <-chan struct{}) context.Context {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		defer func() { cancel(context.Cause(ctx)) }()
+		select {
+		case <-before:
+			return
+		case <-Hurried(ctx):
+		}
+		select {
+		case <-before:
+		case <-time.After(hurriedTurn):
+		}
+	})
+	return late
+}

@@ -64,3 +64,39 @@ func TestServiceThatEndsWithoutAnOrderHasItsGrace(t *testing.T) {
 		}
 	})
 }
+
+func TestServiceDrainsAfterTheServiceBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, order := drain.New(t.Context())
+		before := make(chan struct{})
+		late := drain.After(ctx, before)
+		order.Begin(errAsked)
+		synctest.Wait()
+		if late.Err() != nil {
+			t.Fatal("it drains beside the service before it")
+		}
+		close(before)
+		<-late.Done()
+		if !errors.Is(context.Cause(late), errAsked) || drain.Hurried(late) == nil {
+			t.Errorf("cause %v, and an order: %t", context.Cause(late), drain.Hurried(late) != nil)
+		}
+	})
+}
+
+func TestSecondStepLeavesTheServiceBeforeAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, order := drain.New(t.Context())
+		late := drain.After(ctx, make(chan struct{}))
+		order.Begin(errAsked)
+		time.Sleep(time.Hour)
+		if late.Err() != nil {
+			t.Fatal("it does not wait for the service before it")
+		}
+		begun := time.Now()
+		order.Hurry()
+		<-late.Done()
+		if took := time.Since(begun); took <= 0 || took >= drain.KillAfter {
+			t.Errorf("it drains %v after the second step", took)
+		}
+	})
+}

@@ -15,13 +15,19 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/direct"
 )
 
-// Conn returns what generated stubs take to call the services of s. It needs no Close.
-func (s *Server) Conn() grpc.ClientConnInterface { return conn{s} }
+// A Conn is what generated stubs take to call the services of a Server.
+type Conn struct{ server *Server }
 
-type conn struct{ server *Server }
+var _ grpc.ClientConnInterface = (*Conn)(nil)
+
+// Conn returns a connection to s.
+func (s *Server) Conn() *Conn { return &Conn{s} }
+
+// Close does nothing: a Conn holds nothing. It is there for callers that close their connections.
+func (*Conn) Close() error { return nil }
 
 // Invoke implements grpc.ClientConnInterface. Of the call options it honours Header and Trailer.
-func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the call if it was not read to its end
 	defer cancel()
 	st, err := c.NewStream(ctx, nil, method)
@@ -57,7 +63,7 @@ func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts .
 }
 
 // NewStream implements grpc.ClientConnInterface. It honours no call options.
-func (c conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Conn) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	h, ok := c.server.handlers[method]
 	switch {
 	case !ok:

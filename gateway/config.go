@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/chat-service/server"
+)
+
+// A Config is the configuration of both services. Run sets the connection between them.
+type Config struct {
+	Edge edge.Config
+	Chat server.Config
+	// ChatListen is the host:port of chat-service for gRPC callers; "" serves api-service alone.
+	ChatListen string
+}
+
+// Flags adds the flags of both services to fs. A flag that both have is api-service's, and
+// chat-service's has the prefix chat-, except for the shared flags.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, as a process of its own would; port 0 takes any, empty is off")
+	api, chat := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
+	c.Edge.Flags(api)
+	c.Chat.Flags(chat)
+	api.VisitAll(func(f *flag.Flag) {
+		switch {
+		case f.Name == ownAddress:
+		case shared[f.Name]:
+			fs.Var(both{f.Value, chat.Lookup(f.Name).Value}, f.Name, f.Usage)
+		default:
+			fs.Var(f.Value, f.Name, f.Usage)
+		}
+	})
+	chat.VisitAll(func(f *flag.Flag) {
+		switch {
+		case shared[f.Name]:
+		case api.Lookup(f.Name) != nil:
+			fs.Var(f.Value, "chat-"+f.Name, "chat-service's --"+f.Name+": "+f.Usage)
+		default:
+			fs.Var(f.Value, f.Name, f.Usage)
+		}
+	})
+}
+
+// ownAddress is the flag of api-service with the address of the chat-service.
+const ownAddress = "chat"
+
+// shared are the flags that set both services.
+var shared = map[string]bool{"max-streams": true, "drain": true, "link": true}
+
+// both sets two flags at once. They have equal defaults.
+type both struct{ api, chat flag.Value }
+
+// String implements flag.Value.
+func (b both) String() string {
+	if b.api == nil { // of the zero value, for package flag
+		return ""
+	}
+	return b.api.String()
+}
+
+// Set implements flag.Value.
+func (b both) Set(s string) error {
+	if err := b.api.Set(s); err != nil {
+		return err
+	}
+	return b.chat.Set(s)
+}
+
+// IsBoolFlag reports whether the flag needs no value.
+func (b both) IsBoolFlag() bool {
+	v, ok := b.api.(interface{ IsBoolFlag() bool })
+	return ok && v.IsBoolFlag()
+}
+
+// Validate reports what is wrong with c.
+func (c *Config) Validate() error {
+	if c.ChatListen == "" && c.Chat.Registered.Register != "" {
+		return errors.New("--register needs --chat-listen: api-services elsewhere must be able to call this chat-service")
+	}
+	if c.Edge.Name == c.Chat.Name {
+		return fmt.Errorf("--name and --chat-name are both %q; paths need two names", c.Edge.Name)
+	}
+	if err := c.Chat.Validate(); err != nil {
+		return err
+	}
+	return c.Edge.Validate()
+}

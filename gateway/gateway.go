@@ -1,0 +1,58 @@
+// Package gateway is api-service and chat-service in one process, in front of llm-workers.
+//
+// The two hops are joined by function calls (package inprocess): a token stays on one goroutine from
+// the worker's connection to the client's. They remain two hops: paths, records, logs, metrics and
+// traces have both names, and endings are those of two processes. The process drains api-service
+// first, and then chat-service.
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/api-service/edge/chats"
+	"github.com/whence-dev/whence/chat-service/server"
+	"github.com/whence-dev/whence/pkg/drain"
+	"github.com/whence-dev/whence/pkg/rpc/inprocess"
+)
+
+// chatTarget stands for the address of the chat-service in api-service's log lines.
+const chatTarget = "in-process:0"
+
+// Run serves HTTP on front, and gRPC callers of chat-service on c.ChatListen if it is not empty, until
+// ctx is done and the streams have drained. A failure of one service ends the other.
+func Run(ctx context.Context, c Config, front net.Listener, log *slog.Logger) error {
+	c.Edge.Chat = chatTarget
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	var back net.Listener // nil without gRPC callers
+	if c.ChatListen != "" {
+		var err error
+		if back, err = net.Listen("tcp", c.ChatListen); err != nil {
+			return fmt.Errorf("--chat-listen: %w", err)
+		}
+		log.Info("listening for gRPC callers", "addr", back.Addr().String())
+	}
+	joined := make(chan *inprocess.Conn, 1)
+	c.Chat.Local = func(chat *inprocess.Conn) { joined <- chat }
+	services, all := errgroup.WithContext(ctx)
+	edgeDone := make(chan struct{})
+	services.Go(func() error {
+		defer close(edgeDone)
+		select {
+		case chat := <-joined:
+			c.Edge.Connect = func(string) (chats.Conn, error) { return chat, nil }
+			return edge.Run(all, c.Edge, front, log)
+		case <-all.Done(): // before chat-service has loaded its models
+			return front.Close()
+		}
+	})
+	services.Go(func() error { return server.Run(drain.After(all, edgeDone), c.Chat, back, log) })
+	return services.Wait()
+}
