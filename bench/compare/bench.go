@@ -81,10 +81,10 @@ func (b *bench) close() {
 // streamsAtMost returns the number of concurrent streams that a system must accept.
 func (b *bench) streamsAtMost() int { return b.most + openClients }
 
-// build builds the services of a checkout.
+// build builds the commands of a checkout.
 func (b *bench) build(root, name string) (string, error) {
 	dir := filepath.Join(b.dir, name)
-	_, err := command(root, "go", "build", "-o", dir+string(filepath.Separator), "./api-service", "./chat-service")
+	_, err := command(root, "go", "build", "-o", dir+string(filepath.Separator), ".", "./api-service", "./chat-service")
 	return dir, err
 }
 

@@ -28,16 +28,17 @@ type cell struct {
 	Seconds  float64            `json:"seconds"` // measured
 	Tokens   int64              `json:"tokens"`  // received in this time
 	Requests int64              `json:"requests"`
-	CPU      map[string]float64 `json:"cpu"`      // of each process in this time, in microseconds
-	Latency  quantiles          `json:"latency"`  // from when a token was due to when it was received
-	TTFT     quantiles          `json:"ttft"`     // from when a request was due to its first token
-	Stop     quantiles          `json:"stop"`     // from when a client left to when the engine stopped
-	Memory   float64            `json:"memory"`   // bytes of an open stream
-	Wasted   int64              `json:"wasted"`   // tokens generated for clients that had left
-	Left     int                `json:"left"`     // clients
-	Unheard  int                `json:"unheard"`  // clients that left before the engine had their request
-	Failed   int64              `json:"failed"`   // streams
-	Problems []string           `json:"problems"` // of some of them
+	CPU      map[string]float64 `json:"cpu"`       // of each process in this time, in microseconds
+	Latency  quantiles          `json:"latency"`   // from when a token was due to when it was received
+	TTFT     quantiles          `json:"ttft"`      // from when a request was due to its first token
+	Stop     quantiles          `json:"stop"`      // from when a client left to when the engine stopped
+	StopLast float64            `json:"stop_last"` // from when the first client left to when the engine stopped for the last
+	Memory   float64            `json:"memory"`    // bytes of an open stream
+	Wasted   int64              `json:"wasted"`    // tokens generated for clients that had left
+	Left     int                `json:"left"`      // clients
+	Unheard  int                `json:"unheard"`   // clients that left before the engine had their request
+	Failed   int64              `json:"failed"`    // streams
+	Problems []string           `json:"problems"`  // of some of them
 }
 
 // quantiles of a histogram of microseconds.
@@ -69,6 +70,9 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 	if err := s.open(ctx, rec); err != nil {
 		c.Problems = append(c.Problems, err.Error())
 	}
+	if s.storm {
+		return c, b.storm(ctx, c, r, rec, loads)
+	}
 	if err := b.window(c, r, rec, window); err != nil {
 		return nil, err
 	}
@@ -86,6 +90,14 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 		pause(ctx, window)
 		l.Stop()
 	}
+	b.leave(ctx, c, rec, loads)
+	c.Latency = quantilesOf(rec.Summary().Latency)
+	c.TTFT = quantilesOf(probes.Summary().TTFT)
+	return c, ctx.Err()
+}
+
+// leave has all clients leave, waits until the engine has stopped their streams, and fills in what became of them.
+func (b *bench) leave(ctx context.Context, c *cell, rec *load.Recorder, loads []*load.Load) {
 	for _, l := range loads {
 		l.Stop()
 	}
@@ -93,14 +105,31 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 		c.Problems = append(c.Problems, err.Error())
 	}
 	sum := rec.Summary()
-	c.Latency = quantilesOf(sum.Latency)
-	c.TTFT = quantilesOf(probes.Summary().TTFT)
 	c.Failed = sum.Failed
 	for _, err := range sum.Errors {
 		c.Problems = append(c.Problems, err.Error())
 	}
 	c.departures(sum.Left, b.engine.ended)
-	return c, ctx.Err()
+}
+
+// storm measures what the processes spend from when all clients leave until a moment after the engine has stopped: a service
+// also has records and a log line to write.
+func (b *bench) storm(ctx context.Context, c *cell, r *deployment, rec *load.Recorder, loads []*load.Load) error {
+	spent, err := b.spent(r)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	b.leave(ctx, c, rec, loads)
+	pause(ctx, settling)
+	c.Seconds = time.Since(begun).Seconds()
+	if c.CPU, err = b.spent(r); err != nil {
+		return err
+	}
+	for name := range c.CPU {
+		c.CPU[name] -= spent[name]
+	}
+	return ctx.Err()
 }
 
 // begin starts the clients.
@@ -141,29 +170,15 @@ func (s *scenario) open(ctx context.Context, rec *load.Recorder) error {
 
 // window measures what the processes spend and the clients receive in a time.
 func (b *bench) window(c *cell, r *deployment, rec *load.Recorder, length time.Duration) error {
-	procs := append([]*process.Process{b.engine.Process}, r.procs...)
-	cpu := func() (map[string]float64, error) {
-		all := map[string]float64{}
-		for _, p := range procs {
-			t, err := p.CPU()
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", p.Name, err)
-			}
-			all[p.Name] = float64(t) / float64(time.Microsecond)
-		}
-		own, err := process.CPUTime(0)
-		all["load"] = float64(own) / float64(time.Microsecond)
-		return all, err
-	}
 	rec.Measure(true)
 	defer rec.Measure(false)
 	tokens, requests, begun := rec.Tokens(), rec.Requests(), time.Now()
-	spent, err := cpu()
+	spent, err := b.spent(r)
 	if err != nil {
 		return err
 	}
 	time.Sleep(length)
-	c.CPU, err = cpu()
+	c.CPU, err = b.spent(r)
 	c.Seconds = time.Since(begun).Seconds()
 	c.Tokens, c.Requests = rec.Tokens()-tokens, rec.Requests()-requests
 	for name := range c.CPU {
@@ -172,9 +187,25 @@ func (b *bench) window(c *cell, r *deployment, rec *load.Recorder, length time.D
 	return err
 }
 
+// spent returns the CPU time that each process has spent, in microseconds.
+func (b *bench) spent(r *deployment) (map[string]float64, error) {
+	all := map[string]float64{}
+	for _, p := range append([]*process.Process{b.engine.Process}, r.procs...) {
+		t, err := p.CPU()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
+		all[p.Name] = float64(t) / float64(time.Microsecond)
+	}
+	own, err := process.CPUTime(0)
+	all["load"] = float64(own) / float64(time.Microsecond)
+	return all, err
+}
+
 // departures fills in how soon the engine stopped after clients had left, and how many tokens it made for nobody.
 func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) {
 	h := load.NewHistogram()
+	var first, last time.Time
 	for _, d := range left {
 		e, ok := ended[d.Stream]
 		if !ok || !e.Stopped {
@@ -184,7 +215,14 @@ func (c *cell) departures(left []load.Departure, ended map[uint64]paced.Ending) 
 		c.Left++
 		load.Record(h, e.At.Sub(d.At))
 		c.Wasted += int64(max(0, e.Generated-d.Received))
+		if first.IsZero() || d.At.Before(first) {
+			first = d.At
+		}
+		if e.At.After(last) {
+			last = e.At
+		}
 	}
+	c.StopLast = float64(last.Sub(first)) / float64(time.Microsecond)
 	c.Stop = quantilesOf(h)
 }
 

@@ -29,7 +29,7 @@ func figureOf(values []float64) figure {
 type row struct {
 	Scenario  string            `json:"scenario"`
 	System    string            `json:"system"`
-	Unit      string            `json:"unit"`      // of Cost: token or request
+	Unit      string            `json:"unit"`      // of Cost: token, request or leave
 	Cost      figure            `json:"cost"`      // CPU of the system's processes, in microseconds for each unit
 	Ratio     figure            `json:"ratio"`     // Cost, divided by nginx's in the same round
 	Processes map[string]figure `json:"processes"` // CPU of each process, in microseconds for each unit
@@ -41,28 +41,33 @@ type row struct {
 	Memory    figure            `json:"memory"`   // bytes of an open stream
 	Stop50    figure            `json:"stop_p50"` // from leaving to the engine's stop, in microseconds
 	Stop99    figure            `json:"stop_p99"`
-	Wasted    figure            `json:"wasted"` // tokens generated for each client that had left
-	Failed    int64             `json:"failed"` // streams, over all rounds
+	StopLast  figure            `json:"stop_last"` // from the first client's leaving to the engine's last stop, in microseconds
+	Wasted    figure            `json:"wasted"`    // tokens generated for each client that had left
+	Failed    int64             `json:"failed"`    // streams, over all rounds
 }
 
-// units returns the number of tokens or requests of a cell.
-func (c *cell) units(requests bool) float64 {
-	if requests {
+// units returns the number of tokens, requests or departures of a cell.
+func (c *cell) units(unit string) float64 {
+	switch unit {
+	case perLeave:
+		return float64(c.Left)
+	case perRequest:
 		return float64(c.Requests)
+	default:
+		return float64(c.Tokens)
 	}
-	return float64(c.Tokens)
 }
 
 // cost returns the CPU time of the system's own processes per unit, in microseconds, or NaN if
 // there were no units.
-func (c *cell) cost(requests bool) float64 {
+func (c *cell) cost(unit string) float64 {
 	total := 0.0
 	for name, t := range c.CPU {
 		if name != "load" && name != "engine" {
 			total += t
 		}
 	}
-	return per(total, c.units(requests))
+	return per(total, c.units(unit))
 }
 
 func per(a, b float64) float64 {
@@ -102,10 +107,7 @@ func rowOf(s *scenario, system string, cells []*cell) row {
 		}
 		return &cell{}
 	}
-	r := row{Scenario: s.name, System: system, Unit: "token", Processes: map[string]figure{}}
-	if s.requests() {
-		r.Unit = "request"
-	}
+	r := row{Scenario: s.name, System: system, Unit: s.unit(), Processes: map[string]figure{}}
 	series := map[*figure][]float64{}
 	processes := map[string][]float64{}
 	add := func(f *figure, v float64) { series[f] = append(series[f], v) }
@@ -114,10 +116,10 @@ func rowOf(s *scenario, system string, cells []*cell) row {
 			continue
 		}
 		direct, nginx := at(directName, c.Round), at(nginxName, c.Round)
-		units := c.units(s.requests())
+		units := c.units(r.Unit)
 		if system != directName {
-			add(&r.Cost, c.cost(s.requests()))
-			add(&r.Ratio, per(c.cost(s.requests()), nginx.cost(s.requests())))
+			add(&r.Cost, c.cost(r.Unit))
+			add(&r.Ratio, per(c.cost(r.Unit), nginx.cost(r.Unit)))
 			add(&r.Latency50, less(c.Latency, direct.Latency, p50))
 			add(&r.Latency99, less(c.Latency, direct.Latency, p99))
 			add(&r.TTFT50, less(c.TTFT, direct.TTFT, p50))
@@ -128,7 +130,11 @@ func rowOf(s *scenario, system string, cells []*cell) row {
 			add(&r.TTFT50, own(c.TTFT, p50))
 			add(&r.TTFT99, own(c.TTFT, p99))
 		}
-		add(&r.Rate, per(units, c.Seconds))
+		if s.storm {
+			add(&r.StopLast, own(c.Stop, func(quantiles) float64 { return c.StopLast }))
+		} else {
+			add(&r.Rate, per(units, c.Seconds))
+		}
 		if s.memory && system != directName {
 			add(&r.Memory, c.Memory)
 		}

@@ -83,10 +83,10 @@ func TestDeparturesFindTheirEndings(t *testing.T) {
 		{Stream: 4, At: at, Received: 5}, // which was complete before its client left
 	}, map[uint64]paced.Ending{
 		1: {Stream: 1, At: at.Add(2 * time.Millisecond), Generated: 13, Stopped: true},
-		2: {Stream: 2, At: at.Add(2 * time.Millisecond), Generated: 10, Stopped: true},
+		2: {Stream: 2, At: at.Add(5 * time.Millisecond), Generated: 10, Stopped: true},
 		4: {Stream: 4, At: at, Generated: 5},
 	})
-	if c.Left != 2 || c.Unheard != 2 || c.Wasted != 3 || c.Stop.N != 2 || math.Abs(c.Stop.P50-2000) > 2 {
+	if c.Left != 2 || c.Unheard != 2 || c.Wasted != 3 || c.Stop.N != 2 || c.StopLast != 5000 || math.Abs(c.Stop.P50-2000) > 2 {
 		t.Errorf("%+v", c)
 	}
 }

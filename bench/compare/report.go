@@ -133,7 +133,7 @@ func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Machine: %s; load average before the run %s. Commit %s, %s.\n", r.Machine, r.Load, r.Commit, r.Date.Format("2 January 2006, 15:04 MST"))
 	fmt.Fprintf(&b, "Each figure is the median of %d interleaved rounds of %v, with the least and the greatest of them.\n", r.Rounds, r.Window)
-	b.WriteString("Where streams have no end, all clients leave at once after the measurement, and the stop figures are those of that leave storm.\n")
+	b.WriteString("Where streams have no end, all clients leave at once after the measurement, and the stop figures are those of that leave.\n")
 	for _, name := range slices.Sorted(maps.Keys(r.LeftOut)) {
 		reason, _, _ := strings.Cut(r.LeftOut[name], "\n")
 		fmt.Fprintf(&b, "\nLeft out: %s (%s).\n", name, reason)
@@ -170,6 +170,7 @@ func (r *report) table(b *strings.Builder, rows []row) {
 		{"memory per stream, KiB", func(r *row) figure { return r.Memory }, kibi},
 		{"stop p50, ms", func(r *row) figure { return r.Stop50 }, milli},
 		{"p99", func(r *row) figure { return r.Stop99 }, milli},
+		{"last stop, ms", func(r *row) figure { return r.StopLast }, milli},
 		{"wasted tokens per departure", func(r *row) figure { return r.Wasted }, 1},
 	}
 	columns = slices.DeleteFunc(columns, func(c column) bool {

@@ -25,6 +25,7 @@ type scenario struct {
 
 	ttft   bool // measure the time to first token with requests beside the streams
 	memory bool // measure the memory of an open stream; the system is started anew for each cell
+	storm  bool // measure only what it costs when all clients leave at once
 }
 
 const (
@@ -66,6 +67,7 @@ func scenarios() []scenario {
 		{name: "short saturated", says: "the same requests, 100 in flight", pace: shortPace, streams: inFlight, tokens: 5, prompt: prompt100},
 		{name: "churn 20", says: "20 streams, 50 tokens a second each, whose clients leave after half a second on average", streams: 20, pace: fiftyASecond, life: 500 * time.Millisecond},
 		{name: "churn 100", says: "100 streams, 50 tokens a second each, whose clients leave after half a second on average", streams: 100, pace: fiftyASecond, life: 500 * time.Millisecond},
+		{name: "leave storm", says: "200 streams, 50 tokens a second each, whose clients all leave at once", streams: 200, pace: fiftyASecond, storm: true},
 		{name: "10000 open", says: "10,000 streams, 1 token in two seconds each", streams: 10_000, pace: paced.Pace{Period: 1900 * time.Millisecond}, memory: true},
 		{name: "leave in prefill", says: "100 streams whose prompt takes 1.5 s and whose clients leave after 0.3 s on average", streams: 100, pace: paced.Pace{Period: 20 * time.Millisecond, Prefill: 1500 * time.Millisecond}, life: 300 * time.Millisecond},
 		{name: "slow readers", says: "spread, and 20 clients that read nothing", streams: 200, pace: fiftyASecond, unread: 20},
@@ -92,5 +94,21 @@ func (s *scenario) next() load.Request {
 	return req
 }
 
-// requests reports whether the scenario's unit of cost is a request, not a token.
-func (s *scenario) requests() bool { return s.tokens > 0 && s.tokens < 100 }
+// Units of cost.
+const (
+	perToken   = "token"
+	perRequest = "request"
+	perLeave   = "leave"
+)
+
+// unit returns the scenario's unit of cost.
+func (s *scenario) unit() string {
+	switch {
+	case s.storm:
+		return perLeave
+	case s.tokens > 0 && s.tokens < 100:
+		return perRequest
+	default:
+		return perToken
+	}
+}

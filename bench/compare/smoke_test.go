@@ -27,6 +27,7 @@ func TestComparisonMeasuresEverySystem(t *testing.T) {
 		{name: "short", says: "a few requests", streams: 2, tokens: 5},
 		{name: "open", says: "a few requests at a fixed rate", rate: 20, tokens: 5},
 		{name: "churn", says: "a few clients that leave", streams: 4, pace: paced.Pace{Period: 10 * time.Millisecond}, life: 100 * time.Millisecond},
+		{name: "storm", says: "a few clients that leave at once", streams: 4, pace: paced.Pace{Period: 10 * time.Millisecond}, storm: true},
 	}
 	b, err := newBench(&options{rounds: 1, window: 500 * time.Millisecond}, chosen)
 	if err != nil {
@@ -39,6 +40,7 @@ func TestComparisonMeasuresEverySystem(t *testing.T) {
 	}
 	systems := map[string][]string{
 		directName: {}, nginxName: {"nginx"}, "HAProxy": {"haproxy"}, "grpc-go relay": {"relay", "edge"}, whenceName: {"api-service", "chat-service"}, linksName: {"api-service", "chat-service"},
+		joinedName: {"gateway"},
 	}
 	for name, reason := range r.LeftOut {
 		if name != nginxName && name != "HAProxy" || os.Getenv("CI") == "true" {
@@ -54,7 +56,11 @@ func TestComparisonMeasuresEverySystem(t *testing.T) {
 		if c.Failed > 0 || len(c.Problems) > 0 {
 			t.Errorf("%s: %d streams failed: %v", where, c.Failed, c.Problems)
 		}
-		if c.Tokens == 0 || c.Latency.N == 0 || c.TTFT.N == 0 || c.Scenario != "streams" && c.Scenario != "churn" && c.Requests == 0 {
+		if c.Scenario == "storm" {
+			if c.Left != 4 || c.Stop.N != 4 || c.StopLast < c.Stop.P50 {
+				t.Errorf("%s: not all clients have left: %+v", where, c)
+			}
+		} else if c.Tokens == 0 || c.Latency.N == 0 || c.TTFT.N == 0 || c.Scenario != "streams" && c.Scenario != "churn" && c.Requests == 0 {
 			t.Errorf("%s: nothing was measured: %+v", where, c)
 		}
 		if c.Scenario == "churn" && (c.Left == 0 || c.Stop.N == 0) {

@@ -23,10 +23,10 @@ const (
 	nginxName  = "nginx"
 	whenceName = "Whence over gRPC"
 	linksName  = "Whence over links"
+	joinedName = "Whence in one process"
 )
 
-// systems returns what is compared, in the order of the tables. The services in one process are a further entry like whence,
-// with other flags.
+// systems returns what is compared, in the order of the tables.
 func (b *bench) systems() []system {
 	all := []system{
 		{directName, func(b *bench) (*deployment, error) { return &deployment{addr: b.engine.sse}, nil }},
@@ -35,6 +35,7 @@ func (b *bench) systems() []system {
 		{"grpc-go relay", startRelay},
 		{whenceName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin, "--link=false") }},
 		{linksName, func(b *bench) (*deployment, error) { return startWhence(b, b.bin) }},
+		{joinedName, startGateway},
 	}
 	if b.other != "" {
 		all = append(all, system{"Whence of --against", func(b *bench) (*deployment, error) { return startWhence(b, b.other) }})
@@ -215,6 +216,21 @@ func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 	api := append([]string{"--listen", addrs[1], "--chat", addrs[0], "--max-streams", streams}, flags...)
 	if err := r.add(b, "api-service", filepath.Join(bin, "api-service"), api...); err != nil {
 		r.end()
+		return nil, err
+	}
+	return r.whenReady()
+}
+
+// startGateway starts api-service and chat-service as one process, like startWhence. Its streams go over links to the engine.
+func startGateway(b *bench) (*deployment, error) {
+	addr, err := process.FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	r := &deployment{addr: addr}
+	streams := strconv.Itoa(b.streamsAtMost() + 1000)
+	if err := r.add(b, "gateway", filepath.Join(b.bin, "whence"), "gateway", "--listen", addr, "--worker", b.engine.worker,
+		"--model", b.model, "--model-name", "paced", "--max-streams", streams, "--link"); err != nil {
 		return nil, err
 	}
 	return r.whenReady()
