@@ -49,6 +49,7 @@ type conn struct {
 	batch  []time.Duration // latencies of the tokens of one read
 	clock  paced.Reader
 	tokens int
+	stays  func() bool // whether the client has no reason to leave
 }
 
 func (r *Recorder) conn(addr string) *conn {
@@ -61,8 +62,21 @@ func (r *Recorder) conn(addr string) *conn {
 func (c *conn) Read(b []byte) (int, error) {
 	c.flush()
 	n, err := c.net.Read(b)
+	for n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && c.renew() {
+		n, err = c.net.Read(b)
+	}
 	c.at = time.Now()
 	return n, err
+}
+
+// renew sets the deadline of a read to silence after the last data. It reports false if the client
+// has to leave, or has waited that long. So the deadline costs nothing while data comes.
+func (c *conn) renew() bool {
+	until := c.at.Add(silence)
+	if !c.stays() || !time.Now().Before(until) || c.net.SetReadDeadline(until) != nil {
+		return false
+	}
+	return c.stays() // the deadline may have overwritten that of a client that leaves
 }
 
 // flush records the tokens of the previous read.
@@ -122,7 +136,8 @@ func (c *conn) exchange(ctx context.Context, id uint64, req Request, intended ti
 	if req.Life > 0 {
 		limit = req.Life
 	}
-	if err := n.SetReadDeadline(time.Now().Add(limit)); err != nil {
+	c.at, c.stays = time.Now(), func() bool { return req.Life == 0 && ctx.Err() == nil }
+	if err := n.SetReadDeadline(c.at.Add(limit)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil { // the deadline may have been overwritten
