@@ -26,7 +26,7 @@ export async function cutter(target, { times, bytes, inLine }) {
       if (client.writableEnded) return; // cut
       let part = chunk.subarray(0, left);
       left -= part.length;
-      if (left === 0 && inLine && part.at(-1) === 10) part = part.subarray(0, -1);
+      while (left === 0 && inLine && part.at(-1) === 10) part = part.subarray(0, -1);
       if (left > 0) {
         client.write(part);
       } else {

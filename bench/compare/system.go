@@ -230,7 +230,7 @@ func startGateway(b *bench) (*deployment, error) {
 	r := &deployment{addr: addr}
 	streams := strconv.Itoa(b.streamsAtMost() + 1000)
 	if err := r.add(b, "gateway", filepath.Join(b.bin, "whence"), "gateway", "--listen", addr, "--worker", b.engine.worker,
-		"--model", b.model, "--model-name", "paced", "--max-streams", streams, "--link"); err != nil {
+		"--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
 		return nil, err
 	}
 	return r.whenReady()
