@@ -1,7 +1,7 @@
 // Package gateway is api-service and chat-service in one process, in front of llm-workers.
 //
-// The two hops are joined by function calls (package inprocess): a token stays on one goroutine from
-// the worker's connection to the client's. They remain two hops: paths, records, logs, metrics and
+// The two hops are joined by function calls (package inprocess): the goroutine that receives a token
+// from a worker also writes it to the client. They remain two hops: paths, records, logs, metrics and
 // traces have both names, and endings are those of two processes. The process drains api-service
 // first, and then chat-service.
 package gateway
