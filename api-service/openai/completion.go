@@ -18,8 +18,8 @@ const (
 	defaultMaxTokens = 16
 )
 
-// completionSetters are the fields of completions, besides the shared ones.
-var completionSetters = map[string]setter{
+// completionSetters are the fields of completions.
+var completionSetters = withShared(map[string]setter{
 	"prompt": setPrompt,
 	"logprobs": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, 0, maxLogprobs)
@@ -41,7 +41,7 @@ var completionSetters = map[string]setter{
 		}
 		return err
 	},
-}
+})
 
 // ParseCompletion parses a body of completions. Its errors are those of ParseChat.
 func ParseCompletion(body []byte) (*Chat, error) {

@@ -150,8 +150,8 @@ var shared = map[string]setter{
 	"user": setSession,
 }
 
-// setters are the fields of chats, besides the shared ones.
-var setters = map[string]setter{
+// chatSetters are the fields of chats.
+var chatSetters = withShared(map[string]setter{
 	"messages":              setMessages,
 	"max_completion_tokens": setMaxTokens,
 	"logprobs": func(c *Chat, param string, raw json.RawMessage) (err error) {
@@ -173,6 +173,12 @@ var setters = map[string]setter{
 	"metadata": accept, "store": accept, "safety_identifier": accept,
 	"prompt_cache_retention": accept, "prompt_cache_options": accept,
 	"verbosity": accept,
+})
+
+// withShared returns the fields of one kind of bodies: its own, and the shared ones.
+func withShared(own map[string]setter) map[string]setter {
+	maps.Copy(own, shared)
+	return own
 }
 
 // ParseChat parses a body of chat completions. Its errors are *streamerr.Error with reason INVALID,
@@ -205,7 +211,7 @@ func ParseStream(body []byte) (*Chat, error) {
 
 func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
 	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream}
-	if err := c.set(fields, setters); err != nil {
+	if err := c.set(fields, chatSetters); err != nil {
 		return nil, err
 	}
 	switch {
@@ -222,11 +228,9 @@ func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
 	return c, nil
 }
 
-// set parses the fields, own and shared, and makes the checks that both kinds need.
-func (c *Chat) set(fields map[string]json.RawMessage, own map[string]setter) error {
-	all := maps.Clone(shared)
-	maps.Copy(all, own)
-	if err := strict.Each(fields, c, all); err != nil {
+// set parses the fields, and makes the checks that both kinds of bodies need.
+func (c *Chat) set(fields map[string]json.RawMessage, setters map[string]setter) error {
+	if err := strict.Each(fields, c, setters); err != nil {
 		return err
 	}
 	switch {

@@ -44,8 +44,11 @@ func kindOf(raw json.RawMessage) string {
 	}
 }
 
-// Object parses an object.
+// Object parses an object. Its members may be parts of raw.
 func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, error) {
+	if fields, ok := members(raw); ok {
+		return fields, nil
+	}
 	var v map[string]json.RawMessage
 	if json.Unmarshal(raw, &v) != nil || v == nil {
 		return nil, Mismatch(param, "an object", raw)
@@ -53,8 +56,11 @@ func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, erro
 	return v, nil
 }
 
-// Array parses an array.
+// Array parses an array. Its elements may be parts of raw.
 func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
+	if items, ok := elements(raw); ok {
+		return items, nil
+	}
 	var v []json.RawMessage
 	if json.Unmarshal(raw, &v) != nil || v == nil {
 		return nil, Mismatch(param, "an array", raw)
@@ -64,11 +70,12 @@ func Array(param string, raw json.RawMessage) ([]json.RawMessage, error) {
 
 // String parses a string.
 func String(param string, raw json.RawMessage) (string, error) {
-	var v string
-	if raw[0] != '"' || json.Unmarshal(raw, &v) != nil {
-		return "", Mismatch(param, "a string", raw)
+	if s := (scanner{text: raw}); s.quoted() && s.at == len(raw) {
+		if v, ok := unquote(raw); ok {
+			return v, nil
+		}
 	}
-	return v, nil
+	return "", Mismatch(param, "a string", raw)
 }
 
 // Member parses a string that an object must have.
@@ -82,17 +89,20 @@ func Member(param, name string, fields map[string]json.RawMessage) (string, erro
 
 // Boolean parses true or false.
 func Boolean(param string, raw json.RawMessage) (bool, error) {
-	var v bool
-	if json.Unmarshal(raw, &v) != nil || Null(raw) {
+	switch string(raw) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
 		return false, Mismatch(param, "a boolean", raw)
 	}
-	return v, nil
 }
 
 // Number parses a number in [low, high].
 func Number(param string, raw json.RawMessage, low, high float64) (float32, error) {
-	var v float64
-	if json.Unmarshal(raw, &v) != nil || Null(raw) {
+	v, err := strconv.ParseFloat(numeral(raw), 64)
+	if err != nil {
 		return 0, Mismatch(param, "a number", raw)
 	}
 	if v < low || v > high {
@@ -103,8 +113,8 @@ func Number(param string, raw json.RawMessage, low, high float64) (float32, erro
 
 // Integer parses an integer in [low, high].
 func Integer(param string, raw json.RawMessage, low, high int64) (int64, error) {
-	var v int64
-	if json.Unmarshal(raw, &v) != nil || Null(raw) {
+	v, err := strconv.ParseInt(numeral(raw), 10, 64)
+	if err != nil {
 		return 0, Mismatch(param, "an integer", raw)
 	}
 	if v < low || v > high {
@@ -149,10 +159,13 @@ func Compact(param string, raw json.RawMessage) (string, error) {
 // Null reports whether a field is null.
 func Null(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// Fields parses a body, which must be an object.
+// Fields parses a body, which must be an object. The members may be parts of body.
 func Fields(body []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(body) {
 		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
+	}
+	if fields, ok := members(body); ok {
+		return fields, nil
 	}
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(body, &fields)
@@ -174,7 +187,12 @@ func Fields(body []byte) (map[string]json.RawMessage, error) {
 // their names, so that the same body always gets the same error. A field without a setter is
 // unknown.
 func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]func(to T, param string, raw json.RawMessage) error) error {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		set, ok := setters[name]
 		if !ok {
 			return streamerr.InvalidParam(Printable(name), "unknown field \"%s\"", Printable(name))
@@ -190,15 +208,14 @@ func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]fun
 
 // IDs parses an array of token ids.
 func IDs(param string, raw json.RawMessage) ([]uint32, error) {
-	var ids []uint32 // all at once if all are valid: a prompt may have many
-	if json.Unmarshal(raw, &ids) == nil && ids != nil && !slices.ContainsFunc(ids, func(id uint32) bool { return id > math.MaxInt32 }) && !bytes.Contains(raw, []byte("null")) {
+	if ids, ok := identifiers(raw); ok {
 		return ids, nil
 	}
 	items, err := Array(param, raw)
 	if err != nil {
 		return nil, err
 	}
-	ids = make([]uint32, len(items))
+	ids := make([]uint32, len(items))
 	for i, raw := range items {
 		id, err := Integer(fmt.Sprintf("%s[%d]", param, i), raw, 0, math.MaxInt32)
 		if err != nil {

@@ -2,7 +2,10 @@ package strict_test
 
 import (
 	"encoding/json"
+	"maps"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/strict"
@@ -65,5 +68,68 @@ func TestMembersThatNobodyKnowsAreRefusedInTheOrderOfTheirNames(t *testing.T) {
 	}
 	if err := strict.Only("p", fields, "type", "zeta", "beta"); err != nil {
 		t.Error(err)
+	}
+}
+
+// FuzzScan compares objects and arrays with those of encoding/json.
+func FuzzScan(f *testing.F) {
+	for _, s := range []string{
+		`{}`, ` { } `, `{"a":1,"b":[1,{"c":"\u00e9\n"}],"a":-0.5e+3}`, `{"\u0061":null,"\ud800":true}`, `{"a":01}`, `{"a":1,}`, `{,}`, `{"a"}`, `{"a":}`, `{a:1}`,
+		`[]`, `[1]x`, `[1,,2]`, `[,1]`, `[1,]`, `["\x"]`, `["` + "\n" + `"]`, `[-]`, `[1.]`, `[.5]`, `[1e]`, `[tru]`, `[nul`, `["a`, `["\u12`, `["\`, `[[[]]]`, `{"a":{"b":{}}}`,
+		`{"a` + "\xff" + `":"` + "\xff" + `"}`, strings.Repeat("[", 300) + strings.Repeat("]", 300), strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300), `null`, ` "a" `, ``,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		raw := json.RawMessage(s)
+		var fields map[string]json.RawMessage
+		good := json.Unmarshal(raw, &fields) == nil && fields != nil
+		if got, err := strict.Object("p", raw); (err == nil) != good || good && !maps.EqualFunc(got, fields, sameJSON) {
+			t.Errorf("object %q: %q, %v; want %q", s, got, err, fields)
+		}
+		var items []json.RawMessage
+		good = json.Unmarshal(raw, &items) == nil && items != nil
+		if got, err := strict.Array("p", raw); (err == nil) != good || good && !slices.EqualFunc(got, items, sameJSON) {
+			t.Errorf("array %q: %q, %v; want %q", s, got, err, items)
+		}
+	})
+}
+
+func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }
+
+// FuzzScalars compares strings, numbers and booleans in an array with those of encoding/json.
+func FuzzScalars(f *testing.F) {
+	for _, s := range []string{
+		`"a"`, `"\u00e9\ud83d\ude00\ud800"`, `"\"\\\/\b\f\n\r\t"`, `""`, "\"\xff\"", `0`, `-0`, `9223372036854775807`, `9223372036854775808`, `-9223372036854775808`, `1.0`, `1e2`, `1e400`, `-1.5E-3`,
+		`true`, `false`, `null`, `{}`, `[]`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		items, err := strict.Array("p", json.RawMessage("["+s+"]"))
+		if err != nil || len(items) != 1 || strict.Null(items[0]) {
+			return
+		}
+		raw := items[0]
+		compare(t, raw, strict.String)
+		compare(t, raw, strict.Boolean)
+		compare(t, raw, func(param string, raw json.RawMessage) (int64, error) {
+			return strict.Integer(param, raw, math.MinInt64, math.MaxInt64)
+		})
+		var want float64
+		good := json.Unmarshal(raw, &want) == nil
+		if got, err := strict.Number("p", raw, -math.MaxFloat64, math.MaxFloat64); (err == nil) != good || good && got != float32(want) {
+			t.Errorf("%s: %v, %v; want %v", raw, got, err, want)
+		}
+	})
+}
+
+// compare compares what parse makes of raw with what encoding/json does.
+func compare[T comparable](t *testing.T, raw json.RawMessage, parse func(param string, raw json.RawMessage) (T, error)) {
+	t.Helper()
+	var want T
+	good := json.Unmarshal(raw, &want) == nil
+	if got, err := parse("p", raw); (err == nil) != good || good && got != want {
+		t.Errorf("%s: %v, %v; want %v", raw, got, err, want)
 	}
 }

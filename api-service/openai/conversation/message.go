@@ -46,7 +46,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 		return nil, streamerr.InvalidParam(param+".role", "%s.role is %q; it must be one of %s", param, strict.Printable(m.Role), strings.Join(roles, ", "))
 	}
 	for name, raw := range fields {
-		at := param + "." + strict.Printable(name)
+		at := param + "." + name
 		null := bytes.Equal(raw, []byte("null"))
 		switch name {
 		case "role":
@@ -88,6 +88,7 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 			}
 		case "refusal", "annotations": // fields of an answer that clients send back; not a part of its text
 		default:
+			at = param + "." + strict.Printable(name)
 			return nil, streamerr.InvalidParam(at, "unknown field %q", at)
 		}
 	}
