@@ -3,6 +3,7 @@ package streamtrace
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"math/rand/v2"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -28,9 +29,56 @@ const (
 
 // ParseParent reads a caller's headers.
 func ParseParent(traceparent, tracestate string) Parent {
+	if traceparent == "" {
+		return Parent{} // a tracestate alone says nothing
+	}
+	if p, ok := parseVersion0(traceparent); ok && tracestate == "" {
+		return p
+	}
 	c := propagation.MapCarrier{Traceparent: traceparent, Tracestate: tracestate}
 	sc := trace.SpanContextFromContext(w3c.Extract(context.Background(), c))
 	return Parent{sc.TraceID(), sc.SpanID(), sc.TraceFlags(), sc.TraceState()}
+}
+
+// version0 is the form of a traceparent of version 00.
+const version0 = "00-tttttttttttttttttttttttttttttttt-ssssssssssssssss-ff"
+
+// parseVersion0 reads a traceparent of version 00, as our own hops send it, without the allocations of w3c. ok is false for all
+// others, and for those that w3c refuses.
+func parseVersion0(traceparent string) (p Parent, ok bool) {
+	if len(traceparent) != len(version0) {
+		return p, false
+	}
+	for i, want := range []byte(version0) {
+		switch c := traceparent[i]; want {
+		case '0', '-':
+			if c != want {
+				return p, false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return p, false
+			}
+		}
+	}
+	var flags [1]byte
+	_, _ = hex.Decode(p.trace[:], []byte(traceparent[3:35]))
+	_, _ = hex.Decode(p.span[:], []byte(traceparent[36:52]))
+	_, _ = hex.Decode(flags[:], []byte(traceparent[53:]))
+	p.flags = trace.TraceFlags(flags[0])
+	return p, p.Valid() && p.flags&^knownFlags == 0
+}
+
+// knownFlags are the flags that version 00 has.
+const knownFlags = trace.FlagsSampled | trace.FlagsRandom
+
+// header returns the traceparent of p, which must be valid.
+func (p Parent) header() string {
+	b := make([]byte, 0, len(version0))
+	b = hex.AppendEncode(append(b, "00-"...), p.trace[:])
+	b = hex.AppendEncode(append(b, '-'), p.span[:])
+	b = hex.AppendEncode(append(b, '-'), []byte{byte(p.flags & knownFlags)})
+	return string(b)
 }
 
 // Valid reports whether there is a parent.
@@ -43,6 +91,10 @@ func (p Parent) context() trace.SpanContext {
 // Each calls set with the headers that tell p to a callee, if there is anything to tell.
 func (p Parent) Each(set func(key, value string)) {
 	if !p.Valid() {
+		return
+	}
+	if p.state.Len() == 0 {
+		set(Traceparent, p.header())
 		return
 	}
 	c := propagation.MapCarrier{}

@@ -3,11 +3,13 @@ package streamtrace_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -201,10 +203,19 @@ func FuzzParseParent(f *testing.F) {
 	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b,c=d")
 	f.Add("00-00000000000000000000000000000000-b7ad6b7169203331-01", "")
 	f.Add("ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "=")
+	f.Add("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-04", "")
+	f.Add("00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "")
+	f.Add("", "a=b")
 	f.Fuzz(func(t *testing.T, traceparent, tracestate string) {
 		p := streamtrace.ParseParent(traceparent, tracestate)
 		told := map[string]string{}
 		p.Each(func(key, value string) { told[key] = value })
+		var w3c propagation.TraceContext
+		carrier := propagation.MapCarrier{}
+		w3c.Inject(w3c.Extract(t.Context(), propagation.MapCarrier{streamtrace.Traceparent: traceparent, streamtrace.Tracestate: tracestate}), carrier)
+		if !maps.Equal(told, carrier) {
+			t.Errorf("%q, %q: %v; OpenTelemetry has %v", traceparent, tracestate, told, carrier)
+		}
 		if !p.Valid() {
 			if len(told) != 0 {
 				t.Errorf("%q is no parent, and tells %v", traceparent, told)
@@ -243,5 +254,14 @@ func TestPlaceIsThatOfASpan(t *testing.T) {
 	}
 	if place := trace.SpanContextFromContext(none.Place(streamerr.PeerLost)); place.IsValid() {
 		t.Errorf("without a trace: %v", place)
+	}
+}
+
+func TestParentOfOurHopsCostsOneAllocation(t *testing.T) {
+	var told string
+	if n := testing.AllocsPerRun(100, func() {
+		streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "").Each(func(_, value string) { told = value })
+	}); n > 1 || len(told) != 55 {
+		t.Errorf("%v allocations for %q", n, told)
 	}
 }
