@@ -159,6 +159,9 @@ func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
 	return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
 }
 
+// maxKeptBody is the size of a body's buffer that a connection keeps for its next request, in bytes.
+const maxKeptBody = 1 << 10
+
 // server returns the HTTP server, which listens at addr.
 func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.Hertz {
 	reached := addr
@@ -180,6 +183,7 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the edge itself refuses bodies over the limit
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
+		server.WithMaxKeepBodySize(maxKeptBody),
 		server.WithMaxHeaderBytes(httpd.MaxHeader),
 		// Otherwise Hertz writes such bodies to files before a handler sees the request.
 		server.WithDisablePreParseMultipartForm(true),

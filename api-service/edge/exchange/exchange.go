@@ -3,6 +3,7 @@
 package exchange
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol/http1/ext"
 	"github.com/cloudwego/netpoll"
 
 	"github.com/whence-dev/whence/api-service/access"
@@ -140,9 +142,9 @@ type refusal struct {
 func (r *refusal) Error() string { return r.cause.Error() }
 func (r *refusal) Unwrap() error { return r.cause }
 
-// Body returns the body of a JSON request.
+// Body returns the body of a JSON request. The request itself no longer has it.
 func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
-	if kind, _, err := mime.ParseMediaType(string(c.ContentType())); err != nil || kind != "application/json" {
+	if !isJSON(string(c.ContentType())) {
 		// A browser asks for permission before it sends this type to another site, and sends other
 		// types without asking. So this check also keeps out the pages of other sites.
 		return nil, WithStatus(http.StatusUnsupportedMediaType, streamerr.InvalidParam("Content-Type", "Content-Type must be application/json"))
@@ -152,7 +154,7 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 	}
 	limit := d.MaxBody
 	if int64(c.Request.Header.ContentLength()) <= limit {
-		body, err := io.ReadAll(io.LimitReader(c.RequestBodyStream(), limit+1))
+		body, err := read(c, limit+1)
 		if errors.Is(err, netpoll.ErrReadTimeout) {
 			c.SetConnectionClose()
 			return nil, WithStatus(http.StatusRequestTimeout, streamerr.New(streamerr.Deadline, "the body did not come in time (--read-timeout)"))
@@ -162,10 +164,41 @@ func (d *Desk) Body(c *app.RequestContext) ([]byte, error) {
 			return nil, streamerr.New(streamerr.Invalid, "the body could not be read: %v", err)
 		}
 		if int64(len(body)) <= limit {
+			release(c)
 			return body, nil
 		}
 	}
 	return nil, d.TooLarge(c)
+}
+
+// isJSON reports whether a content type is JSON's.
+func isJSON(contentType string) bool {
+	const kind = "application/json"
+	if contentType == kind {
+		return true
+	}
+	parsed, _, err := mime.ParseMediaType(contentType)
+	return err == nil && parsed == kind
+}
+
+// trusted is how much memory a request gets for the body that it announces before any of the body
+// is read, in bytes.
+const trusted = 64 << 10
+
+// read reads the body of a request, at most limit bytes of it.
+func read(c *app.RequestContext, limit int64) ([]byte, error) {
+	var body bytes.Buffer
+	body.Grow(min(max(c.Request.Header.ContentLength(), 0), trusted) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(c.RequestBodyStream(), limit))
+	return body.Bytes(), err
+}
+
+// release frees the buffers of a request whose body has been read to its end. Otherwise they would
+// last as long as the stream that answers the request.
+func release(c *app.RequestContext) {
+	_ = ext.ReleaseBodyStream(c.RequestBodyStream()) // fails only if there is more to read
+	c.Request.ResetBody()
+	_ = c.GetConn().Release() // netpoll's never fails here
 }
 
 // TooLarge refuses a request with a body over MaxBody, and closes the connection instead of reading
