@@ -60,7 +60,7 @@ func (a *attempt) settle() {
 
 // open returns the context of the attempt's call. A stop of ctx's stream reaches the call with its cause.
 func (a *attempt) open(ctx context.Context) context.Context {
-	calling, ctl := stream.WithControl(ctx, rpc.DefaultGrace)
+	calling, ctl := stream.WithControl(context.WithoutCancel(ctx), rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	a.stop, a.down = ctl.Stop, a.worker.Down()
 	a.finish = func() {

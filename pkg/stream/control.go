@@ -49,10 +49,11 @@ func WithControl(parent context.Context, grace time.Duration) (context.Context, 
 	stopping, stop := context.WithCancelCause(detached)
 	ctx, kill := context.WithCancelCause(detached)
 	c := &Control{stopping: stopping, stop: stop, kill: kill, done: ctx.Done(), grace: grace}
-	ctx = context.WithValue(ctx, controlKey{}, c)
-	unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
-	context.AfterFunc(ctx, func() { unhook() })
-	return ctx, c
+	if parent.Done() != nil {
+		unhook := context.AfterFunc(parent, func() { c.Stop(context.Cause(parent)) })
+		context.AfterFunc(ctx, func() { unhook() })
+	}
+	return context.WithValue(ctx, controlKey{}, c), c
 }
 
 // Stop asks the engine to finish the current item and to end the sequence. cause must not be nil.
