@@ -17,34 +17,41 @@ func check(messages []*chatv1.Message, limit int) error {
 	}
 	size := 0
 	for i, m := range messages {
-		at := fmt.Sprintf("messages[%d]", i)
-		if m == nil {
-			return streamerr.InvalidParam(at, "%s must not be null", at)
-		}
-		switch m.GetRole() {
-		case "system", "developer", "user", "assistant", "tool":
-		default:
-			return streamerr.InvalidParam(at+".role", "%s.role must be system, developer, user, assistant or tool, not %.40q",
-				at, m.GetRole())
-		}
-		if err := checkText(at+".content", m.GetContent()); err != nil {
-			return err
-		}
-		if err := checkText(at+".name", m.GetName()); err != nil {
-			return err
-		}
-		if err := checkText(at+".reasoning", m.GetReasoning()); err != nil {
-			return err
-		}
-		called, err := checkCalls(at, m)
+		n, err := checkMessage(i, m)
 		if err != nil {
 			return err
 		}
-		if size += len(m.GetContent()) + len(m.GetName()) + len(m.GetReasoning()) + called; size > limit {
+		if size += n; size > limit {
 			return streamerr.InvalidParam("messages", "messages must not be longer than %d bytes together", limit)
 		}
 	}
 	return nil
+}
+
+// checkMessage refuses a message that no template can be expected to render, and returns how many bytes the others have.
+func checkMessage(number int, m *chatv1.Message) (size int, err error) {
+	at := func() string { return fmt.Sprintf("messages[%d]", number) }
+	if m == nil {
+		return 0, streamerr.InvalidParam(at(), "%s must not be null", at())
+	}
+	switch m.GetRole() {
+	case "system", "developer", "user", "assistant", "tool":
+	default:
+		return 0, streamerr.InvalidParam(at()+".role", "%s.role must be system, developer, user, assistant or tool, not %.40q",
+			at(), m.GetRole())
+	}
+	for _, field := range [...]struct{ name, text string }{{"content", m.GetContent()}, {"name", m.GetName()}, {"reasoning", m.GetReasoning()}} {
+		if problem := textProblem(field.text); problem != "" {
+			param := at() + "." + field.name
+			return 0, streamerr.InvalidParam(param, "%s %s", param, problem)
+		}
+		size += len(field.text)
+	}
+	if m.GetToolCallId() == "" && len(m.GetToolCalls()) == 0 {
+		return size, nil
+	}
+	called, err := checkCalls(at(), m)
+	return size + called, err
 }
 
 // checkCalls refuses calls that no template can show, and returns how long they are.
@@ -75,11 +82,20 @@ func checkCalls(at string, m *chatv1.Message) (size int, err error) {
 
 // checkText refuses what tokenizers disagree about.
 func checkText(param, s string) error {
-	if !utf8.ValidString(s) {
-		return streamerr.InvalidParam(param, "%s must be valid UTF-8", param)
-	}
-	if strings.ContainsRune(s, 0) {
-		return streamerr.InvalidParam(param, "%s must not contain the character NUL", param)
+	if problem := textProblem(s); problem != "" {
+		return streamerr.InvalidParam(param, "%s %s", param, problem)
 	}
 	return nil
+}
+
+// textProblem returns why tokenizers disagree about a text, or "".
+func textProblem(s string) string {
+	switch {
+	case !utf8.ValidString(s):
+		return "must be valid UTF-8"
+	case strings.IndexByte(s, 0) >= 0:
+		return "must not contain the character NUL"
+	default:
+		return ""
+	}
 }

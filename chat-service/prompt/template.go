@@ -34,13 +34,19 @@ func New(source string, tokens map[string]string) (*Template, error) {
 	}
 	t := &Template{
 		compiled:       compiled,
-		globals:        map[string]jinja.Value{"documents": jinja.None()},
+		globals:        map[string]jinja.Value{},
 		source:         source,
 		knowsTools:     strings.Contains(source, "tools"),
 		knowsDeveloper: strings.Contains(source, "'developer'") || strings.Contains(source, `"developer"`),
 	}
+	set := func(name string, value jinja.Value) {
+		if compiled.Mentions(name) {
+			t.globals[name] = value
+		}
+	}
+	set("documents", jinja.None())
 	for name, token := range tokens {
-		t.globals[name] = jinja.NewString(token)
+		set(name, jinja.NewString(token))
 	}
 	return t, nil
 }
@@ -71,7 +77,9 @@ func (t *Template) Render(in Input) (string, error) {
 	if err := setVariables(vars, in.Variables); err != nil {
 		return "", err
 	}
-	vars["tools"] = tools
+	if t.knowsTools {
+		vars["tools"] = tools
+	}
 	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
 	vars["messages"] = t.messages(in.Messages, false)
 	text, err := t.compiled.Render(vars)

@@ -26,13 +26,17 @@ type budget struct {
 
 // register adds the calls that the template uses to vars.
 func (b *budget) register(vars map[string]jinja.Value, used map[string]bool) {
-	for name, fn := range map[string]function{
-		"_hf_out": b.out, "_hf_step": b.step, "_hf_enter": b.enter, "_hf_leave": b.leave, "_hf_add": b.add, "_hf_concat": b.concat,
-	} {
+	add := func(name string, fn function) {
 		if used[name] {
 			vars[name] = jinja.NewCallable(name, fn)
 		}
 	}
+	add("_hf_out", b.out)
+	add("_hf_step", b.step)
+	add("_hf_enter", b.enter)
+	add("_hf_leave", b.leave)
+	add("_hf_add", b.add)
+	add("_hf_concat", b.concat)
 }
 
 func (b *budget) write(n int) error {

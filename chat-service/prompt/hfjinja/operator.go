@@ -42,8 +42,45 @@ func typeName(v jinja.Value) string {
 	return "function"
 }
 
+// add is the sum of two values or more, from left to right. Strings are joined at once.
 func (b *budget) add(args []jinja.Value, _ map[string]jinja.Value) (jinja.Value, error) {
-	left, right := args[0], args[1]
+	size := 0
+	for i, v := range args {
+		if !v.IsString() {
+			return b.addEach(args, i)
+		}
+		size += len(v.AsString())
+	}
+	if err := b.join(size); err != nil {
+		return jinja.Undefined(), err
+	}
+	var text strings.Builder
+	text.Grow(size)
+	for _, v := range args {
+		text.WriteString(v.AsString())
+	}
+	return jinja.NewString(text.String()), nil
+}
+
+// addEach is add, where the first values are strings and the next is none.
+func (b *budget) addEach(args []jinja.Value, strings int) (sum jinja.Value, err error) {
+	if strings > 1 {
+		if sum, err = b.add(args[:strings], nil); err != nil {
+			return sum, err
+		}
+		args = args[strings-1:]
+	} else {
+		sum = args[0]
+	}
+	for _, v := range args[1:] {
+		if sum, err = b.plus(sum, v); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+func (b *budget) plus(left, right jinja.Value) (jinja.Value, error) {
 	switch {
 	case left.IsString() && right.IsString():
 		if err := b.join(len(left.AsString()) + len(right.AsString())); err != nil {

@@ -8,7 +8,7 @@ import (
 // strict rewrites an expression so that what fails in Jinja2 fails here: the library goes on with nothing where a value
 // is of the wrong type. It also does what the library has not: "*" in arguments. It returns
 //
-//	_hf_add(a, b)          for a + b
+//	_hf_add(a, b, c)       for a + b + c
 //	_hf_concat(a, b)       for a ~ b
 //	_hf_in(a, b)           for a in b, and _hf_not_in
 //	_hf_known(a.b).c       for a.b.c
@@ -155,20 +155,23 @@ func isNotIn(toks []token, i int) bool {
 	return toks[i].is(name, "not") && i+1 < len(toks) && toks[i+1].is(name, "in") && !isTest(toks, i)
 }
 
-// sum goes through the terms of + and -.
+// sum goes through the terms of + and -. Terms that are added one after the other are added in one call.
 func (t *translator) sum(toks []token) []token {
-	var done []token
-	start, sign := 0, ""
+	var terms [][]token // to be added
+	added := func() []token {
+		if len(terms) == 1 {
+			return terms[0]
+		}
+		return t.apply("_hf_add", terms...)
+	}
+	start, sign := 0, "+"
 	take := func(end int) {
 		term := t.concat(toks[start:end])
-		switch sign {
-		case "":
-			done = term
-		case "+":
-			done = t.apply("_hf_add", done, term)
-		default:
-			done = append(append(done, token{operator, sign}), term...)
+		if sign == "+" {
+			terms = append(terms, term)
+			return
 		}
+		terms = [][]token{append(append(added(), token{operator, sign}), term...)}
 	}
 	for i := range outside(toks) {
 		if i > start && (toks[i].is(operator, "+") || toks[i].is(operator, "-")) && endsOperand(toks[i-1]) {
@@ -177,7 +180,7 @@ func (t *translator) sum(toks []token) []token {
 		}
 	}
 	take(len(toks))
-	return done
+	return added()
 }
 
 // endsOperand says that a sign behind tok has two sides.

@@ -27,7 +27,6 @@ package hfjinja
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -56,6 +55,7 @@ type Template struct {
 	compiled *jinja.Template
 	globals  map[string]jinja.Value // the stateless part of a render's variables; not written after Compile
 	used     map[string]bool
+	dialect  string
 }
 
 // Own is what the names begin with that the translation gives to its own variables and functions; others must not.
@@ -71,7 +71,12 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("after translation: %w", err)
 	}
-	t := &Template{compiled: compiled, globals: globals(now), used: translation.used}
+	t := &Template{compiled: compiled, globals: map[string]jinja.Value{}, used: translation.used, dialect: dialect}
+	for name, value := range globals(now) {
+		if t.Mentions(name) { // each variable costs each render a little
+			t.globals[name] = value
+		}
+	}
 	for id, text := range translation.consts {
 		t.globals[id] = jinja.NewString(text)
 	}
@@ -89,17 +94,22 @@ func Compile(source string, now func() time.Time) (*Template, error) {
 	return t, nil
 }
 
-// Render renders the template with vars. Lists and mappings in them must not be shared with another render at the same
-// time.
+// Mentions reports whether a variable of that name may be used. Other variables have no effect on a render.
+func (t *Template) Mentions(name string) bool { return strings.Contains(t.dialect, name) }
+
+// Render renders the template with vars, and adds variables of its own to vars. Lists and mappings in them must not be shared
+// with another render at the same time.
 func (t *Template) Render(vars map[string]jinja.Value) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library indexes without looking in places
 			err = fmt.Errorf("template engine: %v", p)
 		}
 	}()
-	all := make(map[string]jinja.Value, len(t.globals)+len(vars)+4)
-	maps.Copy(all, t.globals)
-	maps.Copy(all, vars)
-	new(budget).register(all, t.used)
-	return t.compiled.RenderValues(all)
+	for name, value := range t.globals {
+		if _, ok := vars[name]; !ok {
+			vars[name] = value
+		}
+	}
+	new(budget).register(vars, t.used)
+	return t.compiled.RenderValues(vars)
 }
