@@ -31,17 +31,32 @@ func (p Path) Origin() string {
 
 // Append returns a copy of p that is one hop longer.
 func (p Path) Append(hop string) Path {
-	return NewPath(append(slices.Clone(p), hop)...)
+	return make(Path, 0, len(p)+1).add(p...).add(hop).bounded()
 }
 
 // NewPath makes a path of hops, cleaned so that ParsePath(p.String()) equals p: printable ASCII
 // without ">", at most 128 bytes a hop and 32 hops.
 func NewPath(hops ...string) Path {
-	var p Path
+	if len(hops) == 0 {
+		return nil
+	}
+	return make(Path, 0, len(hops)).add(hops...).bounded()
+}
+
+// add adds the clean names of hops, where there are any.
+func (p Path) add(hops ...string) Path {
 	for _, hop := range hops {
 		if hop = cleanHop(hop); hop != "" {
 			p = append(p, hop)
 		}
+	}
+	return p
+}
+
+// bounded removes the hops next to the origin from a path with too many. An empty path becomes nil.
+func (p Path) bounded() Path {
+	if len(p) == 0 {
+		return nil
 	}
 	if extra := len(p) - maxHops; extra > 0 {
 		p = slices.Delete(p, 1, 1+extra)
@@ -50,14 +65,34 @@ func NewPath(hops ...string) Path {
 }
 
 // ParsePath reads what String wrote.
-func ParsePath(s string) Path { return NewPath(strings.Split(s, ">")...) }
+func ParsePath(s string) Path {
+	if s == "" {
+		return nil
+	}
+	return NewPath(strings.Split(s, ">")...)
+}
 
 func cleanHop(hop string) string {
-	hop = strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || r == '>' {
-			return -1
-		}
-		return r
-	}, hop))
+	if !isClean(hop) {
+		hop = strings.Map(func(r rune) rune {
+			if r > '~' || !inHop(byte(r)) {
+				return -1
+			}
+			return r
+		}, hop)
+	}
+	hop = strings.TrimSpace(hop)
 	return strings.TrimSpace(hop[:min(len(hop), maxHopLen)])
 }
+
+func isClean(hop string) bool {
+	for i := range len(hop) {
+		if !inHop(hop[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// inHop reports whether a hop's name may contain c.
+func inHop(c byte) bool { return c >= ' ' && c <= '~' && c != '>' }

@@ -79,7 +79,22 @@ func (r Reason) forms() forms {
 
 // String returns the word for r in logs, labels and JSON, such as "client_gone"; "reason_57" for
 // one this build does not know.
-func (r Reason) String() string { return strings.ToLower(r.wire()) }
+func (r Reason) String() string {
+	if word, ok := words[r]; ok {
+		return word
+	}
+	return strings.ToLower(r.wire())
+}
+
+// words are the words for the known reasons, and reasons the reasons for these words.
+var words, reasons = func() (map[Reason]string, map[string]Reason) {
+	words, reasons := map[Reason]string{}, map[string]Reason{}
+	for n := range streamv1.Reason_name {
+		word := strings.ToLower(Reason(n).wire())
+		words[Reason(n)], reasons[word] = word, Reason(n)
+	}
+	return words, reasons
+}()
 
 // Error makes a Reason usable as the target of errors.Is.
 func (r Reason) Error() string { return strings.ReplaceAll(r.String(), "_", " ") }
@@ -109,6 +124,9 @@ func (r Reason) wire() string {
 // ParseReason parses the output of String or the wire form, in either case. An unknown word is
 // Unspecified.
 func ParseReason(word string) Reason {
+	if r, ok := reasons[word]; ok {
+		return r
+	}
 	word = strings.ToUpper(word)
 	if n, ok := streamv1.Reason_value[enumPrefix+word]; ok {
 		return Reason(n)

@@ -165,6 +165,17 @@ func FuzzGRPCRoundTrip(f *testing.F) {
 	})
 }
 
+// TestWordsAndPathsAreMadeOnce: every ending of every hop has a word and a path.
+func TestWordsAndPathsAreMadeOnce(t *testing.T) {
+	path, words := streamerr.NewPath("client", "api-service"), 0
+	if n := testing.AllocsPerRun(100, func() {
+		words += len(streamerr.ParseReason(streamerr.ClientGone.String()).String())
+		path = path[:2].Append("chat-service")
+	}); n > 1 || len(path) != 3 || words == 0 {
+		t.Errorf("%v allocations, %v", n, path)
+	}
+}
+
 func FuzzParsePath(f *testing.F) {
 	f.Add("client > api-service")
 	f.Fuzz(func(t *testing.T, s string) {
