@@ -83,6 +83,15 @@ func Start(engine worker.Engine) (*Path, error) { return StartWatched(engine, ni
 
 // StartWatched is Start, with metrics and traces.
 func StartWatched(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer) (*Path, error) {
+	return start(engine, m, t, false)
+}
+
+// StartLinked is StartWatched, with links between the services.
+func StartLinked(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer) (*Path, error) {
+	return start(engine, m, t, true)
+}
+
+func start(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer, links bool) (*Path, error) {
 	edge.LogTo(io.Discard)
 	log := slog.New(slog.DiscardHandler)
 	var lns [3]net.Listener
@@ -105,15 +114,15 @@ func StartWatched(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Trace
 	run(func() error {
 		return edge.Run(ctx, edge.Config{
 			Name: edge.DefaultName, Chat: p.Chat, MaxBody: edge.DefaultMaxBody, MaxStreams: edge.DefaultMaxStreams,
-			ReadTimeout: edge.DefaultReadTimeout, WriteTimeout: edge.DefaultWriteTimeout, HeadersAfter: edge.DefaultHeadersAfter, Metrics: m, Traces: t,
+			ReadTimeout: edge.DefaultReadTimeout, WriteTimeout: edge.DefaultWriteTimeout, HeadersAfter: edge.DefaultHeadersAfter, Metrics: m, Traces: t, Link: links,
 		}, lns[0], log)
 	})
 	run(func() error {
-		return server.Run(ctx, server.Config{Name: server.DefaultName, Worker: p.Worker, MaxStreams: server.DefaultMaxStreams, Metrics: m, Traces: t}, lns[1], log)
+		return server.Run(ctx, server.Config{Name: server.DefaultName, Worker: p.Worker, MaxStreams: server.DefaultMaxStreams, Metrics: m, Traces: t, Link: links}, lns[1], log)
 	})
 	if engine == nil {
 		run(func() error {
-			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64, Metrics: m, Traces: t}, lns[2], log)
+			return worker.Run(ctx, worker.Config{Name: worker.DefaultName, MaxRunning: 64, Metrics: m, Traces: t, Link: links}, lns[2], log)
 		})
 	} else {
 		info := func() *llmv1.WorkerInfo {
@@ -123,6 +132,9 @@ func StartWatched(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Trace
 		s.SetHealthy(true)
 		s.Measure(m.Hop(worker.DefaultName, metrics.TextCompletion))
 		s.Trace(t)
+		if links {
+			s.Link()
+		}
 		run(func() error { return s.Serve(ctx, lns[2], 0) })
 	}
 	return p, p.ready()

@@ -59,6 +59,13 @@ func (c *Call) Apart() bool {
 	return Choices(c.Request) > 1 || s != nil && s.Logprobs != nil
 }
 
+// LetGo frees what only the hop below needs of a request, once that hop has admitted it: texts, tools
+// and variables of the template can be long, and a stream lasts.
+func (c *Call) LetGo() {
+	r := c.Request
+	r.Messages, r.Prompts, r.Tools, r.TemplateVariables = nil, nil, nil, ""
+}
+
 // Choices returns the number of answers that a request asks for.
 func Choices(req *chatv1.ChatRequest) int {
 	return max(1, int(req.GetN())) * max(1, len(req.GetPrompts()))

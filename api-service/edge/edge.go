@@ -62,6 +62,7 @@ type Edge struct {
 	replay  replay.Log
 	keyring *follow.Keyring
 	guard   *access.Guard
+	repeats bool // a request may be sent again after its stream has started
 
 	runs       runs
 	deliveries delivery.Book
@@ -108,6 +109,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 		replay:  kept,
 		keyring: keyring,
 		guard:   &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring},
+		repeats: fleet.Resumes() || c.Stage != nil,
 	}
 	e.readers = &readers.Readers{
 		Name: c.Name, Log: log, Desk: e.desk, Guard: e.guard, Keyring: keyring, Replay: kept, Ledger: records, Deliveries: &e.deliveries,

@@ -173,6 +173,9 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 			if r.admitted != nil {
 				close(r.admitted)
 			}
+			if !r.edge.repeats {
+				defer in.LetGo()
+			}
 		}
 		return r.deliver(out, write)
 	})

@@ -21,11 +21,12 @@ func (c *Chat) Call() *call.Call {
 // events encodes the chunks of a chat.
 func (c *Chat) events() call.Writer {
 	var chunks *Chunks
+	choices := call.Choices(c.Request)
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			chunks = NewChunks(m.Started, c.IncludeUsage)
-			for choice := range call.Choices(c.Request) {
+			for choice := range choices {
 				lines.End(chunks.AppendRole(lines.Begin(), uint32(choice)))
 			}
 		case *chatv1.GenerateResponse_Delta:
@@ -33,7 +34,7 @@ func (c *Chat) events() call.Writer {
 		case *chatv1.GenerateResponse_ChoiceEnd:
 			lines.End(chunks.AppendFinish(lines.Begin(), m.ChoiceEnd.GetChoice(), m.ChoiceEnd.GetFinish()))
 		case *chatv1.GenerateResponse_End:
-			if call.Choices(c.Request) == 1 {
+			if choices == 1 {
 				lines.End(chunks.AppendFinish(lines.Begin(), 0, m.End.GetFinish()))
 			}
 			done(chunks, m.End, lines)
@@ -59,11 +60,11 @@ type gatheredChoice struct {
 // gather joins choices; with the End it passes them to whole, and returns the result.
 func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gatheredChoice, *llmv1.End) []byte) call.Gatherer {
 	var started *llmv1.Started
-	var all []gatheredChoice
+	all := make([]gatheredChoice, call.Choices(req))
 	return func(out *chatv1.GenerateResponse) []byte {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
-			started, all = m.Started, make([]gatheredChoice, call.Choices(req))
+			started = m.Started
 		case *chatv1.GenerateResponse_Delta:
 			g := &all[m.Delta.GetChoice()]
 			g.Add(m.Delta)

@@ -34,12 +34,12 @@ func (c *Chunks) appendText(b []byte, choice uint32, text string, likely *textLo
 func (c *Chat) textEvents() call.Writer {
 	var chunks *Chunks
 	var offsets []offset
-	top := c.Request.GetSampling().GetLogprobs() > 0
+	top, choices := c.Request.GetSampling().GetLogprobs() > 0, call.Choices(c.Request)
 	return func(out *chatv1.GenerateResponse, lines call.Lines) {
 		switch m := out.GetMessage().(type) {
 		case *chatv1.GenerateResponse_Started:
 			chunks = newChunks(textID(m.Started.GetStreamId()), textObject, m.Started.GetModel(), c.IncludeUsage)
-			offsets = make([]offset, call.Choices(c.Request))
+			offsets = make([]offset, choices)
 		case *chatv1.GenerateResponse_Delta:
 			d := m.Delta
 			lines.End(chunks.appendText(lines.Begin(), d.GetChoice(), d.GetText(), offsets[d.GetChoice()].take(d.GetLogprobs(), top), ""))

@@ -47,16 +47,18 @@ type likely [3]any
 
 // answers are the choices of one stream.
 type answers struct {
-	g     *generate
-	begun time.Time
-	all   []answer
+	g       *generate
+	prompts int
+	begun   time.Time
+	all     []answer
 }
 
-func (g *generate) newAnswers() *answers { return &answers{g: g, begun: time.Now()} }
+func (g *generate) newAnswers() *answers {
+	return &answers{g: g, prompts: len(g.request.GetPrompts()), begun: time.Now(), all: make([]answer, call.Choices(g.request))}
+}
 
-// start creates the answers of a stream that has started.
+// start begins the answers of a stream that has started.
 func (a *answers) start(s *llmv1.Started) {
-	a.all = make([]answer, call.Choices(a.g.request))
 	for i := range a.all {
 		one := &a.all[i]
 		switch {
@@ -67,7 +69,7 @@ func (a *answers) start(s *llmv1.Started) {
 		default:
 			one.Meta.ID = s.GetStreamId()
 		}
-		if len(a.g.request.GetPrompts()) == 1 {
+		if a.prompts == 1 {
 			one.Meta.PromptTokens = s.GetPromptTokens()
 		}
 	}

@@ -195,6 +195,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	defer stop()
 	defer leave()
 	s := New(hop, registry, health, answer)
+	s.repeats = c.Stage != nil
 	if c.Local != nil {
 		local := inprocess.NewServer()
 		s.Register(local)

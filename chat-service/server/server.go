@@ -39,6 +39,8 @@ type Server struct {
 	limits guard.Limits // of the calls that callers hold open
 	linked bool         // streams may come over links
 	links  *link.Port   // while Serve runs; nil without links
+
+	repeats bool // answer may read a request again after its stream has started
 }
 
 // New returns a server of the models of registry, whose streams answer answers. health says whether requests can be answered.
@@ -54,7 +56,7 @@ func (s *Server) Link() { s.linked = true }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(s.hop, st, methods.Chat, s.answer)
+	return rpc.Serve(s.hop, st, methods.Chat, s.generate())
 }
 
 // Complete implements chatv1.ChatServer.
@@ -64,7 +66,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	}
 	req.Chat.Gathered = true
 	var w whole
-	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.answer, req.GetChat(), w.take); err != nil {
+	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate(), req.GetChat(), w.take); err != nil {
 		return nil, err
 	}
 	return w.response(), nil

@@ -54,7 +54,7 @@ type course struct {
 
 func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
 	c := &course{
-		fleet: f, asked: req, yield: yield, ending: errNobody, moves: len(f.source.Static()) != 1,
+		fleet: f, asked: req, yield: yield, ending: errNobody, moves: f.Resumes(),
 		told: make([]progress, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
 	}
 	if req.GetGathered() {

@@ -112,6 +112,10 @@ func (f *Fleet) Run(ctx context.Context) {
 	all.Wait()
 }
 
+// Resumes reports whether a stream whose chat-service is lost is continued by another one, which gets
+// the whole request again.
+func (f *Fleet) Resumes() bool { return len(f.source.Static()) != 1 }
+
 // Answers reports whether the source of addresses answers.
 func (f *Fleet) Answers() bool { return f.source.Answers() }
 
