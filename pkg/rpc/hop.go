@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -101,9 +100,7 @@ type rootKey struct{}
 func (h *Hop) observe(call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
 	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call)}
-	if md, ok := metadata.FromIncomingContext(call); ok {
-		b.Header = md.Get
-	}
+	b.Header = func(key string) []string { return wire.Header(call, key) }
 	if flow := h.observers().Begin(call, b); flow != nil {
 		return flow
 	}

@@ -21,6 +21,9 @@ func NewEnds[T any](n int) Ends[T] {
 	return Ends[T]{keep: uint64(n), first: both[:0:n], last: both[n:n]}
 }
 
+// firstGrown is how many values GrowingEnds make room for at first.
+const firstGrown = 8
+
 // GrowingEnds is NewEnds, except that Add allocates what it keeps.
 func GrowingEnds[T any](n int) Ends[T] { return Ends[T]{keep: uint64(n)} }
 
@@ -30,6 +33,9 @@ func (e *Ends[T]) Add(v T) {
 	e.n++
 	switch {
 	case at < e.keep:
+		if e.first == nil {
+			e.first = make([]T, 0, min(e.keep, firstGrown))
+		}
 		e.first = append(e.first, v)
 	case e.keep == 0:
 	case at < 2*e.keep:

@@ -29,7 +29,8 @@ type Beginning struct {
 	Peer    string         // the caller's address
 	Method  string         // the full gRPC method without the leading slash, or empty
 	Path    streamerr.Path // the hops that the call has crossed, origin first
-	// Header returns the values of a header of the call. It is nil if the stream did not come with a gRPC call.
+	// Header returns the values of a header of the call, none if the stream did not come with a gRPC call. It is valid
+	// until Begin returns.
 	Header func(key string) []string
 }
 

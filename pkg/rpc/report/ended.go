@@ -38,5 +38,9 @@ func Ended(ctx context.Context, log *slog.Logger, hop string, e Ending) {
 	} else if e.End != nil {
 		attrs = append(attrs, e.End.Attrs...)
 	}
-	log.LogAttrs(ctx, slog.LevelInfo, "stream ended", attrs...)
+	if log.Enabled(ctx, slog.LevelInfo) {
+		line := slog.NewRecord(time.Now(), slog.LevelInfo, "stream ended", 0) // a Logger would look for its caller
+		line.AddAttrs(attrs...)
+		_ = log.Handler().Handle(ctx, line) // a Logger drops it, too
+	}
 }

@@ -27,9 +27,16 @@ type viaKey struct{}
 
 // Incoming keeps the hops that the call has crossed, for this hop's own calls and for the path of a bare reset.
 func Incoming(ctx context.Context) context.Context {
-	md, _ := metadata.FromIncomingContext(ctx)
-	via := streamerr.ParsePath(first(md, streamerr.ViaHeader))
-	return context.WithValue(ctx, viaKey{}, via)
+	via := ""
+	if values := Header(ctx, streamerr.ViaHeader); len(values) > 0 {
+		via = values[0]
+	}
+	return context.WithValue(ctx, viaKey{}, streamerr.ParsePath(via))
+}
+
+// Header returns the values of a header that came with a call, without a copy of all headers.
+func Header(call context.Context, key string) []string {
+	return metadata.ValueFromIncomingContext(call, key)
 }
 
 func first(md metadata.MD, key string) string {
@@ -41,9 +48,8 @@ func first(md metadata.MD, key string) string {
 
 // traceHeaders returns the headers of W3C's Trace Context that came with a call, in pairs.
 func traceHeaders(ctx context.Context) (pairs []string) {
-	md, _ := metadata.FromIncomingContext(ctx)
 	for _, key := range []string{"traceparent", "tracestate"} {
-		for _, value := range md.Get(key) {
+		for _, value := range Header(ctx, key) {
 			pairs = append(pairs, key, value)
 		}
 	}
