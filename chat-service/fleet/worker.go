@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -125,9 +126,10 @@ func dial(connect Connect, self, target string, check func(*Worker, *llmv1.Worke
 		return nil, fmt.Errorf("worker at %s: %w", target, err)
 	}
 	client := workerv1.NewWorkerClient(conn)
+	generate := codec.Tokens(client.Generate)
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
-		engine: func(peer string) Engine { return rpc.Dial(self, peer, client.Generate, methods.Worker) },
+		engine: func(peer string) Engine { return rpc.Dial(self, peer, generate, methods.Worker) },
 		embed:  dialEmbed(self, client),
 		events: func(ctx context.Context) (KVEvents, error) {
 			return client.KVEvents(ctx, &workerv1.KVEventsRequest{})

@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -56,7 +57,7 @@ func (s *Server) Link() { s.linked = true }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(s.hop, st, methods.Chat, s.generate())
+	return rpc.Serve(s.hop, codec.SendDeltas(st), methods.Chat, s.generate())
 }
 
 // Complete implements chatv1.ChatServer.

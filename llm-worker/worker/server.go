@@ -28,6 +28,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
@@ -88,7 +89,7 @@ func (s *Server) Link() { s.linked = true }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
-	return rpc.Serve(&s.hop, st, methods.Worker, s.check)
+	return rpc.Serve(&s.hop, codec.SendTokens(st), methods.Worker, s.check)
 }
 
 // check refuses requests for another model, and begun answers that the engine could not continue.

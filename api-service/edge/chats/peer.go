@@ -18,6 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 	"github.com/whence-dev/whence/pkg/rpc/problem"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -74,7 +75,7 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 	chat := chatv1.NewChatClient(conn)
 	return &peer{
 		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
-		engine: rpc.Dial(self, name, chat.Generate, methods.Chat),
+		engine: rpc.Dial(self, name, codec.Deltas(chat.Generate), methods.Chat),
 		embed: rpc.DialUnary(self, name, chat.Embeddings, func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
 			_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
 			return err

@@ -231,3 +231,6 @@ func (st *clientStream) received(err error) error {
 	}
 	return err
 }
+
+// More reports whether RecvMsg would return at once. The goroutine that calls RecvMsg calls it.
+func (st *clientStream) More() bool { return st.s.More() }

@@ -158,6 +158,9 @@ type Source interface {
 
 // SourceOf returns the Source of a call, or nil if its connection has none.
 func SourceOf[In, Out any](st grpc.BidiStreamingClient[In, Out]) Source {
+	if src, ok := st.(Source); ok {
+		return src
+	}
 	if generic, ok := st.(*grpc.GenericClientStream[In, Out]); ok {
 		src, _ := generic.ClientStream.(Source)
 		return src

@@ -205,6 +205,13 @@ func (q *Inbox) Carry(c *loop.Carrier, take Take) error {
 	}
 }
 
+// More reports whether a message waits. The reader calls it.
+func (q *Inbox) More() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.empty()
+}
+
 // over reports whether the inbox takes no more messages. mu is held.
 func (q *Inbox) over() bool { return q.err != nil || q.cut != nil }
 

@@ -254,6 +254,9 @@ func (s *Stream) decode(message []byte, err error, out proto.Message, code codes
 	return nil
 }
 
+// More reports whether Recv would return at once. The goroutine that calls Recv calls it.
+func (s *Stream) More() bool { return s.in.More() }
+
 // grant lets the peer send as much again as was read.
 func (s *Stream) grant(size int) {
 	s.read += inbox.Cost(size)

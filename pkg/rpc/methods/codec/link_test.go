@@ -1,0 +1,87 @@
+package codec_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
+)
+
+// A worker sends the number of tokens that the prompt names, one per message, and waits.
+type worker struct{ workerv1.UnimplementedWorkerServer }
+
+// Generate implements workerv1.WorkerServer.
+func (worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	st = codec.SendTokens(st)
+	for {
+		in, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		for i := range in.GetTokens().GetPrompt()[0] {
+			if err := st.Send(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{i}}}}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// TestLinkMergesTokens checks that a link hands over the tokens that have arrived as few messages, and
+// a lone token at once.
+func TestLinkMergesTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := bufconn.Listen(1 << 20)
+		s := link.NewServer(link.Options{})
+		workerv1.RegisterWorkerServer(s, worker{})
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(ln) }()
+		cc := link.NewClient("worker:1", link.Options{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return ln.DialContext(ctx) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		st, err := codec.Tokens(workerv1.NewWorkerClient(cc).Generate)(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(tokens uint32) {
+			t.Helper()
+			if err := st.Send(&workerv1.GenerateRequest{Message: &workerv1.GenerateRequest_Tokens{Tokens: &workerv1.TokenRequest{Prompt: []uint32{tokens}}}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		ask(1)
+		if m, err := st.Recv(); err != nil || len(m.GetTokens().GetIds()) != 1 {
+			t.Fatal(m, err)
+		}
+		const tokens = 100
+		ask(tokens)
+		messages := 0
+		for next := uint32(0); next < tokens; messages++ {
+			m, err := st.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range m.GetTokens().GetIds() {
+				if id != next {
+					t.Fatalf("token %d, want %d", id, next)
+				}
+				next++
+			}
+		}
+		if messages != 2 { // of 64 and 36
+			t.Errorf("%d messages", messages)
+		}
+		cancel()
+		_ = cc.Close()
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
