@@ -41,7 +41,7 @@ type KVEvents interface {
 	Recv() (*workerv1.KVEventsResponse, error)
 }
 
-// An Engine answers token ids.
+// An Engine answers token ids. An item is valid until the next one.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
 // A Worker is the connection to one llm-worker, and what is known of it.

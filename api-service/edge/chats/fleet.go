@@ -34,7 +34,7 @@ const (
 	maxTries = 3
 )
 
-// An Engine answers conversations.
+// An Engine answers conversations. An item is valid until the next one.
 type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // An EmbedEngine computes vectors of texts.

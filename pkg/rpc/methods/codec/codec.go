@@ -86,11 +86,7 @@ func (c *caller[In, Out]) Recv() (*Out, error) {
 	if err := c.RecvMsg(c.in); err != nil {
 		return nil, err
 	}
-	for c.in.merges() && c.peek.More() {
-		if c.err = c.RecvMsg(c.in); c.err != nil {
-			break
-		}
-	}
+	c.merge()
 	return c.in.take(), nil
 }
 
@@ -123,6 +119,13 @@ func (c *carriedCaller[In, Out]) Carry(k *loop.Carrier, _ func() any, take func(
 // SendNow implements loop.Source.
 func (c *carriedCaller[In, Out]) SendNow(m any) error { return c.source.SendNow(m) }
 
+// merge adds the messages that have arrived to the message in hand. Their error comes behind it.
+func (c *caller[In, Out]) merge() {
+	for c.err == nil && c.in.merges() && c.peek.More() {
+		c.err = c.RecvMsg(c.in)
+	}
+}
+
 // An encoder encodes a message that a call sends.
 type encoder[Out any] interface {
 	proto.Message
@@ -144,6 +147,9 @@ func encoded[In, Out any](st grpc.BidiStreamingServer[In, Out], out encoder[Out]
 	}
 	return &grpc.GenericServerStream[In, Out]{ServerStream: &callee[Out]{ServerStream: generic.ServerStream, out: out}}
 }
+
+// Unwrap returns the call behind the encoder.
+func (c *callee[Out]) Unwrap() grpc.ServerStream { return c.ServerStream }
 
 // SendMsg implements grpc.ServerStream.
 func (c *callee[Out]) SendMsg(m any) error {

@@ -2,6 +2,7 @@ package codec_test
 
 import (
 	"context"
+	"iter"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -9,13 +10,19 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
 )
 
 // A worker sends the number of tokens that the prompt names, one per message, and waits.
-type worker struct{ workerv1.UnimplementedWorkerServer }
+type worker struct {
+	workerv1.UnimplementedWorkerServer
+}
 
 // Generate implements workerv1.WorkerServer.
 func (worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -84,4 +91,74 @@ func TestLinkMergesTokens(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A flood is a worker that sends the number of tokens that the prompt names, and the End.
+type flood struct {
+	workerv1.UnimplementedWorkerServer
+	hop *rpc.Hop
+}
+
+// Generate implements workerv1.WorkerServer.
+func (w flood) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	token := &workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{70000}}}}
+	return rpc.Serve(w.hop, codec.SendTokens(st), methods.Worker, func(_ context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			for range req.GetPrompt()[0] {
+				if !yield(token, nil) {
+					return
+				}
+			}
+			yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{Reason: streamv1.Reason_REASON_COMPLETED}}}, nil)
+		}
+	})
+}
+
+// flooded reads n tokens over a link, from the callee's engine to the caller's reader.
+func flooded(t testing.TB, n int) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := link.NewServer(link.Options{})
+	workerv1.RegisterWorkerServer(s, flood{hop: &rpc.Hop{Name: "worker"}})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	cc := link.NewClient(ln.Addr().String(), link.Options{})
+	defer func() {
+		_ = cc.Close()
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	read := func(n int) {
+		got := 0
+		for m, err := range rpc.Dial("caller", "worker", codec.Tokens(workerv1.NewWorkerClient(cc).Generate), methods.Worker)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{uint32(n)}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += len(m.GetTokens().GetIds())
+		}
+		if got != n {
+			t.Fatalf("%d tokens, want %d", got, n)
+		}
+	}
+	read(1000) // buffers have their sizes
+	if b, ok := t.(*testing.B); ok {
+		b.ReportAllocs()
+		b.ResetTimer()
+	}
+	read(n)
+}
+
+// BenchmarkLink is what a token costs between two hops, package rpc and the link included.
+func BenchmarkLink(b *testing.B) { flooded(b, b.N) }
+
+// TestTokensOverALinkAllocateNothing covers both ends: package rpc, this package and the link.
+func TestTokensOverALinkAllocateNothing(t *testing.T) {
+	if r := testing.Benchmark(BenchmarkLink); r.AllocsPerOp() != 0 {
+		t.Errorf("%d allocations per token: %v %v", r.AllocsPerOp(), r, r.MemString())
+	}
 }
