@@ -78,9 +78,10 @@ func (s *Snapshot) Wasted() uint64 {
 // gaps counts gaps by Bucket.
 type gaps [len(Bounds) + 1]uint32
 
-// A direction is one side of a Tally, guarded by the Tally's mu. kept counts the messages.
+// A direction is one side of a Tally, guarded by the Tally's mu. kept counts the messages as the hop handles them.
 type direction struct {
 	bytes, tokens uint64
+	merged        uint64 // messages beside those that kept counts
 	kept          Ends[Message]
 
 	gaps        *gaps // nil if they are not counted
@@ -97,7 +98,7 @@ type direction struct {
 // side returns the figures of the direction.
 func (d *direction) side() Side {
 	s := Side{
-		Counts:      Counts{Messages: d.kept.n, Bytes: d.bytes, Tokens: d.tokens, GapSum: d.gapSum},
+		Counts:      Counts{Messages: d.kept.n + d.merged, Bytes: d.bytes, Tokens: d.tokens, GapSum: d.gapSum},
 		FirstTokens: uint64(d.firstTokens), Longest: d.longest,
 	}
 	if d.gaps != nil {

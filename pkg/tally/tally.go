@@ -138,6 +138,13 @@ func (t *Tally) Unreceived(tokens int) (late bool) {
 	return t.closed
 }
 
+// Merged counts messages from the hop below that have become a part of the message whose Received is to come.
+func (t *Tally) Merged(messages int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.received.merged += uint64(messages)
+}
+
 // Snapshot returns the figures of the stream as they are now.
 func (t *Tally) Snapshot() Snapshot {
 	t.mu.Lock()

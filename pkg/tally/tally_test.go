@@ -134,3 +134,21 @@ func TestMessagesAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestMergedMessagesAreCounted: both sides of a socket count the same messages, though one has merged them.
+func TestMergedMessagesAreCounted(t *testing.T) {
+	c := timed()
+	c.Received(1, nil)
+	c.Merged(3)
+	c.Received(4, nil)
+	if got := c.Snapshot().Received; got.Messages != 5 || got.Tokens != 5 || sum(got.Gaps[:]) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func sum(all []uint64) (n uint64) {
+	for _, one := range all {
+		n += one
+	}
+	return n
+}

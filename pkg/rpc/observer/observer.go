@@ -56,15 +56,16 @@ type Flow interface {
 
 // An Event is something that happens to a stream a few times at most. Fields that its Kind does not mention are zero.
 type Event struct {
-	Kind    Kind
-	Code    string           // status, as the neighbour reads it
-	Reason  streamerr.Reason // why
-	Path    streamerr.Path   // along which hops, origin first
-	Text    string           // for people
-	Err     *streamerr.Error
-	Tokens  int
-	Took    time.Duration
-	Message any
+	Kind     Kind
+	Code     string           // status, as the neighbour reads it
+	Reason   streamerr.Reason // why
+	Path     streamerr.Path   // along which hops, origin first
+	Text     string           // for people
+	Err      *streamerr.Error
+	Tokens   int
+	Messages int
+	Took     time.Duration
+	Message  any
 }
 
 // A Kind is the kind of an event.
@@ -104,6 +105,8 @@ const (
 	CallOver
 	// Unreceived: Tokens were generated below and never reached this hop. It may come after Ended.
 	Unreceived
+	// Merged: the next message that is Received was Messages more on its way from the callee.
+	Merged
 	// Waited: the stream has waited for its caller's next message; Took says how long.
 	Waited
 	// Ended: the stream has ended on this hop for Reason, along Path. Text is the error's, if it has not completed.

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/runtime/protoiface"
 
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
 // maxMerged bounds the tokens of a merged message: the events of a stream shall stay small.
@@ -38,6 +39,8 @@ type decoder[Out any] interface {
 	take() *Out
 	// merges reports whether the tokens of the next message may be added to the decoded message.
 	merges() bool
+	// merged reports whether the last message was added to the one before.
+	merged() bool
 }
 
 // A peeker is a call whose transport knows whether RecvMsg would return at once.
@@ -47,6 +50,7 @@ type peeker interface{ More() bool }
 type caller[In, Out any] struct {
 	grpc.BidiStreamingClient[In, Out]
 	peek peeker
+	flow observer.Flow
 	in   decoder[Out]
 	err  error // of RecvMsg, behind the decoded messages
 }
@@ -66,7 +70,7 @@ func open[In, Out any](next Open[In, Out], newDecoder func() decoder[Out]) Open[
 		if !ok {
 			return st, nil
 		}
-		c := &caller[In, Out]{BidiStreamingClient: st, peek: peek, in: newDecoder()}
+		c := &caller[In, Out]{BidiStreamingClient: st, peek: peek, flow: observer.Of(ctx), in: newDecoder()}
 		if src, ok := generic.ClientStream.(loop.Source); ok {
 			return &carriedCaller[In, Out]{caller: c, source: src}, nil
 		}
@@ -106,10 +110,23 @@ func (c *carriedCaller[In, Out]) Carry(k *loop.Carrier, _ func() any, take func(
 		}
 		return true
 	}
+	messages := 0 // in hand
 	err := c.source.Carry(k, func() any { return c.in }, func(any) bool {
-		return c.in.merges() && c.peek.More() || pass()
+		if c.in.merged() {
+			messages++
+		}
+		if c.in.merges() && c.peek.More() {
+			return true
+		}
+		c.tell(messages - 1)
+		messages = 0
+		return pass()
 	})
-	if err != nil && !pass() { // tokens came before the error
+	if err == nil {
+		return nil
+	}
+	c.tell(messages - 1)
+	if !pass() { // tokens came before the error
 		c.err = err
 		return nil
 	}
@@ -121,8 +138,22 @@ func (c *carriedCaller[In, Out]) SendNow(m any) error { return c.source.SendNow(
 
 // merge adds the messages that have arrived to the message in hand. Their error comes behind it.
 func (c *caller[In, Out]) merge() {
-	for c.err == nil && c.in.merges() && c.peek.More() {
-		c.err = c.RecvMsg(c.in)
+	n := 0
+	for c.in.merges() && c.peek.More() {
+		if c.err = c.RecvMsg(c.in); c.err != nil {
+			break
+		}
+		if c.in.merged() {
+			n++
+		}
+	}
+	c.tell(n)
+}
+
+// tell tells the stream's flow how many messages were added to the message in hand.
+func (c *caller[In, Out]) tell(merged int) {
+	if merged > 0 {
+		c.flow.Note(observer.Event{Kind: observer.Merged, Messages: merged})
 	}
 }
 

@@ -99,6 +99,8 @@ func (d *deltaDecoder) take() *chatv1.GenerateResponse {
 
 func (d *deltaDecoder) merges() bool { return d.some && d.other == nil && d.last.tokens < maxMerged }
 
+func (d *deltaDecoder) merged() bool { return d.other == nil }
+
 func (d *deltaDecoder) decode(b []byte) error {
 	if d.add(b) {
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/rpc/methods/codec"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
 // A worker sends the number of tokens that the prompt names, one per message, and waits.
@@ -40,8 +41,21 @@ func (worker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, wor
 	}
 }
 
+// A counter is the flow of a stream, and counts the messages that were merged.
+type counter struct {
+	observer.Nobody
+	merged int
+}
+
+// Note implements observer.Flow.
+func (c *counter) Note(e observer.Event) {
+	if e.Kind == observer.Merged {
+		c.merged += e.Messages
+	}
+}
+
 // TestLinkMergesTokens checks that a link hands over the tokens that have arrived as few messages, and
-// a lone token at once.
+// a lone token at once. The stream's flow learns how many messages were on the way.
 func TestLinkMergesTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := bufconn.Listen(1 << 20)
@@ -50,7 +64,8 @@ func TestLinkMergesTokens(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(ln) }()
 		cc := link.NewClient("worker:1", link.Options{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return ln.DialContext(ctx) }})
-		ctx, cancel := context.WithCancel(t.Context())
+		var flow counter
+		ctx, cancel := context.WithCancel(observer.With(t.Context(), &flow))
 		st, err := codec.Tokens(workerv1.NewWorkerClient(cc).Generate)(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -83,6 +98,9 @@ func TestLinkMergesTokens(t *testing.T) {
 		}
 		if messages != 2 { // of 64 and 36
 			t.Errorf("%d messages", messages)
+		}
+		if flow.merged != tokens-messages {
+			t.Errorf("%d messages are told to be merged, want %d", flow.merged, tokens-messages)
 		}
 		cancel()
 		_ = cc.Close()

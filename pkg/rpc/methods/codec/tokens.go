@@ -78,6 +78,8 @@ func (d *tokensDecoder) take() *workerv1.GenerateResponse {
 
 func (d *tokensDecoder) merges() bool { return d.some && d.other == nil && len(d.ids) < maxMerged }
 
+func (d *tokensDecoder) merged() bool { return d.other == nil }
+
 func (d *tokensDecoder) decode(b []byte) error {
 	if d.add(b) {
 		return nil
