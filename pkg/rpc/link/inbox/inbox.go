@@ -100,6 +100,38 @@ func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	return true, err
 }
 
+// Add is Put, except that a message for the function of Carry waits for Hand, which is due then.
+func (q *Inbox) Add(message []byte) (due bool, err error) {
+	q.mu.Lock()
+	if q.over() { // the message was on its way when this end dropped the stream
+		q.mu.Unlock()
+		return false, nil
+	}
+	if q.left > 0 || len(message) > q.maxMessage {
+		q.mu.Unlock()
+		return false, ErrProtocol
+	}
+	due = q.take != nil && !q.taking && q.empty()
+	err = q.add(message)
+	q.mu.Unlock()
+	if !due {
+		q.wake()
+	}
+	return due, err
+}
+
+// Hand hands the messages that were added to the function of Carry. Its result is that of Put.
+func (q *Inbox) Hand(l *loop.Loop) (still bool) {
+	q.mu.Lock()
+	if q.take == nil || q.taking || q.empty() {
+		q.mu.Unlock()
+		return true
+	}
+	q.taking = true
+	q.mu.Unlock()
+	return q.hand(l, func() bool { return true })
+}
+
 // hand calls first, and then hands the messages that have come to the function of Carry.
 func (q *Inbox) hand(l *loop.Loop, first func() bool) (still bool) {
 	returned := false

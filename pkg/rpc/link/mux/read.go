@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
@@ -21,9 +22,10 @@ type reading struct {
 
 	// Not changed while a message is with its reader.
 	buf   []byte
-	at    int    // offset in bytes of what was not taken
-	have  int    // offset in bytes of the end of what was read
-	items []byte // the messages of the ITEMS frame in hand that were not taken
+	at    int            // offset in bytes of what was not taken
+	have  int            // offset in bytes of the end of what was read
+	items []byte         // the messages of the ITEMS frame in hand that were not taken
+	due   []*inbox.Inbox // of streams with messages that are handed to their readers at the end of the batch
 }
 
 // errLeft ends a goroutine that another one has replaced.
@@ -36,7 +38,8 @@ func newReading(c *Conn, have []byte) *reading {
 	r.loop = loop.New(func() {
 		next := newReading(c, r.buf[r.at:r.have])
 		next.items = append(next.items, r.items...)
-		r.buf, r.items = nil, nil // this goroutine may wait for long
+		next.due = append(next.due, r.due...)
+		r.buf, r.items, r.due = nil, nil, nil // this goroutine may wait for long
 		c.owned.Go(next.run)
 	})
 	return r
@@ -56,6 +59,9 @@ func (r *reading) read() error {
 	}
 	for {
 		if err := r.takeAll(); err != nil {
+			return err
+		}
+		if err := r.hand(); err != nil {
 			return err
 		}
 		r.loop.Flush()
@@ -134,8 +140,31 @@ func (r *reading) takeItems() error {
 		if s == nil {
 			continue
 		}
-		if err := r.put(s.in.Put(r.loop, message)); err != nil {
+		if r.conn.serve != nil { // a Stop is read before the RESET behind it
+			if err := r.put(s.in.Put(r.loop, message)); err != nil {
+				return err
+			}
+			continue
+		}
+		due, err := s.in.Add(message)
+		if err != nil {
 			return err
+		}
+		if due {
+			r.due = append(r.due, s.in)
+		}
+	}
+	return nil
+}
+
+// hand hands the messages of a batch to the readers of their streams, those of one stream together.
+func (r *reading) hand() error {
+	for len(r.due) > 0 {
+		last := len(r.due) - 1
+		in := r.due[last]
+		r.due = r.due[:last]
+		if !in.Hand(r.loop) {
+			return errLeft
 		}
 	}
 	return nil
