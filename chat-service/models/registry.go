@@ -302,6 +302,19 @@ func (r *Registry) Count() (healthy, known int) {
 	return healthy, known
 }
 
+// Charged returns the estimated load of all streams on the workers of the models that are served: tokens of prompts that the
+// workers have still to read, and tokens in their KV caches.
+func (r *Registry) Charged() (unread, tokens int64) {
+	served, _ := r.everyone()
+	for _, m := range served {
+		for _, w := range m.pool.Members() {
+			s := w.Snapshot(time.Now())
+			unread, tokens = unread+s.Unread, tokens+s.Tokens
+		}
+	}
+	return unread, tokens
+}
+
 // Queue returns how many streams have their place with a worker, and how many wait for one, over all models whose streams wait here.
 func (r *Registry) Queue() (running, waiting int) {
 	served, leaving := r.everyone()

@@ -228,6 +228,25 @@ func TestStreamsAreToldOfWhereverTheyAre(t *testing.T) {
 	}
 }
 
+func TestStreamsChargeTheirWorkersUntilTheyEnd(t *testing.T) {
+	w := work(t, "w/0", "m", nil)
+	r, _ := open(t)
+	set(t, r, card("m", w))
+	healthy(t, r, 1)
+	n, err := ask(t, r, "m", 3, func(int) {
+		if unread, tokens := r.Charged(); unread != 0 || tokens < 2 { // the prompt was read, and there is a token of the answer
+			t.Errorf("%d tokens to read and %d in caches are charged", unread, tokens)
+		}
+	})
+	if err != nil || n != 3 {
+		t.Fatal(n, err)
+	}
+	eventually(t, "nothing is charged", func() bool {
+		unread, tokens := r.Charged()
+		return unread == 0 && tokens == 0
+	})
+}
+
 func TestMissingFilesAreNamed(t *testing.T) {
 	dir := directory(t)
 	if err := os.Remove(filepath.Join(dir, "config.json")); err != nil {
