@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/e2e/simulation/check"
 	"github.com/whence-dev/whence/e2e/simulation/client"
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
@@ -103,6 +104,9 @@ func (p *play) stopAt(s *check.Strike) {
 		defer cc.Close() //nolint:errcheck // never fails
 		_, err = chatv1.NewChatClient(cc).Stop(ctx, &chatv1.StopRequest{Stream: stop})
 	} else {
+		if n := p.Schedule.Requests[s.Fault.Stream].N; n > 1 {
+			stop.StreamId = choices.ID(id, s.Fault.N%n)
+		}
 		cc := p.Net.Operator().Dial(world.WorkerAddr(s.Fault.Worker))
 		defer cc.Close() //nolint:errcheck // never fails
 		_, err = workerv1.NewWorkerClient(cc).Stop(ctx, &workerv1.StopRequest{Stream: stop})

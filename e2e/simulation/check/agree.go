@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/e2e/simulation/world"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -20,7 +21,7 @@ func (c *Check) agree(h *hop) {
 		if l.Served && (l.Returned.IsZero() || !l.Returned.Before(h.decided)) {
 			open++
 		}
-		if stopped && !l.Known.IsZero() && !l.Known.Before(h.decided) && !l.Broke && l.Reset.IsZero() {
+		if stopped && !l.Known.IsZero() && !l.Known.Before(h.decided) && l.heard() {
 			confirmed++
 		}
 		if l.ended == nil || l.ended.record == nil || !l.held() || c.delayed(l) {
@@ -36,15 +37,47 @@ func (c *Check) agree(h *hop) {
 			c.Fail("%s: %v, but %v, which was decided %v later", h.id, h, l.ended, l.ended.decided.Sub(h.decided))
 		}
 	}
-	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed {
+	if stopped && len(h.below) == 1 && open == 1 && confirmed == 1 && !c.dials(h) && h.record.GetStopConfirmed() == nil && h.Reason != streamerr.Completed {
 		c.Fail("%s: %v is not confirmed, though %v", h.id, h, h.below[0].ended)
 	}
 	if at := h.record.GetStopConfirmed(); at != nil && confirmed == 0 && !isWorker(h.Process) {
 		c.Fail("%s: %v is confirmed, though no callee has ended the stream when it was stopped", h.id, h)
 	}
-	if took := h.At.Sub(h.decided); took > rpc.DefaultGrace+c.farewell(h) {
-		c.Fail("%s: %v took %v from the stop to the end", h.id, h, took)
+	if by := c.endsBy(h); h.At.After(by) {
+		c.Fail("%s: %v was decided at +%v, and came %v too late", h.id, h, c.since(h.decided), h.At.Sub(by))
 	}
+}
+
+// dials reports whether a process was trying to make a call when it learnt that a stream is to end.
+func (c *Check) dials(h *hop) bool {
+	for _, k := range c.contacts {
+		if k.From == h.Process.Host && !k.Probe && !k.Began.After(h.decided) && !k.At.Before(h.decided) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsBy returns when a hop must have ended a stream after the decision: when the calls that it had then are over, or their grace;
+// later if it waits for a reader, or for an engine that does not hear.
+func (c *Check) endsBy(h *hop) time.Time {
+	by := h.decided
+	for _, l := range h.below {
+		if l.call.Opened.After(h.decided) || !l.Known.IsZero() && l.Known.Before(by) {
+			continue
+		}
+		over := h.decided.Add(rpc.DefaultGrace)
+		if !l.Known.IsZero() && l.Known.Before(over) {
+			over = l.Known
+		}
+		if over.After(by) {
+			by = over
+		}
+	}
+	if c.slowClient(h.id) || c.struck(h.At, schedule.StallChat, schedule.StallWorker) {
+		by = h.decided.Add(rpc.DefaultGrace)
+	}
+	return by.Add(c.farewell(h))
 }
 
 // trip returns the longest time that a message takes if its connection is not stalled.
@@ -62,10 +95,12 @@ func (c *Check) delayed(l *leg) bool { return c.world.Net.EverStalled(l.call.Fro
 // farewell returns how much longer than the grace a hop may take to end a stream that is stopped.
 func (c *Check) farewell(h *hop) time.Duration {
 	switch {
-	case h.Process == c.world.Edge: // a write to a slow client is given up behind the grace
+	case h.Process == c.world.Edge && c.slowClient(h.id): // a write to a slow client is given up behind the grace
 		return rpc.DefaultGrace + moment
 	case isWorker(h.Process) && c.struck(h.At, schedule.EngineIsDeaf):
-		return 3 * time.Second
+		return world.Deafest + step
+	case isWorker(h.Process):
+		return step
 	default:
 		return moment
 	}

@@ -4,15 +4,62 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
+// name gives each stream its id. A client that left before it had the answer to POST /v1/streams does not know it: such streams
+// are those that api-service ended and no other client knows, in the order of their requests.
+func (c *Check) name(streams []Stream) {
+	for i := range streams {
+		if id := streams[i].ID; id != "" {
+			c.ids[id] = i
+		}
+	}
+	type unnamed struct {
+		id    string
+		began time.Time
+	}
+	var rest []unnamed
+	for _, e := range c.world.Journal.At(c.world.Edge) {
+		if _, known := c.ids[e.Stream]; !known {
+			rest = append(rest, unnamed{e.Stream, ledger.At(e.Process.Hop).Get(e.Stream).GetBegan().AsTime()})
+		}
+	}
+	slices.SortFunc(rest, func(a, b unnamed) int { return a.began.Compare(b.began) })
+	for len(rest) > 0 {
+		first := -1
+		for i := range streams {
+			if s := &streams[i]; s.ID == "" && c.world.Schedule.Requests[i].Kept && (first < 0 || s.Asked.Before(streams[first].Asked)) {
+				first = i
+			}
+		}
+		if first < 0 || streams[first].Asked.After(rest[0].began) {
+			c.Fail("nobody has asked for the stream %s", rest[0].id)
+			return
+		}
+		streams[first].ID = rest[0].id
+		c.ids[rest[0].id] = first
+		rest = rest[1:]
+	}
+}
+
 // index returns the number of the request whose stream has an id, or a choice of it.
-func (c *Check) index(id string) int {
+func (c *Check) index(id string) (at int, known bool) {
 	whole, _, _ := strings.Cut(id, ".")
-	return c.ids[whole]
+	at, known = c.ids[whole]
+	return at, known
+}
+
+// request returns the request of a stream, or nil.
+func (c *Check) request(id string) *schedule.Request {
+	if at, known := c.index(id); known {
+		return &c.world.Schedule.Requests[at]
+	}
+	return nil
 }
 
 // refused checks the answer to a request that did not become a stream: only api-service itself refuses requests here, because
@@ -109,8 +156,11 @@ func (c *Check) timely(i int, s *Stream, h *hop) {
 		c.Fail("%s: %v was decided %v after its deadline", s.ID, h, h.decided.Sub(by))
 	}
 	if left := s.Answer.Left; !left.IsZero() && !r.Kept && (r.Leave == "" || r.Leave == schedule.Cancel) && !left.Before(began) {
-		if h.decided.After(left.Add(moment)) {
+		switch {
+		case h.decided.After(left.Add(moment)):
 			c.Fail("%s: %v was decided %v after its client had left", s.ID, h, h.decided.Sub(left))
+		case h.Reason == streamerr.ClientGone && h.decided.Before(left) && !c.slowClient(s.ID):
+			c.Fail("%s: %v was decided %v before its client left", s.ID, h, left.Sub(h.decided))
 		}
 	} else if h.Reason == streamerr.ClientGone && !r.Keeps() && !r.Kept && !c.slowClient(s.ID) {
 		c.Fail("%s: %v, but its client had not left", s.ID, h)

@@ -2,8 +2,9 @@
 // callee put into its trailers, the ledgers, what the clients read, and the undisturbed answers.
 //
 // The rules, file by file: each call has one ending (legs.go); an ending has an origin that the schedule or a hop's own
-// timers explain, and has come to a hop from a hop that told it (explain.go); hops that a connection joins end a stream alike
-// and in time (agree.go); tokens are neither lost nor doubled nor reordered (answer.go, kept.go); nothing is left (here).
+// timers explain (explain.go), or has come from a neighbour that told it before, or was lost (neighbour.go); hops that a connection
+// joins end a stream alike and in time (agree.go); tokens are neither lost nor doubled nor reordered (answer.go, kept.go); nothing is
+// left (here).
 package check
 
 import (
@@ -22,6 +23,8 @@ const (
 	settle = 5 * time.Second
 	// slowest is the most that a slow link adds to a message.
 	slowest = 50 * time.Millisecond
+	// step is more than an engine's step takes: it forgets a stream at the end of a step.
+	step = 20 * time.Millisecond
 	// moment is more than what happens at one time of the schedule takes.
 	moment = 2 * time.Millisecond
 )
@@ -57,6 +60,8 @@ type Check struct {
 	strikes []*Strike
 	legs    map[string][]*leg // by the stream's id at the callee
 	ids     map[string]int    // the numbers of the requests, by their streams' ids
+	// contacts are all probes, and all calls that could not be made.
+	contacts []memory.Contact
 }
 
 // New returns a check of a world. wants are the undisturbed answers, by request; nil for no comparison.
@@ -103,6 +108,9 @@ func (c *Check) remains() {
 				c.Fail("%s counts %d streams at %s after all have ended", s.Name, known.GetStreams(), known.GetTarget())
 			}
 		}
+		if unread, tokens := s.Registry.Charged(); unread != 0 || tokens != 0 {
+			c.Fail("%s charges its workers with %d tokens to read and %d tokens in caches after all streams have ended", s.Name, unread, tokens)
+		}
 		if running, waiting := s.Registry.Queue(); running+waiting > 0 {
 			c.Fail("%s has %d streams with a place and %d in its queue after all have ended", s.Name, running, waiting)
 		}
@@ -143,10 +151,8 @@ func (c *Check) struck(before time.Time, kinds ...schedule.Kind) bool {
 
 // Streams checks each stream, from its clients to its workers. strikes are the faults that were injected.
 func (c *Check) Streams(streams []Stream, strikes []*Strike) {
-	c.strikes, c.ids = strikes, map[string]int{}
-	for i := range streams {
-		c.ids[streams[i].ID] = i
-	}
+	c.strikes, c.ids, c.contacts = strikes, map[string]int{}, c.world.Net.Contacts()
+	c.name(streams)
 	c.collect()
 	for id, all := range c.legs {
 		c.endsOnce(id, all)
@@ -163,6 +169,7 @@ func (c *Check) Streams(streams []Stream, strikes []*Strike) {
 			c.refused(s)
 		default:
 			c.Endings[ended[0].Reason.String()]++
+			c.recorded(ended[0])
 			h := c.hop(s.ID, ended[0])
 			c.answer(i, s, h)
 			c.timely(i, s, h)

@@ -5,12 +5,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/choices"
 	"github.com/whence-dev/whence/e2e/simulation/schedule"
 	"github.com/whence-dev/whence/e2e/simulation/world"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// This file checks where endings come from: each has an origin, and each hop has it from its neighbour.
+// This file checks where endings come from: each has an origin, and each hop has it from its neighbour (neighbour.go).
 
 // visit checks the ending of a stream on a hop, and those of the calls below. from is the call that brought the stream; nil at
 // the first hop.
@@ -37,10 +39,10 @@ func (c *Check) unexplained(h *hop, from *leg) string {
 	told := h.path[:last]
 	switch {
 	case len(told) == 0:
-		return c.own(h)
+		return c.own(h, from)
 	case len(told) == 1 && (told[0] == "client" || told[0] == "operator" || told[0] == "engine"):
 		return c.outside(h, told[0])
-	case from != nil && told[last-1] == from.caller.Name && !strings.HasPrefix(told[last-1], "llm-worker/"):
+	case from != nil && told[last-1] == from.caller.Name && !isWorker(from.caller):
 		return c.fromAbove(h, told, from)
 	default:
 		return c.fromBelow(h, told)
@@ -48,7 +50,7 @@ func (c *Check) unexplained(h *hop, from *leg) string {
 }
 
 // own explains an ending that began at its hop.
-func (c *Check) own(h *hop) string {
+func (c *Check) own(h *hop, from *leg) string {
 	worker, edge := isWorker(h.Process), h.Process == c.world.Edge
 	explained := false
 	switch h.Reason {
@@ -61,16 +63,16 @@ func (c *Check) own(h *hop) string {
 			}
 		}
 	case streamerr.Draining:
-		at := h.Process.Drained()
-		explained = !at.IsZero() && !at.After(h.decided)
+		explained = draining(h)
 	case streamerr.Overloaded:
-		explained = !edge
+		explained = worker && c.full(h, from)
 	case streamerr.Unavailable:
-		explained = !edge && !worker && c.struck(h.At, lossOfWorkers...)
+		explained = !edge && !worker && c.deserted(h)
 	case streamerr.SlowReader:
-		explained = edge && c.slowClient(h.id) || !edge && c.waits(h)
+		slow := c.slowClient(h.id) || c.struck(h.decided, schedule.StallChat, schedule.StallWorker)
+		explained = edge && c.slowClient(h.id) || !edge && slow && c.waits(h)
 	case streamerr.Internal:
-		explained = worker && c.struck(h.At, schedule.EnginePanics)
+		explained = worker && c.broken(h, schedule.EnginePanics)
 	default:
 	}
 	if explained {
@@ -81,21 +83,29 @@ func (c *Check) own(h *hop) string {
 
 // late reports whether a timer of a hop can have fired.
 func (c *Check) late(h *hop, edge bool) bool {
-	ran := h.decided.Sub(h.record.GetBegan().AsTime()) // a deadline crosses the HTTP request as a decimal fraction
-	switch {
-	case h.record == nil:
+	if h.record == nil {
 		return true
-	case !edge:
-		return ran >= world.ChatStall
-	default:
-		deadline := c.request(h.id).Deadline
-		return deadline > 0 && ran > deadline-time.Microsecond || ran >= world.EdgeStall
 	}
-}
-
-// request returns the request of a stream of api-service.
-func (c *Check) request(id string) *schedule.Request {
-	return &c.world.Schedule.Requests[c.index(id)]
+	ran := h.decided.Sub(h.record.GetBegan().AsTime()) // a deadline crosses the HTTP request as a decimal fraction
+	deadline, stall := time.Duration(0), world.ChatStall
+	if edge {
+		stall = world.EdgeStall
+		if r := c.request(h.id); r != nil {
+			deadline = r.Deadline
+		}
+	}
+	if deadline > 0 && ran > deadline-time.Microsecond {
+		return true
+	}
+	quiet := ran // since the last token
+	if h.record.GetTokensOut() > 0 {
+		for _, l := range h.below {
+			if !l.Heard.IsZero() && !l.Heard.After(h.decided) { // else nobody knows when the message before came
+				quiet = min(quiet, h.decided.Sub(l.Heard))
+			}
+		}
+	}
+	return quiet >= stall
 }
 
 // waits reports whether a hop's caller can have left a stream unread for as long as the stall timeout.
@@ -103,10 +113,46 @@ func (c *Check) waits(h *hop) bool {
 	return h.record == nil || h.decided.Sub(h.record.GetBegan().AsTime()) >= world.ChatStall
 }
 
-// lossOfWorkers are the faults after which a chat-service may have no worker.
-var lossOfWorkers = []schedule.Kind{
-	schedule.CutWorker, schedule.CutWorkerAfter, schedule.StallWorker, schedule.SlowWorker, schedule.KillWorker, schedule.DrainWorker,
-	schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics, schedule.KillChat, schedule.DrainChat,
+// draining reports whether a process that shuts down ends its streams at the time at which h was decided.
+func draining(h *hop) bool {
+	at, hurried := h.Process.Drained(), h.Process.Hurried()
+	if at.IsZero() || h.decided.Before(at) {
+		return false
+	}
+	return !h.decided.Before(at.Add(world.Grace)) || !hurried.IsZero() && !h.decided.Before(hurried)
+}
+
+// full reports whether the worker of h had as many other streams as it takes.
+func (c *Check) full(h *hop, from *leg) bool {
+	others := 0
+	for _, all := range c.legs {
+		for _, l := range all {
+			if l != from && l.callee == h.Process && l.Served && l.call.Opened.Before(h.decided) && (l.Returned.IsZero() || !l.Returned.Before(h.decided)) {
+				others++
+			}
+		}
+	}
+	return others >= world.WorkerStreams
+}
+
+// deserted reports whether the chat-service of h knew no worker that took streams when h was decided.
+func (c *Check) deserted(h *hop) bool {
+	for i := range schedule.Workers {
+		if c.reachable(h.Process, world.WorkerAddr(i), h.decided) {
+			return false
+		}
+	}
+	return true
+}
+
+// reachable reports whether the last probe of a worker by a chat-service, before a time, has found a worker that takes streams.
+func (c *Check) reachable(by *world.Process, addr string, at time.Time) (well bool) {
+	for _, k := range c.contacts {
+		if k.From == by.Host && k.To == addr && k.Probe && k.At.Before(at) {
+			well = k.Well
+		}
+	}
+	return well
 }
 
 // outside explains an ending whose origin is no hop.
@@ -114,17 +160,17 @@ func (c *Check) outside(h *hop, origin string) string {
 	explained := false
 	switch edge := h.Process == c.world.Edge; {
 	case origin == "engine" && h.Reason == streamerr.EngineFailed:
-		explained = c.struck(h.At, schedule.EngineFails)
+		explained = isWorker(h.Process) && c.broken(h, schedule.EngineFails)
 	case origin == "engine" && h.Reason == streamerr.Completed:
 		explained = isWorker(h.Process)
 	case origin == "client" && h.Reason == streamerr.ClientGone:
 		explained = edge // timely and kept know when clients leave
 	case origin == "client" && h.Reason == streamerr.UserStop:
 		explained = edge && c.stopped(h, schedule.DeleteStream)
-	case origin == "operator" && h.Reason == streamerr.OperatorStop && strings.HasPrefix(h.Process.Name, "chat-service"):
-		explained = c.stopped(h, schedule.StopAtChat)
-	case origin == "operator" && h.Reason == streamerr.OperatorStop:
+	case origin == "operator" && h.Reason == streamerr.OperatorStop && isWorker(h.Process):
 		explained = c.stopped(h, schedule.StopAtWorker)
+	case origin == "operator" && h.Reason == streamerr.OperatorStop && !edge:
+		explained = c.stopped(h, schedule.StopAtChat)
 	}
 	if explained {
 		return ""
@@ -134,95 +180,43 @@ func (c *Check) outside(h *hop, origin string) string {
 
 // stopped reports whether a request to stop the stream of h was on its way when h was decided.
 func (c *Check) stopped(h *hop, by schedule.Kind) bool {
-	return slices.ContainsFunc(c.strikes, func(s *Strike) bool {
-		return s.Fault.Kind == by && c.index(h.id) == s.Fault.Stream && !s.At.After(h.decided) && (s.Answered.IsZero() || !s.Answered.Before(h.decided) || s.Accepted)
-	})
+	at, known := c.index(h.id)
+	for _, s := range c.strikes {
+		switch n := c.world.Schedule.Requests[s.Fault.Stream].N; {
+		case !known || s.Fault.Kind != by || s.Fault.Stream != at || s.At.After(h.decided):
+		case !s.Answered.IsZero() && s.Answered.Before(h.decided) && (h.record != nil || !s.Accepted): // without a record nobody knows when h was decided
+		case by == schedule.StopAtChat && h.Process.Host.Name() != world.ChatAddr(s.Fault.Chat):
+		case by == schedule.StopAtWorker && h.Process.Host.Name() != world.WorkerAddr(s.Fault.Worker):
+		case by == schedule.StopAtWorker && n > 1 && !strings.HasSuffix(h.id, choices.ID("", s.Fault.N%n)):
+		default:
+			return true
+		}
+	}
+	return false
 }
 
-// fromAbove explains an ending that the caller has told: the caller's own, the cause of a move, or a lost call.
-func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
-	switch h.Reason {
-	case streamerr.PeerLost:
-		if from.Broke || c.delayed(from) || !from.caller.Drained().IsZero() {
-			return "" // behind a stall, the callee's keep-alive has failed
+// broken reports whether the engine of h's worker had a fault when it ended the stream.
+func (c *Check) broken(h *hop, kind schedule.Kind) bool {
+	for _, s := range c.strikes {
+		if s.Fault.Kind == kind && h.Process.Host.Name() == world.WorkerAddr(s.Fault.Worker) && !h.At.Before(s.At) && !h.At.After(s.At.Add(world.FaultLasts+step)) {
+			return true
 		}
-	case streamerr.PeerReset:
-		if from.Broke || !from.Reset.IsZero() {
-			return ""
-		}
-	case streamerr.Completed:
-		if len(told) == 1 {
-			return "" // the caller had what it needed
-		}
-	default:
 	}
-	if from.caller.Dead() {
-		return ""
-	}
-	whole := h.id
-	for { // a choice ends with the whole stream, too
-		for _, up := range c.world.Journal.Of(from.caller, whole) {
-			if up.Reason == h.Reason && up.Path == told.String() {
-				return ""
-			}
-			for _, m := range c.hop(whole, up).record.GetMoves() {
-				if streamerr.Reason(m.GetReason()) == h.Reason {
-					return ""
-				}
-			}
-		}
-		at := strings.LastIndexByte(whole, '.')
-		if at < 0 {
-			return "the caller has not told this"
-		}
-		whole = whole[:at]
-	}
+	return false
 }
-
-// fromBelow explains an ending that a callee has told, or the loss of a callee.
-func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
-	peer := told[len(told)-1]
-	known := false
-	for _, l := range h.below {
-		if l.callee.Name != peer && !strings.HasSuffix(peer, "/"+l.call.To) {
-			continue
-		}
-		known = true
-		switch {
-		case l.reason == h.Reason && slices.Equal(l.path, told):
-			return ""
-		case l.refused != nil && l.refused.Reason == h.Reason && slices.Equal(l.refused.Path, told):
-			return ""
-		case l.callee.Dead() && h.Reason != streamerr.Completed:
-			return ""
-		case h.Reason == streamerr.Completed && len(told) == 1 && (!l.held() || l.reason != streamerr.Completed):
-			return "" // all tokens had come, and the ending had not
-		case h.Reason == streamerr.Completed && l.callee.Dead():
-			return "" // it was killed behind its ending
-		case len(told) == 1 && h.Reason == streamerr.PeerLost && l.Broke:
-			return ""
-		case len(told) == 1 && h.Reason == streamerr.Deadline && h.At.Sub(l.call.Opened) >= world.MigrateAfter:
-			return ""
-		}
-	}
-	if len(told) == 1 && c.struck(h.At, lost...) && (h.Reason == streamerr.PeerLost || h.Reason == streamerr.Unavailable) {
-		return "" // no call could be made
-	}
-	if !known {
-		return "there is no call to " + peer
-	}
-	return "no callee has told this"
-}
-
-// lost are the faults that break connections.
-var lost = append([]schedule.Kind{schedule.CutChat, schedule.CutChatAfter, schedule.StallChat, schedule.SlowChat}, lossOfWorkers...)
 
 // slowClient reports whether a client of a stream reads slowly.
 func (c *Check) slowClient(id string) bool {
-	at := c.index(id)
-	return c.world.Schedule.Requests[at].Pace > 0 || slices.ContainsFunc(c.strikes, func(s *Strike) bool {
-		return s.Fault.Kind == schedule.ClientStalls && s.Fault.Stream == at
-	})
+	at, known := c.index(id)
+	if !known {
+		return false
+	}
+	for _, s := range c.strikes {
+		if s.Fault.Kind == schedule.ClientStalls && s.Fault.Stream == at {
+			return true
+		}
+	}
+	return c.world.Schedule.Requests[at].Pace > 0
 }
 
 // earliest returns the earlier of two times. A zero time does not count.
@@ -246,18 +240,33 @@ func (c *Check) idleWorker(h *hop) string {
 		if w.Dead() || !w.Drained().IsZero() || h.decided.Sub(w.Began) < found {
 			continue
 		}
-		disturbed := slices.ContainsFunc(c.strikes, func(s *Strike) bool {
-			switch s.Fault.Kind {
-			case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics,
-				schedule.CutWorker, schedule.CutWorkerAfter, schedule.StallWorker, schedule.SlowWorker:
-				return s.Fault.Worker == i
-			default:
-				return false
-			}
-		})
-		if !disturbed {
+		if !c.disturbed(i) && !spurned(h, w.Name) {
 			return w.Name
 		}
 	}
 	return ""
+}
+
+// spurned reports whether a worker had failed the stream before another worker admitted it: the stream does not return to it while
+// the other one is slow with its first token (package failover).
+func spurned(h *hop, worker string) bool {
+	failed := slices.ContainsFunc(h.record.GetMoves(), func(m *streamv1.Move) bool { return m.GetFrom() == worker })
+	return failed && slices.ContainsFunc(h.below, func(l *leg) bool {
+		return l.Messages == 1 && (l.Known.IsZero() || !l.Known.Before(h.decided))
+	})
+}
+
+// disturbed reports whether there was a fault of a worker's engine or connections.
+func (c *Check) disturbed(worker int) bool {
+	for _, s := range c.strikes {
+		switch s.Fault.Kind {
+		case schedule.EngineFails, schedule.EngineHangs, schedule.EngineIsDeaf, schedule.EnginePanics,
+			schedule.CutWorker, schedule.CutWorkerAfter, schedule.StallWorker, schedule.SlowWorker:
+			if s.Fault.Worker == worker {
+				return true
+			}
+		default:
+		}
+	}
+	return false
 }

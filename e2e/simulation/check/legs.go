@@ -26,12 +26,16 @@ type leg struct {
 	path           streamerr.Path
 	refused        *streamerr.Error // the status of a call without trailers; nil for none
 	ended          *hop             // the callee's ending; nil if the callee was killed, or has refused the stream
+	ending         streamerr.Path   // of the message with the ending, which the caller has received; nil if there was none
 }
 
 // held reports whether all messages of the call came to the other side, in time.
 func (l *leg) held() bool {
-	return !l.Broke && !l.Late && !l.callee.Dead() && !l.caller.Dead() && l.Reset.IsZero()
+	return l.Broke.IsZero() && !l.Late && !l.callee.Dead() && !l.caller.Dead() && l.Reset.IsZero()
 }
+
+// heard reports whether the callee's end of the call came to the caller.
+func (l *leg) heard() bool { return !l.Known.IsZero() && l.Broke.IsZero() && l.Reset.IsZero() }
 
 // A hop is the ending of one stream in one process.
 type hop struct {
@@ -55,11 +59,15 @@ func (c *Check) collect() {
 		if strings.HasPrefix(call.Method, "/whence.chat.") {
 			var in chatv1.GenerateRequest
 			_ = proto.Unmarshal(r.Request, &in)
-			l.id = in.GetChat().GetStreamId()
+			var out chatv1.GenerateResponse
+			_ = proto.Unmarshal(r.Last, &out)
+			l.id, l.ending = in.GetChat().GetStreamId(), streamerr.Path(out.GetEnd().GetPath())
 		} else {
 			var in workerv1.GenerateRequest
 			_ = proto.Unmarshal(r.Request, &in)
-			l.id = in.GetTokens().GetStreamId()
+			var out workerv1.GenerateResponse
+			_ = proto.Unmarshal(r.Last, &out)
+			l.id, l.ending = in.GetTokens().GetStreamId(), streamerr.Path(out.GetEnd().GetPath())
 		}
 		if v := r.Trailer.Get(streamerr.ReasonTrailer); len(v) > 0 {
 			l.reason, l.path = streamerr.ParseReason(v[0]), streamerr.ParsePath(strings.Join(r.Trailer.Get(streamerr.PathTrailer), ""))
@@ -101,7 +109,7 @@ func (c *Check) endsOnce(id string, all []*leg) {
 				continue
 			}
 			l.ended = c.hop(id, lines[p][at])
-			if l.reason == streamerr.Completed && l.Said.Before(l.ended.decided) && !l.Said.IsZero() {
+			if l.reason == streamerr.Completed && l.ended.record.GetStopHeard() == nil && l.Said.Before(l.ended.decided) && !l.Said.IsZero() {
 				l.ended.decided = l.Said // the ending is its last message
 			}
 			lines[p] = slices.Delete(slices.Clone(lines[p]), at, at+1)
@@ -146,5 +154,22 @@ func (c *Check) hop(id string, e world.Ending) *hop {
 		}
 	}
 	slices.SortStableFunc(h.below, func(a, b *leg) int { return a.call.Opened.Compare(b.call.Opened) })
+	if wanted(h.Reason) && len(h.path) > 1 && h.record != nil && h.record.GetStopHeard() == nil { // the callee has told it
+		for _, l := range h.below {
+			if l.says(h, h.path[:len(h.path)-1]) && l.Known.Before(h.decided) {
+				h.decided = l.Known
+			}
+		}
+	}
 	return h
+}
+
+// wanted reports whether a reason means that the stream was ended on purpose: it moves nowhere.
+func wanted(reason streamerr.Reason) bool {
+	switch reason {
+	case streamerr.ClientGone, streamerr.UserStop, streamerr.OperatorStop, streamerr.SlowReader:
+		return true
+	default:
+		return false
+	}
 }

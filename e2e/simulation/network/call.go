@@ -32,27 +32,38 @@ type Call struct {
 	trailer  metadata.MD
 	returned time.Time // when the handler has; zero before
 	served   bool
-	broke    bool // the connection broke before the caller knew the end
-	delayed  bool // the connection was stalled before the caller knew the end
-	known    bool // the caller knows the end
+	brokeAt  time.Time // when the connection broke before the end came to the caller; zero if it did not
+	lostAt   time.Time // when the callee noticed that the connection had broken; zero before
+	delayed  bool      // the connection was stalled before the caller knew the end
+	known    bool      // the caller knows the end
 	knownAt  time.Time
 	resetAt  time.Time
 	said     time.Time // when the handler sent its last message
-	status   error     // of the handler, once it has returned
+	last     []byte    // that message, encoded
+	told     int       // messages of the handler
+	heard    int       // of them, those that the caller has received
+	heardAt  time.Time // when the caller received the last of them
+	quiet    time.Duration
+	status   error // of the handler, once it has returned
 }
 
 // A Report is what became of a call.
 type Report struct {
-	Request  []byte      // the first message, encoded; nil if there was none
-	Served   bool        // the handler has begun
-	Returned time.Time   // when the handler returned; zero if it runs
-	Trailer  metadata.MD // set by the handler
-	Broke    bool        // the connection broke before the caller knew the end
-	Late     bool        // a message had to wait because the connection was stalled, before the caller knew the end
-	Known    time.Time   // when the caller heard the end; zero if it has not
-	Reset    time.Time   // when the caller reset the call; zero if it did not
-	Said     time.Time   // when the handler sent its last message; zero if it sent none
-	Err      error       // the status with which the handler returned; nil for OK
+	Request  []byte        // the first message, encoded; nil if there was none
+	Served   bool          // the handler has begun
+	Returned time.Time     // when the handler returned; zero if it runs
+	Trailer  metadata.MD   // set by the handler
+	Broke    time.Time     // when the connection broke; zero if it did not before the end came to the caller
+	Lost     time.Time     // when the callee noticed that the connection had broken; zero if it has not
+	Late     bool          // a message had to wait because the connection was stalled, before the caller knew the end
+	Known    time.Time     // when the caller heard the end; zero if it has not
+	Reset    time.Time     // when the caller reset the call; zero if it did not
+	Said     time.Time     // when the handler sent its last message; zero if it sent none
+	Last     []byte        // the last message of the handler, encoded, if the caller has received it
+	Messages int           // those that the caller has received
+	Heard    time.Time     // when the caller received the last message so far; zero if there was none
+	Quiet    time.Duration // the longest time that the caller has waited for a message it has received
+	Err      error         // the status with which the handler returned; nil for OK
 }
 
 // Caller returns the process that calls.
@@ -65,7 +76,14 @@ func (c *Call) Callee() *Host { return c.conn.to }
 func (c *Call) Report() Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Report{c.request, c.served, c.returned, c.trailer, c.broke, c.delayed, c.knownAt, c.resetAt, c.said, c.status}
+	r := Report{
+		Request: c.request, Served: c.served, Returned: c.returned, Trailer: c.trailer, Broke: c.brokeAt, Lost: c.lostAt, Late: c.delayed,
+		Known: c.knownAt, Reset: c.resetAt, Said: c.said, Messages: c.heard, Heard: c.heardAt, Quiet: c.quiet, Err: c.status,
+	}
+	if c.heard == c.told {
+		r.Last = c.last
+	}
+	return r
 }
 
 // A transportStream is a call in the callee's context.
@@ -175,11 +193,13 @@ func (c *Call) late(due time.Time) time.Time {
 
 // cutAt loses what had not arrived by a time.
 func (c *Call) cutAt(now time.Time) {
-	c.mu.Lock()
-	c.broke = c.broke || !c.known
-	c.mu.Unlock()
 	c.down.cut(now)
-	c.up.cut(now)
+	came := c.up.cut(now)
+	c.mu.Lock()
+	if !c.known && !came && c.brokeAt.IsZero() {
+		c.brokeAt = now
+	}
+	c.mu.Unlock()
 }
 
 // sent counts a message. It reports false if the connection breaks in its place.
@@ -272,6 +292,7 @@ func (s *clientStream) RecvMsg(m any) error {
 		}
 		return err
 	}
+	s.call.received()
 	if m == nil {
 		return errors.New("network: there is a second response")
 	}
@@ -305,7 +326,8 @@ func (s *serverStream) SendMsg(m any) error {
 		return err
 	}
 	s.call.mu.Lock()
-	s.call.said = time.Now()
+	s.call.said, s.call.last = time.Now(), b
+	s.call.told++
 	s.call.mu.Unlock()
 	if !s.call.sent() {
 		return nil // a broken connection is noticed later
@@ -323,6 +345,18 @@ func (s *serverStream) RecvMsg(m any) error {
 		return err
 	}
 	return proto.Unmarshal(b, m.(proto.Message)) //nolint:forcetypeassert // all are
+}
+
+// received notes that the caller has received a message.
+func (c *Call) received() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := c.heardAt
+	if since.IsZero() {
+		since = c.Opened
+	}
+	c.heard, c.heardAt = c.heard+1, time.Now()
+	c.quiet = max(c.quiet, c.heardAt.Sub(since))
 }
 
 func (c *Call) setTrailer(md metadata.MD) {

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -166,6 +167,9 @@ func (c *conn) callerNotices(calls []*Call) {
 func (c *conn) calleeNotices(calls []*Call) {
 	c.addr.lost.Store(true)
 	for _, call := range calls {
+		call.mu.Lock()
+		call.lostAt = time.Now()
+		call.mu.Unlock()
 		call.down.end(status.Error(codes.Canceled, "transport: the connection is lost"), nil, time.Time{})
 		call.up.shut()
 		call.cancel()
@@ -185,6 +189,18 @@ func (c *conn) stalled(d time.Duration) {
 
 // Invoke implements grpc.ClientConnInterface.
 func (c *Client) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
+	began := time.Now()
+	err := c.invoke(ctx, method, args, reply)
+	if health, ok := reply.(*healthpb.HealthCheckResponse); ok {
+		well := err == nil && health.GetStatus() == healthpb.HealthCheckResponse_SERVING
+		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now(), Well: well})
+	} else if err != nil {
+		c.from.net.note(Contact{From: c.from, To: c.to, Probe: true, Began: began, At: time.Now()})
+	}
+	return err
+}
+
+func (c *Client) invoke(ctx context.Context, method string, args, reply any) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	st, err := c.newCall(ctx, method, true)
@@ -209,10 +225,17 @@ func (c *Client) Invoke(ctx context.Context, method string, args, reply any, _ .
 
 // NewStream implements grpc.ClientConnInterface.
 func (c *Client) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	return c.newCall(ctx, method, false)
+	began := time.Now()
+	st, err := c.newCall(ctx, method, false)
+	if err != nil {
+		c.from.net.note(Contact{From: c.from, To: c.to, Began: began, At: time.Now()})
+		return nil, err // an interface that is nil
+	}
+	return st, nil
 }
 
 func (c *Client) newCall(ctx context.Context, method string, unary bool) (*clientStream, error) {
+	opened := time.Now()
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -223,7 +246,7 @@ func (c *Client) newCall(ctx context.Context, method string, unary bool) (*clien
 		return nil, status.Errorf(codes.Unimplemented, "no method %s", method)
 	}
 	n := c.from.net
-	call := &Call{From: c.from.name, To: c.to, Method: method, Opened: time.Now(), conn: conn, unary: unary}
+	call := &Call{From: c.from.name, To: c.to, Method: method, Opened: opened, conn: conn, unary: unary}
 	n.mu.Lock()
 	if !conn.to.up {
 		n.mu.Unlock()

@@ -38,6 +38,7 @@ type Network struct {
 	hosts    map[string]*Host
 	links    map[string]*link
 	calls    []*Call
+	contacts []Contact
 	open     int // calls whose handler runs, or is to run
 	messages int
 	step     func(n int) // called for each message of a stream; may be nil
@@ -57,6 +58,29 @@ func (n *Network) Calls() []*Call {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append([]*Call(nil), n.calls...)
+}
+
+// A Contact is a probe, or a call that could not be made.
+type Contact struct {
+	From  *Host
+	To    string // address
+	Began time.Time
+	At    time.Time // when it was over
+	Probe bool      // otherwise a call of a stream, which could not be made
+	Well  bool      // the probe was answered, and the callee takes streams
+}
+
+func (n *Network) note(c Contact) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.contacts = append(n.contacts, c)
+}
+
+// Contacts returns all probes, and all calls that could not be made, in the order in which they were over.
+func (n *Network) Contacts() []Contact {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]Contact(nil), n.contacts...)
 }
 
 // Open returns how many calls have a handler that runs.

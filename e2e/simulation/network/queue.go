@@ -156,8 +156,8 @@ func (q *queue) abort(err error) {
 	wake(q.room)
 }
 
-// cut discards all messages that have not arrived yet, and all later ones.
-func (q *queue) cut(now time.Time) {
+// cut discards all messages that have not arrived yet, and all later ones. It reports whether the end has arrived.
+func (q *queue) cut(now time.Time) (over bool) {
 	q.mu.Lock()
 	q.closed = true
 	for i, e := range q.entries {
@@ -169,8 +169,10 @@ func (q *queue) cut(now time.Time) {
 	if q.over != nil && !q.aborted && (q.overAt.After(now) || q.call.late(q.overAt).After(now)) {
 		q.over, q.trailer = nil, nil // it is lost, too
 	}
+	over = q.over != nil
 	q.mu.Unlock()
 	wake(q.room)
+	return over
 }
 
 // shut tells senders that the call is over.

@@ -43,8 +43,26 @@ func New(seed uint64) *Schedule {
 			f.At += f.After
 		}
 	}
+	if s.Chats > 1 && r.in(12) {
+		s.Faults = append(s.Faults, r.stopInMove(s)...)
+	}
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return s
+}
+
+// stopInMove draws the loss of all chat-services in the middle of a stream, and a stop while api-service looks for another one.
+func (r drawer) stopInMove(s *Schedule) (all []Fault) {
+	lost := Fault{
+		Kind: []Kind{CutChat, KillChat, DrainChat}[r.IntN(3)], Stream: r.IntN(len(s.Requests)), Message: 8 + r.IntN(r.one(10, 40)), After: time.Duration(r.Int64N(1000)),
+		For: r.between(time.Millisecond, 4*time.Second),
+	}
+	for lost.Chat = range s.Chats {
+		all = append(all, lost)
+	}
+	stop := lost
+	stop.Kind, stop.Chat = []Kind{DeleteStream, ClientLeaves, StopAtChat, DrainEdge}[r.IntN(4)], r.IntN(s.Chats)
+	stop.After += r.between(0, time.Duration(r.one(50, 400, 3000))*time.Millisecond)
+	return append(all, stop)
 }
 
 func (r drawer) request() Request {

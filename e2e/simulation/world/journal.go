@@ -18,6 +18,7 @@ type Journal struct {
 	began   time.Time
 	lines   []string
 	endings []Ending
+	unsaid  []Ending // of killed processes
 	panics  []*Process
 }
 
@@ -61,13 +62,28 @@ func (j *Journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// Of returns the endings of a stream in a process.
-func (j *Journal) Of(p *Process, stream string) (all []Ending) {
+// Of returns the endings of a stream in a process, in order.
+func (j *Journal) Of(p *Process, stream string) []Ending {
+	return j.those(&j.endings, func(e *Ending) bool { return e.Process == p && e.Stream == stream })
+}
+
+// At returns the endings of all streams in a process, in order.
+func (j *Journal) At(p *Process) []Ending {
+	return j.those(&j.endings, func(e *Ending) bool { return e.Process == p })
+}
+
+// Unsaid returns the endings of a stream in a process after that was killed: nobody has seen them, but they show why the process
+// was ending the stream.
+func (j *Journal) Unsaid(p *Process, stream string) []Ending {
+	return j.those(&j.unsaid, func(e *Ending) bool { return e.Process == p && e.Stream == stream })
+}
+
+func (j *Journal) those(of *[]Ending, which func(*Ending) bool) (all []Ending) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, e := range j.endings {
-		if e.Process == p && e.Stream == stream {
-			all = append(all, e)
+	for i := range *of {
+		if e := &(*of)[i]; which(e) {
+			all = append(all, *e)
 		}
 	}
 	return all
@@ -79,6 +95,9 @@ func (j *Journal) Panics() []*Process {
 	defer j.mu.Unlock()
 	return slices.Clone(j.panics)
 }
+
+// ended is the message of the line that ends a stream.
+const ended = "stream ended"
 
 // A scribe is the log of one process.
 type scribe struct {
@@ -97,7 +116,8 @@ func (s scribe) WithGroup(string) slog.Handler { return s }
 
 // Handle implements slog.Handler. A process that was killed writes nothing.
 func (s scribe) Handle(_ context.Context, r slog.Record) error {
-	if s.process.Dead() {
+	dead := s.process.Dead()
+	if dead && r.Message != ended {
 		return nil
 	}
 	var b strings.Builder
@@ -119,11 +139,16 @@ func (s scribe) Handle(_ context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	s.journal.Note("%s: %s%s", s.process.Name, r.Message, b.String())
+	e.Process, e.At = s.process, time.Now()
+	if !dead {
+		s.journal.Note("%s: %s%s", s.process.Name, r.Message, b.String())
+	}
 	s.journal.mu.Lock()
 	defer s.journal.mu.Unlock()
-	if r.Message == "stream ended" {
-		e.Process, e.At = s.process, time.Now()
+	switch {
+	case dead:
+		s.journal.unsaid = append(s.journal.unsaid, e)
+	case r.Message == ended:
 		s.journal.endings = append(s.journal.endings, e)
 	}
 	if panicked {

@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -58,11 +57,11 @@ func (w *World) StartWorker(i int) {
 	if err != nil {
 		panic(err) // the model is a part of this program
 	}
-	name := fmt.Sprintf("llm-worker/%d", i)
+	name := WorkerName(i)
 	p, ctx, log := w.process(name, WorkerAddr(i))
 	held := &kvevents.Hub{}
 	model := sim.New(d.vocabulary, sim.Options{Answer: 40}, held)
-	k := &Worker{Process: p, Loop: batch.New(model, batch.Options{MaxRunning: 2, MaxQueued: 2, Model: whencetiny.Name, Log: log})}
+	k := &Worker{Process: p, Loop: batch.New(model, batch.Options{MaxRunning: maxRunning, MaxQueued: maxQueued, Model: whencetiny.Name, Log: log})}
 	s := worker.NewServer(name, whencetiny.Name, k.generate, func() *llmv1.WorkerInfo {
 		return &llmv1.WorkerInfo{
 			Engine: worker.Sim, ContextLength: uint32(model.ContextLength()), VocabSize: uint32(d.size), EosTokenIds: d.eos, Continues: true,
@@ -92,7 +91,7 @@ func (w *World) StartWorker(i int) {
 // Break has the next item of each stream of the worker meet a fault of the engine, for a short time. lasts is the length of a
 // hang or a deafness.
 func (k *Worker) Break(kind schedule.Kind, lasts time.Duration) {
-	k.fault.Store(&engineFault{kind: kind, until: time.Now().Add(20 * time.Millisecond), lasts: lasts})
+	k.fault.Store(&engineFault{kind: kind, until: time.Now().Add(FaultLasts), lasts: lasts})
 }
 
 // generate is the engine.

@@ -30,6 +30,12 @@ const (
 	MigrateAfter = 400 * time.Millisecond
 	ChatStall    = 2 * time.Second
 	EdgeStall    = 3 * time.Second
+	// FaultLasts is how long a fault of an engine strikes streams.
+	FaultLasts = 20 * time.Millisecond
+	// WorkerStreams is how many streams a worker takes.
+	WorkerStreams = maxRunning + maxQueued
+	maxRunning    = 2
+	maxQueued     = 2
 	// Deafest is the longest deafness of an engine.
 	Deafest = 3 * time.Second
 )
@@ -49,18 +55,34 @@ type Process struct {
 	order    *drain.Order
 	ended    chan struct{} // closed when the process has exited
 
-	mu      sync.Mutex // guards the following field
+	mu      sync.Mutex // guards the following fields
 	drained time.Time
+	hurried time.Time
+	killed  time.Time
 }
 
 // Dead reports whether the process was killed.
 func (p *Process) Dead() bool { return p.dead.Load() }
+
+// Killed returns when the process was killed, or zero.
+func (p *Process) Killed() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
 
 // Drained returns when the process began to drain, or zero.
 func (p *Process) Drained() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.drained
+}
+
+// Hurried returns when the process had the second signal, or zero.
+func (p *Process) Hurried() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hurried
 }
 
 // Drain is the first signal.
@@ -76,11 +98,19 @@ func (p *Process) Drain() {
 // Hurry is the second signal.
 func (p *Process) Hurry() {
 	p.Drain()
+	p.mu.Lock()
+	if p.hurried.IsZero() {
+		p.hurried = time.Now()
+	}
+	p.mu.Unlock()
 	p.order.Hurry()
 }
 
 // Kill ends the process without a word.
 func (p *Process) Kill() {
+	p.mu.Lock()
+	p.killed = time.Now()
+	p.mu.Unlock()
 	p.dead.Store(true)
 	p.Host.Kill()
 	p.order.Begin(errSignal)
@@ -116,6 +146,9 @@ func ChatAddr(i int) string { return fmt.Sprintf("chat-%d:1", i) }
 
 // WorkerAddr is the address of an llm-worker.
 func WorkerAddr(i int) string { return fmt.Sprintf("worker-%d:1", i) }
+
+// WorkerName is the name of an llm-worker in paths.
+func WorkerName(i int) string { return fmt.Sprintf("llm-worker/%d", i) }
 
 // EdgeAddr is the address of api-service.
 const EdgeAddr = "edge:1"

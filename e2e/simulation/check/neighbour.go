@@ -1,0 +1,180 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/whence-dev/whence/e2e/simulation/schedule"
+	"github.com/whence-dev/whence/e2e/simulation/world"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// This file checks that a hop has the ending of a stream from a neighbour that can have told it, or was lost.
+
+// fromAbove explains an ending that the caller has told: the caller's own, that of an attempt that the caller has left, or a
+// lost call.
+func (c *Check) fromAbove(h *hop, told streamerr.Path, from *leg) string {
+	switch {
+	case h.Reason == streamerr.PeerLost && len(told) == 1:
+		if !from.Lost.IsZero() && !from.Lost.After(h.decided) {
+			return ""
+		}
+		return "its connection to the caller held"
+	case h.Reason == streamerr.PeerReset && len(told) == 1:
+		if !from.Reset.IsZero() && !from.Reset.After(h.decided) {
+			return ""
+		}
+		return "the caller has not reset the call"
+	case h.Reason == streamerr.Completed && len(told) == 1:
+		if r := c.request(h.id); r == nil || r.Stop || int(h.record.GetTokensOut()) >= r.Tokens {
+			return "" // the caller had what it needed
+		}
+		return "the caller cannot have had all that it needed"
+	case len(told) == 2 && told[0] == h.Process.Name && c.abandoned(h, from):
+		return "" // by a stream that goes on without it
+	case h.Reason == streamerr.UserStop && len(told) == 2 && told[0] == "client" && from.caller == c.world.Edge && c.stopped(h, schedule.DeleteStream):
+		return "" // by api-service's unary Stop of a stream that has ended there
+	}
+	for whole := h.id; ; { // a choice ends with the whole stream, too
+		if c.tells(from.caller, whole, h, told) {
+			return ""
+		}
+		at := strings.LastIndexByte(whole, '.')
+		if at < 0 {
+			return "the caller has not told this"
+		}
+		whole = whole[:at]
+	}
+}
+
+// tells reports whether a caller has ended a stream as its callee h says, and not after h has heard it. A caller that was killed
+// has told nothing after that.
+func (c *Check) tells(caller *world.Process, id string, h *hop, told streamerr.Path) bool {
+	killed := caller.Killed()
+	for _, up := range slices.Concat(c.world.Journal.Of(caller, id), c.world.Journal.Unsaid(caller, id)) {
+		if up.Reason != h.Reason || up.Path != told.String() {
+			continue
+		}
+		above := c.hop(id, up)
+		failed := above.record.GetStopHeard() == nil || len(told) > 1 && strings.HasPrefix(told[len(told)-2], "llm-worker/")
+		if above.record == nil || id != h.id && failed {
+			return true // nobody knows when it was decided: a choice that fails stops the others before the whole stream ends
+		}
+		if !above.decided.After(h.decided) && (killed.IsZero() || !above.decided.After(killed)) {
+			return true
+		}
+	}
+	return false
+}
+
+// abandoned reports whether the caller can have left an attempt because the worker was silent, or did not answer probes.
+func (c *Check) abandoned(h *hop, from *leg) bool {
+	switch h.Reason {
+	case streamerr.Deadline:
+		return from.silent(h.decided)
+	case streamerr.Unavailable:
+		return c.failedProbe(from.caller, from.call.To, from.call.Opened, h.decided)
+	default:
+		return false
+	}
+}
+
+// silent reports whether the caller has waited for a message, until a time, for as long as a stream that is left.
+func (l *leg) silent(until time.Time) bool {
+	since := l.Heard
+	if since.IsZero() || since.After(until) {
+		since = l.call.Opened
+	}
+	return max(l.Quiet, until.Sub(since)) >= world.MigrateAfter
+}
+
+// failedProbe reports whether a probe has failed in a span of time.
+func (c *Check) failedProbe(by *world.Process, addr string, from, to time.Time) bool {
+	for _, k := range c.contacts {
+		if k.From == by.Host && k.To == addr && k.Probe && !k.Well && !k.At.Before(from) && !k.At.After(to) {
+			return true
+		}
+	}
+	return false
+}
+
+// fromBelow explains an ending that a callee has told, or the loss of a callee.
+func (c *Check) fromBelow(h *hop, told streamerr.Path) string {
+	peer := told[len(told)-1]
+	known := false
+	for _, l := range h.below {
+		if l.callee.Name != peer && !strings.HasSuffix(peer, "/"+l.call.To) {
+			continue
+		}
+		known = true
+		if l.says(h, told) || len(told) == 1 && c.lost(h, l) {
+			return ""
+		}
+	}
+	switch {
+	case len(told) == 1 && (h.Reason == streamerr.PeerLost || h.Reason == streamerr.Unavailable) && c.unreachable(h, peer, 0):
+		return ""
+	case len(told) == 1 && h.Reason == streamerr.Deadline && h.Process != c.world.Edge && c.unreachable(h, peer, world.MigrateAfter):
+		return ""
+	case !known:
+		return "there is no call to " + peer
+	default:
+		return "no callee has told this"
+	}
+}
+
+// says reports whether the caller h was told an ending by a callee: with the end of the call, or by a message with the ending.
+func (l *leg) says(h *hop, told streamerr.Path) bool {
+	if l.ending != nil && h.Reason == streamerr.Completed && slices.Equal(l.ending, told) && !l.Heard.After(h.At) {
+		return true
+	}
+	if !l.heard() || l.Known.After(h.At) {
+		return false
+	}
+	return l.reason == h.Reason && slices.Equal(l.path, told) || l.refused != nil && l.refused.Reason == h.Reason && slices.Equal(l.refused.Path, told)
+}
+
+// lost reports whether the loss of a callee, its silence, or the rest of its answer explain an ending that the callee has not told.
+func (c *Check) lost(h *hop, l *leg) bool {
+	chat := h.Process != c.world.Edge
+	switch h.Reason {
+	case streamerr.PeerLost:
+		return !l.Broke.IsZero() && !l.Broke.After(h.At)
+	case streamerr.Unavailable: // before the first token, the loss of all workers that were asked
+		return chat && (!l.Broke.IsZero() && !l.Broke.After(h.At) || c.failedProbe(h.Process, l.call.To, l.call.Opened, h.At))
+	case streamerr.Deadline:
+		return chat && l.silent(h.decided)
+	case streamerr.Completed: // all tokens had come, and the ending had not
+		r := c.request(h.id)
+		return chat && (r == nil || int(h.record.GetTokensIn()) >= r.Tokens)
+	default:
+		return false
+	}
+}
+
+// unreachable reports whether a hop tried for some time, and in vain, to call a peer while the stream ran.
+func (c *Check) unreachable(h *hop, peer string, tried time.Duration) bool {
+	addr := address(peer)
+	for _, k := range c.contacts {
+		if k.From == h.Process.Host && k.To == addr && !k.Probe && k.At.Sub(k.Began) >= tried && !k.Began.After(h.At) &&
+			(h.record == nil || !k.At.Before(h.record.GetBegan().AsTime())) {
+			return true
+		}
+	}
+	return false
+}
+
+// address returns the address of a peer by its name in a path.
+func address(peer string) string {
+	service, which, _ := strings.Cut(peer, "/")
+	for i := range schedule.Workers {
+		if peer == world.WorkerName(i) {
+			return world.WorkerAddr(i)
+		}
+	}
+	if service == peer { // the only one
+		return world.ChatAddr(0)
+	}
+	return which
+}
