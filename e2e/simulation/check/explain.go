@@ -98,9 +98,10 @@ func (c *Check) late(h *hop, edge bool) bool {
 		return true
 	}
 	quiet := ran // since the last token
-	if h.record.GetTokensOut() > 0 {
+	repeats := edge && len(h.record.GetMoves()) > 0 // a chat-service that goes on with a stream says again what was said
+	if h.record.GetTokensOut() > 0 && !repeats {
 		for _, l := range h.below {
-			if !l.Heard.IsZero() && !l.Heard.After(h.decided) { // else nobody knows when the message before came
+			if l.Messages > 1 && !l.Heard.After(h.decided) { // else nobody knows when the message before came
 				quiet = min(quiet, h.decided.Sub(l.Heard))
 			}
 		}
