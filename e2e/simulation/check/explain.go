@@ -70,7 +70,7 @@ func (c *Check) own(h *hop, from *leg) string {
 		explained = !edge && !worker && c.deserted(h)
 	case streamerr.SlowReader:
 		slow := c.slowClient(h.id) || c.struck(h.decided, schedule.StallChat, schedule.StallWorker)
-		explained = edge && c.slowClient(h.id) || !edge && slow && c.waits(h)
+		explained = edge && (c.slowClient(h.id) || c.slowLastReader(h.id)) || !edge && slow && c.waits(h)
 	case streamerr.Internal:
 		explained = worker && c.broken(h, schedule.EnginePanics)
 	default:
@@ -97,7 +97,7 @@ func (c *Check) late(h *hop, edge bool) bool {
 	if deadline > 0 && ran > deadline-time.Microsecond {
 		return true
 	}
-	quiet := ran // since the last token
+	quiet := ran                                    // since the last token
 	repeats := edge && len(h.record.GetMoves()) > 0 // a chat-service that goes on with a stream says again what was said
 	if h.record.GetTokensOut() > 0 && !repeats {
 		for _, l := range h.below {
@@ -218,6 +218,15 @@ func (c *Check) slowClient(id string) bool {
 		}
 	}
 	return c.world.Schedule.Requests[at].Pace > 0
+}
+
+// slowLastReader reports whether a reader can have ended a stream by reading too slowly: the policy cancel ends it for the reason for
+// which its last reader has left.
+func (c *Check) slowLastReader(id string) bool {
+	r := c.request(id)
+	return r != nil && r.Leave == schedule.Cancel && slices.ContainsFunc(r.Readers, func(reader schedule.Reader) bool {
+		return slices.ContainsFunc(reader.Sessions, func(s schedule.Session) bool { return s.Pace > 0 || s.Stall >= world.WriteTimeout })
+	})
 }
 
 // earliest returns the earlier of two times. A zero time does not count.
