@@ -221,7 +221,7 @@ func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 	return r.whenReady()
 }
 
-// startGateway starts api-service and chat-service as one process, like startWhence. Its streams go over links to the engine.
+// startGateway starts api-service and chat-service as one process, like startWhence.
 func startGateway(b *bench) (*deployment, error) {
 	addr, err := process.FreeAddr()
 	if err != nil {
