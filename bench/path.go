@@ -133,7 +133,7 @@ func start(engine worker.Engine, m *metrics.Metrics, t *streamtrace.Tracer, link
 		s.Measure(m.Hop(worker.DefaultName, metrics.TextCompletion))
 		s.Trace(t)
 		if links {
-			s.Link()
+			s.Link(0)
 		}
 		run(func() error { return s.Serve(ctx, lns[2], 0) })
 	}

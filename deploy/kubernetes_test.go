@@ -74,7 +74,11 @@ func TestManifestsFitTogether(t *testing.T) {
 				opened[p.Port] = true
 			}
 		}
-		if len(opened) != 2 || !opened[port] || !opened[port+1000] {
+		wanted := []int{port, port + 1000}
+		if link, err := strconv.Atoi(parse(kinds["Deployment"].Spec.Template.Spec.Containers[0].Args)["link-port"]); err == nil {
+			wanted = append(wanted, link)
+		}
+		if len(opened) != len(wanted) || slices.ContainsFunc(wanted, func(p int) bool { return !opened[p] }) {
 			t.Errorf("the NetworkPolicy of %s opens %v", service, opened)
 		}
 		pod := kinds["Deployment"].Spec.Template.Spec

@@ -20,7 +20,7 @@ type Config struct {
 // Flags adds the flags of both services to fs. A flag that both have is api-service's, and
 // chat-service's has the prefix chat-, except for the shared flags.
 func (c *Config) Flags(fs *flag.FlagSet) {
-	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, as a process of its own would; port 0 takes any, empty is off")
+	fs.StringVar(&c.ChatListen, "chat-listen", "", "`host:port` on which chat-service serves gRPC callers, such as api-services of other processes; port 0 takes any; empty: no gRPC callers")
 	api, chat := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
 	c.Edge.Flags(api)
 	c.Chat.Flags(chat)
@@ -81,7 +81,7 @@ func (c *Config) Validate() error {
 		return errors.New("--register needs --chat-listen: api-services elsewhere must be able to call this chat-service")
 	}
 	if c.Edge.Name == c.Chat.Name {
-		return fmt.Errorf("--name and --chat-name are both %q; paths need two names", c.Edge.Name)
+		return fmt.Errorf("--name and --chat-name are both %q; give them different names, because paths show both", c.Edge.Name)
 	}
 	if err := c.Chat.Validate(); err != nil {
 		return err

@@ -71,7 +71,7 @@ type Config struct {
 	Stage   Stage // a middleware around the chat-service, for programs that embed this service; nil means none
 }
 
-// A Stage is a middleware for every stream of the service.
+// A Stage is a middleware for every stream of the service. See stream.Stage for what it must not do.
 type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.

@@ -142,6 +142,7 @@ func (r *run) enter(left func()) {
 		if r.outlives {
 			r.edge.log.Info("reader left", "stream", r.id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text())
 		}
+		r.carrier.Wait() // the policy may ask Redis
 		leave(cause)
 		left()
 	}

@@ -27,7 +27,7 @@ func (e *Engine) Worker(log *slog.Logger) *worker.Server {
 		}
 	}, log)
 	s.Limit(guard.Limits{PerConnection: maxCalls, Total: maxCalls})
-	s.Link()
+	s.Link(0)
 	s.SetHealthy(true)
 	return s
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A merge makes one stream of several choices. Each choice has a goroutine, which carries its messages to the reader; the
-// goroutine that ranges over the stream sleeps until all have ended.
+// A merge makes one stream of several choices. Each choice has a goroutine, which ranges over the choice. That goroutine,
+// or the Loop that reads the worker's link, carries its messages to the reader. The goroutine that ranges over the stream
+// sleeps until all choices have ended.
 type merge struct {
 	// Static.
 	ctx     context.Context //nolint:containedctx // of the stream, which the merge is
@@ -70,7 +71,7 @@ func (m *merge) begin(ctx context.Context, choice int, source Source) {
 	})
 }
 
-// A carriage is what carries the messages of one choice.
+// A carriage has the Carriers of one choice, and the signal on which the choice waits for the baton.
 type carriage struct {
 	ready       signal
 	whole, part *loop.Carrier // of the stream, and of the choice; nil if no Loop carries the stream
@@ -101,13 +102,13 @@ func (m *merge) run(ctx context.Context, c *carriage, choice int, source Source)
 // carry passes a message of a choice to the reader. It reports false when the stream has ended or the reader has left.
 func (m *merge) carry(c *carriage, choice int, out *chatv1.GenerateResponse) bool {
 	m.baton.take(c.ready, c.part)
-	back := c.part.Lend(c.whole)
+	lent := c.part.Lend(c.whole)
 	returned := false
 	defer func() {
 		if !returned { // the reader has panicked: no other choice may have it
 			m.stop(errPanicked)
 		}
-		back()
+		c.whole.Return(lent)
 		m.baton.give()
 	}()
 	more := !m.stopped() && m.deliver(choice, out)

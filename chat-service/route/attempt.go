@@ -6,6 +6,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/fleet"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -27,6 +28,8 @@ type attempt struct {
 	stop   func(cause error)
 	finish func()
 	down   <-chan struct{} // closed when the worker is no longer healthy
+	own    *loop.Carrier   // of the call; nil if no Loop carries the stream
+	whole  *loop.Carrier   // of the stream
 
 	// Guarded by the stream's mu.
 	moved  func() // releases the stream's place among those that have moved there; nil if it has none
@@ -63,6 +66,10 @@ func (a *attempt) open(ctx context.Context) context.Context {
 	calling, ctl := stream.WithControl(context.WithoutCancel(ctx), rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
 	a.stop, a.down = ctl.Stop, a.worker.Down()
+	if a.whole = loop.Of(ctx); a.whole != nil { // a call that was left may still have messages
+		a.own = &loop.Carrier{}
+		calling = loop.With(calling, a.own)
+	}
 	a.finish = func() {
 		undo()
 		ctl.Release()

@@ -26,8 +26,8 @@ type (
 
 // A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events.
 //
-// Each attempt has a goroutine, which receives the worker's messages and carries each through the machine and up to
-// the reader (receive.go). The goroutine that ranges over Generate sleeps meanwhile; it wakes up for timers, for the
+// Each attempt has a goroutine, which calls the worker. That goroutine, or the Loop that reads the worker's link, carries
+// each message through the machine and up to the reader (receive.go). The goroutine that ranges over Generate sleeps meanwhile; it wakes up for timers, for the
 // worker's health and for the stream's turn to move (watch.go). All of them step the machine under mu, which is free
 // while the reader has a message: events that occur then wait in pending for the goroutine that yields.
 type drive struct {

@@ -59,6 +59,7 @@ func (d *drive) carry(a *attempt, out *workerv1.GenerateResponse) bool {
 	if a.closed {
 		return false
 	}
+	defer a.whole.Return(a.own.Lend(a.whole))
 	a.charge.Note(out)
 	d.now, d.out, d.carrier = now, out, a
 	if d.prefill != nil {

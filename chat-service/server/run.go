@@ -56,6 +56,7 @@ type Config struct {
 	Timers        rpc.Timers
 	Calls         guard.Limits          // of the gRPC calls that callers hold open
 	Link          bool                  // streams may come over links, and go over the workers' links
+	LinkPort      int                   // on which links are served; 0 takes any
 	Registered    discover.Registration // for api-services to find this one
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -66,7 +67,7 @@ type Config struct {
 	Local func(*inprocess.Conn)
 }
 
-// A Stage sees every stream of the service.
+// A Stage is a middleware for every stream of the service. See stream.Stage for what it must not do.
 type Stage = stream.Stage[*chatv1.ChatRequest, *chatv1.GenerateResponse, *chatv1.ChatRequest, *chatv1.GenerateResponse]
 
 // Defaults of Config.
@@ -110,6 +111,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	process.TimerFlags(fs, &c.Timers)
 	c.Registered.Flags(fs)
 	process.LinkFlag(fs, &c.Link)
+	process.LinkPortFlag(fs, &c.LinkPort)
 	process.IdleFlag(fs, &c.Timers)
 	c.Calls = guard.Default
 	c.Calls.Flags(fs)
@@ -209,7 +211,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	}
 	s.Limit(c.Calls.For(c.MaxStreams))
 	if c.Link {
-		s.Link()
+		s.Link(c.LinkPort)
 	}
 	return s.Serve(ctx, ln, c.Grace)
 }

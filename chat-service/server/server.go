@@ -33,13 +33,14 @@ import (
 // A Server is whence.chat.v1.Chat.
 type Server struct {
 	chatv1.UnimplementedChatServer
-	hop    *rpc.Hop
-	models *models.Registry
-	answer chat.Engine
-	health *health.Server
-	limits guard.Limits // of the calls that callers hold open
-	linked bool         // streams may come over links
-	links  *link.Port   // while Serve runs; nil without links
+	hop      *rpc.Hop
+	models   *models.Registry
+	answer   chat.Engine
+	health   *health.Server
+	limits   guard.Limits // of the calls that callers hold open
+	linked   bool         // streams may come over links
+	linkPort int          // of the links; 0 for any
+	links    *link.Port   // while Serve runs; nil without links
 
 	repeats bool // answer may read a request again after its stream has started
 }
@@ -52,8 +53,8 @@ func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer 
 // Limit bounds the calls that callers hold open. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
-// Link has Serve take streams over links too. It must be called before Serve.
-func (s *Server) Link() { s.linked = true }
+// Link makes Serve take streams over links too, on a port, 0 for any. It must be called before Serve.
+func (s *Server) Link(port int) { s.linked, s.linkPort = true, port }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -117,7 +118,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	srv := kitexrpc.NewServer()
 	registrar := guard.Server(srv)
 	if s.linked {
-		port, err := link.OpenPort(ln, link.Options{})
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{})
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,12 @@ func IdleFlag(fs *flag.FlagSet, t *rpc.Timers) {
 	fs.DurationVar(&t.Idle, "idle-timeout", t.Idle, "how long a stream may wait for its caller's next message, such as the next turn of a conversation; 0 for no limit")
 }
 
-// LinkFlag adds the flag that has the streams between our own services go over links, which is the default.
+// LinkFlag adds the flag that lets streams between our own services go over links. It is on by default.
 func LinkFlag(fs *flag.FlagSet, links *bool) {
-	fs.BoolVar(links, "link", true, "carry streams between services over links, a few connections that carry many streams at a lower cost than gRPC, where both ends have this flag; streams go over gRPC until there is a link, and other callers see no difference")
+	fs.BoolVar(links, "link", true, "carry streams between services over links: a few connections that carry many streams each, at a lower cost than gRPC. Both ends must allow it; until a link exists, streams go over gRPC. Other callers see no difference")
+}
+
+// LinkPortFlag adds the flag for the port of the links of a service.
+func LinkPortFlag(fs *flag.FlagSet, port *int) {
+	fs.IntVar(port, "link-port", 0, "`port` for links, at the address of --listen; 0 takes any free port. Callers find it by themselves")
 }

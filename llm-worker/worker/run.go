@@ -44,6 +44,7 @@ type Config struct {
 	Timers        rpc.Timers
 	Calls         guard.Limits          // limits on the gRPC calls that callers hold open
 	Link          bool                  // serve streams over links too
+	LinkPort      int                   // on which links are served; 0 takes any
 	Registered    discover.Registration // registration of this worker, with which chat-services discover it
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
@@ -80,6 +81,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	c.Calls.Flags(fs)
 	c.Registered.Flags(fs)
 	process.LinkFlag(fs, &c.Link)
+	process.LinkPortFlag(fs, &c.LinkPort)
 	c.EngineFlags(fs)
 }
 
@@ -155,7 +157,7 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.Limit(c.Calls.For(maxStreams))
 	s.Tell(e.held)
 	if c.Link {
-		s.Link()
+		s.Link(c.LinkPort)
 	}
 	s.SetHealthy(e.ready)
 

@@ -40,18 +40,19 @@ type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 // A Server implements whence.worker.v1.Worker.
 type Server struct {
 	workerv1.UnimplementedWorkerServer
-	hop     rpc.Hop
-	records ledger.Ledger // the hop's observer
-	model   string
-	engine  Engine
-	embed   EmbedEngine // works while info lists it as a capability; nil if it never does
-	info    func() *llmv1.WorkerInfo
-	health  *health.Server
-	held    *kvevents.Hub // nil if the engine does not report its cache
-	gone    chan struct{} // closed when the streams have drained
-	limits  guard.Limits  // limits on the calls that callers hold open
-	linked  bool          // streams may come over links
-	links   *link.Port    // while Serve runs; nil without links
+	hop      rpc.Hop
+	records  ledger.Ledger // the hop's observer
+	model    string
+	engine   Engine
+	embed    EmbedEngine // works while info lists it as a capability; nil if it never does
+	info     func() *llmv1.WorkerInfo
+	health   *health.Server
+	held     *kvevents.Hub // nil if the engine does not report its cache
+	gone     chan struct{} // closed when the streams have drained
+	limits   guard.Limits  // limits on the calls that callers hold open
+	linked   bool          // streams may come over links
+	linkPort int           // of the links; 0 for any
+	links    *link.Port    // while Serve runs; nil without links
 }
 
 // NewServer returns a server of model on engine; name is the hop's. An empty model means the name
@@ -84,8 +85,8 @@ func (s *Server) Trace(t *streamtrace.Tracer) { s.records.Traces = t }
 // Limit bounds the calls that callers hold open. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
-// Link has Serve take streams over links too. It must be called before Serve.
-func (s *Server) Link() { s.linked = true }
+// Link makes Serve take streams over links too, on a port, 0 for any. It must be called before Serve.
+func (s *Server) Link(port int) { s.linked, s.linkPort = true, port }
 
 // Generate implements workerv1.WorkerServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
@@ -163,7 +164,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	)
 	srv := guard.Server(gs)
 	if s.linked {
-		port, err := link.OpenPort(ln, link.Options{})
+		port, err := link.OpenPort(ln, s.linkPort, link.Options{})
 		if err != nil {
 			return err
 		}

@@ -19,17 +19,17 @@ import (
 // maxUnreadable is how many messages in a row may be unreadable before the rest of a call is not read.
 const maxUnreadable = 8
 
-// A hearing is what follows on the request of a call.
-type hearing[Req, In, Out any] struct {
+// A requestReader reads the messages that follow the request of a call.
+type requestReader[Req, In, Out any] struct {
 	*callee
 	m          *Method[Req, In, Out]
 	inbox      *stream.Inbox[*In] // nil if the method takes no items
 	unreadable int                // messages, the last ones
 }
 
-// hear receives what follows on the request until the call ends, and returns at once.
-func hear[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
-	h := &hearing[Req, In, Out]{callee: s, m: m, inbox: inbox}
+// readRequests starts to read the messages that follow the request, until the call ends. It returns at once.
+func readRequests[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], inbox *stream.Inbox[*In]) {
+	h := &requestReader[Req, In, Out]{callee: s, m: m, inbox: inbox}
 	if sink := loop.SinkOf(st); sink != nil {
 		take := func(in any, err error) bool {
 			return h.take(func() (*In, error) { return in.(*In), err }) //nolint:forcetypeassert // made here
@@ -49,8 +49,9 @@ func hear[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, Out], m *
 	}()
 }
 
-// ended tells the machine that nothing follows. A Stop that came before the call's end says more than the end.
-func (h *hearing[Req, In, Out]) ended(err error) {
+// ended tells the machine that no more messages come. A Stop that arrived before the end of the call is
+// already in the machine.
+func (h *requestReader[Req, In, Out]) ended(err error) {
 	if errors.Is(err, io.EOF) && h.inbox != nil { // half-close, which is no cancel
 		h.inbox.Close()
 	}
@@ -58,7 +59,7 @@ func (h *hearing[Req, In, Out]) ended(err error) {
 }
 
 // take takes a message, or the error of Recv. It returns false if it is the last one.
-func (h *hearing[Req, In, Out]) take(receive func() (*In, error)) (more bool) {
+func (h *requestReader[Req, In, Out]) take(receive func() (*In, error)) (more bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			stream.ControlOf(h.ctx).Stop(h.hop.panicked(h.ctx, v))

@@ -1,4 +1,4 @@
-// Package rpc carries a stream.Engine across a process boundary, over gRPC, transparently to the caller: the same
+// Package rpc carries a stream.Engine across a process boundary, over gRPC or links (package link), transparently to the caller: the same
 // items, the same endings, and a stop that arrives with its cause.
 //
 // A bidi method carries one stream. Its first message is the request; later messages are control. To stop a stream

@@ -25,8 +25,8 @@ import (
 // request is served to the end; one that sends a Stop hears the ending in the trailers; one that resets or vanishes stops
 // the engine with PEER_RESET.
 //
-// The engine runs and sends on its own goroutine, or, if the caller is a Dial in this process, on the goroutine of the caller's
-// reader (package inprocess). Send blocks while the caller does not read, and only the handler's return
+// The engine runs on its own goroutine, or, if the caller is a Dial in this process, on the goroutine of the caller's
+// reader (package inprocess). On links, the Loop that reads an item from below also sends it. Send blocks while the caller does not read, and only the handler's return
 // unblocks Send, so the handler must not be the goroutine that sends.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	answer := func(Outcome) error { return nil } // the messages were
@@ -69,7 +69,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if err != nil {
 		return h.refuse(err)
 	}
-	hear(s, st, m, inbox) // until st ends, which is when this handler has returned
+	readRequests(s, st, m, inbox) // until st ends, which is when this handler has returned
 	driven := make(chan Outcome, 1)
 	run := func(k *loop.Carrier, send func(*Out) error) { // waited for below, or by whoever waits for the hop's live streams
 		o := Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}

@@ -28,7 +28,8 @@ import (
 type Engine[Req, Item any] func(ctx context.Context, req Req) iter.Seq2[Item, error]
 
 // A Stage makes an engine out of the engine below it: it rewrites the request on the way down and
-// the items on the way up.
+// the items on the way up. An item is valid until the next one. A Stage must not wait while it has an
+// item: the goroutine that runs it may read other streams of the same connection, too.
 type Stage[Req, Item, DownReq, DownItem any] func(next Engine[DownReq, DownItem]) Engine[Req, Item]
 
 // Fail returns the sequence of a stream that never started.

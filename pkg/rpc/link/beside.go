@@ -25,14 +25,14 @@ type Port struct {
 	served sync.WaitGroup
 }
 
-// OpenPort listens on any free port of the address of ln, the listener of the gRPC server, whose
-// service Links names the port to callers.
-func OpenPort(ln net.Listener, o Options) (*Port, error) {
+// OpenPort listens on a port at the address of ln, the listener of the gRPC server. 0 is any free port.
+// The service Links of the gRPC server names the port to callers.
+func OpenPort(ln net.Listener, port int, o Options) (*Port, error) {
 	addr, ok := ln.Addr().(*net.TCPAddr)
 	if !ok {
 		return nil, errors.New("link: only a server that listens on TCP can have links")
 	}
-	own, err := net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Zone: addr.Zone})
+	own, err := net.ListenTCP("tcp", &net.TCPAddr{IP: addr.IP, Port: port, Zone: addr.Zone})
 	if err != nil {
 		return nil, err
 	}

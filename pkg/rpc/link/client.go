@@ -22,7 +22,7 @@ import (
 // needed. A stream stays on its connection. It is what stubs generated for grpc-go take.
 //
 // Another connection is made when each of the others has streamsPerLink streams, up to
-// Options.Links: streams that share a connection share its writes.
+// Options.Links: streams that share a connection share its reads and writes.
 type ClientConn struct {
 	target  string
 	opts    Options

@@ -6,11 +6,11 @@
 // their details, trailers, headers, deadlines and half-closes cross it as they cross gRPC; headers of
 // an answer do not exist. What differs is the cost of a message:
 //
-//   - The goroutine that reads a connection takes all frames that one read returns, and carries each
-//     message to the reader of its stream by function calls (package loop).
+//   - The goroutine that reads a connection takes all frames that one read returns, and then hands the
+//     messages to the readers of their streams by function calls (package loop).
 //   - A message is encoded into the buffer of the connection. Messages that are sent while the
 //     connection is written share the next write and, as far as they fit, one frame.
-//   - A lone message is written at once. A connection that sends several messages per FlushEvery
+//   - A lone message is written at once, or at the end of the batch if a Loop carries it. A connection that sends several messages per FlushEvery
 //     writes at most once in that time, or when 64 KiB wait.
 //
 // Nothing grows without bound. A sender has a credit per stream, and waits when it is used up; the

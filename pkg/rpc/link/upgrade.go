@@ -102,7 +102,7 @@ func (u *Upgraded) follow(ctx context.Context) {
 			if ctx.Err() == nil {
 				u.log.Info("streams go over grpc: the links are lost")
 			}
-			_ = cc.Close() // it returns nil
+			u.owned.Go(func() { _ = cc.Close() }) // it may wait for readers that wait for slow clients
 		}
 		select {
 		case <-ctx.Done():

@@ -55,7 +55,7 @@ func servePorts(t *testing.T, addr string, linked bool) (w *twoPorts, stop func(
 	srv := link.Registrar(gs)
 	var port *link.Port
 	if linked {
-		if port, err = link.OpenPort(ln, link.Options{}); err != nil {
+		if port, err = link.OpenPort(ln, 0, link.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		srv = port.Beside(gs)
@@ -216,4 +216,33 @@ func TestCloseCancelsTheDial(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPortMayBeFixed: a firewall admits known ports only.
+func TestPortMayBeFixed(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := taken.Addr().(*net.TCPAddr).Port
+	if _, err := link.OpenPort(ln, port, link.Options{}); err == nil {
+		t.Error("a port that is taken was opened")
+	}
+	_ = taken.Close()
+	p, err := link.OpenPort(ln, port, link.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(time.Minute)
+	p.Serve()
+	nc, err := net.Dial("tcp", taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nc.Close()
 }

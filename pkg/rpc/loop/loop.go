@@ -93,8 +93,8 @@ func (l *Loop) leave() {
 	flush(due)
 }
 
-// A Carrier belongs to one stream. All methods are safe for concurrent use. A nil Carrier is that of
-// a stream that no Loop carries.
+// A Carrier belongs to one stream. All methods are safe for concurrent use. A nil Carrier is valid:
+// no Loop carries its stream.
 type Carrier struct{ loop atomic.Pointer[Loop] }
 
 type key struct{}
@@ -137,14 +137,25 @@ func (c *Carrier) Later(f Flusher) bool {
 	return true
 }
 
-// Lend has the Loop that carries c carry the stream of other as well, until back is called. A stream
-// of several parts has a Carrier for each part.
-func (c *Carrier) Lend(other *Carrier) (back func()) {
+// Lend has the Loop that carries c carry the stream of other as well, until other.Return is called with
+// the result. A stream that has several calls at a time has a Carrier for each of them: then a message
+// of one call does not change what another call sees.
+func (c *Carrier) Lend(other *Carrier) *Loop {
 	if c == nil || other == nil {
-		return func() {}
+		return nil
 	}
-	other.loop.Store(c.loop.Load())
-	return func() { other.loop.Store(nil) }
+	l := c.loop.Load()
+	if l != nil {
+		other.loop.Store(l)
+	}
+	return l
+}
+
+// Return ends a Lend, unless another Loop was lent since.
+func (c *Carrier) Return(l *Loop) {
+	if c != nil && l != nil {
+		c.loop.CompareAndSwap(l, nil)
+	}
 }
 
 // A Source is the caller's end of a call on a connection with Loops.
@@ -152,7 +163,7 @@ type Source interface {
 	// Carry hands each message to take, which Loops call with c. fresh makes the messages. Carry
 	// returns nil when take has returned false, and otherwise the end of the call, as RecvMsg does.
 	Carry(c *Carrier, fresh func() any, take func(m any) bool) error
-	// SendNow is SendMsg, but never waits. It is for one last message.
+	// SendNow sends a short last message, without waiting for credit. A message above 16 KiB may wait.
 	SendNow(m any) error
 }
 

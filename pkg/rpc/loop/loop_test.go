@@ -81,17 +81,18 @@ func TestPartOfAStreamLendsItsLoop(t *testing.T) {
 	var part, whole loop.Carrier
 	var w writes
 	l.Run(&part, func() {
-		back := part.Lend(&whole)
+		lent := part.Lend(&whole)
 		if !whole.Later(&w) {
 			t.Error("the whole is not carried")
 		}
-		back()
+		whole.Return(lent)
 		if whole.Later(&w) {
 			t.Error("the whole is still carried")
 		}
 	})
 	var none *loop.Carrier
-	none.Lend(&whole)()
+	whole.Return(none.Lend(&whole))
+	none.Return(l)
 	none.Wait()
 	if none.Later(&w) {
 		t.Error("nobody carries")
@@ -128,3 +129,20 @@ func TestOthersMayUseACarrier(t *testing.T) {
 type sink struct{}
 
 func (*sink) Flush() {}
+
+// TestCallThatWasLeftDoesNotTakeTheLoopOfTheNextOne: each call has a Carrier of its own.
+func TestCallThatWasLeftDoesNotTakeTheLoopOfTheNextOne(t *testing.T) {
+	handed := 0
+	before, now := loop.New(func() { t.Error("the wrong loop was handed over") }), loop.New(func() { handed++ })
+	var left, next, whole loop.Carrier
+	now.Run(&next, func() {
+		lent := next.Lend(&whole)
+		before.Run(&left, func() {}) // a late message, which goes nowhere
+		whole.Return(left.Lend(&whole))
+		whole.Wait()
+		whole.Return(lent)
+	})
+	if handed != 1 {
+		t.Errorf("handed over %d times", handed)
+	}
+}

@@ -1,4 +1,5 @@
-// Package step has what both ends of a call need to step their protocol machine.
+// Package step holds the actions and the timer that both ends of a call use to step their protocol
+// machine.
 package step
 
 import (

@@ -1,4 +1,5 @@
-// Package teller ends a stream from outside of it, where its call has no room for a Stop.
+// Package teller stops a peer's stream with a unary call, for streams whose own call has no message for
+// a Stop.
 package teller
 
 import (

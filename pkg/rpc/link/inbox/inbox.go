@@ -1,4 +1,4 @@
-// Package inbox holds the messages of one stream of a link that have come and were not read.
+// Package inbox holds the messages of one stream of a link that have arrived and are unread.
 package inbox
 
 import (
@@ -20,21 +20,19 @@ var (
 	ErrProtocol = errors.New("link: the peer broke the protocol")
 )
 
-// errExited is the end of a stream whose reader has exited the goroutine of a Loop.
-var errExited = errors.New("link: the reader of the stream has exited its goroutine")
-
 // Cost returns the credit that a message of size bytes uses.
 func Cost(size int) int { return size + frame.ItemCost }
 
 // keepBytes is the size above which a stream's buffer is freed when it is empty.
 const keepBytes = 16 << 10
 
-// An Inbox holds the messages of one stream. The goroutine that reads the connection puts them, and
-// never waits. Beyond limit bytes the peer has exceeded its credit.
+// An Inbox holds the messages of one stream. The goroutine that reads the connection adds them, and
+// never waits. A peer that sends more than limit has exceeded its credit.
 //
-// There is one reader at a time. It either calls Next, and is a goroutine of its own, or waits in
-// Carry, while the goroutine that puts a message hands it to the reader's function, or has no goroutine
-// at all, but for the calls of the functions that it has given to Attend.
+// An Inbox has one reader at a time, of one of three kinds:
+//   - a goroutine that calls Next;
+//   - a goroutine that waits in Carry, while Loops call its function;
+//   - no goroutine: Loops call the functions that were given to Attend.
 type Inbox struct {
 	limit      int
 	maxMessage int
@@ -100,7 +98,8 @@ func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	return true, err
 }
 
-// Add is Put, except that a message for the function of Carry waits for Hand, which is due then.
+// Add adds a message without calling the reader. If it returns true, the caller calls Hand at the end
+// of the batch.
 func (q *Inbox) Add(message []byte) (due bool, err error) {
 	q.mu.Lock()
 	if q.over() { // the message was on its way when this end dropped the stream
@@ -120,7 +119,7 @@ func (q *Inbox) Add(message []byte) (due bool, err error) {
 	return due, err
 }
 
-// Hand hands the messages that were added to the function of Carry. Its result is that of Put.
+// Hand calls the function of Carry with the messages that Add has added. It returns what Put returns.
 func (q *Inbox) Hand(l *loop.Loop) (still bool) {
 	q.mu.Lock()
 	if q.take == nil || q.taking || q.empty() {
@@ -209,8 +208,8 @@ func (q *Inbox) conclude() {
 	ended(why)
 }
 
-// Carry hands each message to take, in the order of their coming, until take returns false; Carry then
-// returns nil. Otherwise it returns why nothing more comes. Loops call take with c, or the calling
+// Carry hands each message to take, in the order of their coming, until take returns false or exits its
+// goroutine; Carry then returns nil. Otherwise it returns why nothing more comes. Loops call take with c, or the calling
 // goroutine does.
 func (q *Inbox) Carry(c *loop.Carrier, take Take) error {
 	q.mu.Lock()
@@ -221,7 +220,7 @@ func (q *Inbox) Carry(c *loop.Carrier, take Take) error {
 		switch {
 		case q.taking:
 		case q.exited:
-			return errExited
+			return nil
 		case q.take == nil:
 			return nil
 		case q.cut != nil:
@@ -230,6 +229,10 @@ func (q *Inbox) Carry(c *loop.Carrier, take Take) error {
 		case q.err != nil && q.empty():
 			q.take = nil
 			return q.err
+		case q.err != nil: // the connection ended before Hand
+			q.taking = true
+			q.handAll()
+			continue
 		}
 		q.mu.Unlock()
 		<-q.ready

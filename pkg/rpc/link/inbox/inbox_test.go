@@ -150,7 +150,7 @@ func TestDropEndsCarry(t *testing.T) {
 	})
 }
 
-// TestReaderThatExits its goroutine ends Carry.
+// TestReaderThatExits its goroutine wants no more.
 func TestReaderThatExits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := inbox.New(1000, 100)
@@ -162,8 +162,8 @@ func TestReaderThatExits(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = q.Put(loop.New(func() {}), []byte("a")) })
 		wg.Wait()
-		if err := <-ended; err == nil {
-			t.Error("no error")
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -233,4 +233,30 @@ func TestAttendEndsOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAddedMessagesAreReadIfTheConnectionEndsBeforeHand: the goroutine in Carry reads them.
+func TestAddedMessagesAreReadIfTheConnectionEndsBeforeHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := inbox.New(1000, 100)
+		var got []string
+		ended := make(chan error, 1)
+		go func() {
+			ended <- q.Carry(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
+		}()
+		synctest.Wait()
+		if due, err := q.Add([]byte("a")); !due || err != nil {
+			t.Fatal(due, err)
+		}
+		if due, err := q.Add([]byte("b")); due || err != nil {
+			t.Fatal(due, err)
+		}
+		q.End(io.EOF)
+		if err := <-ended; !errors.Is(err, io.EOF) || !slices.Equal(got, []string{"a", "b"}) {
+			t.Error(err, got)
+		}
+		if !q.Hand(newLoop(t)) { // as a goroutine that was late
+			t.Error("the connection was handed over")
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
@@ -35,18 +36,25 @@ var errLeft = errors.New("link: another goroutine reads the connection")
 func newReading(c *Conn, have []byte) *reading {
 	r := &reading{conn: c, buf: make([]byte, max(readBuffer, len(have)))}
 	r.have = copy(r.buf, have)
-	r.loop = loop.New(func() {
-		next := newReading(c, r.buf[r.at:r.have])
-		next.items = append(next.items, r.items...)
-		next.due = append(next.due, r.due...)
-		r.buf, r.items, r.due = nil, nil, nil // this goroutine may wait for long
-		c.owned.Go(next.run)
-	})
+	r.loop = loop.New(r.handOver)
 	return r
+}
+
+// handOver starts the goroutine that goes on.
+func (r *reading) handOver() {
+	next := &reading{conn: r.conn, buf: r.buf, at: r.at, have: r.have, items: r.items, due: r.due}
+	if r.conn.serve != nil { // the message in hand lies in buf, not in an inbox
+		next = newReading(r.conn, r.buf[r.at:r.have])
+		next.items = slices.Clone(r.items)
+	}
+	next.loop = loop.New(next.handOver)
+	r.buf, r.items, r.due = nil, nil, nil // this goroutine may wait for long
+	r.conn.owned.Go(next.run)
 }
 
 // run takes frames until the connection ends, or another goroutine takes them.
 func (r *reading) run() {
+	defer r.loop.Flush() // what a batch sent before the connection ended
 	if err := r.read(); !errors.Is(err, errLeft) {
 		r.conn.Fail(err)
 	}

@@ -49,7 +49,7 @@ type Stream struct {
 func newStream(c *Conn, id uint32) *Stream {
 	return &Stream{
 		conn: c, id: id, room: newGate(), credit: c.peer.Window,
-		in: inbox.New(c.opts.Window+inbox.Cost(c.opts.MaxMessage), c.opts.MaxMessage),
+		in: inbox.New(c.opts.Window+inbox.Cost(c.opts.MaxMessage)+inbox.Cost(partSize), c.opts.MaxMessage), // the last is for SendNow,
 	}
 }
 
@@ -96,7 +96,7 @@ func (s *Stream) Send(m proto.Message) error {
 	return s.send(m)
 }
 
-// SendNow sends a short message without waiting for credit. It is for one last message.
+// SendNow sends a short last message without waiting for credit. A message that goes in parts may wait.
 func (s *Stream) SendNow(m proto.Message) error {
 	c := s.conn
 	c.mu.Lock()

@@ -25,7 +25,8 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 )
 
-// maxMerged bounds the tokens of a merged message: the events of a stream shall stay small.
+// maxMerged is the number of tokens from which on a message takes no further ones, so that events stay
+// small.
 const maxMerged = 64
 
 // An Open opens a call, such as the method of a stub generated for grpc-go.
@@ -39,7 +40,8 @@ type decoder[Out any] interface {
 	take() *Out
 	// merges reports whether the tokens of the next message may be added to the decoded message.
 	merges() bool
-	// merged reports whether the last message was added to the one before.
+	// merged reports whether the last message was decoded as tokens, so that it is part of the message in
+	// hand.
 	merged() bool
 }
 
