@@ -59,7 +59,7 @@ func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 
 // Start runs the connection. buffered are the bytes that came behind the HELLO.
 func (c *Conn) Start(buffered []byte) {
-	c.owned.Go(newReading(c, buffered).run)
+	c.owned.Go(newConnReader(c, buffered).run)
 	c.owned.Go(c.writeRest)
 	c.owned.Go(c.ping)
 }

@@ -14,10 +14,10 @@ import (
 // readBuffer is the length of a connection's read buffer: two of the longest frames.
 const readBuffer = 2 * (frame.HeaderSize + frame.MaxPayload)
 
-// A reading is the goroutine that reads a connection, and carries the messages of a batch to the
+// A connReader is the goroutine that reads a connection, and carries the messages of a batch to the
 // readers of their streams. When one of them has to wait, another goroutine goes on behind the message
 // in hand.
-type reading struct {
+type connReader struct {
 	conn *Conn
 	loop *loop.Loop
 
@@ -32,19 +32,19 @@ type reading struct {
 // errLeft ends a goroutine that another one has replaced.
 var errLeft = errors.New("link: another goroutine reads the connection")
 
-// newReading returns the reading of a connection, behind the bytes that have come already.
-func newReading(c *Conn, have []byte) *reading {
-	r := &reading{conn: c, buf: make([]byte, max(readBuffer, len(have)))}
+// newConnReader returns the connReader of a connection, behind the bytes that have come already.
+func newConnReader(c *Conn, have []byte) *connReader {
+	r := &connReader{conn: c, buf: make([]byte, max(readBuffer, len(have)))}
 	r.have = copy(r.buf, have)
 	r.loop = loop.New(r.handOver)
 	return r
 }
 
 // handOver starts the goroutine that goes on.
-func (r *reading) handOver() {
-	next := &reading{conn: r.conn, buf: r.buf, at: r.at, have: r.have, items: r.items, due: r.due}
+func (r *connReader) handOver() {
+	next := &connReader{conn: r.conn, buf: r.buf, at: r.at, have: r.have, items: r.items, due: r.due}
 	if r.conn.serve != nil { // the message in hand lies in buf, not in an inbox
-		next = newReading(r.conn, r.buf[r.at:r.have])
+		next = newConnReader(r.conn, r.buf[r.at:r.have])
 		next.items = slices.Clone(r.items)
 	}
 	next.loop = loop.New(next.handOver)
@@ -53,14 +53,14 @@ func (r *reading) handOver() {
 }
 
 // run takes frames until the connection ends, or another goroutine takes them.
-func (r *reading) run() {
+func (r *connReader) run() {
 	defer r.loop.Flush() // what a batch sent before the connection ended
 	if err := r.read(); !errors.Is(err, errLeft) {
 		r.conn.Fail(err)
 	}
 }
 
-func (r *reading) read() error {
+func (r *connReader) read() error {
 	c := r.conn
 	if err := r.takeItems(); err != nil { // of the goroutine before
 		return err
@@ -90,7 +90,7 @@ func (r *reading) read() error {
 }
 
 // takeAll takes the whole frames that were read.
-func (r *reading) takeAll() error {
+func (r *connReader) takeAll() error {
 	for {
 		f, n, err := frame.Decode(r.buf[r.at:r.have])
 		if err != nil || n == 0 {
@@ -103,7 +103,7 @@ func (r *reading) takeAll() error {
 	}
 }
 
-func (r *reading) take(f frame.Frame) error {
+func (r *connReader) take(f frame.Frame) error {
 	c := r.conn
 	switch f.Kind {
 	case frame.Items:
@@ -134,7 +134,7 @@ func (r *reading) take(f frame.Frame) error {
 }
 
 // takeItems takes the messages of the ITEMS frame in hand.
-func (r *reading) takeItems() error {
+func (r *connReader) takeItems() error {
 	for len(r.items) > 0 {
 		id, message, rest, err := frame.NextItem(r.items)
 		if err != nil {
@@ -166,7 +166,7 @@ func (r *reading) takeItems() error {
 }
 
 // hand hands the messages of a batch to the readers of their streams, those of one stream together.
-func (r *reading) hand() error {
+func (r *connReader) hand() error {
 	for len(r.due) > 0 {
 		last := len(r.due) - 1
 		in := r.due[last]
@@ -178,7 +178,7 @@ func (r *reading) hand() error {
 	return nil
 }
 
-func (r *reading) takePart(payload []byte) error {
+func (r *connReader) takePart(payload []byte) error {
 	id, left, part, err := frame.ParsePart(payload)
 	if err != nil {
 		return err
@@ -191,7 +191,7 @@ func (r *reading) takePart(payload []byte) error {
 }
 
 // put returns the error of a message that was put, or errLeft.
-func (r *reading) put(still bool, err error) error {
+func (r *connReader) put(still bool, err error) error {
 	if err == nil && !still {
 		return errLeft
 	}
