@@ -216,7 +216,12 @@ func TestPeerThatCannotBeToldIsReset(t *testing.T) {
 	svc.deaf = true
 	ctx, ctl := stream.WithControl(t.Context(), time.Minute)
 	defer ctl.Release()
-	time.AfterFunc(5*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.UserStop, "enough")) })
+	go func() {
+		for svc.hop.Live.Len() == 0 && t.Context().Err() == nil { // a stop before the call makes none
+			time.Sleep(time.Millisecond)
+		}
+		ctl.Stop(streamerr.New(streamerr.UserStop, "enough"))
+	}()
 	if err := ended(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.UserStop) {
 		t.Error(err)
 	}
