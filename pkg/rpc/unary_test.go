@@ -25,10 +25,14 @@ type embedder struct {
 	*service
 	embed embedEngine
 	late  time.Duration
-	deaf  bool // to Stop
+	deaf  bool   // to Stop
+	asked func() // is called when a call has come; may be nil
 }
 
 func (s *embedder) Embed(ctx context.Context, req *workerv1.EmbedRequest) (resp *workerv1.EmbedResponse, err error) {
+	if s.asked != nil {
+		s.asked()
+	}
 	time.Sleep(s.late)
 	err = rpc.ServeUnary(ctx, s.hop, methods.WorkerEmbed, s.embed, req, func(out *workerv1.EmbedResponse) { resp = out })
 	return resp, err
@@ -165,7 +169,7 @@ func TestPeerThatDoesNotKnowTheStreamYetIsToldAgain(t *testing.T) {
 	svc.late = 30 * time.Millisecond
 	ctx, ctl := stream.WithControl(t.Context(), time.Second)
 	defer ctl.Release()
-	time.AfterFunc(5*time.Millisecond, func() { ctl.Stop(streamerr.New(streamerr.Deadline, "too late")) })
+	svc.asked = func() { ctl.Stop(streamerr.New(streamerr.Deadline, "too late")) }
 	if err := ended(ctx, embedAt(dialGRPC(t, serveGRPC(t, svc)), "edge", "worker"), text(1<<20)()); !errors.Is(err, streamerr.Deadline) {
 		t.Error(err)
 	}
@@ -195,7 +199,7 @@ func TestStoppedUnaryCallEndsNoStreamOfAnotherOwner(t *testing.T) {
 	svc.late = 100 * time.Millisecond // so that the stop is there before the call is refused
 	other, stop := stream.WithControl(t.Context(), time.Minute)
 	defer stop.Release()
-	time.AfterFunc(5*time.Millisecond, func() { stop.Stop(streamerr.New(streamerr.Deadline, "at once")) })
+	svc.asked = func() { stop.Stop(streamerr.New(streamerr.Deadline, "at once")) }
 	if err := ended(other, embedAt(cc, "edge/1", "worker"), ask("b")); !errors.Is(err, streamerr.Deadline) {
 		t.Error(err)
 	}
