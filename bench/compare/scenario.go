@@ -25,7 +25,7 @@ type scenario struct {
 
 	ttft   bool // measure the time to first token with requests beside the streams
 	memory bool // measure the memory of an open stream; the system is started anew for each cell
-	storm  bool // measure only what it costs when all clients leave at once
+	storm  bool // measure only the leaving of all clients at once
 }
 
 const (

@@ -26,7 +26,7 @@ const (
 	joinedName = "Whence in one process"
 )
 
-// systems returns what is compared, in the order of the tables.
+// systems returns the compared systems, in the order of the tables.
 func (b *bench) systems() []system {
 	all := []system{
 		{directName, func(b *bench) (*deployment, error) { return &deployment{addr: b.engine.sse}, nil }},

@@ -71,7 +71,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	}
 	readRequests(s, st, m, inbox) // until st ends, which is when this handler has returned
 	driven := make(chan Outcome, 1)
-	run := func(k *loop.Carrier, send func(*Out) error) { // waited for below, or by whoever waits for the hop's live streams
+	run := func(k *loop.Carrier, send func(*Out) error) { // awaited below, or with the live streams of the hop
 		o := Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
 		defer func() { driven <- s.close(o, func() error { return answer(o) }) }()
 		ctx := s.ctx

@@ -278,7 +278,12 @@ func awaitNone(t *testing.T, h *rpc.Hop) {
 func checkRecords(t *testing.T, h *rpc.Hop, name string) {
 	t.Helper()
 	for i := range plays {
-		r := ledger.At(h).Get(fmt.Sprintf("%s-%d", name, i))
+		id := fmt.Sprintf("%s-%d", name, i)
+		r := ledger.At(h).Get(id)
+		// The callee may read a request only after its caller has seen the break.
+		for until := time.Now().Add(time.Minute); r.GetState() == streamv1.State_STATE_LIVE && time.Now().Before(until); r = ledger.At(h).Get(id) {
+			time.Sleep(time.Millisecond)
+		}
 		switch reason := streamerr.Reason(r.GetReason()); {
 		case r == nil: // the request did not arrive
 		case r.GetState() != streamv1.State_STATE_ENDED:

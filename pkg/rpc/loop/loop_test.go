@@ -41,13 +41,13 @@ func TestBatchIsFlushedAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestWaitHandsTheConnectionOver once, after which what was left for the end of the batch is flushed.
+// TestWaitHandsTheConnectionOver: it does so once, and then flushes what was due at the end of the batch.
 func TestWaitHandsTheConnectionOver(t *testing.T) {
 	handed := 0
 	l := loop.New(func() { handed++ })
 	var c loop.Carrier
 	var w writes
-	c.Wait() // nobody carries
+	c.Wait() // no Loop runs
 	if l.Run(&c, func() {
 		c.Later(&w)
 		c.Wait()

@@ -41,7 +41,7 @@ type Inbox struct {
 	mu    sync.Mutex // guards the following fields
 	bytes []byte     // messages, each behind its head; see add and refuse
 	spare []byte     // the reader's last buffer
-	cost  int        // of what has come and was not read
+	cost  int        // credit that the unread messages use
 	part  []byte     // of a message that has not come whole
 	left  int        // bytes of it that are still to come
 	err   error      // follows the messages: nothing more comes
@@ -51,7 +51,6 @@ type Inbox struct {
 	ended   func(err error) // of Attend; nil if there is none, or it was called
 	carrier *loop.Carrier
 	taking  bool // a goroutine is within take
-	exited  bool // take has exited its goroutine
 
 	// Owned by the reader.
 	reading []byte
@@ -78,13 +77,9 @@ func (q *Inbox) wake() {
 // by another goroutine than l from now on.
 func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	q.mu.Lock()
-	if q.over() { // the message was on its way when this end dropped the stream
+	if open, err := q.accepts(message); !open {
 		q.mu.Unlock()
-		return true, nil
-	}
-	if q.left > 0 || len(message) > q.maxMessage {
-		q.mu.Unlock()
-		return true, ErrProtocol
+		return true, err
 	}
 	if q.take != nil && !q.taking && q.empty() {
 		q.taking = true
@@ -102,13 +97,9 @@ func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 // of the batch.
 func (q *Inbox) Add(message []byte) (due bool, err error) {
 	q.mu.Lock()
-	if q.over() { // the message was on its way when this end dropped the stream
+	if open, err := q.accepts(message); !open {
 		q.mu.Unlock()
-		return false, nil
-	}
-	if q.left > 0 || len(message) > q.maxMessage {
-		q.mu.Unlock()
-		return false, ErrProtocol
+		return false, err
 	}
 	due = q.take != nil && !q.taking && q.empty()
 	err = q.add(message)
@@ -137,7 +128,7 @@ func (q *Inbox) hand(l *loop.Loop, first func() bool) (still bool) {
 	defer func() {
 		if !returned {
 			q.mu.Lock()
-			q.take, q.taking, q.exited = nil, false, true
+			q.take, q.taking = nil, false
 			q.mu.Unlock()
 			q.wake()
 		}
@@ -219,8 +210,6 @@ func (q *Inbox) Carry(c *loop.Carrier, take Take) error {
 	for {
 		switch {
 		case q.taking:
-		case q.exited:
-			return nil
 		case q.take == nil:
 			return nil
 		case q.cut != nil:
@@ -245,6 +234,15 @@ func (q *Inbox) More() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return !q.empty()
+}
+
+// accepts reports whether a whole message can be added. err is why the connection ends if it cannot; nil for
+// a message that was on its way when this end dropped the stream. mu is held.
+func (q *Inbox) accepts(message []byte) (open bool, err error) {
+	if !q.over() && (q.left > 0 || len(message) > q.maxMessage) {
+		return false, ErrProtocol
+	}
+	return !q.over(), nil
 }
 
 // over reports whether the inbox takes no more messages. mu is held.

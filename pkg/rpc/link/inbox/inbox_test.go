@@ -88,8 +88,8 @@ func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
 	})
 }
 
-// TestReaderThatWaitsKeepsItsTurn: what comes meanwhile waits, in order, and is read by the same goroutine; the connection is
-// read by another one.
+// TestReaderThatWaitsKeepsItsTurn: while a reader waits, another goroutine reads the connection. The messages of the stream wait in
+// order, and the goroutine of the reader reads them.
 func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := inbox.New(1000, 100)

@@ -1,11 +1,12 @@
 // Package mux carries many streams over one connection, for package link.
 //
-// A Conn reads and writes frames. The goroutine that reads takes all frames that one read returns. It
-// carries each message to the reader of its stream (package loop), or copies it into the stream's inbox
-// if the reader is busy or is a goroutine of its own. A message is encoded into the buffer of the
-// connection. If no other goroutine writes, the sender writes the buffer without blocking, and repeats
-// this until the buffer is empty. Bytes that the kernel does not take are written by the connection's
-// writer, a goroutine that may block.
+// A Conn reads and writes frames. The goroutine that reads takes all frames that one read returns. On
+// the caller's end it adds the messages to the inboxes of their streams, and then hands them to the
+// readers (package loop), one stream after another. On the callee's end it hands over each message at
+// once. A message that is sent is encoded into the buffer of the connection. The Loop that carries the
+// stream writes the buffer at the end of its batch; without a Loop, the sender writes it without
+// blocking, unless another goroutine writes. Bytes that the kernel does not take are written by the
+// connection's writer, a goroutine that may block.
 //
 // All buffers are bounded: an inbox by the credit that its reader grants, the output by senders that
 // wait. Frames that never wait (endings, credit, answers to PINGs) end the connection of a peer that

@@ -225,7 +225,7 @@ func (c *Conn) write() {
 	c.written()
 }
 
-// written ends the writing of what was waiting. mu is held.
+// written records that no goroutine writes any more, and ends a connection that is idle. mu is held.
 func (c *Conn) written() {
 	c.out.writing = false
 	if idle := c.idleNow(); idle != nil {

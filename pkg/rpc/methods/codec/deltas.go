@@ -181,7 +181,7 @@ func parsePiece(b []byte, ids []uint32) (p piece, _ []uint32, ok bool) {
 // textsAtOnce is the number of bytes that texts allocates at a time.
 const textsAtOnce = 512
 
-// texts makes strings of which many share an allocation. The strings never change.
+// texts makes strings. Many of them share one allocation. They never change.
 type texts struct {
 	all   strings.Builder
 	start int // of the last string in all
