@@ -23,7 +23,7 @@ const (
 	maxControl = 16 << 20
 	// ratePeriod is the time over which the rate of a connection is measured.
 	ratePeriod = 10 * time.Millisecond
-	// worthwhile is how many messages FlushEvery must see for writes to wait for it.
+	// worthwhile is the number of writes that must fall into FlushEvery for one write to replace them.
 	worthwhile = 4
 )
 
@@ -43,8 +43,8 @@ type output struct {
 	timer *time.Timer // writes what waits for others to share the write; nil before the first
 	armed bool        // the timer runs
 	since time.Time   // when count began
-	count int         // messages since then
-	rate  float64     // messages per second before then
+	count int         // writes that were due since then, if none had waited
+	rate  float64     // such writes per second before then
 }
 
 // A large message is sent in parts, and what its stream sends after it follows.
@@ -96,7 +96,6 @@ func (o *output) item(id uint32, m proto.Message, size int) error {
 	}
 	o.bytes, o.items = b, items
 	frame.Finish(o.bytes, o.items)
-	o.count++
 	return nil
 }
 
@@ -145,7 +144,7 @@ func (o *output) full(behind bool, limit int) bool {
 }
 
 // wait returns how long the next write should wait for messages that share it: not at all, unless
-// the connection sends so much that several will.
+// one write then replaces several. The messages of a batch are written together anyway.
 func (o *output) wait(now time.Time, every time.Duration) time.Duration {
 	if past := now.Sub(o.since); past >= ratePeriod {
 		o.rate = float64(o.count) / past.Seconds()
@@ -171,7 +170,11 @@ func (c *Conn) flushBy(k *loop.Carrier) {
 // share it. It never blocks. mu is held, but not during the write.
 func (c *Conn) flush() {
 	o := &c.out
-	if o.writing || o.armed && len(o.bytes) < flushBytes || c.err != nil || o.empty() {
+	if c.err != nil || o.empty() {
+		return
+	}
+	o.count++
+	if o.writing || o.armed && len(o.bytes) < flushBytes {
 		return
 	}
 	now := time.Now()
