@@ -58,8 +58,11 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 		return a.begin(m.Started)
 	case *workerv1.GenerateResponse_Tokens:
 		delta, end := a.post.Tokens(m.Tokens)
+		if end == nil {
+			return a.send(delta, nil)
+		}
 		cause := stream.Cause(ctx)
-		if end == nil || cause == nil {
+		if cause == nil {
 			return a.send(delta, end)
 		}
 		if a.send(delta, nil) { // the worker was told to stop: no hop may say that the answer is complete
