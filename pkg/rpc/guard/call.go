@@ -42,18 +42,12 @@ func (c *call) RecvMsg(m any) error {
 // call, which is when the handler has returned.
 func (c *call) first(m any) error {
 	limit := c.guard.Limits.FirstMessage
-	if limit <= 0 {
-		return c.ServerStream.RecvMsg(m)
+	link, ok := c.ServerStream.(interface{ More() bool }) // its message comes with the call, in most cases
+	if limit <= 0 || ok && link.More() {
+		return c.recv(m)
 	}
 	received := make(chan error, 1)
-	go func() {
-		defer func() {
-			if v := recover(); v != nil { // of a codec, on what the caller has sent
-				received <- c.guard.panicked(c.Context(), v)
-			}
-		}()
-		received <- c.ServerStream.RecvMsg(m)
-	}()
+	go func() { received <- c.recv(m) }()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -65,6 +59,16 @@ func (c *call) first(m any) error {
 		c.expired.Store(expired)
 		return expired
 	}
+}
+
+// recv receives a message. A panic of a codec, on what the caller has sent, is an error of this call alone.
+func (c *call) recv(m any) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = c.guard.panicked(c.Context(), v)
+		}
+	}()
+	return c.ServerStream.RecvMsg(m)
 }
 
 // calls counts the calls that are open. All methods are safe for concurrent use.

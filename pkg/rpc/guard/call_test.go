@@ -3,6 +3,8 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"runtime/debug"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +92,29 @@ func TestOnlyTheFirstMessageIsTimed(t *testing.T) {
 			}
 			synctest.Wait()
 		})
+	}
+}
+
+// arrived is a call whose first message has come. It keeps the stack of RecvMsg.
+type arrived struct {
+	pipe
+	stack string
+}
+
+func (a *arrived) More() bool { return true }
+func (a *arrived) RecvMsg(any) error {
+	a.stack = string(debug.Stack())
+	return nil
+}
+
+func TestMessageThatHasComeNeedsNoGoroutine(t *testing.T) {
+	call := &arrived{pipe: pipe{ctx: t.Context()}}
+	var server registrar
+	guard.New(&server, guard.Options{Limits: guard.Default}).RegisterService(&grpc.ServiceDesc{Streams: []grpc.StreamDesc{{
+		Handler: func(_ any, st grpc.ServerStream) error { return st.RecvMsg(nil) },
+	}}}, nil)
+	if err := server.handler(nil, call); err != nil || !strings.Contains(call.stack, t.Name()) {
+		t.Errorf("%v; the message is received in\n%s", err, call.stack)
 	}
 }
 

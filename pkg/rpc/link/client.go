@@ -152,8 +152,9 @@ type clientStream struct {
 	unhook func() bool
 
 	// Owned by the reader.
-	flushed bool // the OPEN is on its way
-	over    bool // RecvMsg has returned the end
+	flushed bool        // the OPEN is on its way
+	over    bool        // RecvMsg has returned the end
+	trailer metadata.MD // of the callee; nil until Trailer is called
 }
 
 // Context implements grpc.ClientStream.
@@ -162,12 +163,12 @@ func (st *clientStream) Context() context.Context { return st.ctx }
 // Header implements grpc.ClientStream. There are none.
 func (st *clientStream) Header() (metadata.MD, error) { return nil, nil }
 
-// Trailer implements grpc.ClientStream.
+// Trailer implements grpc.ClientStream. It returns the same map each time.
 func (st *clientStream) Trailer() metadata.MD {
-	if !st.over {
-		return nil
+	if st.over && st.trailer == nil {
+		st.trailer = st.s.Trailer()
 	}
-	return st.s.Trailer()
+	return st.trailer
 }
 
 // CloseSend implements grpc.ClientStream.

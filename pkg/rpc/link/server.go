@@ -305,6 +305,9 @@ func (st *serverStream) Attend(fresh func() any, take func(m any, err error) boo
 	st.s.Attend(fresh, take, ended, codes.InvalidArgument)
 }
 
+// More reports whether RecvMsg would return at once. The goroutine that calls RecvMsg calls it.
+func (st *serverStream) More() bool { return st.s.More() }
+
 // SendMsg implements grpc.ServerStream.
 func (st *serverStream) SendMsg(m any) error {
 	msg, ok := m.(proto.Message)
