@@ -26,7 +26,7 @@ func (f *Fleet) Pretend(workers ...*Worker) {
 
 // Pretended returns a worker for Pretend, which has never been healthy.
 func Pretended(name string, engine Engine) *Worker {
-	w := &Worker{closed: func() {}, conn: io.NopCloser(nil), engine: func(string) Engine { return engine }, probeNow: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+	w := &Worker{closed: func() {}, conn: io.NopCloser(nil), starter: func(string) Starter { return engine.Starter() }, probeNow: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
 	w.name.Store(&name)
 	return w
 }

@@ -44,6 +44,9 @@ type KVEvents interface {
 // An Engine answers token ids. An item is valid until the next one.
 type Engine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
+// A Starter is an Engine that needs no goroutine while a link carries the stream.
+type Starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
 // A Worker is the connection to one llm-worker, and what is known of it.
 type Worker struct {
 	// Static.
@@ -54,7 +57,7 @@ type Worker struct {
 	health   healthpb.HealthClient
 	streams  streamv1.StreamsClient
 	check    func(*Worker, *llmv1.WorkerInfo) error
-	engine   func(peer string) Engine
+	starter  func(peer string) Starter
 	embed    func(peer string) EmbedEngine
 	events   func(context.Context) (KVEvents, error)
 	log      *slog.Logger
@@ -129,8 +132,8 @@ func dial(connect Connect, self, target string, check func(*Worker, *llmv1.Worke
 	generate := codec.Tokens(client.Generate)
 	return &Worker{
 		target: target, conn: conn, client: client, health: healthpb.NewHealthClient(conn), streams: streamv1.NewStreamsClient(conn),
-		engine: func(peer string) Engine { return rpc.Dial(self, peer, generate, methods.Worker) },
-		embed:  dialEmbed(self, client),
+		starter: func(peer string) Starter { return rpc.DialStarter(self, peer, generate, methods.Worker) },
+		embed:   dialEmbed(self, client),
 		events: func(ctx context.Context) (KVEvents, error) {
 			return client.KVEvents(ctx, &workerv1.KVEventsRequest{})
 		},
@@ -166,8 +169,8 @@ func (w *Worker) Last() *llmv1.WorkerInfo {
 	return nil
 }
 
-// Engine returns the worker's engine, under the name that it had when it was chosen.
-func (w *Worker) Engine(peer string) Engine { return w.engine(peer) }
+// Starter returns the worker's engine, under the name that it had when it was chosen.
+func (w *Worker) Starter(peer string) Starter { return w.starter(peer) }
 
 // KVEvents returns what the worker's KV cache holds, as it changes.
 func (w *Worker) KVEvents(ctx context.Context) (KVEvents, error) { return w.events(ctx) }

@@ -10,8 +10,8 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
-// An attempt is one worker's part in a stream. Its call runs in a goroutine of its own, so that a worker that hangs can be
-// left at once, while the call is given the grace to tell it why.
+// An attempt is one worker's part in a stream. Its call begins and ends on a goroutine of its own, so that a worker that hangs can
+// be left at once, while the call is given the grace to tell it why.
 type attempt struct {
 	// Static.
 	worker *fleet.Worker

@@ -26,8 +26,8 @@ type (
 
 // A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events.
 //
-// Each attempt has a goroutine, which calls the worker. That goroutine, or the Loop that reads the worker's link, carries
-// each message through the machine and up to the reader (receive.go). The goroutine that ranges over Generate sleeps meanwhile; it wakes up for timers, for the
+// Each attempt has a goroutine, which calls the worker. That goroutine carries each message through the machine and up to the
+// reader (receive.go), or ends while the Loop that reads the worker's link does. The goroutine that ranges over Generate sleeps meanwhile; it wakes up for timers, for the
 // worker's health and for the stream's turn to move (watch.go). All of them step the machine under mu, which is free
 // while the reader has a message: events that occur then wait in pending for the goroutine that yields.
 type drive struct {
@@ -66,6 +66,9 @@ type drive struct {
 	behind  []*attempt // that were left without waiting for them
 }
 
+// errReaderPanicked is the cause for which a call is left whose reader neither took a message nor left.
+var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
+
 // Generate is a stream.Engine. A stream ends UNAVAILABLE if no worker can be reached, and with its first loss if no
 // other worker can continue it. It yields on other goroutines than its caller's, one at a time; a panic of the reader is
 // repeated by the caller's.
@@ -80,7 +83,7 @@ func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Se
 		d := &drive{
 			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
 			changed: make(chan struct{}, 1), done: make(chan struct{}),
-			machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: streamerr.New(streamerr.Internal, "the reader panicked"),
+			machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
 		}
 		defer d.close()
 		d.handle(failover.Begin)
@@ -233,8 +236,9 @@ func (d *drive) call() {
 
 // start opens the call of an attempt.
 func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
-	ctx := a.open(d.ctx)
-	d.pool.calls.Go(func() { d.run(ctx, a, req) })
+	ctx, r := a.open(d.ctx), &reception{drive: d, attempt: a}
+	d.pool.calls.Add(1)
+	go r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) })
 	d.rewatch()
 }
 

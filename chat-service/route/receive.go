@@ -1,7 +1,6 @@
 package route
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -16,30 +15,56 @@ import (
 
 // This file carries a worker's messages through the machine and to the reader, on the goroutine that receives them.
 
-// run is the goroutine of an attempt.
-func (d *drive) run(ctx context.Context, a *attempt, req *workerv1.TokenRequest) {
-	crash.Watch(func() {
-		last, err := d.receive(ctx, a, req)
-		d.conclusion(a, last, err)
-	}, func(c *crash.Crash) { d.crashed(a, c) })
+// A reception carries the messages of an attempt's call to the reader, except for the last.
+type reception struct {
+	drive   *drive
+	attempt *attempt
+	last    *workerv1.GenerateResponse // an End; nil if there is none
+	err     error                      // that ended the call
 }
 
-// receive carries the messages of a call to the reader, except for its last: an End, an error, or nothing. The call is over
-// when receive returns.
-func (d *drive) receive(ctx context.Context, a *attempt, req *workerv1.TokenRequest) (last *workerv1.GenerateResponse, err error) {
-	defer a.finish()
-	for out, failed := range a.worker.Engine(a.peer)(ctx, req) {
-		switch {
-		case last != nil || err != nil:
-			return last, err // what follows an ending
-		case failed != nil || out.GetEnd() != nil:
-			last, err = out, failed
-			d.ends(a)
-		case !d.carry(a, out):
-			return nil, nil
+// run is a goroutine of an attempt: f calls the worker, or does the rest of a call that Loops have carried. When the call is
+// over, run steps the machine with its last message.
+func (r *reception) run(f func() (over bool)) {
+	d, over := r.drive, true // also if f panics
+	defer func() {
+		if over {
+			d.pool.calls.Done()
 		}
+	}()
+	crash.Watch(func() {
+		if over = r.receive(f); over {
+			d.conclusion(r.attempt, r.last, r.err)
+		}
+	}, func(c *crash.Crash) { d.crashed(r.attempt, c) })
+}
+
+func (r *reception) receive(f func() (over bool)) (over bool) {
+	over = true
+	defer func() {
+		if over {
+			r.attempt.finish()
+		}
+	}()
+	over = f()
+	return over
+}
+
+// resume has a goroutine do the rest of a call that Loops have carried.
+func (r *reception) resume(rest func() (over bool)) { go r.run(rest) }
+
+// take carries a message to the reader, or keeps it if it is the last. It reports whether the call goes on.
+func (r *reception) take(out *workerv1.GenerateResponse, failed error) bool {
+	switch {
+	case r.last != nil || r.err != nil:
+		return false // what follows an ending
+	case failed != nil || out.GetEnd() != nil:
+		r.last, r.err = out, failed
+		r.drive.ends(r.attempt)
+		return true
+	default:
+		return r.drive.carry(r.attempt, out)
 	}
-	return last, err
 }
 
 // ends notes that the last message of an attempt has come.

@@ -2,19 +2,17 @@ package rpc
 
 import (
 	"context"
-	"iter"
-	"sync"
+	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
-	"github.com/whence-dev/whence/pkg/rpc/report"
-	"github.com/whence-dev/whence/pkg/rpc/step"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -27,17 +25,19 @@ import (
 // caller that leaves the loop early does the same with reason COMPLETED: it has what it needs. The last error is the
 // cause of the stop where there was one, whatever the peer made of it, so that every hop tells the same story.
 func Dial[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Engine[Req, *Out] {
-	return func(ctx context.Context, req Req) iter.Seq2[*Out, error] {
-		return func(yield func(*Out, error) bool) {
-			c := &caller[Req, In, Out]{m: m, yield: yield}
-			if !c.begin(ctx, self, peer, protocol.CallerConfig{Mute: m.mute(), Endless: m.endless()}, c.sendStop) {
-				yield(nil, cause(ctx))
-				return
-			}
-			defer c.end()
-			defer c.drain()
-			c.receive(func() error { return c.open(open, req) })
+	return DialStarter(self, peer, open, m).Engine()
+}
+
+// DialStarter is Dial for readers that keep no goroutine while a Loop carries the call: over links, for a stream with a
+// Carrier (package loop).
+func DialStarter[Req, In, Out any](self, peer string, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[In, Out], error), m *Method[Req, In, Out]) stream.Starter[Req, *Out] {
+	return func(ctx context.Context, req Req, yield func(*Out, error) bool, resume func(rest func() bool)) (over bool) {
+		c := &caller[Req, In, Out]{m: m, yield: yield}
+		if !c.begin(ctx, self, peer, protocol.CallerConfig{Mute: m.mute(), Endless: m.endless()}, c.sendStop) {
+			yield(nil, cause.Of(ctx))
+			return true
 		}
+		return c.run(func() bool { return c.receive(func() error { return c.open(open, req) }, resume) })
 	}
 }
 
@@ -54,6 +54,7 @@ type caller[Req, In, Out any] struct {
 	panicked bool                              // so the reader left
 	over     bool                              // the machine has finished
 	thrown   any                               // what the reader panicked with on another goroutine
+	exited   bool                              // the reader has exited another goroutine
 
 	received  int // tokens that the stream's Flow was told; tokens that came after the reader left are not counted
 	generated int // tokens that the peer says engines have generated, once the call is over; 0 if it does not say
@@ -74,7 +75,7 @@ func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 	if err = st.Send(first); err == nil {
 		return nil
 	}
-	if err = delivery.Fault(first, err); classified(err) {
+	if err = delivery.Fault(first, err); cause.Classified(err) {
 		return err
 	}
 	if _, why := st.Recv(); why != nil { // Send only says that the call is over
@@ -83,11 +84,26 @@ func (c *caller[Req, In, Out]) open(open func(context.Context, ...grpc.CallOptio
 	return err
 }
 
-// receive passes the messages of the call to the reader, until the stream is over or the reader leaves.
-func (c *caller[Req, In, Out]) receive(open func() error) {
+// run calls f, and then awaits the end of the call, unless Loops carry it from now on.
+func (c *caller[Req, In, Out]) run(f func() (carried bool)) (over bool) {
+	carried := false
+	defer func() {
+		if carried {
+			return
+		}
+		defer c.end()
+		c.drain()
+	}()
+	carried = f()
+	return !carried
+}
+
+// receive passes the messages of the call to the reader, until the stream is over or the reader leaves. It returns true if Loops
+// do so from now on.
+func (c *caller[Req, In, Out]) receive(open func() error, resume func(rest func() bool)) (carried bool) {
 	if err := open(); err != nil {
 		c.closed(err)
-		return
+		return false
 	}
 	c.step(protocol.Event{Kind: protocol.Opened})
 	if run := c.meeting.Await(c.callCtx); run != nil {
@@ -95,41 +111,53 @@ func (c *caller[Req, In, Out]) receive(open func() error) {
 		c.repeat()
 	}
 	if k, src := loop.Of(c.ctx), loop.SourceOf(c.st); k != nil && src != nil && !c.over && !c.gone {
-		if err := src.Carry(k, func() any { return new(Out) }, c.carried); err != nil {
-			c.closed(err)
-			return
-		}
-		c.repeat()
+		src.Attend(k, func() any { return new(Out) }, c.carried, func(err error) {
+			resume(func() bool { return c.run(func() bool { return c.rest(err) }) })
+		})
+		return true
 	}
-	for !c.over && !c.gone {
-		out, err := c.st.Recv()
-		if err != nil {
-			c.closed(err)
-			return
+	return c.rest(nil)
+}
+
+// rest passes the messages to the reader that no Loop has carried. err is the end of the call, if that has come.
+func (c *caller[Req, In, Out]) rest(err error) (carried bool) {
+	c.repeat()
+	for err == nil && !c.over && !c.gone {
+		var out *Out
+		if out, err = c.st.Recv(); err == nil {
+			c.count(out)
+			c.pass(out)
 		}
-		c.count(out)
-		c.pass(out)
 	}
+	if err != nil {
+		c.closed(err)
+	}
+	return false
 }
 
 // carried passes a message to the reader, on the goroutine of a Loop. It reports whether the reader wants more: what follows its
 // last message is not for that goroutine.
 func (c *caller[Req, In, Out]) carried(m any) (more bool) {
+	c.exited = true // if the reader neither returns nor panics
 	defer func() {
 		if v := recover(); v != nil {
-			c.thrown, more = v, false
+			c.thrown, c.exited, more = v, false, false
 		}
 	}()
 	out := m.(*Out) //nolint:forcetypeassert // made by receive
 	c.count(out)
 	c.pass(out)
+	c.exited = false
 	return !c.over && !c.gone
 }
 
-// repeat repeats a panic of the reader that happened on another goroutine.
+// repeat repeats a panic or an exit of the reader that happened on another goroutine.
 func (c *caller[Req, In, Out]) repeat() {
-	if c.thrown != nil {
+	switch {
+	case c.thrown != nil:
 		panic(c.thrown)
+	case c.exited:
+		runtime.Goexit()
 	}
 }
 
@@ -218,7 +246,7 @@ func (c *caller[Req, In, Out]) leave() {
 	if c.over {
 		return
 	}
-	if cause(c.ctx) != nil {
+	if cause.Of(c.ctx) != nil {
 		c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
 	}
 	left := protocol.Event{Kind: protocol.Left}
@@ -265,121 +293,4 @@ func (c *caller[Req, In, Out]) sendStop(told *streamerr.Error, grace time.Durati
 		_ = c.st.Send(stop)
 	}
 	_ = c.st.CloseSend()
-}
-
-// A call is the part of a caller's end of a call that does not depend on the method's kind and messages.
-type call struct {
-	self, peer string
-	ctx        context.Context //nolint:containedctx // the stream's
-	callCtx    context.Context //nolint:containedctx // detached: were the call to end with ctx, its reset would overtake the Stop that says why
-	cut        context.CancelCauseFunc
-	flow       observer.Flow
-	events     report.Call
-	begun      time.Time
-	sendStop   func(told *streamerr.Error, grace time.Duration)
-	undo       func() bool
-	told       chan struct{} // closed when the stop from above was handled
-
-	left bool // the callee was left; owned by the step that leaves
-
-	mu      sync.Mutex // guards the following fields
-	machine *protocol.Caller
-	timer   *time.Timer // nil until the machine wants a Tick
-}
-
-// begin reports false if the stream was stopped before the call. Otherwise the caller calls end.
-func (c *call) begin(ctx context.Context, self, peer string, config protocol.CallerConfig, sendStop func(*streamerr.Error, time.Duration)) bool {
-	if cause(ctx) != nil {
-		return false
-	}
-	stream.NoteCallee(ctx, peer)
-	config.Self, config.Peer, config.Grace = self, peer, DefaultGrace
-	c.self, c.peer, c.ctx, c.sendStop = self, peer, ctx, sendStop
-	c.callCtx, c.cut = context.WithCancelCause(wire.Outgoing(context.WithoutCancel(ctx), self))
-	c.flow, c.begun = observer.Of(ctx), time.Now()
-	c.events.Flow, c.events.Peer = c.flow, peer
-	c.machine, c.told = protocol.NewCaller(config), make(chan struct{})
-	c.events.Opening(wire.Via(ctx).Append(self))
-	c.step(protocol.Event{Kind: protocol.Open})
-	c.undo = stream.AfterStop(ctx, func(error) {
-		defer close(c.told)
-		c.stop()
-	})
-	return true
-}
-
-// stop tells the machine that ctx's stream is to stop. If the hop's own Control is still live, only this call is stopped: the
-// stream continues on another worker. Otherwise the call has no more time than the hop.
-func (c *call) stop() {
-	grace, part := stream.ControlOf(c.ctx).Grace(), false
-	if root, ok := c.ctx.Value(rootKey{}).(*stream.Control); ok {
-		if part = root.State() == stream.Live; !part {
-			grace = min(grace, root.Grace())
-		}
-	}
-	c.step(protocol.Event{Kind: protocol.Stop, Err: cause(c.ctx), Grace: grace, Part: part})
-}
-
-// end frees what the call holds. It is over by then.
-func (c *call) end() {
-	if !c.undo() {
-		<-c.told
-	}
-	c.mu.Lock()
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	c.mu.Unlock()
-	if !c.left {
-		c.flow.Note(observer.Event{Kind: observer.CallOver})
-	}
-	c.cut(nil)
-}
-
-// ended tells the machine that the call is over, with err as Recv has it.
-func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
-	if cause(c.ctx) != nil {
-		c.stop() // which may be on its way
-	}
-	over := protocol.Event{Kind: protocol.Over, Own: wire.OwnEnding(st, err)}
-	if e := streamerr.FromGRPC(c.peer, err); e != nil {
-		over.Err = e
-	}
-	c.events.Over(st, err)
-	return c.step(over)
-}
-
-// step gives an event to the machine, and executes the actions that are not the reader's.
-func (c *call) step(e protocol.Event) (a step.Actions) {
-	c.mu.Lock()
-	if e.Kind == protocol.Item {
-		a.N = copy(a.Some[:], c.machine.Step(0, e))
-		c.mu.Unlock()
-		if a.N == 1 && a.Some[0].Verb == protocol.Deliver {
-			return a
-		}
-	} else {
-		now := time.Since(c.begun)
-		a.N = copy(a.Some[:], c.machine.Step(now, e))
-		c.timer = step.WakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
-		c.mu.Unlock()
-	}
-	for _, do := range a.All() {
-		switch do.Verb {
-		case protocol.SendStop:
-			c.sendStop(streamerr.Via(c.self, do.Err), do.Grace)
-		case protocol.Reset:
-			c.events.Resetting(observer.CallReset, streamerr.Via(c.self, do.Err))
-			c.cut(do.Err)
-		case protocol.Confirm:
-			c.flow.Note(observer.Event{Kind: observer.Confirmed})
-		case protocol.Unconfirmed:
-			c.flow.Note(observer.Event{Kind: observer.Unconfirmed})
-		case protocol.Leave:
-			c.left = true
-			c.flow.Note(observer.Event{Kind: observer.CalleeLeft})
-		default:
-		}
-	}
-	return a
 }

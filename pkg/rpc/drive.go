@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/watchdog"
@@ -47,7 +48,7 @@ func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 	defer timers.End()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
-			return Outcome{Err: streamerr.Via(h.Name, ending(ctx, err))}
+			return Outcome{Err: streamerr.Via(h.Name, cause.Ending(ctx, err))}
 		}
 		tokens := m.tokens(out)
 		timers.Item(tokens)
@@ -76,7 +77,7 @@ func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 			return Outcome{End: end}
 		}
 	}
-	if stopped := cause(ctx); stopped != nil {
+	if stopped := cause.Of(ctx); stopped != nil {
 		return Outcome{Err: streamerr.Via(h.Name, stopped)}
 	}
 	if m.endless() {

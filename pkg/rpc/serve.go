@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -139,7 +140,7 @@ func receive[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *
 		}
 	}()
 	first, err := st.Recv()
-	if classified(err) { // the server itself has ended the call, and says why
+	if cause.Classified(err) { // the server itself has ended the call, and says why
 		return req, nil, err
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
@@ -50,10 +51,10 @@ func DialUnary[Req, In, Out any](self, peer string, ask func(context.Context, Re
 			}
 		}
 		if !c.begin(ctx, self, peer, protocol.CallerConfig{Endless: true, Unary: true}, sendStop) {
-			return nil, cause(ctx)
+			return nil, cause.Of(ctx)
 		}
 		defer c.end()
-		if stopped := cause(ctx); stopped != nil { // meanwhile: there is no call, and so nothing that runs
+		if stopped := cause.Of(ctx); stopped != nil { // meanwhile: there is no call, and so nothing that runs
 			close(answered)
 			close(asking)
 			c.stop()

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -210,10 +211,16 @@ func (st *clientStream) RecvMsg(m any) error {
 	return st.received(st.s.Recv(m, codes.Internal))
 }
 
-// Carry implements loop.Source.
-func (st *clientStream) Carry(c *loop.Carrier, fresh func() any, take func(m any) bool) error {
+// Attend implements loop.Source.
+func (st *clientStream) Attend(c *loop.Carrier, fresh func() any, take func(m any) bool, ended func(err error)) {
 	st.flush()
-	return st.received(st.s.Carry(c, fresh, take, codes.Internal))
+	var failed error // of a message that cannot be decoded
+	st.s.Attend(c, fresh, func(m any, err error) bool {
+		failed = err
+		return err == nil && take(m)
+	}, func(err error) {
+		ended(st.received(cmp.Or(failed, err)))
+	}, codes.Internal)
 }
 
 // flush sends the OPEN of a call that has sent no message.

@@ -302,7 +302,7 @@ func (st *serverStream) Carried(c *loop.Carrier) { st.s.Carried(c) }
 
 // Attend implements loop.Sink.
 func (st *serverStream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error)) {
-	st.s.Attend(fresh, take, ended, codes.InvalidArgument)
+	st.s.Attend(&loop.Carrier{}, fresh, take, ended, codes.InvalidArgument)
 }
 
 // More reports whether RecvMsg would return at once. The goroutine that calls RecvMsg calls it.

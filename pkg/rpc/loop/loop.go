@@ -160,9 +160,11 @@ func (c *Carrier) Return(l *Loop) {
 
 // A Source is the caller's end of a call on a connection with Loops.
 type Source interface {
-	// Carry hands each message to take, which Loops call with c. fresh makes the messages. Carry
-	// returns nil when take has returned false, and otherwise the end of the call, as RecvMsg does.
-	Carry(c *Carrier, fresh func() any, take func(m any) bool) error
+	// Attend has Loops call take with each message, with c, until take returns false or exits its
+	// goroutine, and then ended: with nil if take wants no more, and otherwise with the end of the call,
+	// as RecvMsg returns it. Attend returns at once, and may call take and ended itself. fresh makes the
+	// messages. ended must not wait. What take has left is for RecvMsg.
+	Attend(c *Carrier, fresh func() any, take func(m any) bool, ended func(err error))
 	// SendNow sends a short last message, without waiting for credit. A message above 16 KiB may wait.
 	SendNow(m any) error
 }

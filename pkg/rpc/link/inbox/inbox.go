@@ -29,28 +29,27 @@ const keepBytes = 16 << 10
 // An Inbox holds the messages of one stream. The goroutine that reads the connection adds them, and
 // never waits. A peer that sends more than limit has exceeded its credit.
 //
-// An Inbox has one reader at a time, of one of three kinds:
-//   - a goroutine that calls Next;
-//   - a goroutine that waits in Carry, while Loops call its function;
-//   - no goroutine: Loops call the functions that were given to Attend.
+// An Inbox has one reader at a time: a goroutine that calls Next, or Loops that call the functions that
+// were given to Attend.
 type Inbox struct {
 	limit      int
 	maxMessage int
-	ready      chan struct{} // capacity 1: something has changed for the goroutine in Next or Carry
 
-	mu    sync.Mutex // guards the following fields
-	bytes []byte     // messages, each behind its head; see add and refuse
-	spare []byte     // the reader's last buffer
-	cost  int        // credit that the unread messages use
-	part  []byte     // of a message that has not come whole
-	left  int        // bytes of it that are still to come
-	err   error      // follows the messages: nothing more comes
-	cut   error      // comes before the messages: nothing more is read
+	mu    sync.Mutex    // guards the following fields
+	ready chan struct{} // capacity 1: something has changed for the goroutine in Next; nil until that waits
+	bytes []byte        // messages, each behind its head; see add and refuse
+	spare []byte        // the reader's last buffer
+	cost  int           // credit that the unread messages use
+	part  []byte        // of a message that has not come whole
+	left  int           // bytes of it that are still to come
+	err   error         // follows the messages: nothing more comes
+	cut   error         // comes before the messages: nothing more is read
 
-	take    Take            // of Carry or Attend; nil if there is none, or if it wants no more
+	take    Take            // of Attend; nil if there is none, or if it wants no more
 	ended   func(err error) // of Attend; nil if there is none, or it was called
 	carrier *loop.Carrier
 	taking  bool // a goroutine is within take
+	due     bool // Add has returned true, and Hand follows
 
 	// Owned by the reader.
 	reading []byte
@@ -62,10 +61,10 @@ type Take func(message []byte, err error) bool
 
 // New returns an Inbox that takes messages of maxMessage bytes, and holds messages that cost limit.
 func New(limit, maxMessage int) *Inbox {
-	return &Inbox{limit: limit, maxMessage: maxMessage, ready: make(chan struct{}, 1)}
+	return &Inbox{limit: limit, maxMessage: maxMessage}
 }
 
-// wake wakes the goroutine in Next or Carry.
+// wake wakes the goroutine in Next. mu is held.
 func (q *Inbox) wake() {
 	select {
 	case q.ready <- struct{}{}:
@@ -73,7 +72,7 @@ func (q *Inbox) wake() {
 	}
 }
 
-// Put adds a message, or hands it to the function of Carry. It returns false if the connection is read
+// Put adds a message, or hands it to the function of Attend. It returns false if the connection is read
 // by another goroutine than l from now on.
 func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	q.mu.Lock()
@@ -83,13 +82,12 @@ func (q *Inbox) Put(l *loop.Loop, message []byte) (still bool, err error) {
 	}
 	if q.take != nil && !q.taking && q.empty() {
 		q.taking = true
-		take := q.take
 		q.mu.Unlock()
-		return q.hand(l, func() bool { return take(message, nil) }), nil
+		return q.hand(l, func() { q.pass(message, nil) }), nil
 	}
 	err = q.add(message)
-	q.mu.Unlock()
 	q.wake()
+	q.mu.Unlock()
 	return true, err
 }
 
@@ -102,131 +100,102 @@ func (q *Inbox) Add(message []byte) (due bool, err error) {
 		return false, err
 	}
 	due = q.take != nil && !q.taking && q.empty()
+	q.due = q.due || due
 	err = q.add(message)
+	q.wake()
 	q.mu.Unlock()
-	if !due {
-		q.wake()
-	}
 	return due, err
 }
 
-// Hand calls the function of Carry with the messages that Add has added. It returns what Put returns.
+// Hand calls the function of Attend with the messages that Add has added. It returns what Put returns.
 func (q *Inbox) Hand(l *loop.Loop) (still bool) {
 	q.mu.Lock()
-	if q.take == nil || q.taking || q.empty() {
+	q.due = false
+	if q.take == nil || q.taking {
+		q.conclude()
 		q.mu.Unlock()
 		return true
 	}
 	q.taking = true
 	q.mu.Unlock()
-	return q.hand(l, func() bool { return true })
+	return q.hand(l, func() {})
 }
 
-// hand calls first, and then hands the messages that have come to the function of Carry.
-func (q *Inbox) hand(l *loop.Loop, first func() bool) (still bool) {
-	returned := false
-	defer func() {
-		if !returned {
-			q.mu.Lock()
-			q.take, q.taking = nil, false
-			q.mu.Unlock()
-			q.wake()
-		}
-	}()
-	still = l.Run(q.carrier, func() {
-		more := first()
+// hand calls first, and then hands the messages that have come to the function of Attend, on l.
+func (q *Inbox) hand(l *loop.Loop, first func()) (still bool) {
+	return l.Run(q.carrier, func() {
 		q.mu.Lock()
-		q.taken(more)
-		q.handAll()
-		q.mu.Unlock()
-		returned = true
+		defer q.mu.Unlock()
+		q.handAll(first)
 	})
-	return still
 }
 
-// taken records what the function of Carry has returned. mu is held.
-func (q *Inbox) taken(more bool) {
-	if !more {
-		q.take = nil
-	}
-}
-
-// handAll hands the messages that have come to the function of Carry, and ends the turn of the goroutine
-// that has set taking. mu is held, but not within the function.
-func (q *Inbox) handAll() {
+// handAll calls first, then hands the messages that have come to the function of Attend, and ends the turn
+// of the goroutine that has set taking. mu is held, but not within the function.
+func (q *Inbox) handAll(first func()) {
+	exited := true
+	defer func() {
+		if exited {
+			q.take = nil
+		}
+		q.taking = false
+		q.conclude()
+	}()
+	first()
 	for q.take != nil && q.cut == nil {
 		message, err, ok := q.pop()
 		if !ok {
 			break
 		}
-		take := q.take
-		q.mu.Unlock()
-		more := take(message, err)
-		q.mu.Lock()
-		q.taken(more)
+		q.pass(message, err)
 	}
-	q.taking = false
-	if q.take == nil || q.over() {
-		q.wake()
-		q.conclude()
+	exited = false
+}
+
+// pass calls the function of Attend. mu is held, but not within the function.
+func (q *Inbox) pass(message []byte, err error) {
+	if !q.unlocked(q.take, message, err) {
+		q.take = nil
 	}
 }
 
-// Attend hands each message to take, in the order of their coming, until take returns false, and then
-// calls ended, with why nothing more comes if that is so. It returns at once; Loops call take, or the
-// calling goroutine does. ended is called by them or by the goroutine that ends the inbox. They must not
-// wait.
-func (q *Inbox) Attend(take Take, ended func(err error)) {
+func (q *Inbox) unlocked(take Take, message []byte, err error) (more bool) {
+	q.mu.Unlock()
+	defer q.mu.Lock()
+	return take(message, err)
+}
+
+// Attend hands each message to take, in the order of their coming, until take returns false or exits its
+// goroutine, and then calls ended: with nil if take wants no more, and otherwise with the reason why nothing
+// more comes. What take has left is for Next. Attend returns at once; Loops call take with c, or the
+// calling goroutine does. Any goroutine may call ended, which must not wait.
+func (q *Inbox) Attend(c *loop.Carrier, take Take, ended func(err error)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.take, q.ended, q.carrier, q.taking = take, ended, &loop.Carrier{}, true
-	q.handAll()
+	q.take, q.ended, q.carrier, q.taking = take, ended, c, true
+	q.handAll(func() {})
 }
 
 // conclude calls the function of Attend for the end if that has come. mu is held, but not within the
 // function.
 func (q *Inbox) conclude() {
-	if q.ended == nil || q.taking || q.take != nil && !q.over() {
+	var why error
+	switch {
+	case q.ended == nil || q.taking:
+		return
+	case q.take == nil: // it wants no more
+	case q.cut != nil:
+		why = q.cut
+	case q.err != nil && !q.due:
+		why = q.err
+	default:
 		return
 	}
-	ended, why := q.ended, q.err
-	if q.cut != nil {
-		why = q.cut
-	}
+	ended := q.ended
 	q.take, q.ended = nil, nil
 	q.mu.Unlock()
 	defer q.mu.Lock()
 	ended(why)
-}
-
-// Carry hands each message to take, in the order of their coming, until take returns false or exits its
-// goroutine; Carry then returns nil. Otherwise it returns why nothing more comes. Loops call take with c, or the calling
-// goroutine does.
-func (q *Inbox) Carry(c *loop.Carrier, take Take) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.take, q.carrier, q.taking = take, c, true
-	q.handAll()
-	for {
-		switch {
-		case q.taking:
-		case q.take == nil:
-			return nil
-		case q.cut != nil:
-			q.take = nil
-			return q.cut
-		case q.err != nil && q.empty():
-			q.take = nil
-			return q.err
-		case q.err != nil: // the connection ended before Hand
-			q.taking = true
-			q.handAll()
-			continue
-		}
-		q.mu.Unlock()
-		<-q.ready
-		q.mu.Lock()
-	}
 }
 
 // More reports whether a message waits. The reader calls it.
@@ -303,13 +272,13 @@ func (q *Inbox) PutPart(l *loop.Loop, left int, part []byte) (still bool, err er
 		return true, err
 	}
 	if q.take == nil || q.taking {
-		q.mu.Unlock()
 		q.wake()
+		q.mu.Unlock()
 		return true, nil
 	}
 	q.taking = true
 	q.mu.Unlock()
-	return q.hand(l, func() bool { return true }), nil
+	return q.hand(l, func() {}), nil
 }
 
 // addPart adds a part of a message, and reports whether that message is now whole. mu is held.
@@ -332,9 +301,9 @@ func (q *Inbox) End(err error) {
 		q.err = err
 	}
 	q.part, q.left = nil, 0
+	q.wake()
 	q.conclude()
 	q.mu.Unlock()
-	q.wake()
 }
 
 // Drop has the reader read err next, and forgets the messages. The first drop counts.
@@ -344,9 +313,9 @@ func (q *Inbox) Drop(err error) {
 		q.cut = err
 	}
 	q.bytes, q.spare, q.part, q.left = nil, nil, nil, 0
+	q.wake()
 	q.conclude()
 	q.mu.Unlock()
-	q.wake()
 }
 
 // Next returns the next message, or why there is none. It waits for one. The message is valid until
@@ -364,8 +333,12 @@ func (q *Inbox) Next() (message []byte, err error) {
 		if q.err != nil {
 			return nil, q.err
 		}
+		if q.ready == nil {
+			q.ready = make(chan struct{}, 1)
+		}
+		ready := q.ready
 		q.mu.Unlock()
-		<-q.ready
+		<-ready
 		q.mu.Lock()
 	}
 }

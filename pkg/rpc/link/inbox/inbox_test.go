@@ -29,63 +29,54 @@ func newLoop(t *testing.T) *loop.Loop {
 	return loop.New(func() { t.Error("handed over") })
 }
 
-// TestCarryHandsMessagesOver on the goroutine that puts them, behind those that came before, until the end.
-func TestCarryHandsMessagesOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, l := inbox.New(1000, 100), newLoop(t)
-		put(t, q, l, "a", "b")
-		var got []string
-		var ended error
-		carried := make(chan struct{})
-		go func() {
-			defer close(carried)
-			ended = q.Carry(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
-		}()
-		synctest.Wait()
-		for i := range 10 {
-			put(t, q, l, fmt.Sprint(i))
-			if want := fmt.Sprint(i); got[len(got)-1] != want {
-				t.Fatalf("%q is not carried by the goroutine that puts it", want)
-			}
+// attend has take called with the messages of q, and returns a channel with the end.
+func attend(q *inbox.Inbox, take inbox.Take) <-chan error {
+	ended := make(chan error, 1)
+	q.Attend(&loop.Carrier{}, take, func(err error) { ended <- err })
+	return ended
+}
+
+// TestAttendHandsMessagesOver on the goroutine that puts them, behind those that came before, until the end.
+func TestAttendHandsMessagesOver(t *testing.T) {
+	q, l := inbox.New(1000, 100), newLoop(t)
+	put(t, q, l, "a", "b")
+	var got []string
+	ended := attend(q, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
+	for i := range 10 {
+		put(t, q, l, fmt.Sprint(i))
+		if want := fmt.Sprint(i); got[len(got)-1] != want {
+			t.Fatalf("%q is not carried by the goroutine that puts it", want)
 		}
-		for left := 3; left > 0; left-- {
-			if still, err := q.PutPart(l, left, []byte{'x'}); err != nil || !still {
-				t.Fatal(err)
-			}
+	}
+	for left := 3; left > 0; left-- {
+		if still, err := q.PutPart(l, left, []byte{'x'}); err != nil || !still {
+			t.Fatal(err)
 		}
-		q.End(io.EOF)
-		<-carried
-		if s := strings.Join(got, ""); s != "ab0123456789xxx" || !errors.Is(ended, io.EOF) {
-			t.Error(s, ended)
-		}
-	})
+	}
+	q.End(io.EOF)
+	if err := <-ended; !errors.Is(err, io.EOF) || strings.Join(got, "") != "ab0123456789xxx" {
+		t.Error(got, err)
+	}
 }
 
 // TestReaderThatHasEnoughLeavesTheRest to Next.
 func TestReaderThatHasEnoughLeavesTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q, l := inbox.New(1000, 100), newLoop(t)
-		carried := make(chan struct{})
-		go func() {
-			defer close(carried)
-			if err := q.Carry(&loop.Carrier{}, func(m []byte, _ error) bool { return string(m) != "b" }); err != nil {
-				t.Error(err)
-			}
-		}()
-		synctest.Wait()
-		put(t, q, l, "a", "b", "c")
-		<-carried
-		put(t, q, l, "d")
-		q.End(io.EOF)
-		for _, want := range []string{"c", "d"} {
-			if m, err := q.Next(); string(m) != want || err != nil {
-				t.Error(string(m), err)
-			}
+	q, l := inbox.New(1000, 100), newLoop(t)
+	ended := attend(q, func(m []byte, _ error) bool { return string(m) != "b" })
+	put(t, q, l, "a", "b", "c")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	put(t, q, l, "d")
+	q.End(io.EOF)
+	for _, want := range []string{"c", "d"} {
+		if m, err := q.Next(); string(m) != want || err != nil {
+			t.Error(string(m), err)
 		}
-		if _, err := q.Next(); !errors.Is(err, io.EOF) {
-			t.Error(err)
-		}
-	})
+	}
+	if _, err := q.Next(); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
 }
 
 // TestReaderThatWaitsKeepsItsTurn: while a reader waits, another goroutine reads the connection. The messages of the stream wait in
@@ -96,16 +87,13 @@ func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 		var k loop.Carrier
 		var got []string
 		room := make(chan struct{})
-		go func() {
-			_ = q.Carry(&k, func(m []byte, _ error) bool {
-				if got = append(got, string(m)); string(m) == "a" {
-					k.Wait()
-					<-room
-				}
-				return true
-			})
-		}()
-		synctest.Wait()
+		q.Attend(&k, func(m []byte, _ error) bool {
+			if got = append(got, string(m)); string(m) == "a" {
+				k.Wait()
+				<-room
+			}
+			return true
+		}, func(error) {})
 		handed := false
 		first := loop.New(func() { handed = true })
 		left := make(chan bool)
@@ -134,38 +122,40 @@ func TestReaderThatWaitsKeepsItsTurn(t *testing.T) {
 	})
 }
 
-// TestDropEndsCarry, also while a message is with the reader.
-func TestDropEndsCarry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := inbox.New(1000, 100)
-		ended := make(chan error, 1)
-		go func() {
-			ended <- q.Carry(&loop.Carrier{}, func([]byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
-		}()
-		synctest.Wait()
-		put(t, q, newLoop(t), "a", "b")
-		if err := <-ended; !errors.Is(err, io.ErrClosedPipe) {
-			t.Error(err)
-		}
-	})
+// TestDropWithinTheReader ends its turn.
+func TestDropWithinTheReader(t *testing.T) {
+	q := inbox.New(1000, 100)
+	ended := attend(q, func([]byte, error) bool { q.Drop(io.ErrClosedPipe); return true })
+	put(t, q, newLoop(t), "a", "b")
+	if err := <-ended; !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
 }
 
-// TestReaderThatExits its goroutine wants no more.
+// TestReaderThatExits its goroutine wants no more, whether a Loop calls it or Attend does.
 func TestReaderThatExits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := inbox.New(1000, 100)
-		ended := make(chan error, 1)
-		go func() {
-			ended <- q.Carry(&loop.Carrier{}, func([]byte, error) bool { runtime.Goexit(); return true })
-		}()
-		synctest.Wait()
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = q.Put(loop.New(func() {}), []byte("a")) })
-		wg.Wait()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	for name, early := range map[string]bool{"by a Loop": false, "by Attend": true} {
+		t.Run(name, func(t *testing.T) {
+			q := inbox.New(1000, 100)
+			ended := make(chan error, 1)
+			message := func() { _, _ = q.Put(loop.New(func() {}), []byte("a")) }
+			reading := func() {
+				q.Attend(&loop.Carrier{}, func([]byte, error) bool { runtime.Goexit(); return true }, func(err error) { ended <- err })
+			}
+			first, second := reading, message
+			if early {
+				first, second = message, reading
+			}
+			var wg sync.WaitGroup
+			wg.Go(first)
+			wg.Wait()
+			wg.Go(second)
+			wg.Wait()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestBounds: what exceeds the credit or the length ends the connection, and a message that was not sent is an error of its own.
@@ -196,7 +186,7 @@ func TestAttendNeedsNoGoroutine(t *testing.T) {
 	q, l := inbox.New(1000, 100), newLoop(t)
 	put(t, q, l, "a")
 	var got []string
-	q.Attend(func(m []byte, _ error) bool { got = append(got, string(m)); return true }, func(err error) { got = append(got, err.Error()) })
+	q.Attend(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true }, func(err error) { got = append(got, err.Error()) })
 	put(t, q, l, "b", "c")
 	q.End(io.EOF)
 	q.End(io.ErrUnexpectedEOF)
@@ -221,7 +211,7 @@ func TestAttendEndsOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			q, l := inbox.New(1000, 100), newLoop(t)
 			var ends []string
-			q.Attend(func([]byte, error) bool { return c.take(q) }, func(err error) { ends = append(ends, fmt.Sprint(err)) })
+			q.Attend(&loop.Carrier{}, func([]byte, error) bool { return c.take(q) }, func(err error) { ends = append(ends, fmt.Sprint(err)) })
 			put(t, q, l, "a")
 			if c.then != nil {
 				c.then(q)
@@ -235,28 +225,27 @@ func TestAttendEndsOnce(t *testing.T) {
 	}
 }
 
-// TestAddedMessagesAreReadIfTheConnectionEndsBeforeHand: the goroutine in Carry reads them.
-func TestAddedMessagesAreReadIfTheConnectionEndsBeforeHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := inbox.New(1000, 100)
-		var got []string
-		ended := make(chan error, 1)
-		go func() {
-			ended <- q.Carry(&loop.Carrier{}, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
-		}()
-		synctest.Wait()
-		if due, err := q.Add([]byte("a")); !due || err != nil {
+// TestEndOfABatch follows the messages of the batch, which Hand hands over.
+func TestEndOfABatch(t *testing.T) {
+	q := inbox.New(1000, 100)
+	var got []string
+	ended := attend(q, func(m []byte, _ error) bool { got = append(got, string(m)); return true })
+	for at, m := range []string{"a", "b"} {
+		if due, err := q.Add([]byte(m)); due != (at == 0) || err != nil {
 			t.Fatal(due, err)
 		}
-		if due, err := q.Add([]byte("b")); due || err != nil {
-			t.Fatal(due, err)
-		}
-		q.End(io.EOF)
-		if err := <-ended; !errors.Is(err, io.EOF) || !slices.Equal(got, []string{"a", "b"}) {
-			t.Error(err, got)
-		}
-		if !q.Hand(newLoop(t)) { // as a goroutine that was late
-			t.Error("the connection was handed over")
-		}
-	})
+	}
+	q.End(io.EOF)
+	if len(ended) > 0 {
+		t.Fatal("the end overtook the messages")
+	}
+	if !q.Hand(newLoop(t)) {
+		t.Error("the connection was handed over")
+	}
+	if err := <-ended; !errors.Is(err, io.EOF) || !slices.Equal(got, []string{"a", "b"}) {
+		t.Error(err, got)
+	}
+	if !q.Hand(newLoop(t)) { // as a goroutine that was late
+		t.Error("the connection was handed over")
+	}
 }

@@ -55,9 +55,11 @@ func (r *connReader) handOver() {
 // run takes frames until the connection ends, or another goroutine takes them.
 func (r *connReader) run() {
 	defer r.loop.Flush() // what a batch sent before the connection ended
-	if err := r.read(); !errors.Is(err, errLeft) {
-		r.conn.Fail(err)
+	err := r.read()
+	if errors.Is(err, errLeft) || errors.Is(r.hand(), errLeft) { // a broken frame ends the batch before it
+		return
 	}
+	r.conn.Fail(err)
 }
 
 func (r *connReader) read() error {

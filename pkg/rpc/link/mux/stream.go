@@ -204,31 +204,10 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 	return s.decode(message, err, out, code)
 }
 
-// Carry hands each message to take, as Inbox.Carry does. fresh makes the messages.
-func (s *Stream) Carry(k *loop.Carrier, fresh func() any, take func(m any) bool, code codes.Code) error {
-	var failed error
-	err := s.in.Carry(k, func(message []byte, err error) bool {
-		m := fresh()
-		out, ok := m.(proto.Message)
-		if !ok {
-			failed = status.Errorf(codes.Internal, "%T is not a protobuf message", m)
-			return false
-		}
-		if failed = s.decode(message, err, out, code); failed != nil {
-			return false
-		}
-		return take(m)
-	})
-	if failed != nil {
-		return failed
-	}
-	return err
-}
-
 // Attend hands each message to take, or the error of one that cannot be decoded, as Inbox.Attend does.
 // fresh makes the messages.
-func (s *Stream) Attend(fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
-	s.in.Attend(func(message []byte, err error) bool {
+func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
+	s.in.Attend(k, func(message []byte, err error) bool {
 		m := fresh()
 		if out, ok := m.(proto.Message); ok {
 			return take(m, s.decode(message, err, out, code))

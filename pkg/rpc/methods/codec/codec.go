@@ -102,8 +102,8 @@ type carriedCaller[In, Out any] struct {
 	source loop.Source
 }
 
-// Carry implements loop.Source. fresh is not needed.
-func (c *carriedCaller[In, Out]) Carry(k *loop.Carrier, _ func() any, take func(m any) bool) error {
+// Attend implements loop.Source. fresh is not needed.
+func (c *carriedCaller[In, Out]) Attend(k *loop.Carrier, _ func() any, take func(m any) bool, ended func(err error)) {
 	pass := func() bool {
 		for m := c.in.take(); m != nil; m = c.in.take() {
 			if !take(m) {
@@ -113,7 +113,7 @@ func (c *carriedCaller[In, Out]) Carry(k *loop.Carrier, _ func() any, take func(
 		return true
 	}
 	messages := 0 // in hand
-	err := c.source.Carry(k, func() any { return c.in }, func(any) bool {
+	c.source.Attend(k, func() any { return c.in }, func(any) bool {
 		if c.in.merged() {
 			messages++
 		}
@@ -123,16 +123,13 @@ func (c *carriedCaller[In, Out]) Carry(k *loop.Carrier, _ func() any, take func(
 		c.tell(messages - 1)
 		messages = 0
 		return pass()
+	}, func(err error) {
+		if err != nil { // Recv returns it, behind tokens that came before
+			c.tell(messages - 1)
+			c.err = err
+		}
+		ended(nil)
 	})
-	if err == nil {
-		return nil
-	}
-	c.tell(messages - 1)
-	if !pass() { // tokens came before the error
-		c.err = err
-		return nil
-	}
-	return err
 }
 
 // SendNow implements loop.Source.

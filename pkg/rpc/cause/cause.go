@@ -1,4 +1,5 @@
-package rpc
+// Package cause says why a stream was stopped, where its context or its engine says less than that.
+package cause
 
 import (
 	"context"
@@ -9,10 +10,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// cause returns why the stream of ctx was stopped, or nil while it runs. If a context was canceled without a cause,
-// cause can only name the side: the stream's caller has gone, or this hop's own code has given up a stream whose
+// Of returns why the stream of ctx was stopped, or nil while it runs. If a context was canceled without a cause,
+// Of can only name the side: the stream's caller has gone, or this hop's own code has given up a stream whose
 // caller still waits, which is a reset by this hop.
-func cause(ctx context.Context) error {
+func Of(ctx context.Context) error {
 	ctl := stream.ControlOf(ctx)
 	err := ctl.Cause()
 	ownCode := ctl != nil && err == nil // the hop's code canceled a context that it derived from the stream's
@@ -20,7 +21,7 @@ func cause(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	switch {
-	case !errors.Is(err, context.Canceled) || classified(err):
+	case !errors.Is(err, context.Canceled) || Classified(err):
 		return err
 	case ownCode:
 		return &streamerr.Error{Reason: streamerr.PeerReset, Message: "this hop's own code canceled the stream without a cause", Cause: err}
@@ -29,24 +30,24 @@ func cause(ctx context.Context) error {
 	}
 }
 
-// ending returns why a stream ended with err. If the engine was stopped and returns a context's error, or the status
+// Ending returns why a stream ended with err. If the engine was stopped and returns a context's error, or the status
 // of its own call, the ending is the cause of the stop.
-func ending(ctx context.Context, err error) error {
-	if classified(err) {
+func Ending(ctx context.Context, err error) error {
+	if Classified(err) {
 		return err
 	}
 	reason := streamerr.As(err).Reason
 	if reason != streamerr.PeerReset && reason != streamerr.Deadline {
 		return err
 	}
-	if stopped := cause(ctx); stopped != nil {
+	if stopped := Of(ctx); stopped != nil {
 		return stopped
 	}
 	return err
 }
 
-// classified reports whether err already has a reason.
-func classified(err error) bool {
+// Classified reports whether err already has a reason.
+func Classified(err error) bool {
 	_, ok := errors.AsType[*streamerr.Error](err)
 	return ok
 }

@@ -1,0 +1,135 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/whence-dev/whence/pkg/rpc/cause"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/rpc/protocol"
+	"github.com/whence-dev/whence/pkg/rpc/report"
+	"github.com/whence-dev/whence/pkg/rpc/step"
+	"github.com/whence-dev/whence/pkg/rpc/wire"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A call is the part of a caller's end of a call that does not depend on the method's kind and messages.
+type call struct {
+	self, peer string
+	ctx        context.Context //nolint:containedctx // the stream's
+	callCtx    context.Context //nolint:containedctx // detached: were the call to end with ctx, its reset would overtake the Stop that says why
+	cut        context.CancelCauseFunc
+	flow       observer.Flow
+	events     report.Call
+	begun      time.Time
+	sendStop   func(told *streamerr.Error, grace time.Duration)
+	undo       func() bool
+	told       chan struct{} // closed when the stop from above was handled
+
+	left bool // the callee was left; owned by the step that leaves
+
+	mu      sync.Mutex // guards the following fields
+	machine *protocol.Caller
+	timer   *time.Timer // nil until the machine wants a Tick
+}
+
+// begin reports false if the stream was stopped before the call. Otherwise the caller calls end.
+func (c *call) begin(ctx context.Context, self, peer string, config protocol.CallerConfig, sendStop func(*streamerr.Error, time.Duration)) bool {
+	if cause.Of(ctx) != nil {
+		return false
+	}
+	stream.NoteCallee(ctx, peer)
+	config.Self, config.Peer, config.Grace = self, peer, DefaultGrace
+	c.self, c.peer, c.ctx, c.sendStop = self, peer, ctx, sendStop
+	c.callCtx, c.cut = context.WithCancelCause(wire.Outgoing(context.WithoutCancel(ctx), self))
+	c.flow, c.begun = observer.Of(ctx), time.Now()
+	c.events.Flow, c.events.Peer = c.flow, peer
+	c.machine, c.told = protocol.NewCaller(config), make(chan struct{})
+	c.events.Opening(wire.Via(ctx).Append(self))
+	c.step(protocol.Event{Kind: protocol.Open})
+	c.undo = stream.AfterStop(ctx, func(error) {
+		defer close(c.told)
+		c.stop()
+	})
+	return true
+}
+
+// stop tells the machine that ctx's stream is to stop. If the hop's own Control is still live, only this call is stopped: the
+// stream continues on another worker. Otherwise the call has no more time than the hop.
+func (c *call) stop() {
+	grace, part := stream.ControlOf(c.ctx).Grace(), false
+	if root, ok := c.ctx.Value(rootKey{}).(*stream.Control); ok {
+		if part = root.State() == stream.Live; !part {
+			grace = min(grace, root.Grace())
+		}
+	}
+	c.step(protocol.Event{Kind: protocol.Stop, Err: cause.Of(c.ctx), Grace: grace, Part: part})
+}
+
+// end frees what the call holds. It is over by then.
+func (c *call) end() {
+	if !c.undo() {
+		<-c.told
+	}
+	c.mu.Lock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.mu.Unlock()
+	if !c.left {
+		c.flow.Note(observer.Event{Kind: observer.CallOver})
+	}
+	c.cut(nil)
+}
+
+// ended tells the machine that the call is over, with err as Recv has it.
+func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
+	if cause.Of(c.ctx) != nil {
+		c.stop() // which may be on its way
+	}
+	over := protocol.Event{Kind: protocol.Over, Own: wire.OwnEnding(st, err)}
+	if e := streamerr.FromGRPC(c.peer, err); e != nil {
+		over.Err = e
+	}
+	c.events.Over(st, err)
+	return c.step(over)
+}
+
+// step gives an event to the machine, and executes the actions that are not the reader's.
+func (c *call) step(e protocol.Event) (a step.Actions) {
+	c.mu.Lock()
+	if e.Kind == protocol.Item {
+		a.N = copy(a.Some[:], c.machine.Step(0, e))
+		c.mu.Unlock()
+		if a.N == 1 && a.Some[0].Verb == protocol.Deliver {
+			return a
+		}
+	} else {
+		now := time.Since(c.begun)
+		a.N = copy(a.Some[:], c.machine.Step(now, e))
+		c.timer = step.WakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
+		c.mu.Unlock()
+	}
+	for _, do := range a.All() {
+		switch do.Verb {
+		case protocol.SendStop:
+			c.sendStop(streamerr.Via(c.self, do.Err), do.Grace)
+		case protocol.Reset:
+			c.events.Resetting(observer.CallReset, streamerr.Via(c.self, do.Err))
+			c.cut(do.Err)
+		case protocol.Confirm:
+			c.flow.Note(observer.Event{Kind: observer.Confirmed})
+		case protocol.Unconfirmed:
+			c.flow.Note(observer.Event{Kind: observer.Unconfirmed})
+		case protocol.Leave:
+			c.left = true
+			c.flow.Note(observer.Event{Kind: observer.CalleeLeft})
+		default:
+		}
+	}
+	return a
+}
