@@ -24,8 +24,9 @@ const (
 	// heapOfStream bounds what an open stream holds in the heaps of all three services, in bytes:
 	// about 50 KB, most of it in netpoll, Hertz, contexts and the records of each hop.
 	heapOfStream = 64 << 10
-	// goroutinesOfStream bounds the goroutines of an open stream in all three services.
-	goroutinesOfStream = 9
+	// goroutinesOfStream bounds the goroutines of an open stream in all three services: one on each hop,
+	// and some that are about to end.
+	goroutinesOfStream = 3.5
 )
 
 // TestOpenStreamsHoldLittle opens streams that have had a token and wait for more: neither
@@ -52,7 +53,9 @@ func TestOpenStreamsHoldLittle(t *testing.T) {
 		t.Logf("an open stream holds %d bytes", each)
 	}
 	if each := float64(now-goroutines) / openStreams; each > goroutinesOfStream {
-		t.Errorf("an open stream has %.1f goroutines; at most %d are expected", each, goroutinesOfStream)
+		t.Errorf("an open stream has %.1f goroutines; at most %.1f are expected", each, goroutinesOfStream)
+	} else {
+		t.Logf("an open stream has %.1f goroutines", each)
 	}
 }
 

@@ -223,43 +223,7 @@ func (h *Hop) draining() *streamerr.Error {
 }
 
 // An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed this hop.
-type Outcome struct {
-	End *streamerr.Ending
-	Err *streamerr.Error
-}
-
-// Reason returns why the stream ended.
-func (o Outcome) Reason() streamerr.Reason {
-	switch {
-	case o.Err != nil:
-		return o.Err.Reason
-	case o.End != nil:
-		return o.End.Reason
-	default:
-		return streamerr.Unspecified
-	}
-}
-
-// status is what the handler returns. A caller that left because it had what it needed has completed.
-func (o Outcome) status() error {
-	if o.Reason() == streamerr.Completed {
-		return nil
-	}
-	return o.Err
-}
-
-// Path returns the hops that the ending crossed, this one included.
-func (o Outcome) Path() streamerr.Path {
-	if o.Err != nil {
-		return o.Err.Path
-	}
-	return o.End.Hops()
-}
-
-// Told notes that the caller has been told the outcome. code is the status as it reads it.
-func (o Outcome) Told(ctx context.Context, code string) {
-	observer.Of(ctx).Note(observer.Event{Kind: observer.CallerTold, Code: code, Reason: o.Reason(), Path: o.Path()})
-}
+type Outcome = report.Outcome
 
 // close tells the observer and the log how the stream ended.
 func (h *Hop) close(ctx context.Context, o Outcome, begun time.Time) {

@@ -27,8 +27,9 @@ import (
 // the engine with PEER_RESET.
 //
 // The engine runs on its own goroutine, or, if the caller is a Dial in this process, on the goroutine of the caller's
-// reader (package inprocess). On links, the Loop that reads an item from below also sends it. Send blocks while the caller does not read, and only the handler's return
-// unblocks Send, so the handler must not be the goroutine that sends.
+// reader (package inprocess). Send blocks while the caller does not read, and only the handler's return
+// unblocks Send, so the handler must not be the goroutine that sends. On links the engine runs on the goroutine of the handler,
+// and the Loop that reads an item from below also sends it.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
 	answer := func(Outcome) error { return nil } // the messages were
 	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
@@ -70,66 +71,84 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	if err != nil {
 		return h.refuse(err)
 	}
-	readRequests(s, st, m, inbox) // until st ends, which is when this handler has returned
-	driven := make(chan Outcome, 1)
-	run := func(k *loop.Carrier, send func(*Out) error) { // awaited below, or with the live streams of the hop
-		o := Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
-		defer func() { driven <- s.close(o, func() error { return answer(o) }) }()
+	sink := loop.SinkOf(st)
+	var status error // of the call, once ended is done
+	var ended sync.WaitGroup
+	ended.Add(1)
+	detach := s.attach(func(err error, trailer metadata.MD, returning bool) {
+		if sink != nil && !returning {
+			sink.Finish(err, trailer)
+		} else {
+			st.SetTrailer(trailer)
+		}
+		status = err
+		ended.Done()
+	})
+	readRequests(s, st, m, inbox)                         // until the call is over
+	run := func(k *loop.Carrier, send func(*Out) error) { // awaited with the live streams of the hop
+		var o Outcome
+		defer func() {
+			exited := o == (Outcome{})
+			if exited {
+				o = Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
+			}
+			detach(s.close(o, func() error { return answer(o) }), end, !exited)
+		}()
 		ctx := s.ctx
 		if k != nil {
 			ctx = loop.With(ctx, k)
 		}
 		o = drive(ctx, h, m, engine, req, sending(s, k, send), true)
 	}
-	joined := func(pass func(*Out)) {
-		run(loop.Of(incoming), func(out *Out) error { pass(out); return nil })
+	switch k := new(loop.Carrier); {
+	case sink != nil:
+		sink.Carried(k)
+		run(k, send)
+	case config.Whole:
+		go run(k, send)
+	case !direct.Give(incoming, func(pass func(*Out)) { run(loop.Of(incoming), func(out *Out) error { pass(out); return nil }) }):
+		go run(nil, send)
 	}
-	if config.Whole || !direct.Give(incoming, joined) {
-		go run(carrier(st, config.Whole), send)
-	}
-	stopping, killed, lost := stream.Stopping(s.ctx), s.ctx.Done(), incoming.Done()
-	for {
-		select {
-		case o := <-driven:
-			st.SetTrailer(s.trailer(o))
-			if !s.told && incoming.Err() == nil { // the message in hand was given up, or the answer failed
-				s.tell(o)
-			}
-			end()
-			return o.status()
-		case <-s.abandoned:
-			// A call is over only when its handler has returned, and until then Send waits for a caller that does not read.
-			o := Outcome{Err: streamerr.Via(h.Name, stream.Cause(s.ctx))}
-			st.SetTrailer(s.trailer(o))
-			if incoming.Err() == nil { // else there is nobody to hear it
-				s.tell(o)
-			}
-			go func() { <-driven; end() }() // which exports the trace, with what the caller was told
-			return o.status()
-		case <-lost:
-			lost = nil
-			s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(incoming)})
-		case <-stopping:
-			stopping = nil
-			s.halt()
-		case <-killed:
-			killed = nil
-			s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)})
-		}
-	}
+	ended.Wait()
+	return status
 }
 
-// carrier returns the Carrier of a call's stream, or nil if its messages may wait for the caller without asking a Carrier.
-func carrier[In, Out any](st grpc.BidiStreamingServer[In, Out], whole bool) *loop.Carrier {
-	sink := loop.SinkOf(st)
-	if sink == nil && !whole {
-		return nil
+// attach tells the machine of stops and of the end of the call. finish ends the call, and is called once: when the message in hand
+// is given up, or by detach, which ends the stream with the outcome of its engine. returning reports that the goroutine of the engine
+// returns from Serve, or makes it return.
+func (s *callee) attach(finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
+	var gone sync.WaitGroup // done when the message in hand was given up
+	gone.Add(1)
+	s.abandon = func() {
+		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
+		if s.call.Err() == nil { // else there is nobody to hear it
+			s.tell(o)
+		}
+		finish(o.Status(), s.trailer(o), false)
+		gone.Done()
 	}
-	k := &loop.Carrier{}
-	if sink != nil {
-		sink.Carried(k)
+	stopped := stream.AfterStop(s.ctx, func(error) { s.halt() })
+	killed := context.AfterFunc(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
+	lost := context.AfterFunc(s.call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
+	return func(o Outcome, end func(), returning bool) {
+		stopped()
+		killed()
+		lost()
+		s.mu.Lock()
+		abandoned := s.machine.Abandoned()
+		s.mu.Unlock()
+		if abandoned {
+			gone.Wait()
+			end() // which exports the trace, with what the caller was told
+			return
+		}
+		trailer := s.trailer(o)
+		if !s.told && s.call.Err() == nil { // the answer failed
+			s.tell(o)
+		}
+		end()
+		finish(o.Status(), trailer, returning)
 	}
-	return k
 }
 
 // receive returns the request of a call, and where its stream id is. A panic of m is an error of this call alone.
@@ -179,7 +198,7 @@ func ServeUnary[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In
 	if o.Err != nil || !delivery.After(ctx, finish) {
 		finish(nil)
 	}
-	return o.status()
+	return o.Status()
 }
 
 // A callee is the callee's end of a call, from the request on.
@@ -187,8 +206,8 @@ type callee struct {
 	hop       *Hop
 	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
-	abandoned chan struct{} // closed when the message in hand is given up
-	told      bool          // close has noted that the caller was told; owned by the goroutine of close
+	abandon   func() // gives up the message in hand
+	told      bool   // close has noted that the caller was told; owned by the goroutine of close
 
 	mu      sync.Mutex // guards the following fields
 	machine *protocol.Callee
@@ -202,7 +221,7 @@ func (h *Hop) serve(call context.Context, id *string, owner string, config proto
 	if err != nil {
 		return nil, nil, err
 	}
-	s = &callee{hop: h, call: call, ctx: ctx, begun: time.Now(), abandoned: make(chan struct{}), machine: protocol.NewCallee(config)}
+	s = &callee{hop: h, call: call, ctx: ctx, begun: time.Now(), abandon: func() {}, machine: protocol.NewCallee(config)}
 	return s, func() {
 		s.mu.Lock()
 		if s.timer != nil {
@@ -241,7 +260,7 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 		case protocol.Kill:
 			ctl.Kill(do.Err)
 		case protocol.Abandon:
-			close(s.abandoned)
+			s.abandon()
 		case protocol.Gone:
 			why := streamerr.As(stream.Cause(s.ctx))
 			observer.Of(s.ctx).Note(observer.Event{Kind: observer.CallerGone, Err: streamerr.As(do.Err), Reason: why.Reason, Path: why.Path})

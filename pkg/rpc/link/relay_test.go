@@ -1,13 +1,20 @@
 package link_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -60,4 +67,105 @@ func TestRelayedStreamThatIsNotReadDelaysNoOther(t *testing.T) {
 			t.Error(r)
 		}
 	}
+}
+
+// waiting yields a token and waits for the stop.
+func waiting(ctx context.Context, _ *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if yield(tokens(1), nil) {
+			<-stream.Stopping(ctx)
+			yield(nil, stream.Cause(ctx))
+		}
+	}
+}
+
+// TestRelayedStreamHasOneGoroutine on each hop, and none for the call to the next hop.
+func TestRelayedStreamHasOneGoroutine(t *testing.T) {
+	below, _, lower := serve(t, link.Options{}, waiting)
+	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
+	client := dial(t, addr, link.Options{Links: 1})
+	open := func(n int) {
+		for i := range n {
+			if _, err := begin(t, t.Context(), client, fmt.Sprint(n, "-", i), 0, 0).Recv(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	open(1) // which makes the connections
+	const streams, hops = 20, 2
+	before := runtime.NumGoroutine()
+	open(streams)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		n := runtime.NumGoroutine() - before
+		if n <= hops*streams {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d streams have %d goroutines", streams, n)
+		}
+	}
+	for _, w := range []*worker{relay, below} {
+		w.hop.Live.Close()
+		for i := range streams {
+			w.hop.Live.Stop(fmt.Sprint(streams, "-", i), streamerr.New(streamerr.UserStop, "enough"))
+		}
+		w.hop.Live.Stop("1-0", streamerr.New(streamerr.UserStop, "enough"))
+		awaitNone(t, w.hop)
+	}
+}
+
+// TestReaderThatExitsOnALoop ends its stream, and the goroutine that ranges over it, and no other stream.
+func TestReaderThatExitsOnALoop(t *testing.T) {
+	w, _, addr := serve(t, link.Options{}, count)
+	engine := engineAt(dial(t, addr, link.Options{Links: 1}))
+	var reading sync.WaitGroup
+	exited := true
+	reading.Go(func() {
+		n := 0
+		for range engine(loop.With(t.Context(), &loop.Carrier{}), &workerv1.TokenRequest{Prompt: []uint32{1 << 20, 1}}) {
+			if n++; n == 100 {
+				runtime.Goexit()
+			}
+		}
+		exited = false
+	})
+	reading.Wait()
+	if !exited {
+		t.Error("the goroutine of the loop goes on")
+	}
+	awaitNone(t, w.hop)
+	n := 0
+	for _, err := range engine(loop.With(t.Context(), &loop.Carrier{}), &workerv1.TokenRequest{Prompt: []uint32{10, 1}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 11 {
+		t.Error(n)
+	}
+}
+
+// TestEngineThatExitsItsGoroutine ends its stream with INTERNAL, and no other stream.
+func TestEngineThatExitsItsGoroutine(t *testing.T) {
+	w, _, addr := serve(t, link.Options{}, func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		if req.GetPrompt()[0] > 0 {
+			return count(ctx, req)
+		}
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			yield(tokens(1), nil)
+			runtime.Goexit()
+		}
+	})
+	engine := engineAt(dial(t, addr, link.Options{Links: 1}))
+	for n, want := range map[uint32]streamerr.Reason{0: streamerr.Internal, 10: streamerr.Unspecified} {
+		var last error
+		for _, err := range engine(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{n, 1}}) {
+			last = err
+		}
+		if (last == nil) != (want == streamerr.Unspecified) || last != nil && !errors.Is(last, want) {
+			t.Errorf("%d: %v", n, last)
+		}
+	}
+	awaitNone(t, w.hop)
 }

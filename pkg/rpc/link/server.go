@@ -245,18 +245,18 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
 		ctx, stop = context.WithCancel(ctx)
 	}
 	s.OnOver(stop)
-	st.ctx = ctx
+	st.ctx, st.unhook = ctx, func() bool { return true }
+	if call.Timeout > 0 {
+		st.unhook = context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
+	}
 	return func() {
 		m, ok := e.server.methods[call.Method]
 		if !ok {
 			service, name, _ := strings.Cut(strings.TrimPrefix(call.Method, "/"), "/")
-			s.Finish(status.Errorf(codes.Unimplemented, "unknown method %s of service %s", name, service), nil)
+			st.Finish(status.Errorf(codes.Unimplemented, "unknown method %s of service %s", name, service), nil)
 			return
 		}
-		unhook := context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
-		err := m.handler(m.impl, st)
-		unhook()
-		s.Finish(err, st.trailer())
+		st.Finish(m.handler(m.impl, st), nil)
 	}
 }
 
@@ -265,9 +265,11 @@ type serverStream struct {
 	s      *mux.Stream
 	ctx    context.Context //nolint:containedctx // a gRPC stream has a context
 	method string
+	unhook func() bool // from the deadline
 
-	mu sync.Mutex // guards the following field
-	md metadata.MD
+	mu       sync.Mutex // guards the following fields
+	md       metadata.MD
+	finished bool
 }
 
 var (
@@ -291,10 +293,16 @@ func (st *serverStream) SetTrailer(md metadata.MD) {
 	st.md = metadata.Join(st.md, md)
 }
 
-func (st *serverStream) trailer() metadata.MD {
+// Finish implements loop.Sink.
+func (st *serverStream) Finish(err error, trailer metadata.MD) {
 	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.md
+	before, md := st.finished, metadata.Join(st.md, trailer)
+	st.finished = true
+	st.mu.Unlock()
+	if !before {
+		st.unhook()
+		st.s.Finish(err, md)
+	}
 }
 
 // Carried implements loop.Sink.

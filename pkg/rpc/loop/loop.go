@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 // A Flusher writes what waits for the end of a batch.
@@ -184,6 +185,9 @@ func SourceOf[In, Out any](st grpc.BidiStreamingClient[In, Out]) Source {
 // A Sink is the callee's end of a call on a connection that asks the stream's Carrier before it waits
 // for the peer.
 type Sink interface {
+	// Finish ends the call with the error and the trailers of its handler, which may return later. A
+	// SendMsg that waits returns. Only the first Finish counts.
+	Finish(err error, trailer metadata.MD)
 	// Carried names the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
 	// Attend has take called with each further message, or with the error of one that cannot be

@@ -48,6 +48,9 @@ func (c *Callee) Over() bool { return c.over }
 // Lost reports whether the call is over, so that no caller can be answered.
 func (c *Callee) Lost() bool { return c.lost != nil }
 
+// Abandoned reports whether the message in hand was given up.
+func (c *Callee) Abandoned() bool { return c.abandoned }
+
 // Step takes an event and returns the actions to execute, in order. The slice is valid until the next Step. now is not
 // needed for Item and Sent.
 func (c *Callee) Step(now time.Duration, e Event) []Action {

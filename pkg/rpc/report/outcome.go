@@ -1,0 +1,47 @@
+package report
+
+import (
+	"context"
+
+	"github.com/whence-dev/whence/pkg/rpc/observer"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An Outcome is how a stream ended on this hop: with an ending, or with an error that has crossed this hop.
+type Outcome struct {
+	End *streamerr.Ending
+	Err *streamerr.Error
+}
+
+// Reason returns why the stream ended.
+func (o Outcome) Reason() streamerr.Reason {
+	switch {
+	case o.Err != nil:
+		return o.Err.Reason
+	case o.End != nil:
+		return o.End.Reason
+	default:
+		return streamerr.Unspecified
+	}
+}
+
+// Status is what the handler returns. A caller that left because it had what it needed has completed.
+func (o Outcome) Status() error {
+	if o.Reason() == streamerr.Completed {
+		return nil
+	}
+	return o.Err
+}
+
+// Path returns the hops that the ending crossed, this one included.
+func (o Outcome) Path() streamerr.Path {
+	if o.Err != nil {
+		return o.Err.Path
+	}
+	return o.End.Hops()
+}
+
+// Told notes that the caller has been told the outcome. code is the status as it reads it.
+func (o Outcome) Told(ctx context.Context, code string) {
+	observer.Of(ctx).Note(observer.Event{Kind: observer.CallerTold, Code: code, Reason: o.Reason(), Path: o.Path()})
+}
