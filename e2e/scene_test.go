@@ -267,6 +267,9 @@ func (s *scene) counted(hop string, want saying) saying {
 	s.t.Helper()
 	reason, path, _ := strings.Cut(string(want), ": ")
 	origin, _, _ := strings.Cut(path, " > ")
+	if origin == shop { // labels do not have names that callers give themselves
+		origin = "other"
+	}
 	found := s.scrapeOf(s.t, s.procs[hop])
 	n := found.sum("whence_stream_endings_total", "hop="+hop, "reason="+reason, "origin="+serviceOf(origin))
 	if n == 1 {

@@ -213,6 +213,13 @@ var rows = []row{
 		return l.refusal()
 	}},
 	{name: "grpcurl is killed", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).grpcurlKilled},
+	{name: "TTHeader Streaming caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{shop, chatService}, deaf: true, act: (*scene).canceledTT},
+	{name: "TTHeader Streaming caller cancels with a cause", flags: slow, path: chain[1:], reason: "user_stop", origin: []string{shop, chatService}, deaf: true, act: (*scene).canceledTTWithCause},
+	{name: "TTHeader Streaming caller of the caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{shop, cart, chatService}, deaf: true, act: (*scene).canceledTTChain},
+	{name: "deadline of a TTHeader Streaming caller", flags: slow, path: chain[1:], reason: "deadline", origin: []string{shop, chatService}, deaf: true, act: (*scene).timedOutTT},
+	{name: "chat-service panics under a TTHeader Streaming caller", flags: slow, id: "fault:chat-service:panic:1", path: chain[1:], reason: "internal", origin: []string{chatService}, act: (*scene).doomedTT},
+	{name: "engine fails under a TTHeader Streaming caller", flags: slow, id: "fault:llm-worker:fail:1", path: chain[1:], reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomedTT},
+	{name: "chat-service drains under a TTHeader Streaming caller", flags: drain(slow), path: chain[1:], reason: "draining", origin: []string{chatService}, leaves: chatService, act: (*scene).drainedTT},
 	{name: "operator stops it at chat-service", flags: slow, reason: "operator_stop", origin: []string{"operator", chatService}, act: func(s *scene) *refusal {
 		return s.operated("whence.chat.v1.Chat", chatService)
 	}},

@@ -18,6 +18,8 @@ var kept = []string{
 	"github.com/cloudwego/kitex/pkg/loadbalance/lbcache.(*Balancer).refresh",
 	"github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).Tick",
 	"github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).syncExec",
+	"github.com/cloudwego/kitex/client.(*timeoutPool).createTicker.func1",
+	"github.com/cloudwego/kitex/client.(*timeoutPool).createWorker.func1",
 	"github.com/cloudwego/hertz/pkg/protocol.UpdateServerDate.func1",
 }
 

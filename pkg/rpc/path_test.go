@@ -17,12 +17,12 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestStopCrossesThreeHopsWithItsCause runs edge -> chat (Kitex, or in process) -> worker (grpc-go), as the services do.
+// TestStopCrossesThreeHopsWithItsCause runs edge -> chat (Kitex, in process, or TTHeader Streaming) -> worker (grpc-go), as the services do.
 func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 	leaf := newCounter()
 	worker := newService("worker", leaf.generate)
 	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
-	edges := []engine{engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat"), engineAt(dialHere(t, serveHere(t, chat)), "edge", "chat")}
+	edges := []engine{engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat"), engineAt(dialHere(t, serveHere(t, chat)), "edge", "chat"), engineAt(dialTTStream(t, serveKitex(t, chat)), "edge", "chat")}
 	for i := range 400 {
 		edge := edges[i%len(edges)]
 		ctx, ctl := stream.WithControl(t.Context(), time.Second)
@@ -50,7 +50,7 @@ func TestStopCrossesThreeHopsWithItsCause(t *testing.T) {
 func TestFailureCrossesThreeHopsWithItsPath(t *testing.T) {
 	worker := newService("worker", newCounter().generate)
 	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
-	edges := []engine{engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat"), engineAt(dialHere(t, serveHere(t, chat)), "edge", "chat")}
+	edges := []engine{engineAt(dialKitex(t, serveKitex(t, chat)), "edge", "chat"), engineAt(dialHere(t, serveHere(t, chat)), "edge", "chat"), engineAt(dialTTStream(t, serveKitex(t, chat)), "edge", "chat")}
 	for n, want := range map[uint32]struct {
 		reason  streamerr.Reason
 		message string

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 	"github.com/whence-dev/whence/pkg/stream/streamtest"
 )
 
@@ -102,6 +103,16 @@ func dialKitex(t testing.TB, addr string) grpc.ClientConnInterface {
 	return cc
 }
 
+func dialTTStream(t testing.TB, addr string) grpc.ClientConnInterface {
+	t.Helper()
+	cc, err := ttrpc.Dial("", addr, &workerv1.Worker_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
 // here has the servers of this process, by address.
 var here sync.Map
 
@@ -138,6 +149,7 @@ var wires = []transport{
 	{"kitex to grpc", serveGRPC, dialKitex},
 	{"kitex to kitex", serveKitex, dialKitex},
 	{"link", serveLink, dialLink},
+	{"ttstream", serveKitex, dialTTStream},
 }
 
 var transports = append(slices.Clip(wires), transport{"in process", serveHere, dialHere})

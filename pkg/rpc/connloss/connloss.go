@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // An Addr is a peer address that reports whether its connection broke. Servers whose transport can tell put an Addr
@@ -18,6 +20,24 @@ type Addr interface {
 	net.Addr
 	// Lost reports whether the connection is broken or closed.
 	Lost() bool
+}
+
+// An Explainer is a peer address that knows why a call is over, because resets of its transport carry a cause.
+type Explainer interface {
+	Addr
+	// Why returns why the call is over, or nil if the transport does not know it. A nil Path stands for this hop if the
+	// reason is SLOW_READER or INVALID, and otherwise for the caller.
+	Why() *streamerr.Error
+}
+
+// Why returns why a call is over, or nil if its transport carries no causes.
+func Why(call context.Context) *streamerr.Error {
+	if p, ok := peer.FromContext(call); ok {
+		if addr, ok := p.Addr.(Explainer); ok {
+			return addr.Why()
+		}
+	}
+	return nil
 }
 
 // Lost reports whether the connection of a call is known to be gone.

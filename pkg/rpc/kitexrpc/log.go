@@ -1,15 +1,26 @@
 package kitexrpc
 
 import (
+	"bytes"
 	"io"
 
 	"github.com/cloudwego/kitex/pkg/klog"
 	"github.com/cloudwego/netpoll"
 )
 
-// LogTo sends what Kitex and netpoll log from now on, in the whole process, to w, a line at a time.
+// LogTo sends what Kitex and netpoll log from now on, in the whole process, to w, a line at a time. Kitex logs each stream over
+// TTHeader Streaming that a handler has ended with an exception; LogTo drops these lines, because package rpc logs each ending.
 func LogTo(w io.Writer) {
 	klog.SetLevel(klog.LevelInfo)
-	klog.SetOutput(w)
+	klog.SetOutput(endingsDropped{w})
 	netpoll.SetLoggerOutput(w)
+}
+
+type endingsDropped struct{ io.Writer }
+
+func (w endingsDropped) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("processing ttstream request error")) {
+		return len(line), nil
+	}
+	return w.Writer.Write(line)
 }

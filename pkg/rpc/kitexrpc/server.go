@@ -2,6 +2,9 @@
 // stubs generated for grpc-go call through a Kitex client, so that one implementation, one set of messages and package rpc
 // serve both.
 //
+// The services of a server are also served to callers with the Thrift twins of their protos, on the same port: streams over TTHeader
+// Streaming (package ttrpc) and over gRPC, unary methods over TTHeader and over gRPC. With TLS there is only gRPC.
+//
 // It also closes what is open around Kitex's gRPC: statuses and their details cross unchanged, unknown methods are
 // UNIMPLEMENTED, received messages are bounded, responses are not compressed behind the caller's back, and a message
 // from a package that is not ours does not reach a service by its short name.
@@ -29,6 +32,7 @@ import (
 
 	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 )
 
 // A peer that vanished without a word is noticed after ping and timeout; Kitex's own figure for servers is two hours. Clients
@@ -42,10 +46,16 @@ const (
 // DefaultMaxRecvBytes bounds a received message, as grpc-go does by default.
 const DefaultMaxRecvBytes = 4 << 20
 
+// DefaultWriteTimeout is the default of Server.WriteTimeout.
+const DefaultWriteTimeout = 20 * time.Second
+
 // A Server is a Kitex server that takes services as grpc-go's does: RegisterService comes first, then Serve, once.
 type Server struct {
 	// MaxRecvBytes bounds a received message; 0 is DefaultMaxRecvBytes.
 	MaxRecvBytes int
+	// WriteTimeout is the longest time for a write to a connection with TTHeader Streaming, which has no flow control: then
+	// the streams of the connection end with SLOW_READER. 0 is DefaultWriteTimeout.
+	WriteTimeout time.Duration
 	// TLS is the server's certificate, and the authorities of clients if they must show theirs; nil serves without TLS.
 	TLS *tls.Config
 
@@ -112,7 +122,15 @@ func (s *Server) Serve(ln net.Listener) error {
 	if s.err != nil {
 		return s.err
 	}
-	transport, err := s.transport(ln, cancel)
+	limit := s.MaxRecvBytes
+	if limit == 0 {
+		limit = DefaultMaxRecvBytes
+	}
+	infos := make([]*serviceinfo.ServiceInfo, 0, len(s.services))
+	for _, svc := range s.services {
+		infos = append(infos, serverInfo(svc, limit))
+	}
+	transport, err := s.transport(ln, infos, limit, cancel)
 	if err != nil {
 		return err
 	}
@@ -124,13 +142,9 @@ func (s *Server) Serve(ln net.Listener) error {
 		server.WithGRPCKeepaliveParams(kgrpc.ServerKeepalive{Time: serverPing, Timeout: pingTimeout}),
 		server.WithGRPCKeepaliveEnforcementPolicy(kgrpc.EnforcementPolicy{MinTime: pingTimeout / 2, PermitWithoutStream: true}),
 	)...)
-	limit := s.MaxRecvBytes
-	if limit == 0 {
-		limit = DefaultMaxRecvBytes
-	}
-	for _, svc := range s.services {
+	for _, info := range infos {
 		// Kitex panics on a nil handler, and looks at nothing else: the methods below hold the real one.
-		if err := svr.RegisterService(serverInfo(svc, limit), &struct{}{}); err != nil {
+		if err := svr.RegisterService(info, &struct{}{}); err != nil {
 			return err
 		}
 	}
@@ -146,12 +160,12 @@ func (s *Server) Serve(ln net.Listener) error {
 }
 
 // transport returns the options of a server on ln, with TLS or without. up is called when a server with TLS accepts connections.
-func (s *Server) transport(ln net.Listener, up func()) ([]server.Option, error) {
+func (s *Server) transport(ln net.Listener, infos []*serviceinfo.ServiceInfo, limit int, up func()) ([]server.Option, error) {
 	if s.TLS != nil {
 		return append(overTLS(s.TLS, up), server.WithListener(ln)), nil
 	}
 	polled, err := pollnet.Listener(ln)
-	return []server.Option{server.WithListener(polled)}, err
+	return append(s.overThrift(infos, limit), server.WithListener(polled)), err
 }
 
 // Stop ends Serve. Calls that still run are cut, so drain streams first.
@@ -193,10 +207,10 @@ func splitName(full string) (pkg, short string) {
 func serverInfo(svc service, limit int) *serviceinfo.ServiceInfo {
 	info := newInfo(svc.desc)
 	for _, m := range svc.desc.Methods {
-		info.Methods[m.MethodName] = bidi(svc.handler(limit, delivery.Unary(m)))
+		info.Methods[m.MethodName] = bidi(svc.handler(limit, true, delivery.Unary(m)))
 	}
-	for _, m := range svc.desc.Streams {
-		info.Methods[m.StreamName] = bidi(svc.handler(limit, m.Handler))
+	for _, m := range svc.desc.Streams { // behind package guard, unary methods are among them
+		info.Methods[m.StreamName] = bidi(svc.handler(limit, !m.ServerStreams && !m.ClientStreams, m.Handler))
 	}
 	return info
 }
@@ -213,23 +227,48 @@ func newInfo(desc *grpc.ServiceDesc) *serviceinfo.ServiceInfo {
 }
 
 func bidi(h serviceinfo.MethodHandler) serviceinfo.MethodInfo {
-	none := func() any { return nil }
-	return serviceinfo.NewMethodInfo(h, none, none, false, serviceinfo.WithStreamingMode(serviceinfo.StreamingBidirectional))
+	args, result := func() any { return new(ttrpc.Args) }, func() any { return new(ttrpc.Result) } // of calls over TTHeader
+	return serviceinfo.NewMethodInfo(h, args, result, false, serviceinfo.WithStreamingMode(serviceinfo.StreamingBidirectional))
 }
 
-func (svc service) handler(limit int, h grpc.StreamHandler) serviceinfo.MethodHandler {
+func (svc service) handler(limit int, unary bool, h grpc.StreamHandler) serviceinfo.MethodHandler {
 	pkg, short := splitName(svc.desc.ServiceName)
-	return func(ctx context.Context, _, arg, _ any) error {
-		called := rpcinfo.GetRPCInfo(ctx).Invocation()
-		if called.PackageName() != pkg {
+	return func(ctx context.Context, _, arg, result any) error {
+		ri := rpcinfo.GetRPCInfo(ctx)
+		called := ri.Invocation()
+		method := svc.desc.ServiceName + "/" + called.MethodName()
+		handle := func(st grpc.ServerStream) error { return h(svc.impl, st) }
+		switch arg := arg.(type) {
+		case *ttrpc.Args:
+			return svc.overTTHeader(ctx, unary, arg, result, method, handle)
+		case *streaming.Args:
+			if arg.Stream == nil {
+				return ttrpc.Serve(ctx, arg.ServerStream, method, limit, handle)
+			}
+		}
+		thrift := ri.Config().PayloadCodec() == serviceinfo.Thrift // whose callers name another package, or none
+		if called.PackageName() != pkg && !thrift {
 			return answer(ctx, status.Errorf(codes.Unimplemented, "unknown service %s.%s", called.PackageName(), short))
 		}
-		st, err := newServerStream(ctx, arg, svc.desc.ServiceName+"/"+called.MethodName(), limit)
+		st, err := newServerStream(ctx, arg, method, limit)
 		if err != nil {
 			return err
 		}
-		return answer(ctx, h(svc.impl, st))
+		st.codec = codecOf(thrift, unary)
+		return answer(ctx, handle(st))
 	}
+}
+
+// overTTHeader answers a call over TTHeader.
+func (svc service) overTTHeader(ctx context.Context, unary bool, args *ttrpc.Args, result any, method string, handle func(grpc.ServerStream) error) error {
+	if !unary {
+		return answer(ctx, status.Errorf(codes.Unimplemented, "%s is a stream: call it over TTHeader Streaming", method))
+	}
+	out, ok := result.(*ttrpc.Result)
+	if !ok {
+		return fmt.Errorf("kitexrpc: the result of %s is a %T", method, result)
+	}
+	return ttrpc.ServeUnary(ctx, args, out, method, handle)
 }
 
 // unknown answers calls of services and methods that nobody registered.

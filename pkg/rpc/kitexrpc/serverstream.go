@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // sendCompressor is Kitex's key for what it compresses responses with.
@@ -30,6 +28,7 @@ type serverStream struct {
 	ctx   context.Context
 	st    streaming.Stream
 	conn  nphttp2.GRPCConn
+	codec messageCodec
 	limit int
 	skip  uint32 // bytes of a refused message that are still to be read; owned by the receiver
 }
@@ -78,16 +77,19 @@ func (s *serverStream) Context() context.Context        { return s.ctx }
 func (s *serverStream) SetHeader(md metadata.MD) error  { return s.st.SetHeader(kmetadata.MD(md)) }
 func (s *serverStream) SendHeader(md metadata.MD) error { return s.st.SendHeader(kmetadata.MD(md)) }
 func (s *serverStream) SetTrailer(md metadata.MD)       { s.st.SetTrailer(kmetadata.MD(md)) }
-func (s *serverStream) SendMsg(m any) error             { return fromKitex(s.st.SendMsg(m)) }
+
+func (s *serverStream) SendMsg(m any) error {
+	out, err := s.codec.encode(m)
+	if err != nil {
+		return err
+	}
+	return fromKitex(s.st.SendMsg(out))
+}
 
 const frameHeader = 5 // compressed flag, length
 
 // RecvMsg reads a message from the connection itself: Kitex's own RecvMsg allocates whatever length the caller claims.
 func (s *serverStream) RecvMsg(m any) error {
-	msg, ok := m.(proto.Message)
-	if !ok {
-		return status.Errorf(codes.Internal, "%T is not a protobuf message", m)
-	}
 	if err := s.skipRefused(); err != nil {
 		return err
 	}
@@ -111,10 +113,7 @@ func (s *serverStream) RecvMsg(m any) error {
 		}
 		return recvError(err)
 	}
-	if err := proto.Unmarshal(body, msg); err != nil {
-		return status.Error(codes.InvalidArgument, fmt.Sprintf("the message is not a %s: %v", msg.ProtoReflect().Descriptor().FullName(), err))
-	}
-	return nil
+	return s.codec.decode(body, m)
 }
 
 // skipRefused reads what is left of a message that was refused for its header, so that the message behind it can be read.

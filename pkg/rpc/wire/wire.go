@@ -112,6 +112,12 @@ const clockSlack = 100 * time.Millisecond
 
 // Lost says why a call is done without a Stop having come.
 func Lost(call context.Context) *streamerr.Error {
+	if why := connloss.Why(call); why != nil {
+		if own := why.Reason == streamerr.SlowReader || why.Reason == streamerr.Invalid; len(why.Path) == 0 && !own {
+			why.Path = streamerr.NewPath(caller(call))
+		}
+		return why
+	}
 	// A caller whose own timer fires first resets the call, a moment before the same timer would fire here.
 	at, ok := call.Deadline()
 	if errors.Is(call.Err(), context.DeadlineExceeded) || ok && time.Until(at) < clockSlack {

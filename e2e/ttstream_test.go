@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/gopkg/protocol/thrift"
+	"github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	"github.com/cloudwego/kitex/pkg/streaming"
+	"github.com/cloudwego/kitex/pkg/transmeta"
+	"github.com/cloudwego/kitex/server"
+	"github.com/cloudwego/kitex/transport"
+
+	twin "github.com/whence-dev/whence/idl/gen/thrift/chatv1"
+	"github.com/whence-dev/whence/idl/gen/thrift/chatv1/chat"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/pkg/rpc/thriftwire"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
+)
+
+// shop and cart are services of another team: they have the Thrift twin of our proto, Kitex's code of it, and nothing else of ours.
+const (
+	shop = "shop"
+	cart = "cart"
+)
+
+type twinStream = streaming.BidiStreamingClient[twin.GenerateRequest, twin.GenerateResponse]
+
+// dialTTStream returns the client of a service over TTHeader Streaming.
+func dialTTStream(t *testing.T, self, addr string) chat.Client {
+	t.Helper()
+	c, err := chat.NewClient("chat-service", client.WithHostPorts(addr), client.WithTransportProtocol(transport.TTHeader|transport.TTHeaderStreaming),
+		client.WithMetaHandler(transmeta.ClientTTHeaderHandler), client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: self}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// twinRequest is a request with a long answer.
+func twinRequest(t *testing.T, id string) *twin.GenerateRequest {
+	t.Helper()
+	req := chatRequest(long)
+	req.StreamId = id
+	b, err := thriftwire.Append(nil, &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := twin.NewGenerateRequest()
+	if err := thrift.FastUnmarshal(b, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// flowingTT opens a stream, and returns it once there is text.
+func (s *scene) flowingTT(ctx context.Context, c chat.Client) twinStream {
+	s.t.Helper()
+	st, err := c.Generate(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := st.Send(ctx, twinRequest(s.t, s.id)); err != nil {
+		s.t.Fatal(err)
+	}
+	for {
+		out, err := st.Recv(ctx)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if out.Delta != nil {
+			return st
+		}
+	}
+}
+
+// overTT reads a stream to its end, and returns the ending in its trailers.
+func overTT(ctx context.Context, st twinStream) *refusal {
+	for {
+		if _, err := st.Recv(ctx); err != nil {
+			break
+		}
+	}
+	trailer, err := st.Trailer()
+	if err != nil {
+		return nil
+	}
+	reason := trailer["whence-end-reason"]
+	return &refusal{Code: &reason, Path: strings.Split(trailer["whence-end-path"], " > ")}
+}
+
+// canceledTT is a stream that its caller cancels.
+func (s *scene) canceledTT() *refusal {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	st := s.flowingTT(ctx, dialTTStream(s.t, shop, s.chat))
+	s.fault(cancel)
+	return overTT(ctx, st)
+}
+
+// canceledTTWithCause is a stream that its caller cancels with a cause.
+func (s *scene) canceledTTWithCause() *refusal {
+	ctx, cancel := context.WithCancelCause(s.t.Context())
+	ctx = ttrpc.WithCause(ctx)
+	st := s.flowingTT(ctx, dialTTStream(s.t, shop, s.chat))
+	s.fault(func() { cancel(errors.New("the customer has left")) })
+	return overTT(ctx, st)
+}
+
+// timedOutTT is a stream whose caller has a deadline.
+func (s *scene) timedOutTT() *refusal {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 700*time.Millisecond)
+	defer cancel()
+	s.at = time.Now().Add(700 * time.Millisecond)
+	return overTT(ctx, s.flowingTT(ctx, dialTTStream(s.t, shop, s.chat)))
+}
+
+// canceledTTChain is a stream that shop has with cart, which has it with chat-service, all over TTHeader Streaming.
+func (s *scene) canceledTTChain() *refusal {
+	addr := serveCart(s.t, &relayingCart{t: s.t, below: dialTTStream(s.t, cart, s.chat)})
+	ctx, cancel := context.WithCancel(s.t.Context())
+	st := s.flowingTT(ctx, dialTTStream(s.t, shop, addr))
+	s.fault(cancel)
+	return overTT(ctx, st)
+}
+
+// drainedTT is a stream of a process that drains.
+func (s *scene) drainedTT() *refusal {
+	st := s.flowingTT(s.t.Context(), dialTTStream(s.t, shop, s.chat))
+	s.fault(func() { s.procs[chatService].terminate(s.t) })
+	s.at = s.at.Add(200 * time.Millisecond)
+	l := overTT(s.t.Context(), st)
+	s.procs[chatService].exit(s.t)
+	return l
+}
+
+// doomedTT is a stream whose fault is built in.
+func (s *scene) doomedTT() *refusal {
+	ctx := s.t.Context()
+	st, err := dialTTStream(s.t, shop, s.chat).Generate(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.at = time.Now()
+	if err := st.Send(ctx, twinRequest(s.t, s.id)); err != nil {
+		s.t.Fatal(err)
+	}
+	return overTT(ctx, st)
+}
+
+// A relayingCart is a Kitex service that passes a stream on, with the context of its handler.
+type relayingCart struct {
+	twin.Chat // whose other methods are not called
+
+	t     *testing.T
+	below chat.Client
+}
+
+// Generate implements chat.Chat.
+func (c *relayingCart) Generate(ctx context.Context, above twin.Chat_GenerateServer) error {
+	st, err := c.below.Generate(ctx)
+	if err != nil {
+		return err
+	}
+	req, err := above.Recv(ctx)
+	if err != nil {
+		return err
+	}
+	if err := st.Send(ctx, req); err != nil {
+		return err
+	}
+	for {
+		out, err := st.Recv(ctx)
+		if err != nil {
+			return err
+		}
+		if err := above.Send(ctx, out); err != nil {
+			return err
+		}
+	}
+}
+
+// serveCart serves cart with Kitex alone.
+func serveCart(t *testing.T, impl twin.Chat) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	polled, err := pollnet.Listener(ln)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit := make(chan error)
+	svr := server.NewServer(server.WithListener(polled), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
+	if err := svr.RegisterService(chat.NewServiceInfo(), impl); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = svr.Run() }() // its error is that of the connections that are still open
+	t.Cleanup(func() { close(exit); <-ended; _ = ln.Close() })
+	return ln.Addr().String()
+}

@@ -1,0 +1,224 @@
+// Package ttrpc carries services with protobuf messages over Kitex's TTHeader Streaming, for callers and callees whose code was
+// generated from the Thrift twins of the protos. Messages are encoded by package thriftwire. Package kitexrpc serves with it,
+// on the port of its gRPC services; Dial is the caller's end.
+//
+// TTHeader Streaming has no flow control, and its frames carry no statuses. So this package
+//
+//   - ends a failed stream with an exception whose code is CodeBase plus the reason, whose text has reason, message and path, and
+//     whose trailers say the same to programs: as a BizStatusErrorIface of Kitex, and as a status of gRPC;
+//   - takes the cancel of a caller, with its cause and its path (ttscp), as the reason and the path of the stream's ending;
+//   - answers calls of unknown methods, which Kitex leaves without an answer;
+//   - bounds received frames, and cuts a connection whose peer reads nothing.
+package ttrpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/bytedance/gopkg/cloud/metainfo"
+	"github.com/cloudwego/gopkg/protocol/thrift"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	"github.com/cloudwego/kitex/pkg/streaming"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/whence-dev/whence/pkg/rpc/connloss"
+	"github.com/whence-dev/whence/pkg/rpc/thriftwire"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Serve runs the handler of a method for a call over TTHeader Streaming. method is "package.Service/Method"; limit bounds a
+// received message, in bytes. The server must give Serve's error to ErrorHandler.
+func Serve(ctx context.Context, st streaming.ServerStream, method string, limit int, handle func(grpc.ServerStream) error) error {
+	ctx, cancel := withTimeout(ctx)
+	defer cancel()
+	s := &serverStream{call: ctx, st: st, limit: limit}
+	s.ctx = grpc.NewContextWithServerTransportStream(withPeer(ctx), transportStream{s, "/" + method})
+	err := handle(s)
+	if err == nil {
+		return nil
+	}
+	ex, trailer := exception(err)
+	if err := st.SetTrailer(trailer); err != nil {
+		return err
+	}
+	return ex
+}
+
+// ErrorHandler is the error handler of a Kitex server whose handlers return what Serve returns. Kitex wraps errors of handlers in
+// text of its own.
+func ErrorHandler(_ context.Context, err error) error {
+	if ex, ok := errors.AsType[*thrift.ApplicationException](err); ok {
+		return ex
+	}
+	return err
+}
+
+// withTimeout gives the call the deadline of its caller, if the caller has told it.
+func withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	for _, value := range metadata.ValueFromIncomingContext(ctx, timeoutHeader) {
+		if ms, err := strconv.ParseInt(value, 10, 64); err == nil && ms >= 0 && ms <= maxTimeoutInMS {
+			return context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
+		}
+	}
+	return ctx, func() {}
+}
+
+// withPeer names the caller in ctx.
+func withPeer(ctx context.Context) context.Context {
+	if from := rpcinfo.GetRPCInfo(ctx).From(); from != nil && from.Address() != nil {
+		return peer.NewContext(ctx, &peer.Peer{Addr: callAddr{from.Address(), ctx}})
+	}
+	return ctx
+}
+
+// A callAddr is a caller's address that knows why the caller has ended the call.
+type callAddr struct {
+	net.Addr
+	call context.Context //nolint:containedctx // whose end it tells
+}
+
+var _ connloss.Explainer = callAddr{}
+
+// Why implements connloss.Explainer.
+func (a callAddr) Why() *streamerr.Error { return canceled(a.call.Err()) }
+
+// Lost implements connloss.Addr.
+func (a callAddr) Lost() bool {
+	why := a.Why()
+	return why != nil && why.Reason == streamerr.PeerLost
+}
+
+// incomingContext has the headers of a call as gRPC's metadata. Kitex's callers send headers as metainfo.
+func incomingContext(ctx context.Context, headers map[string]string) context.Context {
+	md := make(metadata.MD, len(headers))
+	for key, value := range headers {
+		key = strings.TrimPrefix(strings.TrimPrefix(key, metainfo.PrefixTransient), metainfo.PrefixPersistent)
+		md.Set(key, value)
+	}
+	return metadata.NewIncomingContext(ctx, md)
+}
+
+// A serverStream is grpc-go's view of a call over TTHeader Streaming.
+type serverStream struct {
+	call, ctx context.Context //nolint:containedctx // as Kitex has it, and as handlers get it
+	st        streaming.ServerStream
+	limit     int
+}
+
+var _ grpc.ServerStream = (*serverStream)(nil)
+
+func (s *serverStream) Context() context.Context        { return s.ctx }
+func (s *serverStream) SetHeader(md metadata.MD) error  { return s.st.SetHeader(single(md)) }
+func (s *serverStream) SendHeader(md metadata.MD) error { return s.st.SendHeader(single(md)) }
+func (s *serverStream) SetTrailer(md metadata.MD)       { _ = s.st.SetTrailer(single(md)) } // fails only behind the handler
+func (s *serverStream) RecvMsg(m any) error {
+	return fromKitex(s.st.RecvMsg(s.call, incoming{m, s.limit}))
+}
+
+func (s *serverStream) SendMsg(m any) error {
+	out, err := Encode(m)
+	if err != nil {
+		return err
+	}
+	return fromKitex(s.st.SendMsg(s.call, out))
+}
+
+// single returns md with the first value of each key: TTHeader has one.
+func single(md metadata.MD) map[string]string {
+	headers := make(map[string]string, len(md))
+	for key, values := range md {
+		if len(values) > 0 {
+			headers[key] = values[0]
+		}
+	}
+	return headers
+}
+
+// A transportStream lets grpc.SetTrailer and its like work inside handlers.
+type transportStream struct {
+	st     grpc.ServerStream
+	method string
+}
+
+var _ grpc.ServerTransportStream = transportStream{}
+
+func (t transportStream) Method() string                  { return t.method }
+func (t transportStream) SetHeader(md metadata.MD) error  { return t.st.SetHeader(md) }
+func (t transportStream) SendHeader(md metadata.MD) error { return t.st.SendHeader(md) }
+func (t transportStream) SetTrailer(md metadata.MD) error {
+	t.st.SetTrailer(md)
+	return nil
+}
+
+// Args are the encoded arguments of a unary method that was called over TTHeader.
+type Args struct{ encoded }
+
+// Result is the encoded result of a unary method.
+type Result struct{ encoded }
+
+// ServeUnary runs the handler of a unary method for a call over TTHeader. A failure is a BizStatusErrorIface, which Kitex sends with
+// code, message, reason and path.
+func ServeUnary(ctx context.Context, args *Args, result *Result, method string, handle func(grpc.ServerStream) error) error {
+	headers := metainfo.GetAllValues(ctx)
+	maps.Copy(headers, metainfo.GetAllPersistentValues(ctx))
+	ctx, cancel := withTimeout(incomingContext(ctx, headers))
+	defer cancel()
+	result.b = thriftwire.AppendStop(nil) // what Kitex sends beside an error
+	s := &unaryStream{args: args, result: result}
+	s.ctx = grpc.NewContextWithServerTransportStream(withPeer(ctx), transportStream{s, "/" + method})
+	if err := handle(s); err != nil {
+		return bizError(streamerr.FromGRPC("", toStatus(err).Err()))
+	}
+	if !s.answered {
+		return bizError(streamerr.New(streamerr.Internal, "%s returned no answer", method))
+	}
+	return nil
+}
+
+// A unaryStream is grpc-go's view of a unary call. TTHeader's answers have no trailers.
+type unaryStream struct {
+	ctx    context.Context //nolint:containedctx // the call's
+	args   *Args           // nil once it was received
+	result *Result
+
+	answered bool
+}
+
+var _ grpc.ServerStream = (*unaryStream)(nil)
+
+func (s *unaryStream) Context() context.Context     { return s.ctx }
+func (s *unaryStream) SetHeader(metadata.MD) error  { return nil }
+func (s *unaryStream) SendHeader(metadata.MD) error { return nil }
+func (s *unaryStream) SetTrailer(metadata.MD)       {}
+
+func (s *unaryStream) RecvMsg(m any) error {
+	if s.args == nil {
+		return io.EOF
+	}
+	raw := s.args.b
+	s.args = nil
+	return DecodeArgs(raw, m)
+}
+
+func (s *unaryStream) SendMsg(m any) error {
+	out, err := encodeField(resultField, m)
+	if err != nil {
+		return err
+	}
+	s.result.encoded, s.answered = *out, true
+	return nil
+}
+
+func jsonOf(m map[string]string) string {
+	b, _ := json.Marshal(m) // cannot fail
+	return string(b)
+}
