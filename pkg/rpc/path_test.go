@@ -13,6 +13,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -148,5 +149,43 @@ func TestBareResetStopsTheEngineAndNamesThePeer(t *testing.T) {
 				t.Error(got)
 			}
 		})
+	}
+}
+
+// TestCauseOfAResetCrossesThreeTransports has a caller over TTHeader Streaming, whose resets have causes, a hop behind Kitex's gRPC, and
+// a hop behind grpc-go.
+func TestCauseOfAResetCrossesThreeTransports(t *testing.T) {
+	leaf := newCounter()
+	worker := newService("worker", leaf.generate)
+	chat := newService("chat", engineAt(dialGRPC(t, serveGRPC(t, worker)), "chat", "worker"))
+	front := newService("front", engineAt(dialKitex(t, serveKitex(t, chat)), "front", "chat"))
+	cc, err := ttrpc.Dial("shop", serveKitex(t, front), &workerv1.Worker_ServiceDesc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	for why, want := range map[error]string{
+		errors.New("sold out"): "user stop: sold out [shop > front > chat]",
+		&streamerr.Error{Reason: streamerr.OperatorStop, Path: streamerr.NewPath("operator"), Message: "closed"}: "operator stop: closed [operator > shop > front > chat]",
+		nil: "peer reset: the caller canceled the stream without a cause [shop > front > chat]",
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		st, err := workerv1.NewWorkerClient(cc).Generate(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Send(methods.Worker.Open(ask(1 << 30)())); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		cancel(why)
+		for err == nil {
+			_, err = st.Recv()
+		}
+		if got := streamerr.As(<-leaf.causes).Error(); got != want {
+			t.Errorf("the leaf hears %q, want %q", got, want)
+		}
 	}
 }

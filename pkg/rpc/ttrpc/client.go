@@ -235,9 +235,6 @@ func (s *clientStream) RecvMsg(m any) error {
 	if st := fromTrailer(s.Trailer()); st != nil && live {
 		return st.Err()
 	}
-	if err != io.EOF && errors.Is(err, io.EOF) { //nolint:errorlint // Kitex's own end is io.EOF itself; netpoll's is that of the connection
-		return status.Error(codes.Unavailable, "the connection ended: "+err.Error())
-	}
 	return fromKitex(err)
 }
 
