@@ -1,0 +1,153 @@
+// Command mock is a chat-service for the tests of others: a generic server of Kitex that is made of the Thrift file alone, without
+// generated code, and answers from a script. Kitex clients call it like chat-service, over TTHeader Streaming, TTHeader and thrift
+// over gRPC.
+//
+// The script is a JSON object. For each method it has the messages of the answer, as JSON of the Thrift file; unary methods answer
+// with the first. A message {"pause_ms":100} is a pause, and {"fail":{"code":13007,"message":"…","reason":"draining"}} ends the
+// stream with that error. See script.json.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/cloudwego/kitex/pkg/generic"
+	"github.com/cloudwego/kitex/pkg/kerrors"
+	"github.com/cloudwego/kitex/pkg/transmeta"
+	"github.com/cloudwego/kitex/server"
+	"github.com/cloudwego/kitex/server/genericserver"
+
+	"github.com/whence-dev/whence/internal/pollnet"
+)
+
+func main() {
+	idl := flag.String("idl", "idl/thrift/chat.thrift", "the Thrift `file` of the service")
+	path := flag.String("script", "examples/mock/script.json", "the `file` with the answers")
+	listen := flag.String("listen", "127.0.0.1:8081", "`address` to serve on")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *idl, *path, *listen, func(addr net.Addr) { fmt.Println("serving on", addr) }); err != nil {
+		fmt.Fprintln(os.Stderr, "mock:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop was called
+	}
+}
+
+// A script has the messages of the answers, by method.
+type script map[string][]json.RawMessage
+
+// run serves until ctx is done. It calls ready with its address.
+func run(ctx context.Context, idl, path, listen string, ready func(net.Addr)) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var answers script
+	if err := json.Unmarshal(b, &answers); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	provider, err := generic.NewThriftFileProvider(idl)
+	if err != nil {
+		return err
+	}
+	g, err := generic.JSONThriftGeneric(provider)
+	if err != nil {
+		return err
+	}
+	defer g.Close() //nolint:errcheck // nothing is left to write
+	ln, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	defer ln.Close() //nolint:errcheck // nothing was written that could be lost
+	polled, err := pollnet.Listener(ln)
+	if err != nil {
+		return err
+	}
+	exit := make(chan error)
+	defer context.AfterFunc(ctx, func() { close(exit) })()
+	svr := genericserver.NewServerV2(&generic.ServiceV2{GenericCall: answers.call, BidiStreaming: answers.stream, ClientStreaming: answers.gather}, g,
+		server.WithListener(polled), server.WithMetaHandler(transmeta.ServerTTHeaderHandler), server.WithCompatibleMiddlewareForUnary(),
+		server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
+	ready(ln.Addr())
+	if err := svr.Run(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil // the connections of callers may still be open
+}
+
+// A step is a message of a script that is not sent.
+type step struct {
+	PauseMS int64 `json:"pause_ms"`
+	Fail    *struct {
+		Code            int32
+		Message, Reason string
+	}
+}
+
+// play sends the answer of a method.
+func (s script) play(ctx context.Context, method string, send func(message string) error) error {
+	messages, ok := s[method]
+	if !ok {
+		return kerrors.NewBizStatusError(13012, "the script has no answer of "+method)
+	}
+	for _, message := range messages {
+		var do step
+		if err := json.Unmarshal(message, &do); err != nil {
+			return err
+		}
+		switch {
+		case do.Fail != nil:
+			return kerrors.NewBizStatusErrorWithExtra(do.Fail.Code, do.Fail.Message, map[string]string{"reason": do.Fail.Reason, "path": "mock"})
+		case do.PauseMS > 0:
+			select {
+			case <-time.After(time.Duration(do.PauseMS) * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		default:
+			if err := send(string(message)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// call answers a unary method.
+func (s script) call(ctx context.Context, _, method string, _ any) (answer any, err error) {
+	err = s.play(ctx, method, func(message string) error {
+		if answer == nil {
+			answer = message
+		}
+		return nil
+	})
+	return answer, err
+}
+
+// stream answers the first message of a stream.
+func (s script) stream(ctx context.Context, _, method string, st generic.BidiStreamingServer) error {
+	if _, err := st.Recv(ctx); err != nil {
+		return err
+	}
+	return s.play(ctx, method, func(message string) error { return st.Send(ctx, message) })
+}
+
+// gather answers the first message of a request in pieces.
+func (s script) gather(ctx context.Context, _, method string, st generic.ClientStreamingServer) error {
+	if _, err := st.Recv(ctx); err != nil {
+		return err
+	}
+	answer, err := s.call(ctx, "", method, nil)
+	if err != nil {
+		return err
+	}
+	return st.SendAndClose(ctx, answer)
+}
