@@ -57,12 +57,18 @@ type ending struct {
 	Path   []string `json:"path"`
 }
 
-func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
+// Completed returns the data of the closing event of a stream that completed:
+// {"reason","finish","path"} in one line.
+func Completed(m *llmv1.End) []byte {
 	e := ending{Reason: streamerr.Reason(m.GetReason()).String(), Path: m.GetPath()}
 	if m.GetFinish() != llmv1.Finish_FINISH_UNSPECIFIED { // otherwise each choice has its own finish
 		e.Finish = openai.Finish(m.GetFinish())
 	}
-	usage, closing := string(openai.Usage(m.GetUsage())), string(marshal(e))
+	return marshal(e)
+}
+
+func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
+	usage, closing := string(openai.Usage(m.GetUsage())), string(Completed(m))
 	return len(usage) + len(closing), r.log.Append(
 		replay.Event{Kind: replay.Usage, Data: usage},
 		replay.Event{Kind: replay.Ending, Data: closing},

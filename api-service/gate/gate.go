@@ -90,6 +90,17 @@ func Loopback(addr net.Addr) bool {
 // Origin reports whether pages of an origin may read answers.
 func (g *Gate) Origin(origin string) bool { return g.origins[origin] }
 
+// Socket reports whether a page of an origin may open a WebSocket at host, the Host of its request.
+// Browsers do not apply their same-origin policy to WebSockets. Programs that are no browsers send no
+// Origin.
+func (g *Gate) Socket(origin, host string) bool {
+	if origin == "" || g.Origin(origin) {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
+}
+
 var errHost = errors.New("this service is not reached by that name")
 
 // Host reports whether a request with this Host is meant for the listener.
