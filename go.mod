@@ -16,6 +16,7 @@ require (
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/dlclark/regexp2 v1.11.5
 	github.com/go-zeromq/zmq4 v0.17.0
+	github.com/hertz-contrib/websocket v0.2.0
 	github.com/openai/openai-go/v3 v3.52.0
 	github.com/peterbourgon/ff/v3 v3.4.0
 	github.com/prometheus/client_golang v1.24.1

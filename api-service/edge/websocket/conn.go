@@ -1,0 +1,207 @@
+// Package websocket carries streams over WebSockets (RFC 6455) at the edge: the handshake, the
+// frames, the check that the client is alive, and the close code of an ending.
+//
+// hertz-contrib/websocket makes the handshake and reads frames. It writes nothing. Its writes wait
+// for the client, and it closes the connection at a fault of the client by itself, before the ending
+// of the stream could be sent. So all frames are written through the clientconn.Conn of the request,
+// which never waits, and whose bounds are those of all clients.
+package websocket
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cloudwego/hertz/pkg/network"
+	hertzws "github.com/hertz-contrib/websocket"
+
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A Conn is a WebSocket on the connection of a client. One goroutine calls Receive; the other methods
+// are safe for concurrent use.
+type Conn struct {
+	client     *clientconn.Conn
+	in         *inbound
+	ws         *hertzws.Conn
+	maxMessage int64
+	heard      atomic.Uint64 // counts the frames of the client
+}
+
+var errReadOnly = errors.New("websocket: the library does not write")
+
+// inbound is the connection without its writes.
+type inbound struct {
+	network.Conn
+	code int    // of the close frame that the library wanted to send; 0 is none
+	text string // of that frame
+}
+
+// Write implements net.Conn. The library sends a close frame for a fault of the client.
+func (i *inbound) Write(b []byte) (int, error) {
+	if len(b) >= 4 && Opcode(b[0]) == final|closing {
+		i.code, i.text = int(b[2])<<8|int(b[3]), string(b[4:])
+	}
+	return 0, errReadOnly
+}
+
+// SetDeadline implements net.Conn. Deadlines are not the library's.
+func (i *inbound) SetDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline implements net.Conn.
+func (i *inbound) SetWriteDeadline(time.Time) error { return nil }
+
+// A Message is what a client has sent.
+type Message struct {
+	Kind Opcode // Text or Binary
+	Data []byte
+}
+
+// A Fault is why no more messages come from a client.
+type Fault struct {
+	Cause *streamerr.Error
+	Code  int // the close code that answers it; 0 is that of the ending
+	// Closed says that the client has sent a close frame. It reads nothing after that.
+	Closed bool
+}
+
+// Receive returns the next message. After a Fault no more come.
+func (c *Conn) Receive() (Message, *Fault) {
+	kind, r, err := c.ws.NextReader()
+	if err != nil {
+		return Message{}, c.fault(err)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return Message{}, c.fault(err)
+	}
+	c.heard.Add(1)
+	if Opcode(kind) == Text && !utf8.Valid(data) {
+		return Message{}, &Fault{Cause: streamerr.New(streamerr.Invalid, "a text message is not valid UTF-8"), Code: badText}
+	}
+	return Message{Opcode(kind), data}, nil
+}
+
+// fault returns the Fault of an error of the library.
+func (c *Conn) fault(err error) *Fault {
+	gone := clientconn.Gone()
+	closed, isClose := errors.AsType[*hertzws.CloseError](err)
+	switch {
+	case c.in.code == tooBig || errors.Is(err, hertzws.ErrReadLimit):
+		return &Fault{Cause: streamerr.New(streamerr.Invalid, "a message has more than %d bytes", c.maxMessage), Code: tooBig}
+	case c.in.code != 0:
+		return &Fault{Cause: streamerr.New(streamerr.Invalid, "the client does not follow the WebSocket protocol: %s", c.in.text), Code: brokenFrames}
+	case isClose && closed.Code == noFrame:
+		gone.Message = "the client closed its connection without a close frame"
+		return &Fault{Cause: gone}
+	case isClose && closed.Code == noCode:
+		gone.Message = "the client closed the WebSocket without a code"
+		return &Fault{Cause: gone, Code: normal, Closed: true}
+	case isClose:
+		gone.Message = "the client closed the WebSocket with the code " + strconv.Itoa(closed.Code)
+		return &Fault{Cause: gone, Code: closed.Code, Closed: true}
+	default:
+		gone.Cause = err
+		return &Fault{Cause: gone}
+	}
+}
+
+// Close sends the last message of a WebSocket, if there is one, and a close frame with a code and a
+// text of at most 123 bytes. It waits until the client has taken them, within the bounds of the
+// clientconn.Conn. Nothing may be sent after it.
+func (c *Conn) Close(last []byte, code int, text string) error {
+	var out []byte
+	if len(last) > 0 {
+		out = frameOf(Text, last)
+	}
+	payload := append([]byte{byte(code >> 8), byte(code)}, text...)
+	return c.client.Send(append(out, frameOf(closing, payload[:min(len(payload), maxControl)])...), 0)
+}
+
+// Watch sends a ping every interval, and calls lost if the client does not answer one within
+// patience: then its machine may be well, and the program is not. Any frame of the client is an
+// answer. An interval of 0 means no pings, a patience of 0 no bound. After stop has returned, no more
+// pings are sent.
+func (c *Conn) Watch(interval, patience time.Duration, lost func(cause *streamerr.Error)) (stop func()) {
+	if interval <= 0 {
+		return func() {}
+	}
+	w := &watch{conn: c, interval: interval, patience: patience, lost: lost}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(interval, w.tick)
+	return w.stop
+}
+
+// A watch checks that the client of a Conn answers.
+type watch struct {
+	conn               *Conn
+	interval, patience time.Duration
+	lost               func(cause *streamerr.Error)
+
+	mu      sync.Mutex // guards the following fields
+	timer   *time.Timer
+	waiting bool   // for the answer to a ping
+	heard   uint64 // frames of the client before that ping
+	ended   bool
+}
+
+// tick does what is due: it sends a ping, or checks that the last one was answered.
+func (w *watch) tick() {
+	switch w.due() {
+	case sendPing:
+		_, _ = w.conn.client.Write(frameOf(ping, nil), 0) // client tells why it failed
+	case giveUp:
+		gone := clientconn.Gone()
+		gone.Message = fmt.Sprintf("the client has not answered a ping for %v", w.patience)
+		w.lost(gone)
+	case rest:
+	}
+}
+
+// A duty is what a watch has to do.
+type duty int
+
+const (
+	rest duty = iota
+	sendPing
+	giveUp
+)
+
+// due returns what is due, and sets the timer for what is due next.
+func (w *watch) due() duty {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	heard := w.conn.heard.Load()
+	switch {
+	case w.ended:
+		return rest
+	case w.waiting && heard == w.heard:
+		w.ended = true
+		return giveUp
+	case w.waiting && w.interval > w.patience:
+		w.waiting = false
+		w.timer.Reset(w.interval - w.patience)
+		return rest
+	}
+	w.waiting, w.heard = w.patience > 0, heard
+	next := w.interval
+	if w.waiting {
+		next = w.patience
+	}
+	w.timer.Reset(next)
+	return sendPing
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	w.timer.Stop()
+}

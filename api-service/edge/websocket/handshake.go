@@ -1,0 +1,150 @@
+package websocket
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	hertzws "github.com/hertz-contrib/websocket"
+
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/gate"
+	"github.com/whence-dev/whence/api-service/keys"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// Protocol is the subprotocol that the edge selects. A client that names subprotocols must name
+	// it: browsers give up a WebSocket whose server selects none of theirs.
+	Protocol = "whence.v1"
+	// KeyPrefix begins a subprotocol that carries an API key, in unpadded base64url. Pages cannot set
+	// headers of a WebSocket.
+	KeyPrefix = "whence.key."
+
+	protocolHeader = "Sec-WebSocket-Protocol"
+)
+
+// Asked reports whether a request asks for a WebSocket.
+func Asked(c *app.RequestContext) bool {
+	return strings.EqualFold(strings.TrimSpace(string(c.GetHeader("Upgrade"))), "websocket")
+}
+
+// TakeKey moves the API key of a request for a WebSocket from the subprotocols to the Authorization,
+// where all code expects it. A request with an Authorization keeps that one.
+func TakeKey(c *app.RequestContext) error {
+	if !Asked(c) {
+		return nil
+	}
+	offered := protocols(c)
+	rest := slices.DeleteFunc(slices.Clone(offered), func(p string) bool { return strings.HasPrefix(p, KeyPrefix) })
+	if len(rest) == len(offered) {
+		return nil
+	}
+	c.Request.Header.Set(protocolHeader, strings.Join(rest, ", ")) // the key must not be logged, nor selected
+	if len(c.GetHeader(keys.Header)) > 0 {
+		return nil
+	}
+	for _, p := range offered {
+		text, found := strings.CutPrefix(p, KeyPrefix)
+		if !found {
+			continue
+		}
+		key, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || bytes.ContainsAny(key, "\r\n\x00") {
+			return streamerr.InvalidParam(protocolHeader, "the key after %s must be in base64url, without padding", KeyPrefix)
+		}
+		c.Request.Header.Set(keys.Header, "Bearer "+string(key))
+		return nil
+	}
+	return nil
+}
+
+// protocols returns the subprotocols that a request names.
+func protocols(c *app.RequestContext) []string {
+	var all []string
+	for _, line := range c.Request.Header.PeekAll(protocolHeader) {
+		for p := range strings.SplitSeq(string(line), ",") {
+			if p = strings.TrimSpace(p); p != "" {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// A Handshake is a request for a WebSocket that has passed all checks. The caller calls Accept or
+// Cancel.
+type Handshake struct {
+	c       *app.RequestContext
+	connect app.HijackHandler // has the library take over a connection, which sets opened
+	opened  *hertzws.Conn
+}
+
+// Check checks a request for a WebSocket. Browsers let any page open one, and send cookies and
+// addresses of the local network with it, so a page must be of the same origin, or of an origin that
+// g lists. Programs that are no browsers send no Origin.
+func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
+	if !Asked(c) {
+		c.Header("Upgrade", "websocket")
+		return nil, exchange.WithStatus(http.StatusUpgradeRequired, streamerr.InvalidParam("Upgrade", "%s is a WebSocket: Upgrade must be websocket", c.Path()))
+	}
+	if origin := string(c.GetHeader("Origin")); !g.Socket(origin, string(c.Host())) {
+		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "Origin",
+			Message: fmt.Sprintf("pages of %.64q may not open a WebSocket here; --cors-origin allows an origin", origin)}
+	}
+	if named := protocols(c); len(named) > 0 && !slices.Contains(named, Protocol) {
+		return nil, streamerr.InvalidParam(protocolHeader, "%s does not name %s", protocolHeader, Protocol)
+	}
+	h := &Handshake{c: c}
+	status := http.StatusBadRequest
+	library := hertzws.HertzUpgrader{
+		Subprotocols:    []string{Protocol},
+		WriteBufferSize: 1, // the library writes nothing
+		CheckOrigin:     func(*app.RequestContext) bool { return true },
+		Error:           func(_ *app.RequestContext, code int, _ error) { status = code },
+	}
+	if err := library.Upgrade(c, func(conn *hertzws.Conn) { h.opened = conn }); err != nil {
+		c.Header("Sec-WebSocket-Version", "13")
+		return nil, exchange.WithStatus(status, streamerr.New(streamerr.Invalid, "%s", strings.TrimPrefix(err.Error(), "websocket: ")))
+	}
+	h.connect = c.GetHijackHandler()
+	c.SetHijackHandler(nil) // the handler itself serves the WebSocket, and Hertz closes the connection after it
+	return h, nil
+}
+
+// Cancel takes back what Check has set in the response, for a request that is refused after all.
+func (h *Handshake) Cancel() {
+	for _, header := range []string{"Upgrade", "Connection", "Sec-WebSocket-Accept", protocolHeader} {
+		h.c.Response.Header.Del(header)
+	}
+}
+
+// Accept answers the request through client, which is the connection's owner until the handler
+// returns. maxMessage bounds the messages of the client, in bytes. Accept returns a Conn even if the
+// answer cannot be written: such a client has gone.
+func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
+	net := h.c.GetConn()
+	_ = client.Respond()      // client tells why it failed
+	_ = net.SetReadTimeout(0) // netpoll's never fails. A WebSocket may be silent
+	h.c.SetConnectionClose()  // after the response, which must not say so
+	c := &Conn{client: client, in: &inbound{Conn: net}, maxMessage: maxMessage}
+	h.connect(c.in)
+	c.ws = h.opened
+	c.ws.SetReadLimit(maxMessage)
+	c.ws.SetPingHandler(func(payload string) error {
+		c.heard.Add(1)
+		_, err := client.Write(frameOf(pong, []byte(payload)), 0)
+		return err
+	})
+	c.ws.SetPongHandler(func(string) error {
+		c.heard.Add(1)
+		return nil
+	})
+	c.ws.SetCloseHandler(func(int, string) error { return nil }) // Close answers
+	return c
+}

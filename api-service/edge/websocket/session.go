@@ -1,0 +1,128 @@
+package websocket
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+const (
+	// closeWait bounds the wait for the client's close frame, and closeWaitDraining while the
+	// process drains.
+	closeWait         = time.Second
+	closeWaitDraining = 200 * time.Millisecond
+)
+
+// Rules are what a Session expects of its client, and whom it tells.
+type Rules struct {
+	// Name is that of the hop, and Log gets the stack of a panic.
+	Name string
+	Log  *slog.Logger
+	// KeepAlive is the time between pings, and Patience how long the client may take to answer one; 0
+	// means no pings, and no bound.
+	KeepAlive, Patience time.Duration
+	// Take takes a message, on the goroutine that reads, and must not wait. An error is why the stream
+	// ends. Take gets no messages after that.
+	Take func(m Message) *streamerr.Error
+	// Lost is told why the stream ends: the client has gone or broken a rule. It may be called more
+	// than once, and must not wait.
+	Lost func(cause *streamerr.Error)
+}
+
+// A Session is a WebSocket whose messages are received, and whose client is watched. The handler
+// calls Close and then Wait.
+type Session struct {
+	conn    *Conn
+	rules   Rules
+	unwatch func()
+
+	owned    sync.WaitGroup
+	received chan struct{} // closed when the client sends no more
+	done     chan struct{} // closed when nothing more is to be written
+
+	fault atomic.Pointer[Fault] // the first
+}
+
+// Serve starts the goroutines of a Session: one receives, and one writes what the client is slow to
+// take.
+func (c *Conn) Serve(r Rules) *Session {
+	s := &Session{conn: c, rules: r, received: make(chan struct{}), done: make(chan struct{})}
+	s.owned.Go(func() {
+		defer close(s.received)
+		s.receive()
+	})
+	s.owned.Go(func() { c.client.Serve(context.Background(), s.done) })
+	s.unwatch = c.Watch(r.KeepAlive, r.Patience, r.Lost)
+	return s
+}
+
+// receive takes messages until no more come.
+func (s *Session) receive() {
+	defer func() {
+		if v := recover(); v != nil {
+			s.rules.Log.Error("panic in a WebSocket", "hop", s.rules.Name, "panic", v, "stack", string(debug.Stack()))
+			s.rules.Lost(streamerr.New(streamerr.Internal, "a bug in %s ended this stream; its log has the details", s.rules.Name))
+		}
+	}()
+	for refused := false; ; {
+		m, fault := s.conn.Receive()
+		switch {
+		case fault != nil:
+			s.fault.Store(fault)
+			s.rules.Lost(fault.Cause)
+			return
+		case refused: // only a close frame matters now
+		default:
+			if err := s.rules.Take(m); err != nil {
+				refused = true
+				s.rules.Lost(err)
+			}
+		}
+	}
+}
+
+// Close ends the WebSocket of a stream that has ended for a reason: with a last message, which may be
+// empty, and a close frame. cause is why the stream was stopped, or nil. Close returns the code of the
+// close frame, and whether the client has taken it. A client that has gone is told nothing, and one
+// that has sent a close frame gets no message.
+func (s *Session) Close(last []byte, reason streamerr.Reason, cause error) (code int, told bool) {
+	s.unwatch()
+	fault := s.fault.Load()
+	left := fault != nil && fault.Closed
+	code = Code(reason)
+	switch {
+	case reason == streamerr.ClientGone && !left:
+		return code, false
+	case fault != nil && fault.Code != 0 && errors.Is(cause, fault.Cause):
+		code = fault.Code
+	}
+	if left {
+		last = nil
+	}
+	return code, s.conn.Close(last, code, reason.String()) == nil
+}
+
+// Wait lets the client answer the close frame, for a short time, closes the connection, and waits for
+// the goroutines of the Session. A connection that were closed at once might be reset, and the client
+// would lose what it has not read.
+func (s *Session) Wait(draining bool) {
+	wait := closeWait
+	if draining {
+		wait = closeWaitDraining
+	}
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	select {
+	case <-s.received:
+	case <-late.C:
+	}
+	close(s.done)
+	s.conn.client.Cut() // ends Receive
+	s.owned.Wait()
+}
