@@ -28,6 +28,7 @@ import (
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/converse"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/operate"
@@ -197,8 +198,10 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 		server.WithDisablePrintRoute(true),
 	)...)
 	h.Name = "whence"
-	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(gate.New(reached, e.config.Origins, e.config.Hosts), exposed), e.authenticate())
-	e.routes(h)
+	pages := gate.New(reached, e.config.Origins, e.config.Hosts)
+	e.readers.Gate = pages
+	h.Use(e.desk.Recover, e.desk.Bound, e.desk.Pass(pages, exposed), e.authenticate())
+	e.routes(h, pages)
 	return h
 }
 
@@ -213,13 +216,18 @@ func (e *Edge) dismiss(goodbye time.Duration) (left time.Duration) {
 	return time.Until(until)
 }
 
-func (e *Edge) routes(h *server.Hertz) {
+func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/chat/completions", e.answer(openAI(openai.ParseChat)))
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
+	conversations := converse.Service{
+		Desk: e.desk, Hop: e.hop, Engine: e.chats.Converse, Gate: g, Log: e.log, Maker: e.maker, Admit: e.admit,
+		Bounds: e.bounds(), KeepAlive: e.config.KeepAlive, ReadTimeout: e.config.ReadTimeout, MaxMessage: e.config.MaxBody,
+	}
+	h.GET("/v1/converse", conversations.Handle)
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
 	h.POST("/v1/streams/:id/seen", e.seen)
 	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats}

@@ -46,6 +46,7 @@ type scriptedChat struct {
 	causes chan error    // a stream was stopped
 	claim  atomic.Pointer[llmv1.Claim]
 	stop   atomic.Pointer[streamv1.Stop] // of the last unary Stop
+	stays  bool                          // until the edge has drained, at the end of the test
 }
 
 func (s *scriptedChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -156,9 +157,9 @@ func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url 
 		change(&c)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
+	var wg, drained sync.WaitGroup
 	wg.Go(func() { _ = gs.Serve(back) })
-	wg.Go(func() {
+	drained.Go(func() {
 		if err := edge.Run(ctx, c, front, log); err != nil {
 			t.Error(err)
 		}
@@ -166,7 +167,11 @@ func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url 
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		cancel()
+		if chat.stays {
+			drained.Wait()
+		}
 		gs.Stop()
+		drained.Wait()
 		wg.Wait()
 	})
 	return "http://" + front.Addr().String(), chat

@@ -9,6 +9,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/pages"
 	"github.com/whence-dev/whence/api-service/edge/readers"
+	"github.com/whence-dev/whence/api-service/edge/websocket"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/web"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -22,6 +23,12 @@ func (e *Edge) authenticate() app.HandlerFunc {
 		open[f.Path] = true
 	}
 	return func(ctx context.Context, c *app.RequestContext) {
+		if err := websocket.TakeKey(c); err != nil {
+			exchange.ID(c)
+			c.Abort()
+			e.desk.Refuse(c, err)
+			return
+		}
 		if open[string(c.Path())] || readers.Tokened(c) && len(c.GetHeader(keys.Header)) == 0 {
 			c.Next(ctx)
 			return

@@ -34,14 +34,15 @@ const (
 // A peer is the connection to one chat-service.
 type peer struct {
 	// Static.
-	addr    string
-	name    string // its name in paths, until it has reported its own
-	conn    io.Closer
-	chat    chatv1.ChatClient
-	streams streamv1.StreamsClient
-	health  healthpb.HealthClient
-	engine  Engine
-	embed   EmbedEngine
+	addr     string
+	name     string // its name in paths, until it has reported its own
+	conn     io.Closer
+	chat     chatv1.ChatClient
+	streams  streamv1.StreamsClient
+	health   healthpb.HealthClient
+	engine   Engine
+	embed    EmbedEngine
+	converse ConverseEngine
 
 	unwatch context.CancelFunc // stops the probes; nil while there are none; guarded by the fleet's mu
 	live    atomic.Int64       // number of this process's streams on it
@@ -80,6 +81,7 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 			_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
 			return err
 		}, methods.ChatEmbeddings),
+		converse: converseOver(self, name, chat.Converse),
 	}, nil
 }
 

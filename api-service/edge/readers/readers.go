@@ -17,8 +17,9 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/operate"
-	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/api-service/edge/websocket"
 	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -47,6 +48,7 @@ type Readers struct {
 	// has left: with the cause, or with nil if it has read the ending. For other streams leave does
 	// nothing.
 	Enter func(h replay.Head) (leave func(cause *streamerr.Error))
+	Gate  *gate.Gate // decides which pages may open a WebSocket
 
 	TokenTTL      time.Duration // of read tokens
 	KeepAlive     time.Duration // time without an event after which a reader gets a comment; 0 means never
@@ -105,7 +107,8 @@ func (r *Readers) RenewToken(conn context.Context, c *app.RequestContext) {
 	c.Data(http.StatusCreated, "application/json", r.Made(in.Head()).JSON())
 }
 
-// Events is GET /v1/streams/{id}/events. It starts no engine work.
+// Events is GET /v1/streams/{id}/events, as server-sent events or, for a request that asks for one,
+// over a WebSocket. It starts no engine work.
 func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	id := c.Param("id")
 	if exchange.ID(c); stream.ValidID(id) {
@@ -118,6 +121,7 @@ func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	}
 	defer in.Close()
 	p, err := in.Read(conn, after)
+	socket := websocket.Asked(c)
 	switch {
 	case errors.Is(err, replay.ErrAhead):
 		r.refuse(c, exchange.WithStatus(http.StatusConflict, streamerr.InvalidParam(follow.CursorHeader, "the stream has not said as much as the %s %d says", follow.CursorHeader, after)))
@@ -125,11 +129,14 @@ func (r *Readers) Events(conn context.Context, c *app.RequestContext) {
 	case err != nil:
 		r.refuse(c, Lost(id, err))
 		return
+	case socket:
+		r.overSocket(conn, c, id, in, after)
+		return
 	case p.Ended && len(p.Events) == 0:
 		c.Status(http.StatusNoContent) // makes EventSource stop reconnecting
 		return
 	}
-	r.follow(conn, c, id, in, after)
+	r.follow(conn, c, id, in, after, &eventStream{keepAlive: r.KeepAlive})
 }
 
 // open opens a kept stream.
@@ -208,14 +215,29 @@ func Lost(id string, err error) error {
 	return exchange.WithStatus(http.StatusGone, streamerr.New(streamerr.NotFound, "the events of stream %q are no longer kept", id))
 }
 
+// A form is how a reader gets events.
+type form interface {
+	// refused takes back what was prepared, for a reader that is refused.
+	refused()
+	// begin begins the answer. sent is called with the number of events with text that the kernel
+	// has accepted, and the time since the connection was taken. lost ends the reader.
+	begin(client *clientconn.Conn, sent func(at time.Duration, events int), lost func(cause *streamerr.Error)) error
+	// event writes an event, and waits until the client has taken it.
+	event(id, name string, data []byte) error
+	// end ends the answer. cause is why the reader has left; failed says that it cannot be written to,
+	// or that the stream continues.
+	end(cause *streamerr.Error, failed bool)
+}
+
 // follow writes events until the reader has received the last one, leaves, or is cut off because it
 // does not read.
-func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string, in replay.Reader, after uint64) {
+func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string, in replay.Reader, after uint64, f form) {
 	begun := time.Now()
 	ctx, control := stream.WithControl(conn, readerGrace)
 	defer control.Release()
 	remove, err := r.Live.Add(stream.NewID(), control)
 	if err != nil {
+		f.refused()
 		r.refuse(c, r.noReader(err))
 		return
 	}
@@ -232,24 +254,10 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	left := r.Enter(head)
 	d := r.Deliveries.Open(&delivery.Delivery{Head: head, Kept: true, Part: after > 0})
 	defer r.Deliveries.Close(d)
-	client.Begin(clientconn.Events{First: retryAfter, KeepAlive: r.KeepAlive, Sent: d.Sent})
-	lines := sse.Encoder{Identity: client.Identity()}
-	send := func(events int) error {
-		encoded, _ := lines.Take()
-		return client.Send(encoded, events)
-	}
-	lines.Retry(retryAfter)
 	end := follow.End{After: after}
-	if err = send(0); err == nil {
-		end, err = follow.Follow(reading, in, after, func(id, name string, data []byte) error {
-			lines.Event(id, name, data)
-			if name == string(replay.Delta) {
-				return send(1)
-			}
-			return send(0)
-		})
+	if err = f.begin(client, d.Sent, cut); err == nil {
+		end, err = follow.Follow(reading, in, after, f.event)
 	}
-	client.EndComments()
 	cause := r.whyLeft(ctx, head, end, err)
 	if end.Closed {
 		left(nil)
@@ -258,9 +266,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	}
 	r.Log.Info("reader left", "stream", id, "hop", r.Name, "reason", cause.Reason.String(), "message", cause.Text(),
 		"last", follow.Cursor{Epoch: head.Epoch, Seq: end.After}.String(), "events", end.Events, "took", time.Since(begun))
-	if lines.Finish(); err != nil || send(0) != nil {
-		client.Cut() // the stream has not ended, whatever happened to its reader
-	}
+	f.end(cause, err != nil)
 }
 
 // whyLeft returns the reason why a reader has stopped reading.

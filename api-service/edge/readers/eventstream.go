@@ -1,0 +1,47 @@
+package readers
+
+import (
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An eventStream is the form of server-sent events.
+type eventStream struct {
+	keepAlive time.Duration // time without an event before a comment; 0 means none
+	client    *clientconn.Conn
+	lines     sse.Encoder
+}
+
+func (s *eventStream) refused() {}
+
+func (s *eventStream) begin(client *clientconn.Conn, sent func(time.Duration, int), _ func(*streamerr.Error)) error {
+	s.client, s.lines.Identity = client, client.Identity()
+	client.Begin(clientconn.Events{First: retryAfter, KeepAlive: s.keepAlive, Sent: sent})
+	s.lines.Retry(retryAfter)
+	return s.send(0)
+}
+
+func (s *eventStream) event(id, name string, data []byte) error {
+	s.lines.Event(id, name, data)
+	if name == string(replay.Delta) {
+		return s.send(1)
+	}
+	return s.send(0)
+}
+
+func (s *eventStream) end(_ *streamerr.Error, failed bool) {
+	s.client.EndComments()
+	if s.lines.Finish(); failed || s.send(0) != nil {
+		s.client.Cut() // the stream has not ended, whatever happened to its reader
+	}
+}
+
+// send writes the encoded events, of which a number have text.
+func (s *eventStream) send(events int) error {
+	encoded, _ := s.lines.Take()
+	return s.client.Send(encoded, events)
+}

@@ -1,0 +1,72 @@
+package readers
+
+import (
+	"context"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/websocket"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// overSocket answers a request for events over a WebSocket: one text message for each event,
+// {"id":"…","event":"…","data":{…}}, with the id, name and data of the server-sent event, and then a
+// close frame.
+func (r *Readers) overSocket(conn context.Context, c *app.RequestContext, id string, in replay.Reader, after uint64) {
+	shake, err := websocket.Check(c, r.Gate)
+	if err != nil {
+		r.Desk.Refuse(c, err)
+		return
+	}
+	r.follow(conn, c, id, in, after, &socketForm{readers: r, shake: shake})
+}
+
+// A socketForm is the form of events over a WebSocket.
+type socketForm struct {
+	readers *Readers
+	shake   *websocket.Handshake
+	session *websocket.Session // set by begin
+	client  *clientconn.Conn
+	out     websocket.Encoder
+	failure []byte // data of the closing event of a stream that failed
+}
+
+// noMessage bounds the messages of a reader, in bytes. It has nothing to say.
+const noMessage = 1 << 10
+
+func (f *socketForm) refused() { f.shake.Cancel() }
+
+func (f *socketForm) begin(client *clientconn.Conn, _ func(time.Duration, int), lost func(*streamerr.Error)) error {
+	f.client = client
+	f.session = f.shake.Accept(client, noMessage).Serve(websocket.Rules{
+		Name: f.readers.Name, Log: f.readers.Log, KeepAlive: f.readers.KeepAlive, Patience: f.readers.ClientTimeout,
+		Take: func(websocket.Message) *streamerr.Error {
+			return streamerr.New(streamerr.Invalid, "a reader of events sends no messages")
+		},
+		Lost: lost,
+	})
+	return nil
+}
+
+func (f *socketForm) event(id, name string, data []byte) error {
+	b := append(append(f.out.Begin(), `{"id":"`...), id...)
+	b = append(append(b, `","event":"`...), name...)
+	b = append(append(append(b, `","data":`...), data...), '}')
+	if name == string(replay.Failure) {
+		f.failure = append([]byte(nil), data...)
+	}
+	frame, _ := f.out.End(websocket.Text, b)
+	return f.client.Send(frame, 0)
+}
+
+func (f *socketForm) end(cause *streamerr.Error, _ bool) {
+	reason := cause.Reason
+	if failed, ok := streamerr.ParseJSON(f.failure); ok {
+		reason = failed.Reason
+	}
+	f.session.Close(nil, reason, cause)
+	f.session.Wait(f.readers.Live.Closed())
+}
