@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/wstest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -57,6 +58,26 @@ var rows = []row{
 		s.busy(s.t, 1, 0)
 		s.fault(func() { _ = conn.Close() })
 		return nil
+	}},
+	{name: "client closes its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		c := s.conversing()
+		s.fault(func() { c.Raw(wstest.CloseFrame(1001)) })
+		return nil
+	}},
+	{name: "client resets its WebSocket", flags: slow, reason: "client_gone", origin: []string{"client", api0}, deaf: true, act: func(s *scene) *refusal {
+		c := s.conversing()
+		s.fault(c.Reset)
+		return nil
+	}},
+	{name: "client stops its conversation over a WebSocket", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
+		c := s.conversing()
+		s.fault(func() { c.Say(`{"stop":{}}`) })
+		return s.refusalOver(c, 4003)
+	}},
+	{name: "llm-worker is killed during a conversation over a WebSocket", flags: slow, reason: "peer_lost", origin: []string{work}, dead: work, still: true, act: func(s *scene) *refusal {
+		c := s.conversing()
+		s.fault(func() { s.procs[work].kill(s.t) })
+		return s.refusalOver(c, 4009)
 	}},
 	{name: "DELETE of the stream", flags: slow, reason: "user_stop", origin: []string{"client", api0}, act: func(s *scene) *refusal {
 		l := s.open()

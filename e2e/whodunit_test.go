@@ -108,7 +108,7 @@ func TestWhodunitOverGRPC(t *testing.T) {
 func TestWhodunitOfGateway(t *testing.T) {
 	t.Parallel()
 	some := []string{
-		"client closes its connection", "client closes before the first token", "client reads a byte at a time", "DELETE at the other replica",
+		"client closes its connection", "client closes its WebSocket", "client closes before the first token", "client reads a byte at a time", "DELETE at the other replica",
 		"deadline of the request", "api-service is killed", "api-service drains", "api-service gets a second signal", "chat-service panics",
 		"chat-service drains between turns", "llm-worker is killed, another goes on", "llm-worker hangs", "gRPC caller cancels",
 	}

@@ -1,0 +1,30 @@
+package e2e
+
+import (
+	"encoding/json"
+
+	"github.com/whence-dev/whence/internal/wstest"
+)
+
+// conversing opens the stream as a conversation over a WebSocket, and returns once there is text.
+func (s *scene) conversing() *wstest.Client {
+	s.t.Helper()
+	c, refused := wstest.Dial(s.t, s.url("/v1/converse"), "X-Request-Id", s.id)
+	if c == nil {
+		s.t.Fatal(refused)
+	}
+	c.Say(`{"chat":{"model":"whence-tiny","messages":[{"role":"user","content":"Tell me a long story about a fox."}],"sampling":{"temperature":0,"max_tokens":900}}}`)
+	c.Until("delta")
+	return c
+}
+
+// refusalOver returns the error that a conversation ends with, whose close frame must have a code.
+func (s *scene) refusalOver(c *wstest.Client, code int) *refusal {
+	s.t.Helper()
+	e := c.End()
+	var last struct{ Error *refusal }
+	if err := json.Unmarshal([]byte(e.Last()), &last); err != nil || last.Error == nil || e.Code != code {
+		s.t.Fatalf("%v: %d, want %d; %s", err, e.Code, code, e.Last())
+	}
+	return last.Error
+}
