@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc"
+)
+
+const guide = "../docs/streaming-guide.md"
+
+// readGuide returns the guide.
+func readGuide(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestTheGuidesCommandsWork runs the commands that the guide shows about a stream that was stopped. Each line below a command must be
+// a part of its output.
+func TestTheGuidesCommandsWork(t *testing.T) {
+	t.Parallel()
+	_, block, _ := strings.Cut(readGuide(t), "<!-- run: a stream that was stopped -->\n")
+	block, _, ok := strings.Cut(block, "<!-- end of run -->")
+	if !ok {
+		t.Fatal("the guide has no commands")
+	}
+	w := run(t, allInOne, flags{all: []string{"--metrics-listen", "127.0.0.1:0"}, worker: []string{"--pace", "30"}})
+	m := w.makeStream(t, greedy(long))
+	m.read(t, w.api).begun()
+	w.cancel(t, w.api, m.ID)
+	w.ended(t, apiService, m.ID)
+	addresses := strings.NewReplacer("127.0.0.1:8080", w.api, "127.0.0.1:9080", w.processes[apiService].metrics(t))
+	command, out := "", ""
+	for line := range strings.Lines(block) {
+		line = strings.TrimSpace(line)
+		next, isCommand := strings.CutPrefix(line, "$ ")
+		switch {
+		case isCommand:
+			command = addresses.Replace(next)
+			cmd := exec.CommandContext(t.Context(), "bash", "-c", command)
+			cmd.Env = append(cleanEnv(), "ID="+m.ID, "PATH="+filepath.Dir(binary(t, "whence"))+":"+os.Getenv("PATH"))
+			b, err := cmd.CombinedOutput()
+			if out = string(b); err != nil {
+				t.Errorf("%s: %v\n%s", command, err, out)
+			}
+		case line != "" && !strings.Contains(out, line):
+			t.Errorf("%s\ndoes not print %q:\n%s", command, line, out)
+		}
+	}
+	if command == "" {
+		t.Error("no command was run")
+	}
+}
+
+// TestTheGuideNamesWhatExists: flags, alerts and pages.
+func TestTheGuideNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	text := readGuide(t)
+	var help strings.Builder
+	for _, name := range commands {
+		out, _, _ := output(t, name, "--help")
+		help.WriteString(out)
+	}
+	for _, flag := range regexp.MustCompile("--[a-z][a-z-]+").FindAllString(text, -1) {
+		if !strings.Contains(help.String(), flag) && flag != "--url" && flag != "--once" {
+			t.Errorf("there is no flag %s", flag)
+		}
+	}
+	rules, err := os.ReadFile("../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alert := range regexp.MustCompile("`(Whence[A-Za-z]+)`").FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(string(rules), "alert: "+alert[1]+"\n") {
+			t.Errorf("there is no alert %s", alert[1])
+		}
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(guide), link[1])); err != nil {
+			t.Errorf("%s: %v", link[1], err)
+		}
+	}
+}
+
+// A waitingChat answers with nothing, and tells what its context says in the end.
+type waitingChat struct {
+	chatv1.UnimplementedChatServer
+	begun, ended chan error
+}
+
+func (c *waitingChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
+	_, err := st.Recv()
+	c.begun <- err
+	<-st.Context().Done()
+	c.ended <- errors.Join(st.Context().Err(), context.Cause(st.Context()))
+	return st.Context().Err()
+}
+
+// TestTheGuideOnWhatServersSeeOfACancel: no reason, and on Kitex a text.
+func TestTheGuideOnWhatServersSeeOfACancel(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]interface {
+		grpc.ServiceRegistrar
+		Serve(ln net.Listener) error
+		Stop()
+	}{"grpc-go": grpc.NewServer(), "kitex": kitexrpc.NewServer()} {
+		t.Run(name, func(t *testing.T) {
+			chat := &waitingChat{begun: make(chan error, 1), ended: make(chan error, 1)}
+			chatv1.RegisterChatServer(server, chat)
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan error, 1)
+			go func() { served <- server.Serve(ln) }()
+			t.Cleanup(func() {
+				server.Stop()
+				if err := <-served; err != nil {
+					t.Error(err)
+				}
+			})
+			addr := ln.Addr().String()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			st, err := chatv1.NewChatClient(dialGRPC(t, addr)).Generate(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Send(&chatv1.GenerateRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-chat.begun; err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+			seen := (<-chat.ended).Error()
+			want := "context canceled\ncontext canceled"
+			if name == "kitex" {
+				want = "RSTStream Frame received with error code: CANCEL"
+			}
+			if !strings.Contains(seen, want) || !strings.HasSuffix(seen, "context canceled") {
+				t.Errorf("the handler sees %q, want %q", seen, want)
+			}
+		})
+	}
+}
