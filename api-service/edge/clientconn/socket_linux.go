@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/whence-dev/whence/internal/nowait"
 )
 
 // probes is how many keep-alive probes go unanswered before an idle connection is given up.
@@ -33,21 +35,7 @@ func acknowledged(fd int) (all bool, ago time.Duration, err error) {
 
 // send writes to fd what the kernel takes at once, and returns how many bytes that were: 0 if the
 // client reads too slowly.
-func send(fd int, b []byte) (n int, err error) {
-	for n < len(b) {
-		m, err := unix.Write(fd, b[n:])
-		switch {
-		case err == nil:
-			n += m
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
-			return n, nil
-		default:
-			return n, err
-		}
-	}
-	return n, nil
-}
+func send(fd int, b []byte) (n int, err error) { return nowait.Write(fd, b) }
 
 // reset has the close of a connection reset it.
 func reset(fd int) {

@@ -6,8 +6,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
+	"github.com/whence-dev/whence/internal/nowait"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 )
 
@@ -22,7 +22,7 @@ type Opener interface {
 type Conn struct {
 	// Static.
 	net   net.Conn
-	raw   syscall.RawConn // nil if writes may block
+	sock  *nowait.Socket // nil if writes may block
 	opts  Options
 	peer  frame.Greeting
 	serve Opener // nil on the end that opens streams
@@ -34,7 +34,6 @@ type Conn struct {
 	heard  atomic.Bool   // something was read since the last look
 	lost   atomic.Bool   // the connection broke, or was closed
 	writer chan struct{} // capacity 1: rest is to be written
-	try    trial
 
 	mu      sync.Mutex // guards the following fields
 	out     output
@@ -49,10 +48,9 @@ type Conn struct {
 // New returns the end of a connection on which both HELLOs were exchanged. Start runs it.
 func New(nc net.Conn, peer frame.Greeting, serve Opener, o Options) *Conn {
 	c := &Conn{
-		net: nc, raw: rawConn(nc), opts: o, peer: peer, serve: serve,
+		net: nc, sock: nowait.New(nc), opts: o, peer: peer, serve: serve,
 		done: make(chan struct{}), writer: make(chan struct{}, 1), streams: map[uint32]*Stream{},
 	}
-	c.try.prepare()
 	c.out.reset()
 	return c
 }

@@ -76,7 +76,7 @@ func (r *connReader) read() error {
 		}
 		r.loop.Flush()
 		r.at, r.have = 0, copy(r.buf, r.buf[r.at:r.have])
-		n, err := c.net.Read(r.buf[r.have:])
+		n, err := r.fetch()
 		if n > 0 {
 			c.heard.Store(true)
 			r.have += n
@@ -89,6 +89,14 @@ func (r *connReader) read() error {
 			return err
 		}
 	}
+}
+
+// fetch reads what comes next into the rest of buf.
+func (r *connReader) fetch() (n int, err error) {
+	if r.conn.sock == nil {
+		return r.conn.net.Read(r.buf[r.have:])
+	}
+	return r.conn.sock.Read(r.buf[r.have:])
 }
 
 // takeAll takes the whole frames that were read.

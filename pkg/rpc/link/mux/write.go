@@ -260,10 +260,10 @@ func (c *Conn) unblock() {
 
 // writeNow writes what the kernel takes at once.
 func (c *Conn) writeNow(b []byte) (n int, err error) {
-	if c.raw == nil {
+	if c.sock == nil {
 		return 0, nil
 	}
-	return c.try.write(c.raw, b)
+	return c.sock.Write(b)
 }
 
 // failLater ends the connection. mu is held.
