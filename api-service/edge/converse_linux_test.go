@@ -1,6 +1,8 @@
 package edge_test
 
 import (
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,5 +24,38 @@ func TestHalfOpenConversation(t *testing.T) {
 			}
 			log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "has not answered")
 		})
+	}
+}
+
+// TestConversationOverTLSThatIsNotRead: the front resets the client when the edge has given it up.
+func TestConversationOverTLSThatIsNotRead(t *testing.T) {
+	cert, key, roots := writeCertificate(t)
+	plain, chat := start(t, func(c *edge.Config) {
+		c.TLS.Cert, c.TLS.Key = cert, key
+		c.WriteTimeout, c.ClientTimeout, c.MaxUnsent = time.Hour, time.Hour, 4096
+	})
+	url := strings.Replace(plain, "http:", "https:", 1)
+	c := converseTLS(t, url, "start m flood x", roots)
+	c.Until("delta")
+	operator := secureClient(t, roots, false, &atomic.Bool{})
+	before, same := "", 0
+	for begun := time.Now(); same < 3; time.Sleep(50 * time.Millisecond) { // a blocked write gives no signal
+		_, tokens, _ := strings.Cut(send(t, operator, "GET", url+"/v1/streams/talk"), `"tokens":`)
+		tokens, _, _ = strings.Cut(tokens, "}")
+		if same++; tokens != before || tokens == "" {
+			before, same = tokens, 0
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("the edge writes on and on")
+		}
+	}
+	send(t, operator, "DELETE", url+"/v1/streams/talk")
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.UserStop {
+		t.Error(cause)
+	}
+	for begun := time.Now(); !c.WasReset(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("the front keeps the connection")
+		}
 	}
 }

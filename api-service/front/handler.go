@@ -1,7 +1,9 @@
 package front
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
 	"log"
 	"log/slog"
 	"math"
@@ -86,10 +88,11 @@ type writer struct {
 	rc      *http.ResponseController
 	timeout time.Duration // 0 means no bound
 
-	mu    sync.Mutex // guards the following fields
-	edge  net.Conn   // to the edge; nil until connected
-	timer *time.Timer
-	ended bool
+	mu     sync.Mutex // guards the following fields
+	edge   net.Conn   // to the edge; nil until connected
+	client net.Conn   // of a WebSocket, which the server has given up; nil otherwise
+	timer  *time.Timer
+	ended  bool
 }
 
 // follow watches the connection to the edge.
@@ -118,6 +121,42 @@ func (w *writer) FlushError() error {
 	return w.rc.Flush()
 }
 
+// Hijack implements http.Hijacker, for WebSockets.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffer, err := w.rc.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.client = conn
+	return hijacked{conn, w}, buffer, nil
+}
+
+// hijacked is the client's connection of a WebSocket. Its writes are watched like those of a response.
+type hijacked struct {
+	net.Conn
+	writer *writer
+}
+
+// Write implements net.Conn.
+func (h hijacked) Write(b []byte) (int, error) {
+	defer h.writer.watch()()
+	if h.writer.timeout > 0 {
+		_ = h.SetWriteDeadline(time.Now().Add(h.writer.timeout)) // fails only if the connection has failed
+	}
+	return h.Conn.Write(b)
+}
+
+// CloseWrite tells the client that the edge has closed the WebSocket.
+func (h hijacked) CloseWrite() error {
+	half, ok := h.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return h.Close()
+	}
+	return half.CloseWrite()
+}
+
 // Unwrap gives http.ResponseController access to the methods of the original writer.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
@@ -137,11 +176,24 @@ func (w *writer) look() {
 	defer w.mu.Unlock()
 	switch {
 	case w.ended:
-	case wasReset(w.edge):
-		_ = w.rc.SetWriteDeadline(time.Now()) // makes the write fail
-	default:
+	case !wasReset(w.edge):
 		w.timer.Reset(lookEvery)
+	case w.client != nil:
+		reset(w.client) // makes the write fail, and the read of the client's messages
+	default:
+		_ = w.rc.SetWriteDeadline(time.Now()) // makes the write fail
 	}
+}
+
+// reset resets a connection, so that nothing of it waits for a client that does not read.
+func reset(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // else it is closed
+	}
+	_ = conn.Close()
 }
 
 // end stops watching. The server owns the client's connection again.

@@ -31,7 +31,7 @@ const patience = 30 * time.Second
 
 // A Client is the client's end of a WebSocket.
 type Client struct {
-	*net.TCPConn
+	net.Conn
 	t  testing.TB
 	in *bufio.Reader
 }
@@ -51,11 +51,21 @@ func Dial(t testing.TB, address string, headers ...string) (*Client, *Refused) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dialed, err := net.Dial("tcp", u.Host)
+	conn, err := net.Dial("tcp", u.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = dialed.Close() })
+	return Over(t, conn, address, headers...)
+}
+
+// Over is Dial over a connection, which it closes at the end of the test.
+func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Client, *Refused) {
+	t.Helper()
+	t.Cleanup(func() { _ = conn.Close() })
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
 	key := make([]byte, 16)
 	_, _ = rand.Read(key) // never fails
 	var request strings.Builder
@@ -64,10 +74,10 @@ func Dial(t testing.TB, address string, headers ...string) (*Client, *Refused) {
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.WriteString(headers[i] + ": " + headers[i+1] + "\r\n")
 	}
-	if _, err := io.WriteString(dialed, request.String()+"\r\n"); err != nil {
+	if _, err := io.WriteString(conn, request.String()+"\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{TCPConn: dialed.(*net.TCPConn), t: t, in: bufio.NewReader(dialed)}
+	c := &Client{Conn: conn, t: t, in: bufio.NewReader(conn)}
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 	resp, err := http.ReadResponse(c.in, nil) //nolint:bodyclose // of a refusal it is read, and otherwise there is none
 	if err != nil {
@@ -232,8 +242,17 @@ func CloseFrame(code int) []byte {
 	return Frame(Close, true, binary.BigEndian.AppendUint16(nil, uint16(code)))
 }
 
-// Reset resets the connection.
+// Reset resets the connection, which must be TCP.
 func (c *Client) Reset() {
-	_ = c.SetLinger(0)
+	_ = c.tcp().SetLinger(0)
 	_ = c.Close()
+}
+
+func (c *Client) tcp() *net.TCPConn {
+	c.t.Helper()
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		c.t.Fatalf("%T is not TCP", c.Conn)
+	}
+	return tcp
 }
