@@ -84,7 +84,7 @@ var fault = regexp.MustCompile(`(?s)^\[ttstream error, code=-?\d+\] (?:\[(?:clie
 // A typed error has a code, as those of Kitex and Thrift have.
 type typed interface {
 	error
-	TypeId() int32 //nolint:staticcheck // Kitex's name
+	TypeId() int32 // as Kitex has it
 }
 
 // Codes of package ttstream.

@@ -36,9 +36,7 @@ var genericKinds = map[string]genericKind{
 		text: func(_ *testing.T, answer any) string { return answer.(string) },
 	},
 	"map": {
-		make: func(t *testing.T) generic.Generic {
-			return made(t, func(p generic.DescriptorProvider) (generic.Generic, error) { return generic.MapThriftGeneric(p) })
-		},
+		make:    func(t *testing.T) generic.Generic { return made(t, generic.MapThriftGeneric) },
 		request: func(model string) any { return map[string]any{"chat": map[string]any{"model": model}} },
 		text: func(t *testing.T, answer any) string {
 			b, err := json.Marshal(answer)
