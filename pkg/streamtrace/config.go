@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/whence-dev/whence/internal/otlp"
@@ -87,11 +86,11 @@ func (c *Config) Run(name string, to otlp.Collector, log *slog.Logger, services 
 
 func (c *Config) exporters(to otlp.Collector, log *slog.Logger) (all []sdk.SpanExporter, err error) {
 	if c.File != "" {
-		f, err := openFile(c.File)
+		f, err := FileExporter(c.File)
 		if err != nil {
 			return nil, fmt.Errorf("--trace-file: %w", err)
 		}
-		all = append(all, loggingExporter{otlptrace.NewUnstarted(f), log, c.File})
+		all = append(all, loggingExporter{f, log, c.File})
 	}
 	if to != "" {
 		e, err := to.Spans(context.Background())

@@ -1,7 +1,6 @@
 package streamtrace
 
 import (
-	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -50,9 +49,9 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 	if tr.parent.Valid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, tr.parent.context())
 	}
-	_, span := t.spans.Start(ctx, tr.spanName(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(tr.tally.Began()), trace.WithAttributes(tr.attributes(r)...))
+	_, span := t.spans.Start(ctx, tr.spanName(r), trace.WithSpanKind(tr.spanKind()), trace.WithTimestamp(tr.tally.Began()), trace.WithAttributes(tr.attributes(r)...))
 	for _, e := range r.GetEvents() {
-		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.tally.Began().Add(e.GetAt().AsDuration())), trace.WithAttributes(eventAttributes(e)...))
+		span.AddEvent(Kind(e.GetKind()).String(), trace.WithTimestamp(tr.tally.Began().Add(e.GetAt().AsDuration())), trace.WithAttributes(tr.eventAttributes(e)...))
 	}
 	if failed(reason) {
 		span.SetStatus(codes.Error, r.GetMessage())
@@ -62,7 +61,14 @@ func (t *Tracer) Ended(tr *Trace, reason streamerr.Reason, record func() *stream
 
 // exported reports whether a stream that ends so is exported.
 func (t *Trace) exported(reason streamerr.Reason) bool {
-	return t != nil && t.shown && (reason != streamerr.Completed || t.self.flags.IsSampled())
+	return t != nil && t.shown && (reason != streamerr.Completed || t.self.flags.IsSampled() || t.kept.Load())
+}
+
+// Keep has the stream's span exported, however the stream ends.
+func (t *Trace) Keep() {
+	if t != nil {
+		t.kept.Store(true)
+	}
 }
 
 // Place returns a context in which measurements link to the stream's span, if a stream that ends so has one: a link that leads
@@ -83,51 +89,35 @@ func failed(reason streamerr.Reason) bool {
 	return reason != streamerr.Completed && reason != streamerr.ClientGone && reason != streamerr.UserStop
 }
 
-// chat is what gen_ai.operation.name says of all hops: the conversation is the client's, wherever its tokens are made.
-const chat = "chat"
-
-// Does says what the stream does, as gen_ai.operation.name has it, if it is no conversation; "" leaves it. It must be called before
-// the stream runs.
-func (t *Trace) Does(operation string) {
-	if t != nil {
-		t.operation = operation
+func (t *Trace) spanName(r *streamv1.Record) string {
+	if t.described != nil {
+		return t.described.Name
 	}
+	return t.answerName(r)
 }
 
-func (t *Trace) spanName(r *streamv1.Record) string {
-	name := cmp.Or(t.operation, chat)
-	if r.GetModel() == "" {
-		return name
+func (t *Trace) spanKind() trace.SpanKind {
+	if t.described != nil {
+		return t.described.Kind
 	}
-	return name + " " + r.GetModel()
+	return trace.SpanKindServer
 }
 
 func (t *Trace) attributes(r *streamv1.Record) []attribute.KeyValue {
 	reason := streamerr.Reason(r.GetReason())
 	path := streamerr.Path(r.GetPath())
 	all := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", cmp.Or(t.operation, chat)),
-		attribute.String("gen_ai.provider.name", "whence"),
-		attribute.String("whence.stream.id", r.GetStreamId()),
 		attribute.String("whence.hop", r.GetHop()),
 		attribute.String("whence.reason", reason.String()),
 		attribute.String("whence.origin", path.Origin()),
 		attribute.String("whence.path", path.String()),
 		attribute.Int64("whence.messages.received", int64(r.GetMessagesReceived())),
 		attribute.Int64("whence.messages.sent", int64(r.GetMessagesSent())),
-		attribute.Int64("whence.tokens.received", int64(r.GetTokensIn())),
 	}
-	if r.GetModel() != "" {
-		all = append(all,
-			attribute.String("gen_ai.response.model", r.GetModel()),
-			attribute.Int64("gen_ai.usage.input_tokens", int64(r.GetPromptTokens())),
-			attribute.Int64("gen_ai.usage.output_tokens", int64(r.GetTokensOut())))
-	}
-	if r.CachedTokens != nil {
-		all = append(all, attribute.Int64("gen_ai.usage.cache_read.input_tokens", int64(r.GetCachedTokens())))
-	}
-	if first := t.tally.FirstSent(); first > 0 {
-		all = append(all, attribute.Float64("whence.time_to_first_token", first.Seconds()))
+	if t.described != nil {
+		all = append(all, t.described.Attributes...)
+	} else {
+		all = t.answerAttributes(all, r)
 	}
 	if t.method != "" {
 		all = append(all,
@@ -153,13 +143,16 @@ func answered(r *streamv1.Record) string {
 	return ""
 }
 
-func eventAttributes(e *streamv1.Event) []attribute.KeyValue {
+func (t *Trace) eventAttributes(e *streamv1.Event) []attribute.KeyValue {
 	all := []attribute.KeyValue{attribute.String("whence.side", Side(e.GetSide()).String())}
 	if kind := Kind(e.GetKind()); kind == Send || kind == Recv {
-		return append(all,
+		all = append(all,
 			attribute.Int64("whence.index", int64(e.GetIndex())),
-			attribute.Int64("whence.bytes", int64(e.GetBytes())),
-			attribute.Int64("whence.tokens", int64(e.GetTokens())))
+			attribute.Int64("whence.bytes", int64(e.GetBytes())))
+		if t.described == nil {
+			all = append(all, attribute.Int64("whence.tokens", int64(e.GetTokens())))
+		}
+		return all
 	}
 	if e.GetCode() != "" {
 		all = append(all, attribute.String("whence.code", e.GetCode()))

@@ -3,6 +3,7 @@ package streamtrace
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -15,7 +16,7 @@ import (
 const maxStates = 16
 
 // A Trace is what happened to one stream on one hop. Its messages are those that the stream's Tally has kept. A nil Trace takes
-// everything and keeps nothing. All methods but Does are safe for concurrent use.
+// everything and keeps nothing. All methods but Does and Describe are safe for concurrent use.
 type Trace struct {
 	// Static.
 	tally     *tally.Tally
@@ -24,6 +25,9 @@ type Trace struct {
 	method    string // that was called; "" for none of gRPC
 	shown     bool   // somebody is shown spans
 	operation string // what the stream does; "" for what most do
+	described *Span  // nil for an answer of a language model
+
+	kept atomic.Bool // exported, however the stream ends
 
 	mu     sync.Mutex // guards the following fields
 	states tally.Ends[state]
@@ -102,8 +106,12 @@ func (t *Trace) Tell(r *streamv1.Record) {
 	t.mu.Lock()
 	t.states.Each(func(_ uint64, s *state) { add(s.proto()) })
 	t.mu.Unlock()
-	r.MessagesReceived = t.tally.EachReceived(func(i uint64, m *tally.Message) { add(messageProto(m, Recv, Down, i)) })
-	r.MessagesSent = t.tally.EachSent(func(i uint64, m *tally.Message) { add(messageProto(m, Send, Up, i)) })
+	from, to := Down, Up
+	if t.described != nil {
+		from, to = t.described.Peer, t.described.Peer
+	}
+	r.MessagesReceived = t.tally.EachReceived(func(i uint64, m *tally.Message) { add(messageProto(m, Recv, from, i)) })
+	r.MessagesSent = t.tally.EachSent(func(i uint64, m *tally.Message) { add(messageProto(m, Send, to, i)) })
 	// Stable, because a clock may stand still between two events.
 	slices.SortStableFunc(r.GetEvents(), func(a, b *streamv1.Event) int {
 		return int(a.GetAt().AsDuration() - b.GetAt().AsDuration())

@@ -31,6 +31,7 @@ type Tally struct {
 
 	mu             sync.Mutex // guards the following fields
 	received, sent direction
+	read           int           // bytes of the message whose Received is to come
 	written        int           // bytes of the message whose Sent is to come
 	back           uint64        // sent tokens that were taken back
 	waited         time.Duration // for the caller's next message
@@ -61,17 +62,25 @@ func (t *Tally) Keep(n int) {
 	t.received.kept, t.sent.kept = NewEnds[Message](n), NewEnds[Message](n)
 }
 
-// Received counts a message from the hop below, and the tokens that the message counts. A message that is no protobuf message
-// has no size.
+// Received counts a message from the hop below, and the tokens that the message counts. The size of a nil message is what Read
+// was told since the message before; another message that is no protobuf message has no size.
 func (t *Tally) Received(tokens int, message any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	size := 0
+	size := t.read
+	t.read = 0
 	if t.timed && message != nil {
-		size = t.received.sizeOf(tokens, message)
+		size += t.received.sizeOf(tokens, message)
 	}
 	t.received.bytes += uint64(size)
 	t.count(&t.received, tokens, size)
+}
+
+// Read counts bytes that were read from the hop below, of the message whose Received is to come.
+func (t *Tally) Read(bytes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.read += bytes
 }
 
 // Sent counts a message that was passed to the caller, and the tokens that the message counts. The size of a nil message is
@@ -185,6 +194,14 @@ func (t *Tally) FirstSent() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sent.first
+}
+
+// FirstReceived returns when the first message with tokens came from the hop below; 0 if there was none yet, or the tally times
+// nothing.
+func (t *Tally) FirstReceived() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.received.first
 }
 
 // size returns the size of a message on the wire, which a message that was sent or received has cached; 0 if it is no protobuf
