@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
-	"strings"
 
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2"
 	kmetadata "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
@@ -18,6 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
 )
 
 // sendCompressor is Kitex's key for what it compresses responses with.
@@ -64,13 +64,9 @@ type lossAddr struct {
 	call context.Context // whose end it tells
 }
 
-// lostWords are Kitex's: it has no types for why it cancels a call.
-var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
-
 // Lost reports whether the call is over because its connection broke.
 func (l lossAddr) Lost() bool {
-	err := l.call.Err()
-	return err != nil && slices.ContainsFunc(lostWords, func(words string) bool { return strings.Contains(err.Error(), words) })
+	return kitexerr.Lost(l.call.Err())
 }
 
 func (s *serverStream) Context() context.Context        { return s.ctx }

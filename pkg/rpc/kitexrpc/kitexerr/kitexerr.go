@@ -1,0 +1,59 @@
+// Package kitexerr converts between the errors of Kitex and the statuses of grpc-go.
+package kitexerr
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cloudwego/kitex/pkg/kerrors"
+	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
+	kstatus "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// ToKitex returns err as a Kitex status, which has the same code, message and details.
+func ToKitex(err error) kerrors.BizStatusErrorIface {
+	st, ok := status.FromError(err)
+	if !ok {
+		st = status.FromContextError(err)
+	}
+	biz := kerrors.NewGRPCBizStatusError(int32(st.Code()), st.Message())
+	if g, ok := biz.(kerrors.GRPCStatusIface); ok {
+		g.SetGRPCStatus(kstatus.FromProto(st.Proto()))
+	}
+	return biz
+}
+
+// FromKitex returns an error of Kitex as a grpc-go status. nil and io.EOF come back as they are.
+func FromKitex(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	var withStatus interface{ GRPCStatus() *kstatus.Status }
+	if errors.As(err, &withStatus) {
+		return status.FromProto(withStatus.GRPCStatus().Proto()).Err()
+	}
+	var broken kgrpc.ConnectionError
+	switch {
+	case errors.As(err, &broken), errors.Is(err, kerrors.ErrGetConnection), errors.Is(err, kerrors.ErrRemoteOrNetwork), errors.Is(err, kerrors.ErrNoMoreInstance),
+		errors.Is(err, kerrors.ErrServiceDiscovery), errors.Is(err, kerrors.ErrLoadbalance):
+		return status.Error(codes.Unavailable, err.Error())
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, err.Error())
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kerrors.ErrRPCTimeout):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// lostWords are Kitex's: it has no types for why it cancels a call.
+var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
+
+// Lost reports whether the error of the context of a gRPC call on a Kitex server means that the caller's connection broke.
+func Lost(err error) bool {
+	return err != nil && slices.ContainsFunc(lostWords, func(words string) bool { return strings.Contains(err.Error(), words) })
+}
