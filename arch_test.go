@@ -126,7 +126,7 @@ func TestArrowsPointDownwards(t *testing.T) {
 // TestTransportsStayWhereTheyBelong keeps stages free of gRPC, Kitex and Hertz.
 func TestTransportsStayWhereTheyBelong(t *testing.T) {
 	for library, homes := range map[string][]string{
-		"github.com/cloudwego/kitex": {"pkg/rpc/kitexrpc", "pkg/rpc/ttrpc", "idl/gen/thrift", "examples/mock"},
+		"github.com/cloudwego/kitex": {"pkg/rpc/kitexrpc", "pkg/rpc/ttrpc", "idl/gen/thrift", "examples/mock", "idl/gen/example"},
 		"github.com/cloudwego/hertz": {"api-service/edge", "e2e/simulation"}, // provides connections in memory
 		"google.golang.org/grpc": {
 			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types

@@ -13,6 +13,7 @@ require (
 	github.com/cloudwego/hertz v0.10.5
 	github.com/cloudwego/kitex v0.16.3
 	github.com/cloudwego/netpoll v0.7.3
+	github.com/cloudwego/prutal v0.1.3
 	github.com/cloudwego/thriftgo v0.4.5
 	github.com/cockroachdb/datadriven v1.0.2
 	github.com/dlclark/regexp2 v1.11.5
