@@ -104,6 +104,7 @@ func TestArrowsPointDownwards(t *testing.T) {
 		"llm-worker":   {"llm-worker", "internal", "pkg", "idl"},
 		"gateway":      {"gateway", "api-service", "chat-service", "internal", "pkg"}, // both services in one process
 		"client":       {"client", "internal", "pkg"},
+		"contrib":      {"contrib", "internal", "pkg", "idl"}, // for services of others
 		"internal":     {"internal", "pkg", "idl"},
 		"pkg":          {"internal", "pkg", "idl"},
 		"idl":          {"idl"},
@@ -126,10 +127,16 @@ func TestArrowsPointDownwards(t *testing.T) {
 // TestTransportsStayWhereTheyBelong keeps stages free of gRPC, Kitex and Hertz.
 func TestTransportsStayWhereTheyBelong(t *testing.T) {
 	for library, homes := range map[string][]string{
-		"github.com/cloudwego/kitex": {"pkg/rpc/kitexrpc", "pkg/rpc/ttrpc", "idl/gen/thrift", "examples/mock", "idl/gen/example"},
-		"github.com/cloudwego/hertz": {"api-service/edge", "e2e/simulation"}, // provides connections in memory
+		"github.com/cloudwego/kitex": {
+			"pkg/rpc/kitexrpc", "pkg/rpc/ttrpc", "contrib/kitexstream", "idl/gen/thrift", "idl/gen/example",
+			"examples/mock", "examples/kitexgrpc", "examples/kitexttstream",
+		},
+		"github.com/cloudwego/hertz": {
+			"api-service/edge", "contrib/kitexstream/hertzsse",
+			"e2e/simulation", // provides connections in memory
+		},
 		"google.golang.org/grpc": {
-			"idl/gen", "pkg/streamerr", "pkg/rpc", // its types
+			"idl/gen", "pkg/streamerr", "pkg/rpc", "contrib/kitexstream", // its types
 			"api-service/edge", "chat-service/server", "chat-service/fleet", "llm-worker/worker", "llm-worker/engine", "examples", "e2e/simulation", // where servers and clients are made
 			"bench/relay", // is compared with ours
 		},
@@ -144,6 +151,24 @@ func TestTransportsStayWhereTheyBelong(t *testing.T) {
 					t.Errorf("%s imports %s; only %v may: write against stream.Engine, and have the transport handed in", from, imp, homes)
 				}
 			}
+		}
+	}
+}
+
+// TestContribKnowsNoLanguageModels: what services of others import has no code of language models in it.
+func TestContribKnowsNoLanguageModels(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./contrib/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	may := []string{"contrib/", "internal/otlp", "pkg/stream", "pkg/streamerr", "pkg/streamtrace", "pkg/tally", "pkg/rpc/kitexrpc/kitexerr", "idl/gen/whence/stream/v1"}
+	for path := range strings.FieldsSeq(string(out)) {
+		name := local(path)
+		allows := func(allowed string) bool {
+			return name == allowed || strings.HasSuffix(allowed, "/") && strings.HasPrefix(name, allowed)
+		}
+		if name != "" && !slices.ContainsFunc(may, allows) {
+			t.Errorf("contrib depends on %s; it may only depend on %v", name, may)
 		}
 	}
 }

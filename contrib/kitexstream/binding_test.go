@@ -1,0 +1,232 @@
+package kitexstream_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/client/streamclient"
+	"github.com/cloudwego/kitex/server"
+	"github.com/cloudwego/kitex/transport"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/whence-dev/whence/contrib/kitexstream"
+	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
+	before "github.com/whence-dev/whence/idl/gen/example/before/prices"
+	beforeprices "github.com/whence-dev/whence/idl/gen/example/before/prices/prices"
+	pb "github.com/whence-dev/whence/idl/gen/example/grpc/prices"
+	pbprices "github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
+	thrift "github.com/whence-dev/whence/idl/gen/example/ttstream/prices"
+	thriftprices "github.com/whence-dev/whence/idl/gen/example/ttstream/prices/prices"
+)
+
+// A handler answers Watch.
+type handler func(ctx context.Context, send func(cents int64) error) error
+
+// A watch is a stream of Watch on its client.
+type watch struct {
+	recv func(context.Context) (cents int64, err error)
+	st   interface{ Context() context.Context }
+}
+
+// A binding is a way to serve and to call Watch.
+type binding struct {
+	system string
+	serve  func(ln net.Listener, h handler, options ...server.Option) server.Server
+	dial   func(t *testing.T, addr string, options ...client.Option) func(context.Context) (watch, error)
+}
+
+var bindings = []binding{
+	{telemetry.GRPC, serveGRPC, dialGRPC},
+	{"thrift over gRPC", serveBefore, dialBefore},
+	{telemetry.TTStream, serveThrift, dialThrift},
+}
+
+type grpcServer struct {
+	pb.Prices
+	handler
+}
+
+// Last implements pb.Prices.
+func (grpcServer) Last(context.Context, *pb.Symbol) (*pb.Price, error) {
+	return &pb.Price{Cents: 1}, nil
+}
+
+// Watch implements pb.Prices.
+func (s grpcServer) Watch(ctx context.Context, _ *pb.Symbol, st pb.Prices_WatchServer) error {
+	return s.handler(ctx, func(cents int64) error { return st.Send(ctx, &pb.Price{Cents: cents}) })
+}
+
+// Follow implements pb.Prices: a price for each symbol.
+func (grpcServer) Follow(ctx context.Context, st pb.Prices_FollowServer) error {
+	for n := int64(1); ; n++ {
+		if _, err := st.Recv(ctx); err != nil {
+			return nil //nolint:nilerr // the end
+		}
+		if err := st.Send(ctx, &pb.Price{Cents: n}); err != nil {
+			return err
+		}
+	}
+}
+
+func serveGRPC(ln net.Listener, h handler, options ...server.Option) server.Server {
+	return pbprices.NewServer(&grpcServer{handler: h}, append(options, server.WithListener(ln))...)
+}
+
+func dialGRPC(t *testing.T, addr string, options ...client.Option) func(context.Context) (watch, error) {
+	t.Helper()
+	c, err := pbprices.NewClient("next", append(options, client.WithHostPorts(addr), client.WithTransportProtocol(transport.GRPC))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(ctx context.Context) (watch, error) {
+		st, err := c.Watch(ctx, &pb.Symbol{Name: "WHNC"})
+		if err != nil {
+			return watch{}, err
+		}
+		return watch{func(ctx context.Context) (int64, error) {
+			p, err := st.Recv(ctx)
+			return p.GetCents(), err
+		}, st}, nil
+	}
+}
+
+type thriftServer struct {
+	thrift.Prices
+	handler
+}
+
+// Watch implements thrift.Prices.
+func (s thriftServer) Watch(ctx context.Context, _ *thrift.Symbol, st thrift.Prices_WatchServer) error {
+	return s.handler(ctx, func(cents int64) error { return st.Send(ctx, &thrift.Price{Cents: cents}) })
+}
+
+func serveThrift(ln net.Listener, h handler, options ...server.Option) server.Server {
+	return thriftprices.NewServer(&thriftServer{handler: h}, append(options, server.WithListener(ln))...)
+}
+
+func dialThrift(t *testing.T, addr string, options ...client.Option) func(context.Context) (watch, error) {
+	t.Helper()
+	c, err := thriftprices.NewClient("next", append(options, client.WithHostPorts(addr), client.WithTransportProtocol(transport.TTHeaderStreaming))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(ctx context.Context) (watch, error) {
+		st, err := c.Watch(ctx, &thrift.Symbol{Name: "WHNC"})
+		if err != nil {
+			return watch{}, err
+		}
+		return watch{func(ctx context.Context) (int64, error) {
+			p, err := st.Recv(ctx)
+			return p.GetCents(), err
+		}, st}, nil
+	}
+}
+
+// A beforeServer has the interface of the code that Kitex generates without StreamX.
+type beforeServer struct {
+	before.Prices
+	handler
+}
+
+// Watch implements before.Prices.
+func (s beforeServer) Watch(_ *before.Symbol, st before.Prices_WatchServer) error {
+	return s.handler(st.Context(), func(cents int64) error { return st.Send(&before.Price{Cents: cents}) })
+}
+
+func serveBefore(ln net.Listener, h handler, options ...server.Option) server.Server {
+	return beforeprices.NewServer(&beforeServer{handler: h}, append(options, server.WithListener(ln))...)
+}
+
+// clientOptions are options of a client, as a suite of a stream client.
+type clientOptions []client.Option
+
+// Options implements client.Suite.
+func (o clientOptions) Options() []client.Option { return o }
+
+func dialBefore(t *testing.T, addr string, options ...client.Option) func(context.Context) (watch, error) {
+	t.Helper()
+	c, err := beforeprices.NewStreamClient("next", streamclient.WithSuite(append(clientOptions(options), client.WithHostPorts(addr)))) //nolint:staticcheck // what is tested
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(ctx context.Context) (watch, error) {
+		st, err := c.Watch(ctx, &before.Symbol{Name: "WHNC"})
+		if err != nil {
+			return watch{}, err
+		}
+		return watch{func(context.Context) (int64, error) {
+			p, err := st.Recv()
+			return p.GetCents(), err
+		}, st}, nil
+	}
+}
+
+// A hop has a monitor whose spans a test reads.
+type hop struct {
+	*telemetry.Monitor
+	spans *tracetest.InMemoryExporter
+}
+
+func newHop(t *testing.T, name string, change func(*telemetry.Config)) hop {
+	t.Helper()
+	spans := tracetest.NewInMemoryExporter()
+	config := telemetry.Config{Name: name, Exporters: []sdktrace.SpanExporter{keeping{spans}}}
+	if change != nil {
+		change(&config)
+	}
+	h := hop{telemetry.New(config), spans}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = h.Close(ctx)
+	})
+	return h
+}
+
+// keeping keeps the spans when the monitor closes.
+type keeping struct{ *tracetest.InMemoryExporter }
+
+// Shutdown implements the SDK's SpanExporter.
+func (keeping) Shutdown(context.Context) error { return nil }
+
+// ended waits for the streams of a hop, closes its monitor and returns its spans.
+func (h hop) ended(t *testing.T) tracetest.SpanStubs {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // a handler may be about to return
+	defer cancel()
+	if err := h.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return h.spans.GetSpans()
+}
+
+// serve serves h with the suite of a hop until the test ends, or stop is called.
+func (b binding) serveAt(t *testing.T, at hop, h handler, options ...server.Option) (addr string, stop func()) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, done := make(chan error), make(chan error, 1)
+	srv := b.serve(ln, h, append(options, server.WithSuite(kitexstream.Server(at.Monitor)), server.WithExitWaitTime(50*time.Millisecond), server.WithExitSignal(func() <-chan error { return exit }))...)
+	go func() { done <- srv.Run() }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			close(exit)
+			<-done
+		}
+	}
+	t.Cleanup(stop)
+	return ln.Addr().String(), stop
+}
+
+// Last implements thrift.Prices.
+func (thriftServer) Last(context.Context, *thrift.Symbol) (*thrift.Price, error) {
+	return &thrift.Price{Cents: 1}, nil
+}

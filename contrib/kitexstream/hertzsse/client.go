@@ -1,0 +1,201 @@
+package hertzsse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/cloudwego/hertz/pkg/protocol"
+	"github.com/cloudwego/hertz/pkg/protocol/sse"
+
+	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// A Doer sends a request. A client.Client of Hertz is one; it must be made with client.WithResponseBodyStream(true).
+type Doer interface {
+	Do(ctx context.Context, req *protocol.Request, resp *protocol.Response) error
+}
+
+// A Client opens SSE streams of one server.
+type Client struct {
+	Monitor *telemetry.Monitor
+	Do      Doer
+	Peer    string // the server's name in paths
+}
+
+// Open sends req, and returns a reader of the events that answer it. The caller closes the reader. route is the name of the
+// method in metrics, such as "/prices/:symbol". A status of 400 and above is an error.
+func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) (*Reader, error) {
+	call := &clientCall{above: telemetry.From(ctx), stream: c.Monitor.Begin(ctx, telemetry.Call{
+		Method: telemetry.Method{Side: telemetry.Client, System: telemetry.SSE, Name: route}, Peer: c.Peer,
+	})}
+	call.stream.Headers(req.Header.Set)
+	sse.AddAcceptMIME(req)
+	var resp protocol.Response
+	call.stream.Note(streamtrace.SendHeader, "", nil)
+	if err := c.Do.Do(ctx, req, &resp); err != nil {
+		call.over(ctx, err)
+		return nil, err
+	}
+	call.stream.Note(streamtrace.RecvHeader, strconv.Itoa(resp.StatusCode()), nil)
+	r, err := sse.NewReader(&resp)
+	if refused := fromStatus(resp.StatusCode()); refused != nil {
+		refused.Path = streamerr.NewPath(c.Peer)
+		err = fmt.Errorf("%s: %w", route, refused)
+	}
+	if err != nil {
+		_ = resp.CloseBodyStream()
+		call.over(ctx, err)
+		return nil, err
+	}
+	reader := &Reader{r: r, ctx: ctx, call: call, body: resp.BodyStream()}
+	runtime.AddCleanup(reader, func(call *clientCall) { call.over(context.Background(), errDropped) }, call)
+	return reader, nil
+}
+
+var (
+	errDropped = streamerr.New(streamerr.PeerReset, "the reader was dropped before the end of its stream")
+	errClosed  = streamerr.New(streamerr.PeerReset, "the reader was closed before the end of its stream")
+)
+
+// A Reader is an sse.Reader whose events are counted.
+type Reader struct {
+	r    *sse.Reader
+	ctx  context.Context //nolint:containedctx // of the request, whose end ends the body
+	call *clientCall
+	body io.Reader
+
+	complete bool // the end was read; owned by the reading goroutine
+}
+
+// Read reads an event, as sse.Reader's does. It returns io.EOF at the end.
+func (r *Reader) Read(e *sse.Event) error {
+	err := r.r.Read(e)
+	if err != nil {
+		r.complete = errors.Is(err, io.EOF)
+		r.call.over(r.ctx, err)
+		return err
+	}
+	r.call.event(e)
+	return nil
+}
+
+// ForEach calls each for all events, as sse.Reader's does: until each returns an error, ctx is done or the stream ends, which is no
+// error. sse.Reader's own leaves a goroutine that may close the response of another request.
+func (r *Reader) ForEach(ctx context.Context, each func(e *sse.Event) error) error {
+	closed := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		r.forceClose()
+	})
+	defer func() {
+		if !unwatch() {
+			<-closed
+		}
+	}()
+	e := sse.NewEvent()
+	defer e.Release()
+	for {
+		err := r.r.Read(e)
+		switch {
+		case ctx.Err() != nil:
+			r.call.over(ctx, ctx.Err())
+			return ctx.Err()
+		case errors.Is(err, io.EOF):
+			r.complete = true
+			r.call.over(ctx, io.EOF)
+			return nil
+		case err != nil:
+			r.call.over(ctx, err)
+			return err
+		}
+		r.call.event(e)
+		if err := each(e); err != nil {
+			r.call.over(ctx, ownError{err})
+			return err
+		}
+	}
+}
+
+// forceClose closes the connection, so that reads return.
+func (r *Reader) forceClose() {
+	if body, ok := r.body.(interface{ ForceClose() error }); ok {
+		_ = body.ForceClose()
+	}
+}
+
+// LastEventID returns the id of the last event that had one.
+func (r *Reader) LastEventID() string { return r.r.LastEventID() }
+
+// SetMaxBufferSize bounds a line, as sse.Reader's does.
+func (r *Reader) SetMaxBufferSize(size int) { r.r.SetMaxBufferSize(size) }
+
+// Close closes the response. If the stream has not ended, Close ends it and closes the connection: sse.Reader's would wait for the
+// end.
+func (r *Reader) Close() error {
+	r.call.over(r.ctx, errClosed)
+	if r.complete {
+		return r.r.Close()
+	}
+	r.forceClose()
+	_ = r.r.Close() // which says that the rest cannot be read
+	return nil
+}
+
+// A clientCall is one stream of a client.
+type clientCall struct {
+	stream *telemetry.Stream
+	above  *telemetry.Stream // of the handler that made the call; nil for none
+	once   sync.Once
+}
+
+func (c *clientCall) event(e *sse.Event) { c.stream.Received(len(e.ID) + len(e.Type) + len(e.Data)) }
+
+// over ends the stream with the reader's error; io.EOF means that it is complete.
+func (c *clientCall) over(ctx context.Context, err error) {
+	c.once.Do(func() {
+		c.stream.End(c.ending(ctx, err))
+		if own, ok := errors.AsType[ownError](err); ok {
+			err = own.error
+		}
+		if !errors.Is(err, io.EOF) {
+			c.above.Below(err, c.stream.Ending())
+		}
+	})
+}
+
+// An ownError is an error of the code that handles events.
+type ownError struct{ error }
+
+// Unwrap returns the error.
+func (e ownError) Unwrap() error { return e.error }
+
+func (c *clientCall) ending(ctx context.Context, err error) *streamerr.Error {
+	if err == io.EOF { //nolint:errorlint // as the reader returns it; a handler's own error may wrap one
+		c.stream.Note(streamtrace.RecvTrailer, "", nil)
+		return telemetry.Completed(c.stream.Peer())
+	}
+	if why := telemetry.Cause(ctx); why != nil {
+		c.stream.Note(streamtrace.SendRst, streamtrace.CodeCancel, c.stream.Arrived(why))
+		return why
+	}
+	_, own := errors.AsType[ownError](err)
+	if e, ok := errors.AsType[*streamerr.Error](err); ok || own {
+		if !ok {
+			e = streamerr.As(err)
+		}
+		if own || len(e.Path) == 0 { // the caller's own doing
+			c.stream.Note(streamtrace.SendRst, streamtrace.CodeCancel, c.stream.Arrived(e))
+		}
+		return e
+	}
+	e := &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(c.stream.Peer()), Message: "the response broke off, or there was none", Cause: err}
+	c.stream.Note(streamtrace.RecvRst, streamtrace.CodeLost, e)
+	return e
+}

@@ -1,0 +1,70 @@
+package kitexstream_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// A proxy passes bytes to a server, until it is cut.
+type proxy struct {
+	ln net.Listener
+	wg sync.WaitGroup
+
+	mu    sync.Mutex // guards the following fields
+	next  string
+	conns []net.Conn
+}
+
+func newProxy(t *testing.T) *proxy {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{ln: ln}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		_ = ln.Close()
+		p.cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) addr() string { return p.ln.Addr().String() }
+
+func (p *proxy) to(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = addr
+}
+
+func (p *proxy) accept() {
+	for {
+		up, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		down, err := net.Dial("tcp", p.next)
+		if err != nil {
+			_ = up.Close()
+		} else {
+			p.conns = append(p.conns, up, down)
+			p.wg.Go(func() { _, _ = io.Copy(up, down) })
+			p.wg.Go(func() { _, _ = io.Copy(down, up) })
+		}
+		p.mu.Unlock()
+	}
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}

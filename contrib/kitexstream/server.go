@@ -1,0 +1,228 @@
+package kitexstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/bytedance/gopkg/cloud/metainfo"
+	"github.com/cloudwego/kitex/pkg/endpoint/sep"
+	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	kstreaming "github.com/cloudwego/kitex/pkg/streaming"
+
+	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// middleware measures the streams of a server.
+func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
+	return func(base context.Context, st kstreaming.ServerStream) error {
+		ri := rpcinfo.GetRPCInfo(base)
+		if ri == nil || !streaming(ri) {
+			return next(base, st)
+		}
+		via := streamerr.ParsePath(header(base, streamerr.ViaHeader))
+		caller := callerName(via, ri)
+		stream := s.monitor.Begin(base, telemetry.Call{
+			Method: method(telemetry.Server, ri), Peer: caller, Via: via,
+			Parent:  streamtrace.ParseParent(header(base, streamtrace.Traceparent), header(base, streamtrace.Tracestate)),
+			Stopped: func() *streamerr.Error { return byCaller(base, caller) },
+		})
+		stream.Note(streamtrace.RecvHeader, "", &streamerr.Error{Path: via})
+		call := &serverCall{stream: stream, ri: ri}
+		defer context.AfterFunc(base, call.reset)()
+		var err error = errPanicked // until next returns
+		defer func() {
+			e := call.ending(err)
+			call.trailer(st, e)
+			stream.End(e)
+		}()
+		err = next(telemetry.With(base, stream), call.wrap(st))
+		return err
+	}
+}
+
+var errPanicked = &streamerr.Error{Reason: streamerr.Internal, Message: "a middleware panicked"}
+
+// header returns a header of a call: of gRPC, or Kitex's metainfo.
+func header(ctx context.Context, key string) string {
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		if values := md.Get(key); len(values) > 0 {
+			return values[0]
+		}
+	}
+	value, _ := metainfo.GetValue(ctx, key)
+	return value
+}
+
+// callerName returns the name of the hop that made a call.
+func callerName(via streamerr.Path, ri rpcinfo.RPCInfo) string {
+	if len(via) > 0 {
+		return via[len(via)-1]
+	}
+	if from := ri.From(); from != nil && from.ServiceName() != "" {
+		return from.ServiceName()
+	}
+	return telemetry.UnnamedPeer
+}
+
+// A serverCall is one stream of a handler.
+type serverCall struct {
+	stream *telemetry.Stream
+	ri     rpcinfo.RPCInfo
+
+	headed, halfClosed, gone sync.Once // each is noted once
+}
+
+// reset notes that the caller has ended the stream.
+func (c *serverCall) reset() {
+	c.gone.Do(func() {
+		why := c.stream.Stopped()
+		c.stream.Note(streamtrace.RecvRst, resetCode(why), why)
+	})
+}
+
+// resetCode returns the form of a reset: with a cause, bare, or the loss of the connection.
+func resetCode(why *streamerr.Error) string {
+	switch why.Reason {
+	case streamerr.PeerLost:
+		return streamtrace.CodeLost
+	case streamerr.PeerReset, streamerr.Deadline:
+		return streamtrace.CodeCancel
+	default:
+		return streamtrace.CodeStop
+	}
+}
+
+// ending returns how a stream ended whose handler returned err.
+func (c *serverCall) ending(err error) *streamerr.Error {
+	if why := c.stream.Stopped(); why != nil { // whatever the handler made of it
+		c.reset()
+		return why
+	}
+	if err == nil {
+		biz := c.ri.Invocation().BizStatusErr()
+		if biz == nil {
+			return telemetry.Completed()
+		}
+		err = biz
+	}
+	if e := c.stream.Known(err); e != nil {
+		return e
+	}
+	return own(err)
+}
+
+// trailer sends the ending with the trailer that Kitex is about to write.
+func (c *serverCall) trailer(st kstreaming.ServerStream, e *streamerr.Error) {
+	if c.stream.Stopped() != nil {
+		return // nobody reads it
+	}
+	c.sentHeader()
+	e = c.stream.Arrived(e)
+	err := st.SetTrailer(kstreaming.Trailer{streamerr.ReasonTrailer: e.Reason.String(), streamerr.PathTrailer: e.Path.String()})
+	if err == nil {
+		c.stream.Note(streamtrace.SendTrailer, "", e)
+	}
+}
+
+func (c *serverCall) sentHeader() {
+	c.headed.Do(func() { c.stream.Note(streamtrace.SendHeader, "", nil) })
+}
+
+func (c *serverCall) sent(err error) {
+	if err == nil {
+		c.sentHeader()
+		c.stream.Sent(int(c.ri.Stats().LastSendSize()))
+	}
+}
+
+func (c *serverCall) received(err error) {
+	switch {
+	case err == nil:
+		c.stream.Received(int(c.ri.Stats().LastRecvSize()))
+	case errors.Is(err, io.EOF):
+		c.halfClosed.Do(func() { c.stream.Note(streamtrace.RecvTrailer, "", nil) })
+	}
+}
+
+// wrap returns a stream that tells the call what passes, in both of Kitex's interfaces.
+func (c *serverCall) wrap(st kstreaming.ServerStream) kstreaming.ServerStream {
+	s := &serverStream{ServerStream: st, call: c}
+	if getter, ok := st.(kstreaming.GRPCStreamGetter); ok {
+		s.grpc = getter.GetGRPCStream()
+	}
+	return s
+}
+
+// A serverStream is a stream of StreamX.
+type serverStream struct {
+	kstreaming.ServerStream
+	grpc kstreaming.Stream // the same stream in the older interface; nil if there is none
+	call *serverCall
+}
+
+var _ kstreaming.GRPCStreamGetter = (*serverStream)(nil)
+
+// SendMsg implements streaming.ServerStream.
+func (s *serverStream) SendMsg(ctx context.Context, m any) error {
+	err := s.ServerStream.SendMsg(ctx, m)
+	s.call.sent(err)
+	return err
+}
+
+// RecvMsg implements streaming.ServerStream.
+func (s *serverStream) RecvMsg(ctx context.Context, m any) error {
+	err := s.ServerStream.RecvMsg(ctx, m)
+	s.call.received(err)
+	return err
+}
+
+// SendHeader implements streaming.ServerStream.
+func (s *serverStream) SendHeader(h kstreaming.Header) error {
+	err := s.ServerStream.SendHeader(h)
+	if err == nil {
+		s.call.sentHeader()
+	}
+	return err
+}
+
+// GetGRPCStream implements streaming.GRPCStreamGetter.
+func (s *serverStream) GetGRPCStream() kstreaming.Stream {
+	if s.grpc == nil {
+		return nil
+	}
+	return grpcServerStream{s.grpc, s.call}
+}
+
+// A grpcServerStream is a stream of the interface before StreamX.
+type grpcServerStream struct {
+	kstreaming.Stream
+	call *serverCall
+}
+
+// SendMsg implements streaming.Stream.
+func (s grpcServerStream) SendMsg(m any) error {
+	err := s.Stream.SendMsg(m)
+	s.call.sent(err)
+	return err
+}
+
+// RecvMsg implements streaming.Stream.
+func (s grpcServerStream) RecvMsg(m any) error {
+	err := s.Stream.RecvMsg(m)
+	s.call.received(err)
+	return err
+}
+
+// SendHeader implements streaming.Stream.
+func (s grpcServerStream) SendHeader(md metadata.MD) error {
+	err := s.Stream.SendHeader(md)
+	if err == nil {
+		s.call.sentHeader()
+	}
+	return err
+}
