@@ -190,7 +190,7 @@ func (c *clientCall) ending(err error, trailer func(key string) string) *streame
 		}
 	case done:
 		e = telemetry.Completed()
-	case err == error(errDropped):
+	case errors.Is(err, errDropped):
 		return errDropped // no event: the callee is told nothing
 	default:
 		if trailer == nil {
@@ -199,9 +199,12 @@ func (c *clientCall) ending(err error, trailer func(key string) string) *streame
 				return why
 			}
 		}
-		e = classify(err)
-		c := *e
-		e = &c
+		own := *classify(err)
+		if trailer == nil && own.Reason == streamerr.Deadline && len(own.Path) == 0 { // Kitex's own timer for Recv
+			c.stream.Note(streamtrace.SendRst, resetCode(&own), c.stream.Arrived(&own))
+			return &own
+		}
+		e = &own
 	}
 	if len(e.Path) == 0 {
 		e.Path = streamerr.NewPath(c.stream.Peer())

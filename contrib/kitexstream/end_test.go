@@ -14,6 +14,7 @@ import (
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/endpoint/cep"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
 	"github.com/cloudwego/kitex/transport"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -61,6 +62,36 @@ func TestAStreamThatNobodyReadsEnds(t *testing.T) {
 			return
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// TestATimeoutOfRecvIsTheCallersOwn: it is an option of Kitex's clients.
+func TestATimeoutOfRecvIsTheCallersOwn(t *testing.T) {
+	for _, b := range bindings {
+		t.Run(b.system, func(t *testing.T) {
+			at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
+			addr, _ := b.serveAt(t, at, func(ctx context.Context, _ func(int64) error) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			st, err := b.dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)), client.WithStreamOptions(
+				client.WithStreamRecvTimeoutConfig(streaming.TimeoutConfig{Timeout: 20 * time.Millisecond})))(ctx)
+			if err == nil {
+				_, err = st.recv(ctx)
+			}
+			if err == nil {
+				t.Fatal("there is a message")
+			}
+			span := only(t, caller.ended(t), "client")
+			check(t, "root", span, streamerr.Deadline, "root")
+			if got := kinds(span); !slices.Contains(got, "send_rst") {
+				t.Errorf("the root has the events %v", got)
+			}
+			cancel()
+			only(t, at.ended(t), "server")
+		})
 	}
 }
 
@@ -142,4 +173,47 @@ func TestSpansOfABrokenStreamInOTLP(t *testing.T) {
 			t.Errorf("%s is missing in %s", want, b)
 		}
 	}
+}
+
+// TestAPlainCallersPathOverTTStream: a caller without a suite cancels, and Kitex's own path of the cancel reaches the leaf through a
+// handler that has wrapped its context. It fails if Kitex changes the text of its exceptions.
+func TestAPlainCallersPathOverTTStream(t *testing.T) {
+	b := bindings[2]
+	at, middle := newHop(t, "leaf", nil), newHop(t, "middle", nil)
+	leafAt, _ := b.serveAt(t, at, func(ctx context.Context, send func(int64) error) error {
+		if err := send(1); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+	named := func(name string) client.Option {
+		return client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: name})
+	}
+	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(middle.Monitor)))
+	middleAt, _ := b.serveAt(t, middle, func(ctx context.Context, send func(int64) error) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		st, err := below(ctx)
+		for err == nil {
+			var cents int64
+			if cents, err = st.recv(ctx); err == nil {
+				err = send(cents)
+			}
+		}
+		return err
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	st, err := b.dial(t, middleAt, named("shop"))(ctx)
+	if err == nil {
+		_, err = st.recv(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_, _ = st.recv(ctx)
+	check(t, "leaf", only(t, at.ended(t), "server"), streamerr.PeerReset, "shop > middle > leaf")
+	check(t, "middle", only(t, middle.ended(t), "server"), streamerr.PeerReset, "shop > middle")
 }

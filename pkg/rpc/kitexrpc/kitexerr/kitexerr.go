@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/cloudwego/kitex/pkg/kerrors"
+	kcodes "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/codes"
 	kgrpc "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc"
 	kstatus "github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/status"
 	"google.golang.org/grpc/codes"
@@ -35,7 +36,11 @@ func FromKitex(err error) error {
 	}
 	var withStatus interface{ GRPCStatus() *kstatus.Status }
 	if errors.As(err, &withStatus) {
-		return status.FromProto(withStatus.GRPCStatus().Proto()).Err()
+		st := withStatus.GRPCStatus()
+		if st.Code() == kcodes.RecvDeadlineExceeded { // a code of Kitex's own, which its clients give Recv alone
+			return status.Error(codes.DeadlineExceeded, st.Message())
+		}
+		return status.FromProto(st.Proto()).Err()
 	}
 	var broken kgrpc.ConnectionError
 	switch {
