@@ -16,8 +16,6 @@ var kept = []string{
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/grpc.preallocateForStream",
 	"github.com/cloudwego/kitex/pkg/loadbalance/lbcache.(*BalancerFactory).watcher",
 	"github.com/cloudwego/kitex/pkg/loadbalance/lbcache.(*Balancer).refresh",
-	"github.com/cloudwego/kitex/client.(*timeoutPool).createTicker.func1",
-	"github.com/cloudwego/kitex/client.(*timeoutPool).createWorker.func1",
 	"github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).Tick",
 	"github.com/cloudwego/kitex/pkg/utils.(*SharedTicker).syncExec",
 	"github.com/cloudwego/kitex/client.(*timeoutPool).createTicker.func1",
