@@ -8,6 +8,7 @@ import (
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/client/streamclient"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/transport"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -163,6 +164,11 @@ func dialBefore(t *testing.T, addr string, options ...client.Option) func(contex
 			return p.GetCents(), err
 		}, st}, nil
 	}
+}
+
+// named gives a client a name in Kitex, which TTHeader Streaming adds to the path of a cancel.
+func named(name string) client.Option {
+	return client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: name})
 }
 
 // A hop has a monitor whose spans a test reads.

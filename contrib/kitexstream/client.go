@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/bytedance/gopkg/cloud/metainfo"
@@ -17,6 +16,7 @@ import (
 	kstreaming "github.com/cloudwego/kitex/pkg/streaming"
 
 	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc/ttcause"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
@@ -97,16 +97,25 @@ func (c cascade) Err() error {
 		return nil
 	}
 	cause := telemetry.Cause(c.Context)
-	if ex, ok := errors.AsType[*ttstream.Exception](cause.Cause); ok && !strings.Contains(ex.Error(), causeMark) {
+	if ex, ok := errors.AsType[*ttstream.Exception](cause.Cause); ok && !typedCause(ex) {
 		return ex // of the caller over TTHeader Streaming: Kitex adds this hop to its path
 	}
 	if len(cause.Path) > 0 || cause.Reason != streamerr.PeerReset && cause.Reason != streamerr.Deadline {
-		if s, ok := c.Value(callKey{}).(*clientCall); ok {
-			cause = s.stream.Arrived(cause)
+		if call, ok := c.Value(callKey{}).(*clientCall); ok {
+			cause = call.sender(cause)
 		}
-		return carriedCause{cause}
+		return ttcause.Error(cause, cause)
 	}
 	return err
+}
+
+// sender returns cause with the path up to this hop. If the client has a name in Kitex, Kitex adds it.
+func (c *clientCall) sender(cause *streamerr.Error) *streamerr.Error {
+	sent := *c.stream.Arrived(cause)
+	if c.ri.From().ServiceName() != "" {
+		sent.Path = sent.Path[:len(sent.Path)-1]
+	}
+	return &sent
 }
 
 // events is told what Kitex's transports see of a client's streams.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/endpoint/cep"
-	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
 	"github.com/cloudwego/kitex/transport"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -187,9 +186,6 @@ func TestAPlainCallersPathOverTTStream(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	})
-	named := func(name string) client.Option {
-		return client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: name})
-	}
 	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(middle.Monitor)))
 	middleAt, _ := b.serveAt(t, middle, func(ctx context.Context, send func(int64) error) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Hour)

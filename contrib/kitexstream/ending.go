@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/whence-dev/whence/pkg/rpc/kitexrpc/kitexerr"
+	"github.com/whence-dev/whence/pkg/rpc/ttrpc/ttcause"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -57,43 +59,29 @@ func own(err error) *streamerr.Error {
 
 // Codes of TTHeader Streaming's exceptions. Kitex exports the numbers in its documents alone.
 const (
-	ttApplication      = 12001
-	ttIllegalFrame     = 12004 // or none: a connection that broke
-	ttTransportClosing = 12006
-	ttBizCancel        = 12007
-	ttBizCancelCause   = 12008
-	ttDownstream       = 12009
-	ttUpstream         = 12010
-	ttInternalCancel   = 12011
-	ttHandlerReturned  = 12012
-	ttConnectionClosed = 12013
-	ttRecvTimeout      = 12014
-	ttStreamTimeout    = 12015
+	ttApplication    = 12001
+	ttIllegalFrame   = 12004 // or none: a connection that broke
+	ttBizCancelCause = 12008
+	ttInternalCancel = 12011
 )
 
 // fromException returns what an exception of TTHeader Streaming means.
 func fromException(ex *ttstream.Exception) *streamerr.Error {
-	text := ex.Error() // the only place where Kitex shows the path of a cancel and the peer's message
-	if at := strings.Index(text, causeMark); at >= 0 {
-		if e, ok := streamerr.ParseJSON([]byte(text[at:])); ok {
-			e.Cause = ex
-			return e
-		}
+	e := ttcause.Canceled(ex)
+	failed := ex.TypeId() >= ttApplication && ex.TypeId() <= ttIllegalFrame+1 // none of a cancel
+	if e == nil || failed && !lost(ex) {
+		return &streamerr.Error{Reason: streamerr.Internal, Message: ex.Error(), Cause: ex}
 	}
-	e := &streamerr.Error{Reason: streamerr.Internal, Path: canceledPath(text), Message: text, Cause: ex}
-	switch ex.TypeId() {
-	case ttBizCancel, ttBizCancelCause, ttDownstream, ttUpstream, ttInternalCancel, ttHandlerReturned:
-		e.Reason = streamerr.PeerReset
-	case ttConnectionClosed, ttTransportClosing:
-		e.Reason = streamerr.PeerLost
-	case ttRecvTimeout, ttStreamTimeout:
-		e.Reason = streamerr.Deadline
-	case ttIllegalFrame:
-		if lost(ex) {
-			e.Reason = streamerr.PeerLost
-		}
+	if e.Reason == streamerr.UserStop && !strings.Contains(ex.Error(), "USER_STOP: ") {
+		e.Reason = streamerr.PeerReset // a cancel in the words of another transport
 	}
+	e.Path = slices.DeleteFunc(e.Path, func(hop string) bool { return hop == "non-ttstream path" }) // Kitex's word for hops that it does not know
 	return e
+}
+
+// typedCause reports whether an exception may carry a typed cause.
+func typedCause(ex *ttstream.Exception) bool {
+	return ex.TypeId() == ttInternalCancel || ex.TypeId() == ttBizCancelCause
 }
 
 // lost reports whether an exception means that there are no more frames to read.
@@ -105,31 +93,6 @@ func lost(ex *ttstream.Exception) bool {
 	}
 	return false
 }
-
-// canceledPath returns the hops of a cancel that the text of an exception names, origin first.
-func canceledPath(text string) streamerr.Path {
-	_, rest, found := strings.Cut(text, "[canceled path: ")
-	names, _, ended := strings.Cut(rest, "]")
-	if !found || !ended {
-		return nil
-	}
-	var path streamerr.Path
-	for name := range strings.SplitSeq(names, " -> ") {
-		if name != "" && name != "non-ttstream path" { // Kitex's word for hops that it does not know
-			path = path.Append(name)
-		}
-	}
-	return path
-}
-
-// causeMark begins the message of a reset that carries a typed cause.
-const causeMark = `{"error":{`
-
-// A carriedCause is a typed cause as the text of a reset's exception.
-type carriedCause struct{ cause *streamerr.Error }
-
-// Error returns the JSON form, which fromException reads.
-func (c carriedCause) Error() string { return string(c.cause.JSON()) }
 
 // clockSlack is how much earlier the caller's timer may fire than this hop's for the same deadline.
 const clockSlack = 100 * time.Millisecond

@@ -1,0 +1,135 @@
+// Package ttcause carries the cause of a cancel over TTHeader Streaming, whose resets have room for a text and a path of service
+// names. It is what Whence's own calls and the suites of contrib/kitexstream have in common.
+package ttcause
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// fault matches the text of a ttstream.Exception, which has no other way to its cancel path.
+var fault = regexp.MustCompile(`(?s)^\[ttstream error, code=-?\d+\] (?:\[(?:client|server)-side stream\] )?(?:\[canceled path: ([^\]]*)\] )?(.*)$`)
+
+// A typed error has a code, as those of Kitex and Thrift have.
+type typed interface {
+	error
+	TypeId() int32 // as Kitex has it
+}
+
+// Codes of package ttstream.
+const (
+	illegalFrame   = 12004
+	transportEnded = 12006
+	bizCancel      = 12007
+	bizCancelCause = 12008
+	internalCancel = 12011
+	connClosed     = 12013
+	recvTimeout    = 12014
+	streamTimeout  = 12015
+)
+
+// RefusedFrame begins the error for a frame that is not read.
+const RefusedFrame = "ttrpc: "
+
+// Canceled returns why a caller ended a stream, from the error of the stream's context, or nil if that is no error of Kitex. The
+// path is the caller's ttscp, origin first; it is nil if the error has none, as that of a connection has not.
+func Canceled(err error) *streamerr.Error {
+	ex, ok := errors.AsType[typed](err)
+	if !ok {
+		return nil
+	}
+	parts := fault.FindStringSubmatch(ex.Error())
+	if parts == nil {
+		return nil
+	}
+	text := parts[2]
+	e := &streamerr.Error{Reason: streamerr.PeerReset, Cause: err}
+	if parts[1] != "" {
+		e.Path = streamerr.NewPath(strings.Split(parts[1], " -> ")...)
+	}
+	switch ex.TypeId() {
+	case bizCancel:
+		e.Message = "the caller canceled the stream without a cause"
+	case bizCancelCause, internalCancel:
+		said(e, text)
+	case recvTimeout, streamTimeout:
+		e.Reason, e.Message = streamerr.Deadline, "the caller's time for the stream has passed: "+text
+	case connClosed, transportEnded, illegalFrame:
+		e.Reason, e.Message = streamerr.PeerLost, "the caller's connection broke"
+		_, frame, refused := strings.Cut(text, RefusedFrame) // Kitex hides the errors themselves
+		switch {
+		case refused:
+			e.Reason, e.Message = streamerr.Invalid, "a message of the caller could not be read: "+frame
+		case strings.Contains(text, "connection write timeout"): // as netpoll has it
+			e.Reason, e.Message = streamerr.SlowReader, "the caller does not read from its connection"
+		}
+	default:
+		e.Message = "the stream was reset with code " + strconv.Itoa(int(ex.TypeId())) + ": " + text
+	}
+	return e
+}
+
+// foreign is the first hop in the ttscp of a stream whose context did not come from TTHeader Streaming, and had a cause.
+const foreign = "non-ttstream path"
+
+// said takes a cause from its text: "REASON: message [path]", as causeError has it, or any other text, which is the caller's stop.
+func said(e *streamerr.Error, text string) {
+	e.Reason, e.Message = streamerr.UserStop, text
+	word, rest, _ := strings.Cut(text, ": ")
+	reason := streamerr.ParseReason(word)
+	if word != strings.ToUpper(word) || reason == streamerr.Unspecified || reason == streamerr.Completed {
+		return
+	}
+	e.Reason, e.Message = reason, rest
+	hops := e.Path
+	if len(hops) > 0 && hops[0] == foreign { // it is the context of WithCause
+		hops = hops[1:]
+	}
+	if at := strings.LastIndex(rest, " ["); at >= 0 && strings.HasSuffix(rest, "]") {
+		e.Message = rest[:at]
+		hops = append(streamerr.ParsePath(rest[at+2:len(rest)-1]), hops...)
+	}
+	e.Path = streamerr.NewPath(hops...)
+}
+
+// With returns ctx for a call: when it is canceled with a cause, Kitex sends the cause.
+func With(ctx context.Context) context.Context { return causeContext{ctx} }
+
+type causeContext struct{ context.Context } //nolint:containedctx // it is one
+
+// Err implements context.Context.
+func (c causeContext) Err() error {
+	err, cause := c.Context.Err(), context.Cause(c.Context)
+	if !errors.Is(err, context.Canceled) || errors.Is(cause, context.Canceled) {
+		return err
+	}
+	e, ok := errors.AsType[*streamerr.Error](cause)
+	if !ok {
+		e = &streamerr.Error{Reason: streamerr.UserStop, Cause: cause}
+	}
+	return Error(e, cause)
+}
+
+// Error returns a cause as the error of a context. Its text is what Kitex sends with the reset, and what Canceled reads on the other
+// side. Kitex adds the name of the client's service to the path.
+func Error(e *streamerr.Error, cause error) error {
+	text := strings.ToUpper(e.Reason.String()) + ": " + e.Text()
+	if len(e.Path) > 0 {
+		text += " [" + e.Path.String() + "]"
+	}
+	return &causeError{text, cause}
+}
+
+// A causeError is a cause with the text that crosses the wire.
+type causeError struct {
+	text  string
+	cause error
+}
+
+func (e *causeError) Error() string   { return e.text }
+func (e *causeError) Unwrap() []error { return []error{e.cause, context.Canceled} }
