@@ -213,3 +213,30 @@ func TestAPlainCallersPathOverTTStream(t *testing.T) {
 	check(t, "leaf", only(t, at.ended(t), "server"), streamerr.PeerReset, "shop > middle > leaf")
 	check(t, "middle", only(t, middle.ended(t), "server"), streamerr.PeerReset, "shop > middle")
 }
+
+// TestACallerThatHasWhatItNeedsIsNoFailure: such a caller says so with its cancel.
+func TestACallerThatHasWhatItNeedsIsNoFailure(t *testing.T) {
+	for _, b := range bindings {
+		t.Run(b.system, func(t *testing.T) {
+			at, caller := newHop(t, "leaf", nil), newHop(t, "root", func(c *telemetry.Config) { c.Ratio = 1 })
+			addr, _ := b.serveAt(t, at, func(ctx context.Context, send func(int64) error) error {
+				err := send(1)
+				<-ctx.Done()
+				return err
+			})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			st, err := b.dial(t, addr, named("root"), client.WithSuite(kitexstream.Client(caller.Monitor)))(ctx)
+			if err == nil {
+				_, err = st.recv(ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			cancel(streamerr.Completed)
+			_, _ = st.recv(ctx)
+			check(t, "root", only(t, caller.ended(t), "client"), streamerr.Completed, "root")
+			check(t, "leaf", only(t, at.ended(t), "server"), streamerr.PeerReset, "root > leaf")
+		})
+	}
+}
