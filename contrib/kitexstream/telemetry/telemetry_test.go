@@ -11,9 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/whence-dev/whence/contrib/kitexstream/telemetry"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 var served = telemetry.Method{Side: telemetry.Server, System: telemetry.GRPC, Name: "prices.Prices/Watch"}
@@ -147,5 +149,23 @@ func BenchmarkStream(b *testing.B) {
 		s := r.Begin(b.Context(), telemetry.Call{Method: served})
 		s.Sent(100)
 		s.End(telemetry.Completed())
+	}
+}
+
+// TestASpanOfTheApplicationIsTheParent: another tracer's span in the context is nearer than the caller's headers, and the handler
+// still sees that span.
+func TestASpanOfTheApplicationIsTheParent(t *testing.T) {
+	r := telemetry.New(telemetry.Config{Name: "exchange"})
+	own := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
+	ctx := trace.ContextWithSpanContext(t.Context(), own)
+	s := r.Begin(ctx, telemetry.Call{Method: served, Parent: streamtrace.ParseParent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "")})
+	if got := trace.SpanContextFromContext(telemetry.With(ctx, s)); !got.Equal(own) {
+		t.Errorf("the handler's span is %v", got.SpanID())
+	}
+	var headers []string
+	child := r.Begin(telemetry.With(t.Context(), s), telemetry.Call{Method: telemetry.Method{Side: telemetry.Client}})
+	child.Headers(func(key, value string) { headers = append(headers, key+": "+value) })
+	if !strings.Contains(strings.Join(headers, "\n"), "traceparent: 00-01000000000000000000000000000000-") {
+		t.Errorf("a call of the handler says %q", headers)
 	}
 }
