@@ -77,7 +77,11 @@ func TestReaderOverAWebSocketReadsTheFailure(t *testing.T) {
 func TestReadersOverWebSocketsLeave(t *testing.T) {
 	base, chat := start(t, nil)
 	for policy, ends := range map[string]bool{"linger:10ms": true, "detach": false} {
-		m := makeStream(t, base, "start m say one wait 500ms say two end x", "X-Leave", policy)
+		wait := "500ms"
+		if ends {
+			wait = "1m"
+		}
+		m := makeStream(t, base, "start m say one wait "+wait+" say two end x", "X-Leave", policy)
 		c := readOver(t, base, m, "")
 		c.Until("data")
 		c.Raw(wstest.CloseFrame(1000))

@@ -118,6 +118,9 @@ func (d *drive) close() {
 // message. mu is held, but for the time in which the reader has a message.
 func (d *drive) step(e event) {
 	d.react(e)
+	if d.pending != 0 && d.carrier != nil {
+		d.carrier.own.Wait() // what follows may search a worker and write a log line
+	}
 	for d.pending != 0 && !d.finished() {
 		d.now = time.Since(d.began)
 		d.react(event{Kind: d.pending.take()})

@@ -31,7 +31,6 @@ type Conn struct {
 	in         *inbound
 	ws         *hertzws.Conn
 	maxMessage int64
-	heard      atomic.Uint64 // counts the frames of the client
 }
 
 var errReadOnly = errors.New("websocket: the library does not write")
@@ -39,8 +38,16 @@ var errReadOnly = errors.New("websocket: the library does not write")
 // inbound is the connection without its writes.
 type inbound struct {
 	network.Conn
-	code int    // of the close frame that the library wanted to send; 0 is none
-	text string // of that frame
+	code  int           // of the close frame that the library wanted to send; 0 is none
+	text  string        // of that frame
+	heard atomic.Uint64 // bytes of the client
+}
+
+// Read implements net.Conn. A client that sends a long message slowly is alive.
+func (i *inbound) Read(b []byte) (int, error) {
+	n, err := i.Conn.Read(b)
+	i.heard.Add(uint64(n))
+	return n, err
 }
 
 // Write implements net.Conn. The library sends a close frame for a fault of the client.
@@ -81,7 +88,6 @@ func (c *Conn) Receive() (Message, *Fault) {
 	if err != nil {
 		return Message{}, c.fault(err)
 	}
-	c.heard.Add(1)
 	if Opcode(kind) == Text && !utf8.Valid(data) {
 		return Message{}, &Fault{Cause: streamerr.New(streamerr.Invalid, "a text message is not valid UTF-8"), Code: badText}
 	}
@@ -148,7 +154,7 @@ type watch struct {
 	mu      sync.Mutex // guards the following fields
 	timer   *time.Timer
 	waiting bool   // for the answer to a ping
-	heard   uint64 // frames of the client before that ping
+	heard   uint64 // bytes of the client before that ping
 	ended   bool
 }
 
@@ -178,7 +184,7 @@ const (
 func (w *watch) due() duty {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heard := w.conn.heard.Load()
+	heard := w.conn.in.heard.Load()
 	switch {
 	case w.ended:
 		return rest

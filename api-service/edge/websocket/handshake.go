@@ -137,14 +137,10 @@ func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
 	c.ws = h.opened
 	c.ws.SetReadLimit(maxMessage)
 	c.ws.SetPingHandler(func(payload string) error {
-		c.heard.Add(1)
 		_, err := client.Write(frameOf(pong, []byte(payload)), 0)
 		return err
 	})
-	c.ws.SetPongHandler(func(string) error {
-		c.heard.Add(1)
-		return nil
-	})
+	c.ws.SetPongHandler(func(string) error { return nil })
 	c.ws.SetCloseHandler(func(int, string) error { return nil }) // Close answers
 	return c
 }

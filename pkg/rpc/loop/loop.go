@@ -46,8 +46,8 @@ func (l *Loop) Run(c *Carrier, f func()) (still bool) {
 	c.loop.Store(l)
 	returned := false
 	defer func() {
-		c.loop.Store(nil)
-		if !returned { // the reader has exited the goroutine
+		c.loop.CompareAndSwap(l, nil) // another Loop may carry the stream by now
+		if !returned {                // the reader has exited the goroutine
 			l.leave()
 		}
 		l.mu.Lock()
@@ -163,8 +163,9 @@ func (c *Carrier) Return(l *Loop) {
 type Source interface {
 	// Attend has Loops call take with each message, with c, until take returns false or exits its
 	// goroutine, and then ended: with nil if take wants no more, and otherwise with the end of the call,
-	// as RecvMsg returns it. Attend returns at once, and may call take and ended itself. fresh makes the
-	// messages. ended must not wait. What take has left is for RecvMsg.
+	// as RecvMsg returns it. Attend returns at once, and may call take and ended itself; if take exits the
+	// goroutine of that call, ended is not called. fresh makes the messages. ended must not wait. What
+	// take has left is for RecvMsg.
 	Attend(c *Carrier, fresh func() any, take func(m any) bool, ended func(err error))
 	// SendNow sends a short last message, without waiting for credit. A message above 16 KiB may wait.
 	SendNow(m any) error

@@ -244,7 +244,7 @@ func TestCauseOfACancelIsHeard(t *testing.T) {
 			_, _ = drain(ctx, st)
 		}, streamerr.Error{Reason: streamerr.OperatorStop, Path: streamerr.NewPath("pager", "console", "shop"), Message: "too [expensive]"}},
 		"by a deadline": {func(t *testing.T, c chat.Client) {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			st := open(ctx, t, c, "")
 			_, _ = drain(ctx, st)

@@ -168,12 +168,15 @@ func (q *Inbox) unlocked(take Take, message []byte, err error) (more bool) {
 // Attend hands each message to take, in the order of their coming, until take returns false or exits its
 // goroutine, and then calls ended: with nil if take wants no more, and otherwise with the reason why nothing
 // more comes. What take has left is for Next. Attend returns at once; Loops call take with c, or the
-// calling goroutine does. Any goroutine may call ended, which must not wait.
+// calling goroutine does. If take exits that one, ended is not called. Any goroutine may call ended, which
+// must not wait.
 func (q *Inbox) Attend(c *loop.Carrier, take Take, ended func(err error)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.take, q.ended, q.carrier, q.taking = take, ended, c, true
+	q.take, q.carrier, q.taking = take, c, true
 	q.handAll(func() {})
+	q.ended = ended // not before: a goroutine that take exits here has not been left by Attend
+	q.conclude()
 }
 
 // conclude calls the function of Attend for the end if that has come. mu is held, but not within the

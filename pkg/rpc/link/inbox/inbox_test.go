@@ -151,6 +151,12 @@ func TestReaderThatExits(t *testing.T) {
 			wg.Wait()
 			wg.Go(second)
 			wg.Wait()
+			if early { // the caller of Attend learns of the exit as it unwinds
+				if len(ended) > 0 {
+					t.Error("the end of an exit is reported twice")
+				}
+				return
+			}
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}

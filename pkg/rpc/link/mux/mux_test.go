@@ -2,7 +2,9 @@ package mux
 
 import (
 	"bytes"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 )
 
 // newCaller returns the calling end of a connection with a stream, and the network's other end.
@@ -163,6 +166,36 @@ func TestResetGoesOutBeforeTheConnectionIsLeft(t *testing.T) {
 		}
 		if !bytes.HasSuffix(have, frame.AppendStream(nil, frame.Reset, s.id)) {
 			t.Errorf("%q", have)
+		}
+	})
+}
+
+// TestReaderThatWaitsHidesNoBrokenFrame: a read has a message and a frame that ends the connection, and the reader of the message
+// waits, so that another goroutine reads on behind the frame.
+func TestReaderThatWaitsHidesNoBrokenFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s, far := newCaller(t, 1<<20)
+		k, ended := &loop.Carrier{}, make(chan error, 1)
+		s.Attend(k, func() any { return &wrapperspb.Int32Value{} }, func(any, error) bool {
+			k.Wait()
+			<-c.done
+			return true
+		}, func(err error) { ended <- err }, codes.Internal)
+		c.Start(nil)
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		broken, _ := frame.AppendOpen(appendItem(nil, s.id, nil), frame.Call{Stream: 3, Method: "/a.B/C"})
+		if _, err := far.Write(broken); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if !strings.Contains(err.Error(), "the callee opened a stream") {
+				t.Error(err)
+			}
+		default:
+			t.Error("the connection goes on")
+			c.Close(ErrClosed)
 		}
 	})
 }

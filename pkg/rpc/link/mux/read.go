@@ -22,11 +22,12 @@ type connReader struct {
 	loop *loop.Loop
 
 	// Not changed while a message is with its reader.
-	buf   []byte
-	at    int            // offset in bytes of what was not taken
-	have  int            // offset in bytes of the end of what was read
-	items []byte         // the messages of the ITEMS frame in hand that were not taken
-	due   []*inbox.Inbox // of streams with messages that are handed to their readers at the end of the batch
+	buf    []byte
+	at     int            // offset in bytes of what was not taken
+	have   int            // offset in bytes of the end of what was read
+	items  []byte         // the messages of the ITEMS frame in hand that were not taken
+	broken error          // why the connection ends behind the batch; nil while frames are read
+	due    []*inbox.Inbox // of streams with messages that are handed to their readers at the end of the batch
 }
 
 // errLeft ends a goroutine that another one has replaced.
@@ -47,7 +48,7 @@ func (r *connReader) handOver() {
 		next = newConnReader(r.conn, r.buf[r.at:r.have])
 		next.items = slices.Clone(r.items)
 	}
-	next.loop = loop.New(next.handOver)
+	next.loop, next.broken = loop.New(next.handOver), r.broken
 	r.buf, r.items, r.due = nil, nil, nil // this goroutine may wait for long
 	r.conn.owned.Go(next.run)
 }
@@ -55,11 +56,14 @@ func (r *connReader) handOver() {
 // run takes frames until the connection ends, or another goroutine takes them.
 func (r *connReader) run() {
 	defer r.loop.Flush() // what a batch sent before the connection ended
-	err := r.read()
-	if errors.Is(err, errLeft) || errors.Is(r.hand(), errLeft) { // a broken frame ends the batch before it
+	if r.broken == nil {
+		r.broken = r.read()
+	}
+	// A broken frame ends the batch before it.
+	if errors.Is(r.broken, errLeft) || errors.Is(r.hand(), errLeft) {
 		return
 	}
-	r.conn.Fail(err)
+	r.conn.Fail(r.broken)
 }
 
 func (r *connReader) read() error {
