@@ -10,8 +10,8 @@
 //     messages to the readers of their streams by function calls (package loop).
 //   - A message is encoded into the buffer of the connection. Messages that are sent while the
 //     connection is written share the next write and, as far as they fit, one frame.
-//   - A lone message is written at once, or at the end of the batch if a Loop carries it. A connection that sends several messages per FlushEvery
-//     writes at most once in that time, or when 64 KiB wait.
+//   - A lone message is written at once, or at the end of the batch if a Loop carries it. A connection
+//     that would write several times per FlushEvery writes once in that time, or when 64 KiB wait.
 //
 // Nothing grows without bound. A sender has a credit per stream, and waits when it is used up; the
 // receiver grants it again as its reader reads. So a stream that is not read stops its own sender, and
