@@ -407,6 +407,7 @@ func TestHandshakesAreRefused(t *testing.T) {
 		"an unknown key":        {bearer("she"), 401, "Authorization"},
 		"an unknown page's key": {[]string{"Sec-WebSocket-Protocol", key("she")}, 401, "Authorization"},
 		"a key that is no text": {[]string{"Sec-WebSocket-Protocol", "whence.v1, whence.key.=="}, 400, "Sec-WebSocket-Protocol"},
+		"a key and no protocol": {[]string{"Sec-WebSocket-Protocol", strings.TrimPrefix(key("me"), "whence.v1, ")}, 400, "Sec-WebSocket-Protocol"},
 		"the operator's key":    {bearer("op"), 403, "Authorization"},
 		"another origin":        {append(bearer("me"), "Origin", "https://evil.example"), 403, "Origin"},
 		"no origin":             {append(bearer("me"), "Origin", "null"), 403, "Origin"},

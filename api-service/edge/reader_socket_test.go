@@ -71,6 +71,10 @@ func TestReaderOverAWebSocketReadsTheFailure(t *testing.T) {
 	if last := all[len(all)-1]; e.Code != 4009 || e.Text != "peer_lost" || last.Event != "error" || !strings.Contains(string(last.Data), `"path":["chat-service","api-service"]`) {
 		t.Errorf("%d %+v", e.Code, last)
 	}
+	e = readOver(t, base, m, "&last_event_id="+all[len(all)-1].ID).End() // which has the error already
+	if len(e.Messages) > 0 || e.Code != 4009 || e.Text != "peer_lost" {
+		t.Errorf("a reader that comes back gets %+v", e)
+	}
 }
 
 // TestReadersOverWebSocketsLeave: a reader leaves without ending the stream, unless its policy says so.

@@ -20,7 +20,7 @@ func pair(t *testing.T) (a, b net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() //nolint:errcheck // nothing is lost
+	defer ln.Close()
 	a, err = net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func TestErrorsOfTheKernel(t *testing.T) {
 
 func TestOtherConnectionsHaveNoSocket(t *testing.T) {
 	a, b := net.Pipe()
-	defer a.Close() //nolint:errcheck // nothing is lost
-	defer b.Close() //nolint:errcheck // nothing is lost
+	defer a.Close()
+	defer b.Close()
 	if nowait.New(a) != nil {
 		t.Error("a pipe in memory has a socket")
 	}

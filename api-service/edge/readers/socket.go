@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/websocket"
+	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -21,18 +22,23 @@ func (r *Readers) overSocket(conn context.Context, c *app.RequestContext, id str
 		r.Desk.Refuse(c, err)
 		return
 	}
-	r.follow(conn, c, id, in, after, &socketForm{readers: r, shake: shake})
+	r.follow(conn, c, id, in, after, &socketForm{readers: r, shake: shake, in: in, after: after})
 }
 
 // A socketForm is the form of events over a WebSocket.
 type socketForm struct {
 	readers *Readers
 	shake   *websocket.Handshake
+	in      replay.Reader
+	after   uint64             // the number of the last event that the reader has
 	session *websocket.Session // set by begin
 	client  *clientconn.Conn
 	out     websocket.Encoder
 	failure []byte // data of the closing event of a stream that failed
 }
+
+// lastEventWithin bounds the wait for the log of a stream whose ending the reader has.
+const lastEventWithin = time.Second
 
 // noMessage bounds the messages of a reader, in bytes. It has nothing to say.
 const noMessage = 1 << 10
@@ -52,17 +58,36 @@ func (f *socketForm) begin(client *clientconn.Conn, _ func(time.Duration, int), 
 }
 
 func (f *socketForm) event(id, name string, data []byte) error {
+	f.after = 0
 	b := append(append(f.out.Begin(), `{"id":"`...), id...)
 	b = append(append(b, `","event":"`...), name...)
 	b = append(append(append(b, `","data":`...), data...), '}')
-	if name == string(replay.Failure) {
-		f.failure = append([]byte(nil), data...)
-	}
+	f.note(name, data)
 	frame, _ := f.out.End(websocket.Text, b)
 	return f.client.Send(frame, 0)
 }
 
+// note keeps the data of the closing event of a stream that failed.
+func (f *socketForm) note(name string, data []byte) {
+	if name == string(replay.Failure) {
+		f.failure = append([]byte(nil), data...)
+	}
+}
+
+// again reads the closing event of a reader that had it before it came: the stream has one ending.
+func (f *socketForm) again() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastEventWithin)
+	defer cancel()
+	_, _ = follow.Follow(ctx, f.in, f.after-1, func(_, name string, data []byte) error { // an error leaves the reader's own ending
+		f.note(name, data)
+		return nil
+	})
+}
+
 func (f *socketForm) end(cause *streamerr.Error, _ bool) {
+	if cause.Reason == streamerr.Completed && f.after > 0 {
+		f.again()
+	}
 	reason := cause.Reason
 	if failed, ok := streamerr.ParseJSON(f.failure); ok {
 		reason = failed.Reason

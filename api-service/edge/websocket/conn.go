@@ -31,6 +31,9 @@ type Conn struct {
 	in         *inbound
 	ws         *hertzws.Conn
 	maxMessage int64
+
+	mu     sync.Mutex // held while a control frame is written, which does not wait
+	closed bool       // a close frame follows, and nothing after it
 }
 
 var errReadOnly = errors.New("websocket: the library does not write")
@@ -118,6 +121,17 @@ func (c *Conn) fault(err error) *Fault {
 	}
 }
 
+// control writes a ping or a pong, unless a close frame follows.
+func (c *Conn) control(frame []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	_, err := c.client.Write(frame, 0)
+	return err
+}
+
 // Close sends the last message of a WebSocket, if there is one, and a close frame with a code and a
 // text of at most 123 bytes. It waits until the client has taken them, within the bounds of the
 // clientconn.Conn. Nothing may be sent after it.
@@ -126,14 +140,16 @@ func (c *Conn) Close(last []byte, code int, text string) error {
 	if len(last) > 0 {
 		out = frameOf(Text, last)
 	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	payload := append([]byte{byte(code >> 8), byte(code)}, text...)
 	return c.client.Send(append(out, frameOf(closing, payload[:min(len(payload), maxControl)])...), 0)
 }
 
 // Watch sends a ping every interval, and calls lost if the client does not answer one within
-// patience: then its machine may be well, and the program is not. Any frame of the client is an
-// answer. An interval of 0 means no pings, a patience of 0 no bound. After stop has returned, no more
-// pings are sent.
+// patience: then its machine may be well, and the program is not. Any byte of the client is an
+// answer. An interval of 0 means no pings, a patience of 0 no bound.
 func (c *Conn) Watch(interval, patience time.Duration, lost func(cause *streamerr.Error)) (stop func()) {
 	if interval <= 0 {
 		return func() {}
@@ -162,7 +178,7 @@ type watch struct {
 func (w *watch) tick() {
 	switch w.due() {
 	case sendPing:
-		_, _ = w.conn.client.Write(frameOf(ping, nil), 0) // client tells why it failed
+		_ = w.conn.control(frameOf(ping, nil)) // client tells why it failed
 	case giveUp:
 		gone := clientconn.Gone()
 		gone.Message = fmt.Sprintf("the client has not answered a ping for %v", w.patience)

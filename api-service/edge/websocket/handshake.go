@@ -45,7 +45,11 @@ func TakeKey(c *app.RequestContext) error {
 	if len(rest) == len(offered) {
 		return nil
 	}
-	c.Request.Header.Set(protocolHeader, strings.Join(rest, ", ")) // the key must not be logged, nor selected
+	c.Request.Header.Del(protocolHeader) // the key must not be logged, nor selected
+	if !slices.Contains(rest, Protocol) {
+		return unnamed()
+	}
+	c.Request.Header.Set(protocolHeader, strings.Join(rest, ", "))
 	if len(c.GetHeader(keys.Header)) > 0 {
 		return nil
 	}
@@ -77,6 +81,11 @@ func protocols(c *app.RequestContext) []string {
 	return all
 }
 
+// unnamed returns the error for a client whose subprotocols are not the edge's.
+func unnamed() error {
+	return streamerr.InvalidParam(protocolHeader, "%s does not name %s", protocolHeader, Protocol)
+}
+
 // A Handshake is a request for a WebSocket that has passed all checks. The caller calls Accept or
 // Cancel.
 type Handshake struct {
@@ -98,7 +107,7 @@ func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
 			Message: fmt.Sprintf("pages of %.64q may not open a WebSocket here; --cors-origin allows an origin", origin)}
 	}
 	if named := protocols(c); len(named) > 0 && !slices.Contains(named, Protocol) {
-		return nil, streamerr.InvalidParam(protocolHeader, "%s does not name %s", protocolHeader, Protocol)
+		return nil, unnamed()
 	}
 	h := &Handshake{c: c}
 	status := http.StatusBadRequest
@@ -137,8 +146,7 @@ func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
 	c.ws = h.opened
 	c.ws.SetReadLimit(maxMessage)
 	c.ws.SetPingHandler(func(payload string) error {
-		_, err := client.Write(frameOf(pong, []byte(payload)), 0)
-		return err
+		return c.control(frameOf(pong, []byte(payload)))
 	})
 	c.ws.SetPongHandler(func(string) error { return nil })
 	c.ws.SetCloseHandler(func(int, string) error { return nil }) // Close answers
