@@ -115,7 +115,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 	"answers follow on messages, and half-close is the end": func(c talk, _ *rpc.Hop) {
 		c.say(1)
 		c.hears(1)
-		time.Sleep(150 * time.Millisecond) // longer than a first token, or the next, may take
+		time.Sleep(600 * time.Millisecond) // longer than a first token, or the next, may take
 		c.say(2)
 		c.say(3)
 		_ = c.CloseSend()
@@ -125,7 +125,7 @@ var talks = map[string]func(c talk, hop *rpc.Hop){
 	},
 	"a caller that is silent": func(c talk, _ *rpc.Hop) {
 		c.say(1)
-		c.ends(streamerr.Deadline, "worker", "the caller sent nothing for 400ms (idle timeout of worker)")
+		c.ends(streamerr.Deadline, "worker", "the caller sent nothing for 1s (idle timeout of worker)")
 	},
 	"a stop while it waits": func(c talk, _ *rpc.Hop) {
 		c.say(1)
@@ -201,7 +201,7 @@ func TestRequestsThatAreSequences(t *testing.T) {
 			}
 			t.Run(name+"/"+tr.name, func(t *testing.T) {
 				svc := newService("worker", nil)
-				svc.hop.Timers = rpc.Timers{FirstToken: 100 * time.Millisecond, Stall: 100 * time.Millisecond, Idle: 400 * time.Millisecond}
+				svc.hop.Timers = rpc.Timers{FirstToken: 400 * time.Millisecond, Stall: 400 * time.Millisecond, Idle: time.Second}
 				if strings.HasPrefix(name, "a drain before") || strings.Contains(name, "unread") || strings.HasPrefix(name, "a message") {
 					svc.hop.Timers = rpc.Timers{}
 				}
