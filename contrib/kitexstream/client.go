@@ -47,7 +47,7 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 		call.mu.Lock()
 		call.unwatch = context.AfterFunc(ctx, call.canceled) // which waits for mu
 		call.mu.Unlock()
-		runtime.AddCleanup(w, (*clientCall).dropped, call) // by a caller that neither reads to the end nor cancels
+		runtime.AddCleanup(w, (*clientCall).dropped, call) // if the caller neither reads to the end nor cancels
 		return w, nil
 	}
 }
@@ -68,7 +68,7 @@ type clientCall struct {
 
 type callKey struct{}
 
-// outgoing adds to ctx what the callee is told.
+// outgoing adds the path and the trace headers to ctx.
 func (c *clientCall) outgoing(ctx context.Context) context.Context {
 	grpc := system(c.ri) == telemetry.GRPC
 	c.stream.Headers(func(key, value string) {
@@ -244,7 +244,7 @@ func (c *clientCall) canceled() {
 
 var errDropped = streamerr.New(streamerr.PeerReset, "the caller dropped the stream without reading its end")
 
-// dropped ends a stream that nobody holds any more.
+// dropped ends a stream whose reader was garbage-collected.
 func (c *clientCall) dropped() {
 	c.mu.Lock()
 	trailer, err := c.trailer, c.sendErr

@@ -73,7 +73,7 @@ func fromException(ex *ttstream.Exception) *streamerr.Error {
 		return &streamerr.Error{Reason: streamerr.Internal, Message: ex.Error(), Cause: ex}
 	}
 	if e.Reason == streamerr.UserStop && !strings.Contains(ex.Error(), "USER_STOP: ") {
-		e.Reason = streamerr.PeerReset // a cancel in the words of another transport
+		e.Reason = streamerr.PeerReset // another transport reports a cancel
 	}
 	e.Path = slices.DeleteFunc(e.Path, func(hop string) bool { return hop == "non-ttstream path" }) // Kitex's word for hops that it does not know
 	return e

@@ -1,4 +1,4 @@
-// Command mock is a chat-service for the tests of others: a generic server of Kitex that is made of the Thrift file alone, without
+// Command mock is a chat-service that users run in their own tests: a generic server of Kitex that is made of the Thrift file alone, without
 // generated code, and answers from a script. Kitex clients call it like chat-service, over TTHeader Streaming, TTHeader and thrift
 // over gRPC.
 //

@@ -22,7 +22,7 @@ func (c *Client) Deafen() {
 	}); err != nil || failed != nil {
 		c.t.Fatal(err, failed)
 	}
-	c.t.Cleanup(func() { _ = c.tcp().SetLinger(0) }) // nobody is left to say goodbye to
+	c.t.Cleanup(func() { _ = c.tcp().SetLinger(0) }) // the peer answers nothing more
 }
 
 // WasReset reports whether the server has reset the connection, without reading or writing anything.

@@ -121,7 +121,7 @@ func (s *callee) attach(finish func(status error, trailer metadata.MD, returning
 	gone.Add(1)
 	s.abandon = func() {
 		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
-		if s.call.Err() == nil { // else there is nobody to hear it
+		if s.call.Err() == nil { // otherwise the caller has gone
 			s.tell(o)
 		}
 		finish(o.Status(), s.trailer(o), false)
@@ -280,7 +280,7 @@ func (s *callee) close(o Outcome, answer func() error) Outcome {
 	if do.Verb == protocol.Answer {
 		failed := s.answer(answer)
 		do, _ = s.step(protocol.Event{Kind: protocol.Answered, Err: failed})
-		if failed == nil && s.call.Err() == nil { // else there is nobody to hear it
+		if failed == nil && s.call.Err() == nil { // otherwise the caller has gone
 			s.told = true
 			s.tell(o)
 		}

@@ -30,7 +30,7 @@ type socketForm struct {
 	readers *Readers
 	shake   *websocket.Handshake
 	in      replay.Reader
-	after   uint64             // the number of the last event that the reader has
+	after   uint64             // the number of the last event that the reader has; 0 once this WebSocket has sent one
 	session *websocket.Session // set by begin
 	client  *clientconn.Conn
 	out     websocket.Encoder

@@ -19,7 +19,7 @@ const (
 	closeWaitDraining = 200 * time.Millisecond
 )
 
-// Rules are what a Session expects of its client, and whom it tells.
+// Rules configure a Session: the bounds for its client, and the functions that it calls.
 type Rules struct {
 	// Name is that of the hop, and Log gets the stack of a panic.
 	Name string
@@ -30,8 +30,8 @@ type Rules struct {
 	// Take takes a message, on the goroutine that reads, and must not wait. An error is why the stream
 	// ends. Take gets no messages after that.
 	Take func(m Message) *streamerr.Error
-	// Lost is told why the stream ends: the client has gone or broken a rule. It may be called more
-	// than once, and must not wait.
+	// Lost is called with the reason why the stream ends: the client has gone or broken a rule. It may
+	// be called more than once, and must not wait.
 	Lost func(cause *streamerr.Error)
 }
 
@@ -109,8 +109,8 @@ func (s *Session) Close(last []byte, reason streamerr.Reason, cause error) (code
 }
 
 // Wait lets the client answer the close frame, for a short time, closes the connection, and waits for
-// the goroutines of the Session. A connection that were closed at once might be reset, and the client
-// would lose what it has not read.
+// the goroutines of the Session. If the connection were closed at once, the kernel might reset it, and
+// the client would lose data that it has not read yet.
 func (s *Session) Wait(draining bool) {
 	wait := closeWait
 	if draining {

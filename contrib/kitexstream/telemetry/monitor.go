@@ -51,7 +51,7 @@ type Monitor struct {
 	mu     sync.Mutex // guards the following fields
 	series map[Method]*series
 	live   int
-	idle   chan struct{} // closed when live becomes 0; nil if nobody waits
+	idle   chan struct{} // closed when live becomes 0; nil while no goroutine waits for that
 }
 
 // New returns a monitor. The caller closes it.

@@ -43,7 +43,7 @@ func (s *Server) overThrift(infos []*serviceinfo.ServiceInfo, limit int) []serve
 	)))
 }
 
-// A boundedCodec bounds what is decoded. Kitex's limit also holds for what is encoded.
+// A boundedCodec bounds the size of received messages. Kitex's own limit bounds sent messages, too.
 type boundedCodec struct {
 	remote.Codec
 	limited remote.Codec

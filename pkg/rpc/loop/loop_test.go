@@ -41,7 +41,7 @@ func TestBatchIsFlushedAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestWaitHandsTheConnectionOver: it does so once, and then flushes what was due at the end of the batch.
+// TestWaitHandsTheConnectionOver: Wait hands it over once, and flushes the writes that were due at the end of the batch.
 func TestWaitHandsTheConnectionOver(t *testing.T) {
 	handed := 0
 	l := loop.New(func() { handed++ })

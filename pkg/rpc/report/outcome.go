@@ -25,7 +25,7 @@ func (o Outcome) Reason() streamerr.Reason {
 	}
 }
 
-// Status is what the handler returns. A caller that left because it had what it needed has completed.
+// Status is the status that the handler returns. It is OK if the caller left with all it needed.
 func (o Outcome) Status() error {
 	if o.Reason() == streamerr.Completed {
 		return nil

@@ -103,7 +103,7 @@ func (r *reader) size(atLeast int) (int, error) {
 	return int(n), nil
 }
 
-// bytes reads a string or a binary. The result is valid as long as what is read.
+// bytes reads a string or a binary. The result shares the memory of the input.
 func (r *reader) bytes() ([]byte, error) {
 	n, err := r.u32()
 	if err != nil {

@@ -197,7 +197,7 @@ type clientStream struct {
 	ctx    context.Context //nolint:containedctx // the call's
 	cancel context.CancelCauseFunc
 	st     streaming.ClientStream
-	// Kitex has these only once: whoever asks again waits for ever.
+	// Kitex returns these only once: a second call waits for ever.
 	header  func() (streaming.Header, error)
 	trailer func() (streaming.Trailer, error)
 

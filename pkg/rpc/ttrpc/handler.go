@@ -61,7 +61,7 @@ type kitexHandler interface {
 	remote.InvokeHandleFuncSetter
 }
 
-// headers has the headers of a call in its context.
+// headers puts the headers of a call into its context.
 type headers struct{}
 
 // OnReadStream implements ttstream.HeaderFrameReadHandler.

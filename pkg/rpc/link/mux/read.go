@@ -23,8 +23,8 @@ type connReader struct {
 
 	// Not changed while a message is with its reader.
 	buf    []byte
-	at     int            // offset in bytes of what was not taken
-	have   int            // offset in bytes of the end of what was read
+	at     int            // offset in bytes of the first byte that was not taken
+	have   int            // number of bytes in buf
 	items  []byte         // the messages of the ITEMS frame in hand that were not taken
 	broken error          // why the connection ends behind the batch; nil while frames are read
 	due    []*inbox.Inbox // of streams with messages that are handed to their readers at the end of the batch
