@@ -281,7 +281,7 @@ func checkRecords(t *testing.T, h *rpc.Hop, name string) {
 		id := fmt.Sprintf("%s-%d", name, i)
 		r := ledger.At(h).Get(id)
 		// The callee may read a request only after its caller has seen the break.
-		for until := time.Now().Add(time.Minute); r.GetState() == streamv1.State_STATE_LIVE && time.Now().Before(until); r = ledger.At(h).Get(id) {
+		for until := time.Now().Add(time.Minute); r != nil && r.GetState() != streamv1.State_STATE_ENDED && time.Now().Before(until); r = ledger.At(h).Get(id) {
 			time.Sleep(time.Millisecond)
 		}
 		switch reason := streamerr.Reason(r.GetReason()); {
