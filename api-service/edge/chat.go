@@ -101,7 +101,7 @@ func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (c
 
 // bounds returns the timeouts that apply to all clients.
 func (e *Edge) bounds() clientconn.Bounds {
-	return clientconn.Bounds{Write: e.config.WriteTimeout, Client: e.config.ClientTimeout}
+	return clientconn.Bounds{Write: e.config.WriteTimeout, Client: e.config.ClientTimeout, Clock: &e.clock}
 }
 
 // readCall reads a request for a stream and returns it, its leave policy and its body. The policy

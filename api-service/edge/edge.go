@@ -41,6 +41,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/sglang"
+	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/pollnet"
 	"github.com/whence-dev/whence/pkg/discover"
 	"github.com/whence-dev/whence/pkg/drain"
@@ -66,6 +67,7 @@ type Edge struct {
 	repeats bool // a request may be sent again after its stream has started
 
 	runs       runs
+	clock      coarse.Clock // of the clients' connections
 	deliveries delivery.Book
 	collects   delivery.Seldom // rate limit of log lines about proxies
 

@@ -88,7 +88,7 @@ func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 
 // watch begins the timers of a stream, which may come to wait for its caller. A hop that shuts down does not let it wait.
 func (h *Hop) watch(ctx context.Context, flow observer.Flow) *watchdog.Watch {
-	w, ctl := h.Timers.Watch(ctx, h.Name), stream.ControlOf(ctx)
+	w, ctl := h.Timers.Watch(ctx, &h.clock, h.Name), stream.ControlOf(ctx)
 	w.OnWait(func() {
 		if h.Live.Closed() {
 			ctl.Stop(h.draining())

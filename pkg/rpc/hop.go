@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
@@ -39,6 +40,8 @@ type Hop struct {
 	Timers Timers
 	// Log gets one line per ended stream; nil discards them.
 	Log *slog.Logger
+
+	clock coarse.Clock // of the streams' Timers
 }
 
 // retryAfterDrain is what callers of a hop that shuts down are told: another replica, or the next process, is there by

@@ -10,7 +10,7 @@
 // a client for 250 ms at most: the client of a stopped stream that has not emptied the buffer by
 // then is killed, even if it reads a piece now and then.
 //
-// Each connection has one timer. It is armed for what is due first, and set again only when it
+// Each connection has one timer, which shares wake-ups with those of other connections. It is armed for what is due first, and set again only when it
 // fires, or when something is due earlier: a token does not touch it. The timer sends the headers
 // of a stream without tokens, comments in silence, finds clients that do not read or have vanished
 // without a word, and ends writes that wait for too long. The rules are in clock, a pure state
@@ -27,6 +27,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/network"
 
 	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -61,7 +62,7 @@ type Conn struct {
 
 	mu       sync.Mutex // guards the following fields
 	clock    clock
-	timer    *time.Timer
+	timer    *coarse.Timer // nil until Bound
 	armed    time.Duration // when timer fires; never if it does not
 	events   *Events       // of an answer that is events; nil before Begin
 	opened   bool          // the headers of the events are sent
@@ -80,8 +81,6 @@ func Take(c *app.RequestContext) *Conn {
 		clock: newClock(0, 0), armed: never, identity: !c.Request.Header.IsHTTP11(),
 	}
 	client.fd, client.raw = socket(client.net)
-	client.timer = time.AfterFunc(time.Hour, client.tick)
-	client.timer.Stop()
 	return client
 }
 
@@ -89,6 +88,7 @@ func Take(c *app.RequestContext) *Conn {
 type Bounds struct {
 	Write  time.Duration // for a part of the answer that waits for the client
 	Client time.Duration // for an acknowledgement of the client's machine
+	Clock  *coarse.Clock // of the timer; nil for a Clock of its own
 }
 
 // Bound bounds how long the client is waited for. left is called, possibly more than once, with the
@@ -103,6 +103,10 @@ func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
 	defer c.mu.Unlock()
 	c.left, c.writeTimeout = left, b.Write
 	c.clock = newClock(b.Write, b.Client)
+	if b.Clock == nil {
+		b.Clock = new(coarse.Clock)
+	}
+	c.timer = b.Clock.NewTimer(c.tick)
 	c.arm(c.now())
 }
 
@@ -111,13 +115,13 @@ func (c *Conn) now() time.Duration { return time.Since(c.began) }
 
 // arm sets the timer if something is due before it fires. mu is held.
 func (c *Conn) arm(now time.Duration) {
-	if _, at := c.clock.next(); at < c.armed && !c.released && c.gone == nil {
+	if _, at := c.clock.next(); at < c.armed && !c.released && c.gone == nil && c.timer != nil {
 		c.armed = at
 		c.timer.Reset(at - now)
 	}
 }
 
-// tick does what is due.
+// tick does what is due, on the clock's goroutine: what may wait for others gets a goroutine of its own.
 func (c *Conn) tick() {
 	c.mu.Lock()
 	c.armed = never
@@ -135,9 +139,9 @@ func (c *Conn) tick() {
 	c.mu.Unlock()
 	switch {
 	case gone != before:
-		c.left(gone)
+		go c.left(gone)
 	case left: // the next Flush of another goroutine may come only with the next token
-		_ = c.Flush() // c.gone has the error
+		go c.Flush() //nolint:errcheck // c.gone has the error
 	}
 }
 
@@ -340,7 +344,7 @@ func (c *Conn) Kill() {
 func (c *Conn) fail(gone *streamerr.Error) {
 	c.gone = gone
 	c.behind = nil
-	c.timer.Stop()
+	c.stopTimer()
 	if c.released {
 		return
 	}
@@ -351,6 +355,13 @@ func (c *Conn) fail(gone *streamerr.Error) {
 		reset(c.fd)
 	}
 	_ = c.net.Close() // netpoll's never fails
+}
+
+// stopTimer stops the timer for good. mu is held.
+func (c *Conn) stopTimer() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
 }
 
 // why is the error of a write that comes too late. mu is held.
@@ -381,7 +392,7 @@ func (c *Conn) GiveBack() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released = true
-	c.timer.Stop()
+	c.stopTimer()
 	_ = c.net.SetWriteTimeout(c.writeTimeout)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -56,6 +57,8 @@ type Readers struct {
 	WriteTimeout  time.Duration // for one write to a client
 
 	Live stream.Set // the connected readers
+
+	clock coarse.Clock // of their connections' timers
 }
 
 // Caller identifies the caller of a request for which a read token is enough.
@@ -245,7 +248,7 @@ func (r *Readers) follow(conn context.Context, c *app.RequestContext, id string,
 	cut := func(cause *streamerr.Error) { control.Kill(cause) }
 	client := clientconn.Take(c)
 	defer client.GiveBack()
-	client.Bound(clientconn.Bounds{Write: r.WriteTimeout, Client: r.ClientTimeout}, cut)
+	client.Bound(clientconn.Bounds{Write: r.WriteTimeout, Client: r.ClientTimeout, Clock: &r.clock}, cut)
 	client.EndWith(ctx)
 	reading, leave := context.WithCancelCause(ctx)
 	defer leave(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -13,9 +14,10 @@ func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream
 	if tokens == nil {
 		tokens = func(Out) int { return 1 }
 	}
+	var clock coarse.Clock
 	return func(ctx context.Context, req Req) iter.Seq2[Out, error] {
 		return func(yield func(Out, error) bool) {
-			timers := t.Watch(ctx, hop)
+			timers := t.Watch(ctx, &clock, hop)
 			defer timers.End()
 			for out, err := range next(ctx, req) {
 				if err != nil {

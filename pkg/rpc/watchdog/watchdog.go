@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -20,7 +21,7 @@ type Timers struct {
 	Deadline time.Duration
 	// FirstToken bounds the time from the request to the first token, the wait in the queue included.
 	FirstToken time.Duration
-	// Stall bounds the time between two items from below, once there was a token. It may fire up to a twentieth late.
+	// Stall bounds the time between two items from below, once there was a token. It may fire a twentieth late.
 	Stall time.Duration
 	// Idle bounds how long a stream may wait for its caller's next message, which no other timer but Deadline counts.
 	Idle time.Duration
@@ -50,19 +51,23 @@ type Watch struct {
 	// steps counts the calls of Item and Passed. It is odd between Item and Passed, while the caller has not taken the item.
 	steps atomic.Uint64
 
-	mu    sync.Mutex // guards the following fields
-	next  *time.Timer
-	round int       // counts the calls of start: a timer of an earlier round does nothing
-	seen  uint64    // the value of steps at the last check
-	since time.Time // the time of the first check that found this value
+	mu      sync.Mutex // guards the following fields
+	next    *time.Timer
+	round   int // counts the calls of start: a timer of an earlier round does nothing
+	stall   *coarse.Timer
+	checked bool      // the stall timer runs
+	seen    uint64    // the value of steps at the last check
+	since   time.Time // the time of the first check that found this value
 }
 
-// Watch begins the timers of ctx's stream on the hop of that name. The caller calls End.
-func (t *Timers) Watch(ctx context.Context, name string) *Watch {
+// Watch begins the timers of ctx's stream on the hop of that name. The streams of clock are checked for stalls together. The
+// caller calls End.
+func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *Watch {
 	w := &Watch{name: name, timers: *t, ctl: stream.ControlOf(ctx)}
+	w.stall = clock.NewTimer(w.checkStall)
 	asked, _ := ctx.Value(deadlineKey{}).(time.Duration)
 	if d := shortest(t.Deadline, asked); d > 0 {
-		w.deadline = time.AfterFunc(d, func() { _ = w.stop("deadline", "the stream has taken longer than", d) })
+		w.deadline = time.AfterFunc(d, func() { w.stop("deadline", "the stream has taken longer than", d) })
 	}
 	w.awaitFirstToken()
 	return w
@@ -89,62 +94,84 @@ func (w *Watch) wait(idle bool) {
 	}
 	w.idle = time.Now()
 	d := w.timers.Idle
-	w.start(d, func() time.Duration { return w.stop("idle timeout", "the caller sent nothing for", d) })
+	w.start(d, func() { w.stop("idle timeout", "the caller sent nothing for", d) })
 }
 
 func (w *Watch) awaitFirstToken() {
 	d := w.timers.FirstToken
-	w.start(d, func() time.Duration { return w.stop("first-token timeout", "there was no token within", d) })
+	w.start(d, func() { w.stop("first-token timeout", "there was no token within", d) })
 }
 
-// start replaces the running timer: f is called after d, if d is a bound and no other timer is started before. f returns
-// when to call it again; 0 is never.
-func (w *Watch) start(d time.Duration, f func() (again time.Duration)) {
+// start replaces the running timer: f is called after d, if d is a bound and no other timer is started before.
+func (w *Watch) start(d time.Duration, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.next != nil {
-		w.next.Stop()
-		w.next = nil
-	}
-	w.round++
-	round := w.round
+	w.halt()
 	if d <= 0 {
 		return
 	}
-	w.seen, w.since = w.steps.Load(), time.Now()
+	round := w.round
 	w.next = time.AfterFunc(d, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.round != round {
-			return
-		}
-		if again := f(); again > 0 {
-			w.next.Reset(again)
+		if w.round == round {
+			f()
 		}
 	})
 }
 
-func (w *Watch) stop(timer, what string, d time.Duration) (again time.Duration) {
-	w.ctl.Stop(streamerr.New(streamerr.Deadline, "%s %v (%s of %s)", what, d, timer, w.name))
-	return 0
+// halt stops the running timer. mu is held.
+func (w *Watch) halt() {
+	w.round++
+	if w.next != nil {
+		w.next.Stop()
+		w.next = nil
+	}
+	if w.checked {
+		w.checked = false
+		w.stall.Stop()
+	}
 }
 
-// checkStall stops the stream if no item has come for the stall timeout, by the fault of the side that holds it up.
-func (w *Watch) checkStall() (again time.Duration) {
+func (w *Watch) stop(timer, what string, d time.Duration) {
+	w.ctl.Stop(streamerr.New(streamerr.Deadline, "%s %v (%s of %s)", what, d, timer, w.name))
+}
+
+// startStall replaces the running timer by checks for a stall.
+func (w *Watch) startStall() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.halt()
+	if w.timers.Stall <= 0 {
+		return
+	}
+	w.checked, w.seen, w.since = true, w.steps.Load(), time.Now()
+	w.stall.Reset(w.timers.Stall / stallChecks)
+}
+
+// checkStall stops the stream if no item has come for the stall timeout, by the fault of the side that holds it up. It is
+// called on the clock's goroutine, for which a stop may take too long.
+func (w *Watch) checkStall() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.checked {
+		return
+	}
 	now, steps := time.Now(), w.steps.Load()
 	if steps != w.seen {
 		w.seen, w.since = steps, now
 	}
 	d := w.timers.Stall
 	if left := d - now.Sub(w.since); left > 0 {
-		return min(left, max(1, d/stallChecks))
+		w.stall.Reset(min(left, d/stallChecks))
+		return
 	}
+	w.checked = false
 	cause := streamerr.New(streamerr.Deadline, "there was no token for %v (stall timeout of %s)", d, w.name)
 	if steps%2 == 1 {
 		cause = streamerr.New(streamerr.SlowReader, "the caller has read nothing for %v (stall timeout of %s)", d, w.name)
 	}
-	w.ctl.Stop(cause)
-	return 0
+	go w.ctl.Stop(cause)
 }
 
 // Item records that an item with a number of tokens has come, and is on its way up.
@@ -152,8 +179,7 @@ func (w *Watch) Item(tokens int) {
 	w.steps.Add(1)
 	if !w.begun && tokens > 0 {
 		w.begun = true
-		d := w.timers.Stall
-		w.start(min(d, max(1, d/stallChecks)), w.checkStall)
+		w.startStall()
 	}
 }
 

@@ -1,0 +1,178 @@
+// Package coarse has timers that share wake-ups.
+//
+// Thousands of streams each check now and then that nothing is stuck. With timers of the runtime,
+// each check wakes an idle process by itself, starts a goroutine, and has the scheduler wake a second
+// thread to look for more work: together, about as much as a token costs. The timers of a Clock fire
+// a little late, so that those that are due at about the same time fire in one wake-up, on one
+// goroutine.
+package coarse
+
+import (
+	"container/heap"
+	"math/bits"
+	"sync"
+	"time"
+)
+
+const (
+	// maxLate is the most that a timer fires late, beside what the runtime adds: 2^27 ns, 134 ms.
+	maxLate = 1 << 27
+	// lateness is the part of a timer's duration that it may fire late.
+	lateness = 16
+)
+
+// A Clock has timers. The zero Clock is ready to use. It must not be copied.
+type Clock struct {
+	mu    sync.Mutex
+	base  time.Time // a full minute, so that the Clocks of a machine wake up together
+	slots map[time.Duration]*slot
+	times times       // of slots, the earliest first
+	timer *time.Timer // fires at the earliest; nil before the first
+	armed bool        // timer runs
+	fires bool        // fire runs
+}
+
+// A slot is the timers that fire together. They are a list, and their order is not kept.
+type slot struct{ first *Timer }
+
+// A Timer calls a function of its own when it fires.
+type Timer struct {
+	clock *Clock
+	f     func()
+
+	in         *slot // nil while the timer does not run. The clock's mu guards this and the list
+	next, prev *Timer
+}
+
+// NewTimer returns a timer that does not run yet. f is called each time it fires. f must not block:
+// other timers of c wait for it. It may reset and stop timers.
+func (c *Clock) NewTimer(f func()) *Timer { return &Timer{clock: c, f: f} }
+
+// Reset has t fire once, after d or up to a sixteenth of d later, but at most 134 ms later.
+func (t *Timer) Reset(d time.Duration) {
+	c := t.clock
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.remove()
+	now := c.now()
+	s, fresh := c.slot(roundUp(now+max(d, 0), late(d)))
+	t.in, t.next = s, s.first
+	if s.first != nil {
+		s.first.prev = t
+	}
+	s.first = t
+	if fresh && !c.fires && (!c.armed || c.slots[c.times[0]] == s) {
+		c.arm(now)
+	}
+}
+
+// Stop keeps t from firing. It does not wait for a call of t's function that has begun.
+func (t *Timer) Stop() {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	t.remove()
+	t.clock.tidy()
+}
+
+// remove takes t out of its slot. The clock's mu is held.
+func (t *Timer) remove() {
+	if t.in == nil {
+		return
+	}
+	if t.prev == nil {
+		t.in.first = t.next
+	} else {
+		t.prev.next = t.next
+	}
+	if t.next != nil {
+		t.next.prev = t.prev
+	}
+	t.in, t.next, t.prev = nil, nil, nil
+}
+
+// now returns the time since base. mu is held.
+func (c *Clock) now() time.Duration {
+	now := time.Now()
+	if c.base.IsZero() {
+		c.base, c.slots = now.Add(-time.Duration(now.UnixNano())%time.Minute), map[time.Duration]*slot{}
+	}
+	return now.Sub(c.base)
+}
+
+// slot returns the slot of a time. fresh says that it is new. mu is held.
+func (c *Clock) slot(at time.Duration) (s *slot, fresh bool) {
+	if s = c.slots[at]; s != nil {
+		return s, false
+	}
+	s = &slot{}
+	c.slots[at] = s
+	heap.Push(&c.times, at)
+	return s, true
+}
+
+// tidy drops the earliest slots if they are empty, and stops the Clock's timer if nothing is left.
+// mu is held.
+func (c *Clock) tidy() {
+	for len(c.times) > 0 && c.slots[c.times[0]].first == nil {
+		delete(c.slots, heap.Pop(&c.times).(time.Duration)) //nolint:forcetypeassert // times has nothing else
+	}
+	if len(c.times) == 0 && c.armed && !c.fires {
+		c.armed = false
+		c.timer.Stop()
+	}
+}
+
+// arm has the Clock's timer fire for the earliest slot. mu is held.
+func (c *Clock) arm(now time.Duration) {
+	c.armed = true
+	wait := c.times[0] - now
+	if c.timer == nil {
+		c.timer = time.AfterFunc(wait, c.fire)
+	} else {
+		c.timer.Reset(wait)
+	}
+}
+
+// fire fires all timers that are due.
+func (c *Clock) fire() {
+	c.mu.Lock()
+	c.fires = true
+	for len(c.times) > 0 && c.times[0] <= c.now() {
+		s := c.slots[c.times[0]]
+		for t := s.first; t != nil; t = s.first {
+			t.remove()
+			c.mu.Unlock()
+			t.f()
+			c.mu.Lock()
+		}
+		c.tidy()
+	}
+	c.fires, c.armed = false, false
+	if len(c.times) > 0 {
+		c.arm(c.now())
+	}
+	c.mu.Unlock()
+}
+
+// late returns how late a timer of a duration may fire: a power of two.
+func late(d time.Duration) time.Duration {
+	return time.Duration(1) << max(0, bits.Len64(uint64(min(max(d/lateness, 1), maxLate)))-1) //nolint:gosec // positive
+}
+
+// roundUp returns the first multiple of step, a power of two, that is not below d.
+func roundUp(d, step time.Duration) time.Duration { return (d + step - 1) &^ (step - 1) }
+
+// times is a heap.
+type times []time.Duration
+
+func (t times) Len() int           { return len(t) }
+func (t times) Less(i, j int) bool { return t[i] < t[j] }
+func (t times) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *times) Push(x any)        { *t = append(*t, x.(time.Duration)) } //nolint:forcetypeassert // slot pushes nothing else
+
+func (t *times) Pop() any {
+	last := len(*t) - 1
+	x := (*t)[last]
+	*t = (*t)[:last]
+	return x
+}
