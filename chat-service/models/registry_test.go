@@ -159,7 +159,7 @@ func TestModelKeepsItsWorkersWhereItsFilesAreTheSame(t *testing.T) {
 		}
 	}
 	asking.Wait()
-	c.Timers.Stall = 1
+	c.Timers.Deadline = 1
 	set(t, r, c)
 	if _, err := ask(t, r, "copy", 200, nil); err == nil || streamerr.As(err).Reason != streamerr.Deadline {
 		t.Error("its own timers do not hold:", err)

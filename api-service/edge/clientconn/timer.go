@@ -1,0 +1,73 @@
+package clientconn
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// arm sets the timer if something is due before it fires. mu is held.
+func (c *Conn) arm(now time.Duration) {
+	if _, at := c.clock.next(); at < c.armed && !c.released && c.gone == nil && c.timer != nil {
+		c.armed = at
+		c.timer.Reset(at - now)
+	}
+}
+
+// tick does what is due, on the clock's goroutine: what may wait for others gets a goroutine of its own.
+func (c *Conn) tick() {
+	c.mu.Lock()
+	c.armed = never
+	before, empty := c.gone, len(c.behind) == 0
+	for !c.released && c.gone == nil {
+		now := c.now()
+		due, at := c.clock.next()
+		if at > now {
+			c.arm(now)
+			break
+		}
+		c.do(due, now)
+	}
+	gone, left := c.gone, empty && len(c.behind) > 0
+	c.mu.Unlock()
+	switch {
+	case gone != before:
+		go c.left(gone)
+	case left: // the next Flush of another goroutine may come only with the next token
+		go c.Flush() //nolint:errcheck // c.gone has the error
+	}
+}
+
+// do does one thing that is due. mu is held.
+func (c *Conn) do(due duty, now time.Duration) {
+	switch due {
+	case speak:
+		comment := sse.Encoder{Identity: c.identity}
+		comment.KeepAlive()
+		encoded, _ := comment.Take()
+		_ = c.write(encoded, 0, now) // c.gone has the error
+	case look:
+		all, ago, err := acknowledged(c.fd)
+		if err != nil {
+			c.clock.look = never // the system does not tell
+		} else if c.clock.looked(now, all, ago) {
+			gone := Gone()
+			gone.Message = fmt.Sprintf("the client's machine has not answered for %v", c.clock.clientTimeout)
+			c.fail(gone)
+		}
+	case tooSlow:
+		c.fail(&streamerr.Error{Reason: streamerr.SlowReader, Message: fmt.Sprintf("the client did not read for %v", c.writeTimeout)})
+	case cut:
+		c.fail(Gone())
+	case rest: // nothing is due
+	}
+}
+
+// stopTimer stops the timer for good. mu is held.
+func (c *Conn) stopTimer() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
