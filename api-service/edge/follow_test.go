@@ -306,10 +306,10 @@ func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 }
 
 func TestStreamLingersForItsReaders(t *testing.T) {
-	url, chat := start(t, func(c *edge.Config) { c.LeaveEvents = leave.Policy{Kind: leave.Linger, For: 300 * time.Millisecond} })
+	url, chat := start(t, func(c *edge.Config) { c.LeaveEvents = leave.Policy{Kind: leave.Linger, For: 2 * time.Second} })
 	m := makeStream(t, url, "start m say one wait 1m")
 	for range 3 { // longer than it lingers
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+m.Events, nil)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -331,7 +331,7 @@ func TestStreamLingersForItsReaders(t *testing.T) {
 		t.Error(all)
 	}
 	var told struct{ Hops []struct{ Hop, Leave string } }
-	if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, ""))), &told); err != nil || told.Hops[0].Leave != "linger:300ms" {
+	if err := json.Unmarshal([]byte(whole(t, ask(t, http.MethodGet, url+"/v1/streams/"+m.ID, ""))), &told); err != nil || told.Hops[0].Leave != "linger:2s" {
 		t.Error(told, err)
 	}
 }

@@ -80,7 +80,7 @@ func TestReaderOverAWebSocketReadsTheFailure(t *testing.T) {
 // TestReadersOverWebSocketsLeave: a reader leaves without ending the stream, unless its policy says so.
 func TestReadersOverWebSocketsLeave(t *testing.T) {
 	base, chat := start(t, nil)
-	for policy, ends := range map[string]bool{"linger:10ms": true, "detach": false} {
+	for policy, ends := range map[string]bool{"linger:2s": true, "detach": false} {
 		wait := "500ms"
 		if ends {
 			wait = "1m"
