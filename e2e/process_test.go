@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds every wait. It is generous: only what is broken takes so long.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // A process is a command that runs.
 type process struct {
