@@ -165,10 +165,10 @@ func roundUp(d, step time.Duration) time.Duration { return (d + step - 1) &^ (st
 // times is a heap.
 type times []time.Duration
 
-func (t times) Len() int           { return len(t) }
-func (t times) Less(i, j int) bool { return t[i] < t[j] }
-func (t times) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *times) Push(x any)        { *t = append(*t, x.(time.Duration)) } //nolint:forcetypeassert // slot pushes nothing else
+func (t *times) Len() int           { return len(*t) }
+func (t *times) Less(i, j int) bool { return (*t)[i] < (*t)[j] }
+func (t *times) Swap(i, j int)      { (*t)[i], (*t)[j] = (*t)[j], (*t)[i] }
+func (t *times) Push(x any)         { *t = append(*t, x.(time.Duration)) } //nolint:forcetypeassert // slot pushes nothing else
 
 func (t *times) Pop() any {
 	last := len(*t) - 1
