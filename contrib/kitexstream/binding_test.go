@@ -3,6 +3,7 @@ package kitexstream_test
 import (
 	"context"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -83,6 +84,7 @@ func dialGRPC(t *testing.T, addr string, options ...client.Option) func(context.
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { runtime.KeepAlive(c) }) // Kitex closes the connections of a client that is garbage
 	return func(ctx context.Context) (watch, error) {
 		st, err := c.Watch(ctx, &pb.Symbol{Name: "WHNC"})
 		if err != nil {
@@ -115,6 +117,7 @@ func dialThrift(t *testing.T, addr string, options ...client.Option) func(contex
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { runtime.KeepAlive(c) }) // Kitex closes the connections of a client that is garbage
 	return func(ctx context.Context) (watch, error) {
 		st, err := c.Watch(ctx, &thrift.Symbol{Name: "WHNC"})
 		if err != nil {
@@ -154,6 +157,7 @@ func dialBefore(t *testing.T, addr string, options ...client.Option) func(contex
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { runtime.KeepAlive(c) }) // Kitex closes the connections of a client that is garbage
 	return func(ctx context.Context) (watch, error) {
 		st, err := c.Watch(ctx, &before.Symbol{Name: "WHNC"})
 		if err != nil {
@@ -180,7 +184,7 @@ type hop struct {
 func newHop(t *testing.T, name string, change func(*telemetry.Config)) hop {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
-	config := telemetry.Config{Name: name, Exporters: []sdktrace.SpanExporter{keeping{spans}}}
+	config := telemetry.Config{Name: name, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{keeping{spans}}}
 	if change != nil {
 		change(&config)
 	}
@@ -210,15 +214,21 @@ func (h hop) ended(t *testing.T) tracetest.SpanStubs {
 	return h.spans.GetSpans()
 }
 
-// serve serves h with the suite of a hop until the test ends, or stop is called.
+// serveAt serves h with the suite of a hop until the test ends, or stop is called.
 func (b binding) serveAt(t *testing.T, at hop, h handler, options ...server.Option) (addr string, stop func()) {
+	t.Helper()
+	return b.servePlain(t, h, append(options, server.WithSuite(kitexstream.Server(at.Monitor)))...)
+}
+
+// servePlain serves h without the suite until the test ends, or stop is called.
+func (b binding) servePlain(t *testing.T, h handler, options ...server.Option) (addr string, stop func()) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	exit, done := make(chan error), make(chan error, 1)
-	srv := b.serve(ln, h, append(options, server.WithSuite(kitexstream.Server(at.Monitor)), server.WithExitWaitTime(50*time.Millisecond), server.WithExitSignal(func() <-chan error { return exit }))...)
+	srv := b.serve(ln, h, append(options, server.WithExitWaitTime(50*time.Millisecond), server.WithExitSignal(func() <-chan error { return exit }))...)
 	go func() { done <- srv.Run() }()
 	stopped := false
 	stop = func() {

@@ -28,13 +28,13 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 		if ri == nil || !streaming(ri) {
 			return next(ctx)
 		}
+		ctx, release := telemetry.Link(ctx)
 		call := &clientCall{
-			above: telemetry.From(ctx), ri: ri,
+			above: telemetry.From(ctx), ri: ri, release: release,
+			why:    func() *streamerr.Error { return telemetry.Cause(ctx) },
 			stream: s.monitor.Begin(ctx, telemetry.Call{Method: method(telemetry.Client, ri), Peer: ri.To().ServiceName()}),
 		}
-		ctx = call.outgoing(ctx)
-		call.why = func() *streamerr.Error { return telemetry.Cause(ctx) }
-		st, err := next(ctx)
+		st, err := next(call.outgoing(ctx, s.forward))
 		if err != nil {
 			call.over(err)
 			return nil, err
@@ -45,80 +45,96 @@ func (s clientSuite) middleware(next cep.StreamEndpoint) cep.StreamEndpoint {
 			w.grpc = getter.GetGRPCStream()
 		}
 		call.mu.Lock()
-		call.unwatch = context.AfterFunc(ctx, call.canceled) // which waits for mu
+		call.unwatch = context.AfterFunc(ctx, call.canceled) // canceled waits for mu
 		call.mu.Unlock()
-		runtime.AddCleanup(w, (*clientCall).dropped, call) // if the caller neither reads to the end nor cancels
+		runtime.AddCleanup(w, (*clientCall).dropped, call) // for a caller that neither reads to the end nor cancels
 		return w, nil
 	}
 }
 
 // A clientCall is one stream of a client.
 type clientCall struct {
+	// Static.
 	stream  *telemetry.Stream
-	above   *telemetry.Stream // of the handler that made the call; nil for none
+	above   *telemetry.Stream // the stream of the handler that made the call, or nil
 	ri      rpcinfo.RPCInfo
 	why     func() *streamerr.Error // the cause of the call's context, or nil
-	unwatch func() bool             // set before the caller has the stream
+	release func() bool             // of telemetry.Link
 
 	mu      sync.Mutex              // guards the following fields
-	trailer func(key string) string // nil until the callee's trailer has come
-	sendErr error                   // the first
+	unwatch func() bool             // stops watching the call's context; nil before the call has begun
+	trailer func(key string) string // nil until the callee's trailer has arrived
+	sendErr error                   // the first error of Send
 	ended   bool
 }
 
 type callKey struct{}
 
-// outgoing adds the path and the trace headers to ctx.
-func (c *clientCall) outgoing(ctx context.Context) context.Context {
+// outgoing adds the path and the trace to the headers of a call. Transient metainfo is for the next hop only.
+func (c *clientCall) outgoing(ctx context.Context, forward bool) context.Context {
 	grpc := system(c.ri) == telemetry.GRPC
+	md := metadata.MD{}
+	if old, ok := metadata.FromOutgoingContext(ctx); ok && grpc {
+		md = old.Copy()
+	}
 	c.stream.Headers(func(key, value string) {
-		ctx = metainfo.WithValue(ctx, key, value) //nolint:fatcontext // for each of three headers at most
-		if grpc {
-			ctx = metadata.AppendToOutgoingContext(ctx, key, value)
+		md.Set(key, value)
+		if !grpc {
+			ctx = metainfo.WithValue(ctx, key, value) //nolint:fatcontext // at most three headers
 		}
 	})
 	ctx = context.WithValue(ctx, callKey{}, c)
-	if !grpc {
-		ctx = cascade{ctx}
+	switch {
+	case grpc:
+		return metadata.NewOutgoingContext(ctx, md)
+	case forward:
+		return causeContext{ctx}
+	default:
+		return ctx
 	}
-	return ctx
 }
 
-// A cascade is the context of a call over TTHeader Streaming. When it is done its Err is the typed cause, which Kitex sends with
-// the reset: it looks at Err alone, and loses the path of a context that was wrapped.
-type cascade struct {
+// A causeContext is the context of a call with ForwardCauses. Kitex sends its Err with the reset: the typed cause if there is one,
+// otherwise the error of the context, from which Kitex makes its own exceptions.
+type causeContext struct {
 	context.Context //nolint:containedctx // it is a context
 }
 
 // Err implements context.Context.
-func (c cascade) Err() error {
+func (c causeContext) Err() error {
 	err := c.Context.Err()
 	if err == nil {
 		return nil
 	}
 	cause := telemetry.Cause(c.Context)
 	if ex, ok := errors.AsType[*ttstream.Exception](cause.Cause); ok && !typedCause(ex) {
-		return ex // of the caller over TTHeader Streaming: Kitex adds this hop to its path
+		return ex // the caller's reset over TTHeader Streaming: Kitex adds this hop to its path
 	}
-	if len(cause.Path) > 0 || cause.Reason != streamerr.PeerReset && cause.Reason != streamerr.Deadline {
-		if call, ok := c.Value(callKey{}).(*clientCall); ok {
-			cause = call.sender(cause)
-		}
-		return ttcause.Error(cause, cause)
+	own := context.Cause(c.Context)
+	_, typed := errors.AsType[*streamerr.Error](own)
+	if _, ok := errors.AsType[streamerr.Reason](own); !ok && !typed && len(cause.Path) == 0 {
+		return err // an untyped error of the application
 	}
-	return err
+	if call, ok := c.Value(callKey{}).(*clientCall); ok {
+		cause = call.sent(cause)
+	}
+	return ttcause.Error(cause, cause)
 }
 
-// sender returns cause with the path up to this hop. If the client has a name in Kitex, Kitex adds it.
-func (c *clientCall) sender(cause *streamerr.Error) *streamerr.Error {
-	sent := *c.stream.Arrived(cause)
+// sent returns a cause as it leaves the process: with the path up to this hop, and without the text of another error. Kitex itself
+// adds the name of a client that has one.
+func (c *clientCall) sent(cause *streamerr.Error) *streamerr.Error {
+	out := *c.stream.Arrived(cause)
 	if c.ri.From().ServiceName() != "" {
-		sent.Path = sent.Path[:len(sent.Path)-1]
+		out.Path = out.Path[:len(out.Path)-1]
 	}
-	return &sent
+	if out.Message == "" {
+		out.Message = out.Reason.Error()
+	}
+	return &out
 }
 
-// events is told what Kitex's transports see of a client's streams.
+// events records the headers and trailers that Kitex's transports receive.
 var events = rpcinfo.ClientStreamEventHandler{
 	HandleStreamRecvHeaderEvent: func(ctx context.Context, _ rpcinfo.RPCInfo, _ rpcinfo.StreamRecvHeaderEvent) {
 		if c, ok := ctx.Value(callKey{}).(*clientCall); ok {
@@ -142,7 +158,7 @@ var events = rpcinfo.ClientStreamEventHandler{
 	},
 }
 
-// gotTrailer keeps the callee's trailer. The last messages may not have been read yet.
+// gotTrailer keeps the callee's trailer. The caller may not have read the last messages yet.
 func (c *clientCall) gotTrailer(get func(key string) string) {
 	c.mu.Lock()
 	again := c.trailer != nil
@@ -153,7 +169,7 @@ func (c *clientCall) gotTrailer(get func(key string) string) {
 	}
 }
 
-// trailerEnding returns the ending in a trailer of a server with a suite, or nil.
+// trailerEnding returns the ending in the trailer of a server with a suite, or nil.
 func trailerEnding(get func(key string) string) *streamerr.Error {
 	if get == nil {
 		return nil
@@ -165,42 +181,64 @@ func trailerEnding(get func(key string) string) *streamerr.Error {
 	return &streamerr.Error{Reason: reason, Path: streamerr.ParsePath(get(streamerr.PathTrailer))}
 }
 
-// over ends the stream with what err, from Recv, says: nil and io.EOF mean that it is complete.
+// over ends the stream with the result of Recv or of the call: nil and io.EOF mean that the stream is complete.
 func (c *clientCall) over(err error) {
+	c.end(err, func(trailer func(string) string) *streamerr.Error { return c.ending(err, trailer) })
+}
+
+// left ends the stream because this hop left it. The callee's trailer says how the stream ended if it has arrived with an ending.
+func (c *clientCall) left(why *streamerr.Error, reset bool) {
+	c.end(why, func(trailer func(string) string) *streamerr.Error {
+		if e := trailerEnding(trailer); e != nil {
+			return e
+		}
+		if reset && trailer == nil {
+			c.stream.Note(streamtrace.SendRst, resetCode(why), c.stream.Arrived(why))
+		}
+		return why
+	})
+}
+
+// end ends the stream once. err is what the caller receives.
+func (c *clientCall) end(err error, ending func(trailer func(string) string) *streamerr.Error) {
 	c.mu.Lock()
 	if c.ended {
 		c.mu.Unlock()
 		return
 	}
 	c.ended = true
-	trailer := c.trailer
+	trailer, unwatch := c.trailer, c.unwatch
 	c.mu.Unlock()
-	if c.unwatch != nil {
-		c.unwatch()
+	if unwatch != nil {
+		unwatch()
 	}
-	c.stream.End(c.ending(err, trailer))
+	c.release()
+	c.stream.End(ending(trailer))
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.above.Below(err, c.stream.Ending())
 	}
 }
 
-// ending returns how a stream ended that gave its reader err, and notes the reset or trailer that came with it.
+// ending returns the ending of a stream that returned err to its reader, and records the reset or trailer that came with it.
 func (c *clientCall) ending(err error, trailer func(key string) string) *streamerr.Error {
 	done := err == nil || errors.Is(err, io.EOF)
 	e := trailerEnding(trailer)
-	if trailer == nil && (done || answered(err)) { // an empty trailer of TTHeader Streaming
+	if trailer == nil && (done || inTrailer(err)) { // Kitex reports no empty trailer of TTHeader Streaming
 		c.stream.Note(streamtrace.RecvTrailer, "", nil)
 		trailer = func(string) string { return "" }
 	}
+	code, biz := answered(err)
+	if biz {
+		c.stream.Answered(code)
+	}
 	switch {
+	case e != nil && biz:
 	case e != nil:
 		if !done {
 			e.Message, e.Cause = classify(err).Text(), err
 		}
-	case done:
+	case done, biz:
 		e = telemetry.Completed()
-	case errors.Is(err, errDropped):
-		return errDropped // no event: the callee is told nothing
 	default:
 		if trailer == nil {
 			if why := c.why(); why != nil {
@@ -224,42 +262,30 @@ func (c *clientCall) ending(err error, trailer func(key string) string) *streame
 	return e
 }
 
-// answered reports whether err is an exception or a status that came in a trailer of TTHeader Streaming.
-func answered(err error) bool {
+// inTrailer reports whether err came in a trailer of TTHeader Streaming.
+func inTrailer(err error) bool {
 	ex, ok := errors.AsType[*ttstream.Exception](err)
 	return ok && ex.TypeId() == ttApplication
 }
 
 // canceled ends a stream whose context is done. Kitex itself notices that only in Recv, or by a ticker.
-func (c *clientCall) canceled() {
-	c.mu.Lock()
-	trailer := c.trailer
-	c.mu.Unlock()
-	if trailer != nil { // it was over before
-		c.over(io.EOF)
-		return
-	}
-	c.over(c.why())
-}
+func (c *clientCall) canceled() { c.left(c.why(), true) }
 
 var errDropped = streamerr.New(streamerr.PeerReset, "the caller dropped the stream without reading its end")
 
-// dropped ends a stream whose reader was garbage-collected.
+// dropped ends a stream whose reader was garbage-collected. Kitex does not tell the callee.
 func (c *clientCall) dropped() {
 	c.mu.Lock()
 	trailer, err := c.trailer, c.sendErr
 	c.mu.Unlock()
-	switch {
-	case trailer != nil:
-		c.over(io.EOF)
-	case err != nil:
+	if err != nil && trailer == nil {
 		c.over(err)
-	default:
-		c.over(errDropped)
+		return
 	}
+	c.left(errDropped, false)
 }
 
-func (c *clientCall) sent(err error) {
+func (c *clientCall) sentMsg(err error) {
 	if err == nil {
 		c.stream.Sent(int(c.ri.Stats().LastSendSize()))
 		return
@@ -275,7 +301,7 @@ func (c *clientCall) received(err error) {
 	if err == nil {
 		c.stream.Received(int(c.ri.Stats().LastRecvSize()))
 	}
-	if err != nil || c.ri.Invocation().StreamingMode() == serviceinfo.StreamingClient { // which has one response
+	if err != nil || c.ri.Invocation().StreamingMode() == serviceinfo.StreamingClient { // one response ends it
 		c.over(err)
 	}
 }

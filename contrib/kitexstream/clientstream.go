@@ -8,10 +8,10 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A clientStream is a client's stream of StreamX that tells its call what passes.
+// A clientStream is a client's stream of StreamX. It records messages and endings in its call.
 type clientStream struct {
 	kstreaming.ClientStream
-	grpc kstreaming.Stream // the same stream in the older interface; nil if there is none
+	grpc kstreaming.Stream // the stream in the older interface, or nil
 	call *clientCall
 }
 
@@ -24,7 +24,7 @@ var (
 // SendMsg implements streaming.ClientStream.
 func (s *clientStream) SendMsg(ctx context.Context, m any) error {
 	err := s.ClientStream.SendMsg(ctx, m)
-	s.call.sent(err)
+	s.call.sentMsg(err)
 	return err
 }
 
@@ -60,16 +60,16 @@ func (s *clientStream) GetGRPCStream() kstreaming.Stream {
 	return grpcClientStream{s.grpc, s}
 }
 
-// A grpcClientStream is a client's stream of the interface before StreamX.
+// A grpcClientStream is a client's stream in the interface before StreamX.
 type grpcClientStream struct {
 	kstreaming.Stream
-	outer *clientStream // kept alive, because its end is the call's
+	outer *clientStream // the call ends when outer is garbage
 }
 
 // SendMsg implements streaming.Stream.
 func (s grpcClientStream) SendMsg(m any) error {
 	err := s.Stream.SendMsg(m)
-	s.outer.call.sent(err)
+	s.outer.call.sentMsg(err)
 	return err
 }
 
@@ -80,7 +80,7 @@ func (s grpcClientStream) RecvMsg(m any) error {
 	return err
 }
 
-// Close implements streaming.Stream: it closes the sending direction.
+// Close implements streaming.Stream. It closes the sending direction.
 func (s grpcClientStream) Close() error {
 	err := s.Stream.Close()
 	if err == nil {

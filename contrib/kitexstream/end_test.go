@@ -186,7 +186,7 @@ func TestAPlainCallersPathOverTTStream(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	})
-	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(middle.Monitor)))
+	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(middle.Monitor, kitexstream.ForwardCauses())))
 	middleAt, _ := b.serveAt(t, middle, func(ctx context.Context, send func(int64) error) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()

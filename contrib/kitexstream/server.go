@@ -25,11 +25,11 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 			return next(base, st)
 		}
 		via := streamerr.ParsePath(header(base, streamerr.ViaHeader))
-		caller := callerName(via, ri)
+		caller, limit := callerName(via, ri), newClock(base)
 		stream := s.monitor.Begin(base, telemetry.Call{
 			Method: method(telemetry.Server, ri), Peer: caller, Via: via,
-			Parent:  streamtrace.ParseParent(header(base, streamtrace.Traceparent), header(base, streamtrace.Tracestate)),
-			Stopped: func() *streamerr.Error { return byCaller(base, caller) },
+			Parent:  streamtrace.ReadParent(func(key string) string { return header(base, key) }),
+			Stopped: func() *streamerr.Error { return stopped(base, caller, limit, s.draining.Load()) },
 		})
 		stream.Note(streamtrace.RecvHeader, "", &streamerr.Error{Path: via})
 		call := &serverCall{stream: stream, ri: ri}
@@ -40,14 +40,23 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 			call.trailer(st, e)
 			stream.End(e)
 		}()
-		err = next(telemetry.With(base, stream), call.wrap(st))
+		err = next(telemetry.With(withoutHeaders(base), stream), call.wrap(st))
 		return err
 	}
 }
 
+// withoutHeaders removes the suite's headers from the metainfo of a handler's context. Kitex would pass them on with each call that
+// the handler makes with a client without a suite.
+func withoutHeaders(ctx context.Context) context.Context {
+	for _, key := range []string{streamerr.ViaHeader, streamtrace.StreamPrefix + streamtrace.Traceparent, streamtrace.StreamPrefix + streamtrace.Tracestate} {
+		ctx = metainfo.DelValue(ctx, key)
+	}
+	return ctx
+}
+
 var errPanicked = &streamerr.Error{Reason: streamerr.Internal, Message: "a middleware panicked"}
 
-// header returns a header of a call: of gRPC, or Kitex's metainfo.
+// header returns a header of a call, from gRPC's metadata or from Kitex's metainfo.
 func header(ctx context.Context, key string) string {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		if values := md.Get(key); len(values) > 0 {
@@ -74,32 +83,39 @@ type serverCall struct {
 	stream *telemetry.Stream
 	ri     rpcinfo.RPCInfo
 
-	headed, halfClosed, gone sync.Once // each is noted once
+	headed, halfClosed, gone sync.Once // each event is recorded once
 }
 
-// reset notes that the caller has ended the stream.
+// reset records that the handler's context ended before the handler returned.
 func (c *serverCall) reset() {
 	c.gone.Do(func() {
 		why := c.stream.Stopped()
-		c.stream.Note(streamtrace.RecvRst, resetCode(why), why)
+		if why == nil {
+			return // the handler returned first
+		}
+		kind := streamtrace.RecvRst
+		if why.Reason == streamerr.Draining && len(why.Path) == 1 {
+			kind = streamtrace.SendRst // this server shuts down
+		}
+		c.stream.Note(kind, resetCode(why), why)
 	})
 }
 
-// resetCode returns the form of a reset: with a cause, bare, or the loss of the connection.
+// resetCode returns the form of a reset: with a cause, without a cause, or a lost connection.
 func resetCode(why *streamerr.Error) string {
 	switch why.Reason {
 	case streamerr.PeerLost:
 		return streamtrace.CodeLost
-	case streamerr.PeerReset, streamerr.Deadline:
+	case streamerr.PeerReset, streamerr.Deadline, streamerr.Draining:
 		return streamtrace.CodeCancel
 	default:
 		return streamtrace.CodeStop
 	}
 }
 
-// ending returns how a stream ended whose handler returned err.
+// ending returns the ending of a stream whose handler returned err.
 func (c *serverCall) ending(err error) *streamerr.Error {
-	if why := c.stream.Stopped(); why != nil { // whatever the handler made of it
+	if why := c.stream.Stopped(); why != nil { // the handler's error is a consequence
 		c.reset()
 		return why
 	}
@@ -110,16 +126,23 @@ func (c *serverCall) ending(err error) *streamerr.Error {
 		}
 		err = biz
 	}
+	code, biz := answered(err)
+	if biz {
+		c.stream.Answered(code)
+	}
 	if e := c.stream.Known(err); e != nil {
 		return e
+	}
+	if biz {
+		return telemetry.Completed()
 	}
 	return own(err)
 }
 
-// trailer sends the ending with the trailer that Kitex is about to write.
+// trailer adds the ending to the trailer that Kitex sends when the handler has returned.
 func (c *serverCall) trailer(st kstreaming.ServerStream, e *streamerr.Error) {
 	if c.stream.Stopped() != nil {
-		return // nobody reads it
+		return // the caller reads no trailer
 	}
 	c.sentHeader()
 	e = c.stream.Arrived(e)
@@ -149,7 +172,7 @@ func (c *serverCall) received(err error) {
 	}
 }
 
-// wrap returns a stream that tells the call what passes, in both of Kitex's interfaces.
+// wrap returns a stream that records its messages and headers, in both of Kitex's interfaces.
 func (c *serverCall) wrap(st kstreaming.ServerStream) kstreaming.ServerStream {
 	s := &serverStream{ServerStream: st, call: c}
 	if getter, ok := st.(kstreaming.GRPCStreamGetter); ok {
@@ -161,7 +184,7 @@ func (c *serverCall) wrap(st kstreaming.ServerStream) kstreaming.ServerStream {
 // A serverStream is a stream of StreamX.
 type serverStream struct {
 	kstreaming.ServerStream
-	grpc kstreaming.Stream // the same stream in the older interface; nil if there is none
+	grpc kstreaming.Stream // the stream in the older interface, or nil
 	call *serverCall
 }
 

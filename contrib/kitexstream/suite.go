@@ -1,22 +1,23 @@
-// Package kitexstream makes the streams of any Kitex service visible, over gRPC (protobuf and thrift) and over TTHeader Streaming:
-// a suite for servers and one for clients tell a telemetry.Monitor each message, header, reset and trailer of every streaming
-// method, and end each stream with a typed cause and a path. Handlers, clients and IDL stay as they are.
+// Package kitexstream measures and traces the streams of any Kitex service, over gRPC (protobuf and thrift) and over TTHeader
+// Streaming. A suite for servers and a suite for clients record each message, header, reset and trailer of every streaming method
+// in a telemetry.Monitor, and give each ending a typed cause and a path. Handlers, clients and IDL do not change.
 //
 //	monitor := telemetry.New(telemetry.Config{Name: "checkout", Exporters: exporters})
 //	server.WithSuite(kitexstream.Server(monitor))
 //	client.WithSuite(kitexstream.Client(monitor))
 //
-// A call carries the hops before it (whence-via) and W3C's traceparent, as gRPC metadata and as Kitex's metainfo. A server's trailer
-// carries the ending (whence-end-reason, whence-end-path), and a client that has no suite ignores it. What ends a stream from above
-// is a reset: over TTHeader Streaming it carries the typed cause, even if the handler has wrapped its context; over gRPC it carries a
-// code alone, and the caller's own span has the cause.
+// A call carries its path (whence-via) and the place in the trace (whence-traceparent) to the next hop and no further: as metadata
+// over gRPC, as transient metainfo over TTHeader Streaming. A server's trailer carries the ending (whence-end-reason,
+// whence-end-path). Peers without a suite ignore these headers.
 //
-// Errors that handlers and clients see are those of Kitex, unchanged: Ending and telemetry.Cause return what they mean. Unary
-// methods are left to Kitex's tracers.
+// Handlers and clients receive Kitex's errors unchanged; Ending and telemetry.Cause return the typed cause beside them. The spans of
+// the application's own tracer do not change either. ForwardCauses is the only option that changes an error: it sends the cause of a
+// cancel over TTHeader Streaming. Unary methods are left to Kitex's tracers.
 package kitexstream
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
@@ -28,20 +29,50 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// Server returns the suite of a server. One monitor may have any number of servers and clients.
-func Server(r *telemetry.Monitor) server.Suite { return serverSuite{r} }
+// Server returns the suite of a server. Any number of servers and clients may share a monitor. Kitex keeps a shutdown hook for each
+// suite until the process ends.
+func Server(r *telemetry.Monitor) server.Suite {
+	s := serverSuite{r, new(atomic.Bool)}
+	draining := s.draining
+	server.RegisterShutdownHook(func() { draining.Store(true) })
+	return s
+}
 
 // Client returns the suite of a client.
-func Client(r *telemetry.Monitor) client.Suite { return clientSuite{r} }
+func Client(r *telemetry.Monitor, options ...ClientOption) client.Suite {
+	s := clientSuite{monitor: r}
+	for _, option := range options {
+		option(&s)
+	}
+	return s
+}
 
-type serverSuite struct{ monitor *telemetry.Monitor }
+// A ClientOption changes the suite of a client.
+type ClientOption func(*clientSuite)
+
+// ForwardCauses sends the cause of a canceled context to the callee over TTHeader Streaming: a *streamerr.Error that the application
+// canceled with, and the cause of the handler's own caller even if the handler wrapped its context. The callee then reports the
+// cause and the whole path. Send and Recv of the canceled stream return the cause as Kitex's exception 12011; without the option
+// they return 12007 or 12015. Other causes, and their texts, stay in the process.
+func ForwardCauses() ClientOption {
+	return func(s *clientSuite) { s.forward = true }
+}
+
+type serverSuite struct {
+	monitor *telemetry.Monitor
+	// draining is set when a Kitex server of the process shuts down: Kitex's hooks do not tell which.
+	draining *atomic.Bool
+}
 
 // Options implements server.Suite.
 func (s serverSuite) Options() []server.Option {
 	return []server.Option{server.WithStreamOptions(server.WithStreamMiddleware(s.middleware))}
 }
 
-type clientSuite struct{ monitor *telemetry.Monitor }
+type clientSuite struct {
+	monitor *telemetry.Monitor
+	forward bool // ForwardCauses
+}
 
 // Options implements client.Suite.
 func (s clientSuite) Options() []client.Option {
@@ -51,8 +82,8 @@ func (s clientSuite) Options() []client.Option {
 	)}
 }
 
-// Ending returns how a client's stream ended, with the path up to this service, or nil while it runs. st is what the generated
-// client returned.
+// Ending returns how a client's stream ended, with the path up to this service, or nil while the stream is live. st is a stream of
+// the generated client.
 func Ending(st interface{ Context() context.Context }) *streamerr.Error {
 	call, ok := st.Context().Value(callKey{}).(*clientCall)
 	if !ok {
@@ -61,7 +92,7 @@ func Ending(st interface{ Context() context.Context }) *streamerr.Error {
 	return call.stream.Ending()
 }
 
-// streaming reports whether a call is one of a streaming method.
+// streaming reports whether a call has a streaming method.
 func streaming(ri rpcinfo.RPCInfo) bool {
 	mode := ri.Invocation().StreamingMode()
 	return mode != serviceinfo.StreamingNone && mode != serviceinfo.StreamingUnary
@@ -71,7 +102,7 @@ func streaming(ri rpcinfo.RPCInfo) bool {
 func method(side telemetry.Side, ri rpcinfo.RPCInfo) telemetry.Method {
 	call, over := ri.Invocation(), system(ri)
 	name := call.ServiceName() + "/" + call.MethodName()
-	if pkg := call.PackageName(); pkg != "" && over == telemetry.GRPC { // servers of TTHeader Streaming are not told the package
+	if pkg := call.PackageName(); pkg != "" && over == telemetry.GRPC { // TTHeader Streaming does not send the package
 		name = pkg + "." + name
 	}
 	return telemetry.Method{Side: side, System: over, Name: name}

@@ -72,7 +72,7 @@ func newChain(t *testing.T, b binding, leaf handler) *chain {
 	t.Helper()
 	c := &chain{root: newHop(t, "root", nil), middle: newHop(t, "middle", nil), leaf: newHop(t, "leaf", nil)}
 	leafAt, _ := b.serveAt(t, c.leaf, leaf)
-	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(c.middle.Monitor)))
+	below := b.dial(t, leafAt, named("middle"), client.WithSuite(kitexstream.Client(c.middle.Monitor, kitexstream.ForwardCauses())))
 	middleAt, _ := b.serveAt(t, c.middle, func(ctx context.Context, send func(int64) error) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()
@@ -93,7 +93,7 @@ func newChain(t *testing.T, b binding, leaf handler) *chain {
 			}
 		}
 	})
-	c.watch = b.dial(t, middleAt, named("root"), client.WithSuite(kitexstream.Client(c.root.Monitor)))
+	c.watch = b.dial(t, middleAt, named("root"), client.WithSuite(kitexstream.Client(c.root.Monitor, kitexstream.ForwardCauses())))
 	return c
 }
 

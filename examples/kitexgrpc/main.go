@@ -1,5 +1,5 @@
-// Command kitexgrpc is an ordinary Kitex service over gRPC, with two lines of package kitexstream: the suites of its server and of
-// its client. It prints the trace of its first broken stream.
+// Command kitexgrpc is an ordinary Kitex service over gRPC with the suites of package kitexstream. It prints the trace of its first
+// broken stream.
 package main
 
 import (
@@ -7,10 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/klog"
@@ -24,10 +23,9 @@ import (
 	"github.com/whence-dev/whence/idl/gen/example/grpc/prices/prices"
 )
 
-// An exchange serves prices until its feed breaks.
 type exchange struct{ pb.Prices }
 
-// Watch implements pb.Prices.
+// Watch sends three prices before its feed breaks.
 func (exchange) Watch(ctx context.Context, _ *pb.Symbol, st pb.Prices_WatchServer) error {
 	for n := range int64(3) {
 		if err := st.Send(ctx, &pb.Price{Cents: 100 + n}); err != nil {
@@ -40,51 +38,33 @@ func (exchange) Watch(ctx context.Context, _ *pb.Symbol, st pb.Prices_WatchServe
 func main() {
 	klog.SetOutput(io.Discard)
 	if err := run(os.Stdout, telemetry.Text(os.Stdout)); err != nil {
-		fmt.Fprintln(os.Stderr, "kitexgrpc:", err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
 }
 
 // run serves prices, watches them as a shop, and exports the spans of both.
-func run(out io.Writer, to sdktrace.SpanExporter) error {
+func run(out io.Writer, spans sdktrace.SpanExporter) error {
+	ctx := context.Background()
+	served := telemetry.New(telemetry.Config{Name: "exchange", ErrorTexts: true, Exporters: []sdktrace.SpanExporter{spans}})
+	called := telemetry.New(telemetry.Config{Name: "shop", ErrorTexts: true, Exporters: []sdktrace.SpanExporter{spans}})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	served := telemetry.New(telemetry.Config{Name: "exchange", Exporters: []sdktrace.SpanExporter{to}})
-	called := telemetry.New(telemetry.Config{Name: "shop", Exporters: []sdktrace.SpanExporter{to}})
-	exit := make(chan error)
-	var done sync.WaitGroup
-	defer done.Wait()
-	defer close(exit)
-	srv := prices.NewServer(&exchange{}, server.WithListener(ln), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(time.Millisecond),
-		server.WithSuite(kitexstream.Server(served)))
-	done.Go(func() { _ = srv.Run() }) // which reports that streams were cut
-	shop, err := prices.NewClient("exchange", client.WithHostPorts(ln.Addr().String()), client.WithTransportProtocol(transport.GRPC),
-		client.WithSuite(kitexstream.Client(called)))
-	if err == nil {
-		err = watch(out, shop)
+	srv := prices.NewServer(&exchange{}, server.WithListener(ln), server.WithSuite(kitexstream.Server(served)))
+	go func() { _ = srv.Run() }()
+	shop, err := prices.NewClient("exchange", client.WithHostPorts(ln.Addr().String()),
+		client.WithTransportProtocol(transport.GRPC), client.WithSuite(kitexstream.Client(called)))
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return errors.Join(err, called.Close(ctx), served.Close(ctx))
-}
-
-// watch prints prices, and how the stream ended.
-func watch(out io.Writer, shop prices.Client) error {
-	ctx := context.Background()
 	st, err := shop.Watch(ctx, &pb.Symbol{Name: "WHNC"})
 	if err != nil {
 		return err
 	}
-	for {
-		price, err := st.Recv(ctx)
-		if err != nil {
-			_, err = fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
-			return err
-		}
-		if _, err := fmt.Fprintln(out, "price:", price.GetCents()); err != nil {
-			return err
-		}
+	for price, err := st.Recv(ctx); err == nil; price, err = st.Recv(ctx) {
+		fmt.Fprintln(out, "price:", price.GetCents())
 	}
+	fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
+	return errors.Join(called.Close(ctx), served.Close(ctx), srv.Stop())
 }

@@ -1,5 +1,5 @@
-// Command kitexttstream is an ordinary Kitex service over TTHeader Streaming, with two lines of package kitexstream: the suites of its
-// server and of its client. A user leaves its first stream, and it prints the stream's trace.
+// Command kitexttstream is an ordinary Kitex service over TTHeader Streaming with the suites of package kitexstream. It prints the
+// trace of a stream whose user leaves.
 package main
 
 import (
@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/cloudwego/kitex/client"
@@ -25,10 +25,9 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// An exchange serves prices until its caller has had enough.
 type exchange struct{ thrift.Prices }
 
-// Watch implements thrift.Prices. Its context is wrapped: Kitex itself then no longer knows who ended the stream.
+// Watch sends three prices and waits for more. In a wrapped context, Kitex itself no longer knows who ended the stream.
 func (exchange) Watch(ctx context.Context, _ *thrift.Symbol, st thrift.Prices_WatchServer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -37,62 +36,46 @@ func (exchange) Watch(ctx context.Context, _ *thrift.Symbol, st thrift.Prices_Wa
 			return err
 		}
 	}
-	<-ctx.Done() // until the price changes
+	<-ctx.Done()
 	return telemetry.Cause(ctx)
 }
 
 func main() {
 	klog.SetOutput(io.Discard)
 	if err := run(os.Stdout, telemetry.Text(os.Stdout)); err != nil {
-		fmt.Fprintln(os.Stderr, "kitexttstream:", err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
 }
 
 // run serves prices, watches them as a shop, and exports the spans of both.
-func run(out io.Writer, to sdktrace.SpanExporter) error {
+func run(out io.Writer, spans sdktrace.SpanExporter) error {
+	ctx, leave := context.WithCancelCause(context.Background())
+	defer leave(nil)
+	served := telemetry.New(telemetry.Config{Name: "exchange", ErrorTexts: true, Exporters: []sdktrace.SpanExporter{spans}})
+	called := telemetry.New(telemetry.Config{Name: "shop", ErrorTexts: true, Exporters: []sdktrace.SpanExporter{spans}})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	served := telemetry.New(telemetry.Config{Name: "exchange", Exporters: []sdktrace.SpanExporter{to}})
-	called := telemetry.New(telemetry.Config{Name: "shop", Exporters: []sdktrace.SpanExporter{to}})
-	exit := make(chan error)
-	var done sync.WaitGroup
-	defer done.Wait()
-	defer close(exit)
-	srv := prices.NewServer(&exchange{}, server.WithListener(ln), server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(time.Millisecond),
-		server.WithSuite(kitexstream.Server(served)))
-	done.Go(func() { _ = srv.Run() }) // which reports that streams were cut
-	shop, err := prices.NewClient("exchange", client.WithHostPorts(ln.Addr().String()), client.WithTransportProtocol(transport.TTHeaderStreaming),
-		client.WithSuite(kitexstream.Client(called)))
-	if err == nil {
-		err = watch(out, shop)
+	srv := prices.NewServer(&exchange{}, server.WithListener(ln), server.WithSuite(kitexstream.Server(served)), server.WithExitWaitTime(time.Millisecond))
+	go func() { _ = srv.Run() }()
+	defer func() { _ = srv.Stop() }() // the error says that the client is still connected
+	shop, err := prices.NewClient("exchange", client.WithHostPorts(ln.Addr().String()),
+		client.WithTransportProtocol(transport.TTHeaderStreaming), client.WithSuite(kitexstream.Client(called, kitexstream.ForwardCauses())))
+	if err != nil {
+		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return errors.Join(err, called.Close(ctx), served.Close(ctx))
-}
-
-// watch prints three prices, has the user leave, and prints how the stream ended.
-func watch(out io.Writer, shop prices.Client) error {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
 	st, err := shop.Watch(ctx, &thrift.Symbol{Name: "WHNC"})
 	if err != nil {
 		return err
 	}
-	for {
-		price, err := st.Recv(ctx)
-		if err != nil {
-			_, err = fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
-			return err
-		}
-		if _, err := fmt.Fprintln(out, "price:", price.GetCents()); err != nil {
-			return err
-		}
+	for price, err := st.Recv(ctx); err == nil; price, err = st.Recv(ctx) {
+		fmt.Fprintln(out, "price:", price.GetCents())
 		if price.GetCents() == 102 {
-			cancel(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user"), Message: "the user closed the tab"})
+			leave(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user"), Message: "the user closed the tab"})
 		}
 	}
+	fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
+	ctx = context.Background()
+	return errors.Join(called.Close(ctx), served.Close(ctx))
 }

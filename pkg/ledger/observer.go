@@ -29,8 +29,7 @@ func At(h *rpc.Hop) *Ledger {
 func (l *Ledger) Begin(ctx context.Context, b observer.Beginning) observer.Flow {
 	parent := streamtrace.ParentOf(ctx)
 	if !parent.Valid() && b.Header != nil {
-		traceparent := strings.Join(b.Header(streamtrace.Traceparent), ",")
-		parent = streamtrace.ParseParent(traceparent, strings.Join(b.Header(streamtrace.Tracestate), ","))
+		parent = streamtrace.ReadParent(func(key string) string { return strings.Join(b.Header(key), ",") })
 	}
 	r := l.record(b.ID, b.Hop, b.Peer)
 	owner := b.Owner // a pointer into b would keep the call's metadata for as long as the record

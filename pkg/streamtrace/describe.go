@@ -25,14 +25,6 @@ func (t *Trace) Describe(s Span) {
 	}
 }
 
-// Context returns a context whose spans are children of the stream's, unless the context has a span already.
-func (t *Trace) Context(ctx context.Context) context.Context {
-	if t == nil || trace.SpanContextFromContext(ctx).IsValid() {
-		return ctx
-	}
-	return trace.ContextWithSpanContext(ctx, t.self.context())
-}
-
 // LocalParent returns the span of a context as a Parent, or none.
 func LocalParent(ctx context.Context) Parent {
 	sc := trace.SpanContextFromContext(ctx)

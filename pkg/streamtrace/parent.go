@@ -27,6 +27,18 @@ const (
 	Tracestate  = "tracestate"
 )
 
+// StreamPrefix precedes Traceparent and Tracestate in the headers that carry the trace of a stream beside the trace of the
+// application. The sampled flag of a stream says nothing about the spans of the application, which must not obey it.
+const StreamPrefix = "whence-"
+
+// ReadParent reads a caller's headers: those of its stream if it sent them, otherwise those of its application.
+func ReadParent(header func(key string) string) Parent {
+	if p := ParseParent(header(StreamPrefix+Traceparent), header(StreamPrefix+Tracestate)); p.Valid() {
+		return p
+	}
+	return ParseParent(header(Traceparent), header(Tracestate))
+}
+
 // ParseParent reads a caller's headers.
 func ParseParent(traceparent, tracestate string) Parent {
 	if traceparent == "" {

@@ -22,7 +22,7 @@ const ErrorLine = "error"
 
 // Traced adds the trace context of the request's headers.
 func Traced(conn context.Context, c *app.RequestContext) context.Context {
-	return streamtrace.WithParent(conn, streamtrace.ParseParent(string(c.GetHeader(streamtrace.Traceparent)), string(c.GetHeader(streamtrace.Tracestate))))
+	return streamtrace.WithParent(conn, streamtrace.ReadParent(func(key string) string { return string(c.GetHeader(key)) }))
 }
 
 // ToldStatus records the status that the client gets.

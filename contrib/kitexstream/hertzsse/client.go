@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// A Doer sends a request. A client.Client of Hertz is one; it must be made with client.WithResponseBodyStream(true).
+// A Doer sends a request, like client.Client of Hertz. Make the client with client.WithResponseBodyStream(true).
 type Doer interface {
 	Do(ctx context.Context, req *protocol.Request, resp *protocol.Response) error
 }
@@ -29,10 +29,12 @@ type Client struct {
 	Peer    string // the server's name in paths
 }
 
-// Open sends req, and returns a reader of the events that answer it. The caller closes the reader. route is the name of the
-// method in metrics, such as "/prices/:symbol". A status of 400 and above is an error.
+// Open sends req and returns a reader of the events of the response. The caller must close the reader. route is the name of the
+// method in metrics, such as "/prices/:symbol". A status of 400 and above is an error with the reason of the status. An ordinary
+// response below 400 is the error of sse.NewReader; no metric counts it, because it is no stream.
 func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) (*Reader, error) {
-	call := &clientCall{above: telemetry.From(ctx), stream: c.Monitor.Begin(ctx, telemetry.Call{
+	ctx, release := telemetry.Link(ctx)
+	call := &clientCall{above: telemetry.From(ctx), release: release, stream: c.Monitor.Begin(ctx, telemetry.Call{
 		Method: telemetry.Method{Side: telemetry.Client, System: telemetry.SSE, Name: route}, Peer: c.Peer,
 	})}
 	call.stream.Headers(req.Header.Set)
@@ -44,15 +46,18 @@ func (c *Client) Open(ctx context.Context, req *protocol.Request, route string) 
 		return nil, err
 	}
 	call.stream.Note(streamtrace.RecvHeader, strconv.Itoa(resp.StatusCode()), nil)
-	r, err := sse.NewReader(&resp)
 	if refused := fromStatus(resp.StatusCode()); refused != nil {
-		refused.Path = streamerr.NewPath(c.Peer)
-		err = fmt.Errorf("%s: %w", route, refused)
-	}
-	if err != nil {
 		_ = resp.CloseBodyStream()
+		refused.Path = streamerr.NewPath(c.Peer)
+		err := fmt.Errorf("%s: %w", route, refused)
 		call.over(ctx, err)
 		return nil, err
+	}
+	r, err := sse.NewReader(&resp)
+	if err != nil {
+		_ = resp.CloseBodyStream()
+		call.discard()
+		return nil, fmt.Errorf("%s: %w", route, err)
 	}
 	reader := &Reader{r: r, ctx: ctx, call: call, body: resp.BodyStream()}
 	runtime.AddCleanup(reader, func(call *clientCall) { call.over(context.Background(), errDropped) }, call)
@@ -64,17 +69,17 @@ var (
 	errClosed  = streamerr.New(streamerr.PeerReset, "the reader was closed before the end of its stream")
 )
 
-// A Reader is an sse.Reader whose events are counted.
+// A Reader is an sse.Reader that counts its events.
 type Reader struct {
 	r    *sse.Reader
-	ctx  context.Context //nolint:containedctx // of the request, whose end ends the body
+	ctx  context.Context //nolint:containedctx // the context of the request, whose end ends the body
 	call *clientCall
 	body io.Reader
 
-	complete bool // the end was read; owned by the reading goroutine
+	complete bool // the reader has read the end; owned by the reading goroutine
 }
 
-// Read reads an event, as sse.Reader's does. It returns io.EOF at the end.
+// Read reads an event like Read of sse.Reader. It returns io.EOF at the end.
 func (r *Reader) Read(e *sse.Event) error {
 	err := r.r.Read(e)
 	if err != nil {
@@ -86,8 +91,8 @@ func (r *Reader) Read(e *sse.Event) error {
 	return nil
 }
 
-// ForEach calls each for all events, as sse.Reader's does: until each returns an error, ctx is done or the stream ends, which is no
-// error. sse.Reader's own leaves a goroutine that may close the response of another request.
+// ForEach calls each for all events like ForEach of sse.Reader: until each returns an error, ctx is done, or the stream ends, which
+// is no error. Unlike it, ForEach leaves no goroutine that may close the response of a later request.
 func (r *Reader) ForEach(ctx context.Context, each func(e *sse.Event) error) error {
 	closed := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
@@ -133,33 +138,43 @@ func (r *Reader) forceClose() {
 // LastEventID returns the id of the last event that had one.
 func (r *Reader) LastEventID() string { return r.r.LastEventID() }
 
-// SetMaxBufferSize bounds a line, as sse.Reader's does.
+// SetMaxBufferSize bounds the bytes of a line like SetMaxBufferSize of sse.Reader.
 func (r *Reader) SetMaxBufferSize(size int) { r.r.SetMaxBufferSize(size) }
 
-// Close closes the response. If the stream has not ended, Close ends it and closes the connection: sse.Reader's would wait for the
-// end.
+// Close closes the response. If the stream has not ended, Close ends it and closes the connection: Close of sse.Reader would wait
+// for the end.
 func (r *Reader) Close() error {
 	r.call.over(r.ctx, errClosed)
 	if r.complete {
 		return r.r.Close()
 	}
 	r.forceClose()
-	_ = r.r.Close() // which says that the rest cannot be read
+	_ = r.r.Close() // the error says that the rest cannot be read
 	return nil
 }
 
 // A clientCall is one stream of a client.
 type clientCall struct {
-	stream *telemetry.Stream
-	above  *telemetry.Stream // of the handler that made the call; nil for none
-	once   sync.Once
+	stream  *telemetry.Stream
+	above   *telemetry.Stream // the stream of the handler that made the call, or nil
+	release func() bool       // of telemetry.Link
+	once    sync.Once
+}
+
+// discard ends the call without counting it.
+func (c *clientCall) discard() {
+	c.once.Do(func() {
+		c.release()
+		c.stream.Discard()
+	})
 }
 
 func (c *clientCall) event(e *sse.Event) { c.stream.Received(len(e.ID) + len(e.Type) + len(e.Data)) }
 
-// over ends the stream with the reader's error; io.EOF means that it is complete.
+// over ends the stream with the error of the reader. io.EOF means that the stream is complete.
 func (c *clientCall) over(ctx context.Context, err error) {
 	c.once.Do(func() {
+		c.release()
 		c.stream.End(c.ending(ctx, err))
 		if own, ok := errors.AsType[ownError](err); ok {
 			err = own.error
@@ -170,14 +185,14 @@ func (c *clientCall) over(ctx context.Context, err error) {
 	})
 }
 
-// An ownError is an error of the code that handles events.
+// An ownError is an error of the application's code that handles events.
 type ownError struct{ error }
 
 // Unwrap returns the error.
 func (e ownError) Unwrap() error { return e.error }
 
 func (c *clientCall) ending(ctx context.Context, err error) *streamerr.Error {
-	if err == io.EOF { //nolint:errorlint // as the reader returns it; a handler's own error may wrap one
+	if err == io.EOF { //nolint:errorlint // the reader's own; an error of the application may wrap io.EOF
 		c.stream.Note(streamtrace.RecvTrailer, "", nil)
 		return telemetry.Completed(c.stream.Peer())
 	}
@@ -190,7 +205,7 @@ func (c *clientCall) ending(ctx context.Context, err error) *streamerr.Error {
 		if !ok {
 			e = streamerr.As(err)
 		}
-		if own || len(e.Path) == 0 { // the caller's own doing
+		if own || len(e.Path) == 0 { // this process ended the stream
 			c.stream.Note(streamtrace.SendRst, streamtrace.CodeCancel, c.stream.Arrived(e))
 		}
 		return e

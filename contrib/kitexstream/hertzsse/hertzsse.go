@@ -1,11 +1,13 @@
-// Package hertzsse makes the SSE streams of any Hertz server or client visible: a middleware for routes whose handlers use
-// sse.NewWriter, and a Client that opens an sse.Reader, tell a telemetry.Monitor each event, header and ending.
+// Package hertzsse measures and traces the SSE streams of any Hertz server or client. A middleware for routes whose handlers use
+// sse.NewWriter, and a Client that opens an sse.Reader, record each event, header and ending in a telemetry.Monitor.
 //
-//	h.GET("/prices", hertzsse.Server(monitor), prices) // prices is as it was
+//	h.GET("/prices", hertzsse.Server(monitor), prices) // prices does not change
 //
-// A server notices that its client has gone when a write fails; with server.WithSenseClientDisconnection(true) it notices at once,
-// and the handler's context ends. A handler reports a failure with c.Error, as Hertz has it. Handlers and readers pass their
-// context to calls of Kitex clients with kitexstream.Client, which makes paths and traces join.
+// The middleware changes no response, and counts only responses of the type text/event-stream, and refusals: ordinary responses
+// with a status of 400 and above. A server notices that its client is gone when a write fails. With
+// server.WithSenseClientDisconnection(true) it notices at once, and the handler's context ends. A handler reports a failure with
+// c.Error of Hertz. Handlers and readers pass their context to calls of Kitex clients with kitexstream.Client, which joins paths
+// and traces.
 package hertzsse
 
 import (
@@ -14,7 +16,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// fromStatus returns what an HTTP status means that refused a stream, or nil if it refused none.
+// fromStatus returns the ending of a stream that an HTTP status refused, or nil if the status is no refusal.
 func fromStatus(status int) *streamerr.Error {
 	if status < http.StatusBadRequest {
 		return nil

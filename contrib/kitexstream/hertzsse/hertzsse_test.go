@@ -45,7 +45,7 @@ type hop struct {
 func newHop(t *testing.T, name string) hop {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
-	h := hop{telemetry.New(telemetry.Config{Name: name, Ratio: 1, Exporters: []sdktrace.SpanExporter{kept{spans}}}), spans}
+	h := hop{telemetry.New(telemetry.Config{Name: name, Ratio: 1, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{kept{spans}}}), spans}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -18,7 +18,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// Server returns a middleware for routes that answer with SSE. A handler may still refuse a request with an ordinary response.
+// Server returns a middleware for routes that answer with SSE. Ordinary responses of the handler pass unchanged.
 func Server(r *telemetry.Monitor) app.HandlerFunc {
 	return func(base context.Context, c *app.RequestContext) {
 		header := func(key string) string { return string(c.Request.Header.Peek(key)) }
@@ -30,23 +30,28 @@ func Server(r *telemetry.Monitor) app.HandlerFunc {
 		call.stream = r.Begin(base, telemetry.Call{
 			Method: telemetry.Method{Side: telemetry.Server, System: telemetry.SSE, Name: c.FullPath()},
 			Peer:   call.caller, Via: via,
-			Parent:  streamtrace.ParseParent(header(streamtrace.Traceparent), header(streamtrace.Tracestate)),
+			Parent:  streamtrace.ReadParent(header),
 			Stopped: call.stopped,
 		})
 		call.stream.Note(streamtrace.RecvHeader, "", &streamerr.Error{Path: via})
 		defer context.AfterFunc(base, call.reset)()
-		w := &writer{ExtWriter: resp.NewChunkedBodyWriter(&c.Response, c.GetWriter()), call: call}
-		c.Response.HijackWriter(w) // which sse.NewWriter then uses
+		w := &writer{call: call, before: c.Response.GetHijackWriter()}
+		c.Response.HijackWriter(w) // sse.NewWriter uses the writer of the response
 		returned := false
 		defer func() {
-			if !call.begun() {
-				c.Response.HijackWriter(nil) // an ordinary response
+			mine := c.Response.GetHijackWriter() == network.ExtWriter(w)
+			streams := w.next != nil || returned && mine && w.close()
+			if mine && !streams {
+				c.Response.HijackWriter(w.before)
 			}
-			if !returned {
+			switch {
+			case !returned:
 				call.stream.End(&streamerr.Error{Reason: streamerr.Internal, Message: "the handler panicked"})
-				return
+			case !w.isEventStream() && fromStatus(c.Response.StatusCode()) == nil:
+				call.stream.Discard()
+			default:
+				call.stream.End(call.ending(w))
 			}
-			call.stream.End(call.ending(w))
 		}()
 		c.Next(telemetry.With(base, call.stream))
 		returned = true
@@ -60,20 +65,13 @@ type serverCall struct {
 	c      *app.RequestContext
 	stream *telemetry.Stream
 
-	headed, gone sync.Once // each is noted once
+	headed, gone sync.Once // each event is recorded once
 
 	mu       sync.Mutex // guards the following fields
-	written  bool
-	writeErr error // the first
+	writeErr error      // the first error of the writer
 }
 
-func (s *serverCall) begun() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.written
-}
-
-// stopped returns why the client has ended the stream, or nil.
+// stopped returns why the client ended the stream, or nil.
 func (s *serverCall) stopped() *streamerr.Error {
 	s.mu.Lock()
 	err := s.writeErr
@@ -90,18 +88,24 @@ func (s *serverCall) stopped() *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath(s.caller), Message: "the client closed its connection", Cause: err}
 }
 
-// reset notes that the client is gone.
+// reset records that the client is gone.
 func (s *serverCall) reset() {
-	s.gone.Do(func() { s.stream.Note(streamtrace.RecvRst, streamtrace.CodeCancel, s.stream.Stopped()) })
+	s.gone.Do(func() {
+		if why := s.stream.Stopped(); why != nil { // the handler has not returned
+			s.stream.Note(streamtrace.RecvRst, streamtrace.CodeCancel, why)
+		}
+	})
 }
 
-// ending returns how a stream ended whose handler has returned.
+// ending returns the ending of a stream whose handler returned.
 func (s *serverCall) ending(w *writer) *streamerr.Error {
 	status := s.c.Response.StatusCode()
-	if s.begun() {
-		_ = w.Finalize() // Hertz is about to; a failure is the writer's
-	} else {
-		s.headed.Do(func() { s.stream.Note(streamtrace.SendHeader, strconv.Itoa(status), nil) })
+	s.headed.Do(func() {
+		s.stream.Note(streamtrace.SendHeader, strconv.Itoa(status), nil)
+		w.headerDue = true
+	})
+	if w.next != nil && w.before == nil && !w.headerDue {
+		_ = w.Finalize() // Hertz calls Finalize next; an error ends the stream
 	}
 	if why := s.stream.Stopped(); why != nil {
 		s.reset()
@@ -119,38 +123,110 @@ func (s *serverCall) ending(w *writer) *streamerr.Error {
 	return telemetry.Completed()
 }
 
-// A writer tells the call what is written. Each Write of an sse.Writer is one event or comment.
+// A writer records the events of an SSE stream. Each Write of an sse.Writer is one event or comment, and a Flush follows it. Until
+// the first of these Flushes the writer behaves like a response without a writer: Hertz calls Write and SetBody also for the bodies
+// of ordinary responses.
 type writer struct {
-	network.ExtWriter
-	call *serverCall
-	end  sync.Once
+	call   *serverCall
+	before network.ExtWriter // the writer of another middleware, or nil
+
+	// Owned by the goroutine that writes the response.
+	next network.ExtWriter // writes the stream; nil until the stream has begun
+	mark int               // the length of the body before the last Write
+	// headerDue means that Hertz writes the header when the handlers have returned: until then they may change it.
+	headerDue bool
+
+	end sync.Once
 }
 
-var eventStream = []byte("text/event-stream")
+// isEventStream reports whether the response has the type of an SSE stream.
+func (w *writer) isEventStream() bool {
+	return bytes.HasPrefix(w.call.c.Response.Header.ContentType(), []byte("text/event-stream"))
+}
+
+// begin begins the stream.
+func (w *writer) begin() {
+	c := w.call.c
+	w.next = w.before
+	if w.next == nil {
+		w.next = resp.NewChunkedBodyWriter(&c.Response, c.GetWriter())
+	}
+}
 
 // Write implements network.ExtWriter.
 func (w *writer) Write(p []byte) (int, error) {
+	if w.next == nil && w.before != nil && w.isEventStream() {
+		w.begin() // the response had a writer without this one, too
+	}
+	switch {
+	case w.next != nil:
+		return w.event(p)
+	case w.before != nil:
+		return w.before.Write(p)
+	}
+	body := w.call.c.Response.BodyBuffer()
+	w.mark = body.Len()
+	return body.Write(p)
+}
+
+// event writes an event or a comment.
+func (w *writer) event(p []byte) (int, error) {
 	s := w.call
-	s.mu.Lock()
-	s.written = true
-	s.mu.Unlock()
 	s.headed.Do(func() { s.stream.Note(streamtrace.SendHeader, strconv.Itoa(s.c.Response.StatusCode()), nil) })
-	n, err := w.ExtWriter.Write(p)
-	if err == nil && len(p) > 0 && p[0] != ':' && bytes.HasPrefix(s.c.Response.Header.ContentType(), eventStream) {
+	n, err := w.next.Write(p)
+	if err == nil && len(p) > 0 && p[0] != ':' {
 		s.stream.Sent(len(p))
 	}
 	return n, w.check(err)
 }
 
-// SetBody keeps the body of an ordinary response, which Hertz would else write as a part of the stream.
-func (w *writer) SetBody(b []byte) { _, _ = w.call.c.Response.BodyBuffer().Write(b) }
+// SetBody sets the body of an ordinary response, as Response.SetBody does without this writer.
+func (w *writer) SetBody(b []byte) {
+	switch setter, ok := w.before.(interface{ SetBody(b []byte) }); {
+	case w.next != nil:
+		_, _ = w.event(b)
+	case ok:
+		setter.SetBody(b)
+	case w.before != nil:
+		_, _ = w.before.Write(b)
+	default:
+		w.call.c.Response.BodyBuffer().Set(b)
+	}
+}
 
 // Flush implements network.ExtWriter.
-func (w *writer) Flush() error { return w.check(w.ExtWriter.Flush()) }
+func (w *writer) Flush() error {
+	switch {
+	case w.next != nil:
+	case w.before != nil:
+		return w.before.Flush()
+	case !w.isEventStream() || len(w.call.c.Response.BodyBytes()) <= w.mark:
+		return nil // Hertz flushes nothing without a writer
+	default:
+		w.begin()
+		if _, err := w.event(w.call.c.Response.BodyBytes()[w.mark:]); err != nil {
+			return err
+		}
+	}
+	return w.check(w.next.Flush())
+}
+
+// close begins the stream of a handler that made an sse.Writer and sent nothing. Then it reports whether the response is a stream.
+func (w *writer) close() bool {
+	r := &w.call.c.Response
+	noCache := string(r.Header.Peek("Cache-Control")) == "no-cache" // of sse.NewWriter
+	if w.next == nil && w.isEventStream() && noCache && !r.IsBodyStream() && len(r.BodyBytes()) == 0 {
+		w.begin()
+	}
+	return w.next != nil
+}
 
 // Finalize implements network.ExtWriter.
 func (w *writer) Finalize() error {
-	err := w.check(w.ExtWriter.Finalize())
+	if w.next == nil {
+		return nil
+	}
+	err := w.check(w.next.Finalize())
 	if err == nil {
 		w.end.Do(func() { w.call.stream.Note(streamtrace.SendTrailer, "", nil) })
 	}

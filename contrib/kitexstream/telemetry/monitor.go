@@ -1,11 +1,12 @@
-// Package telemetry measures and traces the streams of any service, whatever carries them.
+// Package telemetry measures and traces the streams of any service, over any transport.
 //
-// A Monitor belongs to a process. A Stream is one side of one stream: the suite of a framework begins it, tells it each message,
-// header, reset and trailer, and ends it with a typed cause and a path. The Monitor shows OpenTelemetry and Prometheus counts,
-// first-message times, gaps and endings of all streams, and exports the span of a stream when the stream has ended: always if it
-// was broken or slow, else by a ratio of trace ids.
+// A Monitor belongs to a process. A Stream is one side of one stream. The suite of a framework begins the Stream, records each
+// message, header, reset and trailer, and ends the Stream with a typed cause and a path. The Monitor exports counts, first-message
+// times, gaps and endings to OpenTelemetry and Prometheus. It exports a span when a stream ends: always if the stream was broken or
+// slow, otherwise by a ratio of trace ids.
 //
-// A message waits for no other stream, and costs one look at the clock and no allocation. What a stream keeps is bounded.
+// A message takes no lock that streams share, reads the clock once and allocates nothing. The events of a stream are bounded: the
+// first and the last messages, and the first and the last 16 headers, resets and trailers.
 package telemetry
 
 import (
@@ -28,17 +29,20 @@ import (
 type Config struct {
 	// Name of this service in paths, such as "checkout" or "checkout/0".
 	Name string
-	// Messages is how many of the first messages of a stream a span has in each direction, and how many of the last. 0 is
-	// streamtrace.DefaultMessages, and a negative number none.
+	// Messages is the number of first and of last messages that a span lists in each direction. 0 means
+	// streamtrace.DefaultMessages; a negative number means none.
 	Messages int
-	// Ratio is the part of the completed streams that are exported, 0 to 1. Broken streams always are.
+	// Ratio is the fraction of completed streams to export, 0 to 1. Broken streams are always exported.
 	Ratio float64
-	// SlowFirst and SlowGap export completed streams, too, whose first message came later, or which had a longer gap between two
-	// messages; 0 is off. They look at messages to the caller on servers, and from the callee on clients.
+	// SlowFirst and SlowGap are limits for the first message and for the gap between two messages: to the caller on servers, from
+	// the callee on clients. A completed stream past a limit is always exported. 0 means no limit.
 	SlowFirst, SlowGap time.Duration
-	// Exporters get the spans, in the background and in batches.
+	// ErrorTexts adds the texts of errors to spans and to the log. Errors may quote requests and secrets: the default is to export
+	// only the reason and the path.
+	ErrorTexts bool
+	// Exporters receive the spans, in the background and in batches.
 	Exporters []sdktrace.SpanExporter
-	// Log gets one line for each stream that did not complete; nil for none.
+	// Log receives one line for each stream that did not complete. nil turns the log off.
 	Log *slog.Logger
 }
 
@@ -48,13 +52,14 @@ type Monitor struct {
 	tracer *streamtrace.Tracer
 	flush  func(context.Context) error
 
-	mu     sync.Mutex // guards the following fields
-	series map[Method]*series
-	live   int
-	idle   chan struct{} // closed when live becomes 0; nil while no goroutine waits for that
+	mu      sync.Mutex // guards the following fields
+	series  map[Method]*series
+	methods int // in series, without those named Other
+	live    int
+	idle    chan struct{} // closed when live becomes 0; nil while Close does not wait
 }
 
-// New returns a monitor. The caller closes it.
+// New returns a monitor. The caller must close it.
 func New(c Config) *Monitor {
 	messages := c.Messages
 	switch {
@@ -75,8 +80,8 @@ func New(c Config) *Monitor {
 	return r
 }
 
-// Close waits for the streams that run, and exports the spans that have not been exported yet, both within ctx. Streams that end
-// later are not exported.
+// Close waits for live streams and then exports the remaining spans, both within ctx. Streams that end after Close are not
+// exported.
 func (r *Monitor) Close(ctx context.Context) error {
 	r.mu.Lock()
 	idle := r.idle
@@ -97,7 +102,7 @@ func (r *Monitor) Close(ctx context.Context) error {
 	}
 }
 
-// ended counts a stream that has ended.
+// ended removes one stream from the count of live streams.
 func (r *Monitor) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +113,7 @@ func (r *Monitor) ended() {
 	}
 }
 
-// Register shows the metrics to Prometheus.
+// Register registers the metrics with Prometheus.
 func (r *Monitor) Register(to prometheus.Registerer) error {
 	pull, err := otelprom.New(
 		otelprom.WithRegisterer(to),
@@ -120,6 +125,6 @@ func (r *Monitor) Register(to prometheus.Registerer) error {
 	if err != nil {
 		return err
 	}
-	sdkmetric.NewMeterProvider(sdkmetric.WithReader(pull)) // which a reader needs to be asked
+	sdkmetric.NewMeterProvider(sdkmetric.WithReader(pull)) // a reader without a provider collects nothing
 	return nil
 }

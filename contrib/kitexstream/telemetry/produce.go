@@ -20,8 +20,8 @@ var processStarted = time.Now()
 
 var _ sdkmetric.Producer = (*Monitor)(nil)
 
-// Produce implements the SDK's Producer: sdkmetric.WithProducer(monitor) is the option of a reader that shows the metrics to
-// OpenTelemetry. Register does it for Prometheus. Figures of live streams are up to date.
+// Produce implements the SDK's Producer. Pass sdkmetric.WithProducer(monitor) to a reader of OpenTelemetry; Register is for
+// Prometheus. The figures include the messages of live streams.
 func (r *Monitor) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	r.mu.Lock()
 	all := make([]*series, 0, len(r.series))
@@ -37,9 +37,9 @@ func (r *Monitor) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		p.add(m)
 	}
 	return []metricdata.ScopeMetrics{{Scope: instrumentation.Scope{Name: scope}, Metrics: []metricdata.Metrics{
-		sum("stream.live", "{stream}", "Streams that run.", p.live, false),
-		sum("stream.endings", "{stream}", "Streams that have ended, by reason and by where the ending began; each exactly once.", p.endings, true),
-		sum("stream.messages", "{message}", "Messages received (recv) and sent (send).", p.messages, true),
+		sum("stream.live", "{stream}", "Live streams.", p.live, false),
+		sum("stream.endings", "{stream}", "Ended streams by the reason and the origin of the ending. Each stream counts once.", p.endings, true),
+		sum("stream.messages", "{message}", "Messages received (recv) and sent (send), live streams included.", p.messages, true),
 		sum("stream.bytes", "By", "Bytes of messages without framing.", p.bytes, true),
 		times("stream.message.gap", "Time between two messages of a stream in one direction.", p.gaps),
 		times("stream.first_message", "Time from the beginning of a stream to its first message: to the caller on servers, from the callee on clients.", p.first),
@@ -59,7 +59,7 @@ func times(name, help string, points []metricdata.HistogramDataPoint[float64]) m
 	}}
 }
 
-// points are the figures of all methods at one time.
+// points are the data points of all methods at one time.
 type points struct {
 	now                            time.Time
 	live, endings, messages, bytes []metricdata.DataPoint[int64]

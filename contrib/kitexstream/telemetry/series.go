@@ -8,18 +8,21 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// maxMethods bounds the methods that have metrics of their own, on each side of each system; further ones share one. Names come
-// from IDL files and routes, but a generic client may be given any.
+// maxMethods is the number of methods with series of their own in one monitor. The streams of all further methods count under the
+// method Other of their side and system. Method names come from IDL files and routes, but a generic client accepts any name.
 const maxMethods = 200
 
-// other is the label of what is past a bound.
-const other = "other"
+// Other is the label method of the methods past the first 200.
+const Other = "other"
 
-// The origin of an ending, as seen from this hop: a label must not have the names that peers give themselves.
+// BizStatus is the label reason of a stream that the application answered with a BizStatusError of Kitex.
+const BizStatus = "biz_status"
+
+// The origin of an ending, relative to this hop. Names of hops are no labels, because peers choose their own names.
 const (
 	originSelf   = "self"   // this hop
-	originPeer   = "peer"   // the hop next to this one
-	originBeyond = "beyond" // a hop behind that one
+	originPeer   = "peer"   // the neighbor on this stream
+	originBeyond = "beyond" // a hop behind the neighbor
 )
 
 // An ending identifies a counter of endings.
@@ -32,39 +35,54 @@ type series struct {
 
 	mu              sync.Mutex // guards the following fields
 	live            map[*Stream]struct{}
-	in, out         tally.Counts // of streams that have ended
+	in, out         tally.Counts // of ended streams
 	first, duration histogram
 	endings         map[ending]uint64
 }
 
-// begin adds a stream to the series of its method.
+// begin adds a stream to the series of its method. It holds the lock of the monitor until the stream is in the series, so that no
+// scrape sees a series without its first stream.
 func (r *Monitor) begin(s *Stream) *series {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.live++
-	in := r.series[s.call.Method]
-	if in == nil {
-		key := s.call.Method
-		if len(r.series) >= maxMethods {
-			key.Name = other
-			in = r.series[key]
-		}
-		if in == nil {
-			in = &series{
-				method: key, self: r.config.Name, live: map[*Stream]struct{}{}, endings: map[ending]uint64{},
-				first: newHistogram(firstBounds), duration: newHistogram(durationBounds),
-			}
-			r.series[key] = in
-		}
-	}
-	r.mu.Unlock()
+	in := r.seriesOf(s.call.Method)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.live[s] = struct{}{}
 	return in
 }
 
-// end moves the figures of a stream that has ended to the totals.
-func (m *series) end(s *Stream, e *streamerr.Error, first time.Duration, figures *tally.Snapshot) {
+// seriesOf returns the series of a method, and creates them for its first stream. r.mu is held.
+func (r *Monitor) seriesOf(key Method) *series {
+	if in := r.series[key]; in != nil {
+		return in
+	}
+	if r.methods >= maxMethods {
+		key.Name = Other
+		if in := r.series[key]; in != nil {
+			return in
+		}
+	} else {
+		r.methods++
+	}
+	in := &series{
+		method: key, self: r.config.Name, live: map[*Stream]struct{}{}, endings: map[ending]uint64{},
+		first: newHistogram(firstBounds), duration: newHistogram(durationBounds),
+	}
+	r.series[key] = in
+	return in
+}
+
+// discard removes a stream without counting it.
+func (m *series) discard(s *Stream) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.live, s)
+}
+
+// end adds the figures of an ended stream to the totals. reason is the label of the ending.
+func (m *series) end(s *Stream, reason string, path streamerr.Path, first time.Duration, figures *tally.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.live, s)
@@ -74,10 +92,10 @@ func (m *series) end(s *Stream, e *streamerr.Error, first time.Duration, figures
 	if first > 0 {
 		m.first.add(first)
 	}
-	m.endings[ending{e.Reason.String(), m.origin(e.Path)}]++
+	m.endings[ending{reason, m.origin(path)}]++
 }
 
-// origin returns the label of where an ending with a path began.
+// origin returns the label for the origin of a path.
 func (m *series) origin(p streamerr.Path) string {
 	switch {
 	case p.Origin() == m.self:
@@ -89,10 +107,10 @@ func (m *series) origin(p streamerr.Path) string {
 	}
 }
 
-// A histogram counts times by upper bound.
+// A histogram counts durations by upper bound.
 type histogram struct {
 	bounds []float64 // seconds
-	counts []uint64  // one longer
+	counts []uint64  // one for each bound, and one for longer times
 	sum    float64
 }
 
@@ -109,7 +127,7 @@ func (h *histogram) add(d time.Duration) {
 	h.sum += seconds
 }
 
-// Bounds, in seconds. Streams may last for hours.
+// Bounds of the histograms, in seconds. Streams may last for hours.
 var (
 	firstBounds    = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 	durationBounds = []float64{0.001, 0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400}

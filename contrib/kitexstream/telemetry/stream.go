@@ -18,32 +18,36 @@ import (
 	"github.com/whence-dev/whence/pkg/tally"
 )
 
-// maxBelow is how many endings of its calls a server's stream remembers. The oldest is forgotten.
+// maxBelow bounds the endings of its calls that a server's stream remembers. A further ending replaces the oldest.
 const maxBelow = 8
 
 // A Stream is one side of one stream. All methods are safe for concurrent use.
 type Stream struct {
 	// Static.
+	base    context.Context //nolint:containedctx // the framework's context of the handler, or the context of a call
 	call    Call
 	monitor *Monitor
 	series  *series
 	tally   *tally.Tally
 	trace   *streamtrace.Trace
 
-	mu     sync.Mutex // guards the following fields
-	ending *streamerr.Error
-	below  []belowEnding
+	mu      sync.Mutex // guards the following fields
+	ending  *streamerr.Error
+	stopped *streamerr.Error // the result of Stopped at the ending
+	biz     *int32           // the status code of the application's own answer; nil for none
+	below   []belowEnding
 }
 
-// A belowEnding is how a call of a server's stream ended.
+// A belowEnding is the ending of a call that a handler made.
 type belowEnding struct {
-	err    error // that the handler got
+	err    error // the error that the handler received
 	ending *streamerr.Error
 }
 
-// Begin begins a stream. It is live until End.
+// Begin begins a stream, which is live until End or Discard. ctx is the framework's context of the handler, or the context of a
+// client's call.
 func (r *Monitor) Begin(ctx context.Context, c Call) *Stream {
-	s := &Stream{call: c, monitor: r, tally: tally.New(time.Now())}
+	s := &Stream{base: ctx, call: c, monitor: r, tally: tally.New(time.Now())}
 	parent := streamtrace.LocalParent(ctx)
 	if above := From(ctx); above != nil && c.Side == Client {
 		s.call.Via = above.via()
@@ -60,10 +64,10 @@ func (r *Monitor) Begin(ctx context.Context, c Call) *Stream {
 	return s
 }
 
-// via returns the hops that a call of this stream has crossed, this one included.
+// via returns the path of the call, this hop included.
 func (s *Stream) via() streamerr.Path { return through(s.call.Via, s.monitor.config.Name) }
 
-// through returns a path that ends at hop.
+// through appends hop to p unless p ends with hop.
 func through(p streamerr.Path, hop string) streamerr.Path {
 	if len(p) > 0 && p[len(p)-1] == hop {
 		return p
@@ -71,25 +75,26 @@ func through(p streamerr.Path, hop string) streamerr.Path {
 	return p.Append(hop)
 }
 
-// Headers calls set with the headers of a client's call, which tell the callee the hops before it and the trace.
+// Headers calls set for each header of a client's call: the path up to this hop, and the place in the trace. The application's own
+// traceparent is a different header.
 func (s *Stream) Headers(set func(key, value string)) {
 	set(streamerr.ViaHeader, s.via().String())
-	s.trace.Parent().Each(set)
+	s.trace.Parent().Each(func(key, value string) { set(streamtrace.StreamPrefix+key, value) })
 }
 
-// Received counts a message from the peer, of a size in bytes.
+// Received counts a message from the peer. size is in bytes.
 func (s *Stream) Received(size int) {
 	s.tally.Read(size)
 	s.tally.Received(1, nil)
 }
 
-// Sent counts a message to the peer, of a size in bytes.
+// Sent counts a message to the peer. size is in bytes.
 func (s *Stream) Sent(size int) {
 	s.tally.Wrote(size)
 	s.tally.Sent(1, nil)
 }
 
-// Note notes a header, reset or trailer. why is its cause, or nil for none.
+// Note records a header, reset or trailer. why is its cause, or nil for none.
 func (s *Stream) Note(kind streamtrace.Kind, code string, why *streamerr.Error) {
 	if why == nil {
 		why = &streamerr.Error{}
@@ -97,7 +102,7 @@ func (s *Stream) Note(kind streamtrace.Kind, code string, why *streamerr.Error) 
 	s.trace.Note(kind, s.side(), code, why.Reason, why.Path)
 }
 
-// side is where the peer is.
+// side returns the side of the peer.
 func (s *Stream) side() streamtrace.Side {
 	if s.call.Side == Client {
 		return streamtrace.Down
@@ -105,12 +110,19 @@ func (s *Stream) side() streamtrace.Side {
 	return streamtrace.Up
 }
 
-// Peer returns the name of the other end.
+// Peer returns the name of the peer.
 func (s *Stream) Peer() string { return s.call.Peer }
 
-// Stopped returns why the caller has ended a server's stream, with the path up to here, or nil.
+// Stopped returns why the context of a server's handler ended before the handler returned, with the path up to this hop, or nil.
+// The frameworks cancel that context when the handler has returned: the result does not change after End.
 func (s *Stream) Stopped() *streamerr.Error {
-	if s.call.Stopped == nil {
+	s.mu.Lock()
+	ended, stopped := s.ending != nil, s.stopped
+	s.mu.Unlock()
+	switch {
+	case ended:
+		return stopped
+	case s.call.Stopped == nil:
 		return nil
 	}
 	e := s.call.Stopped()
@@ -120,15 +132,15 @@ func (s *Stream) Stopped() *streamerr.Error {
 	return s.Arrived(e)
 }
 
-// Arrived returns an ending whose path ends at this hop.
+// Arrived returns a copy of an ending whose path ends at this hop.
 func (s *Stream) Arrived(e *streamerr.Error) *streamerr.Error {
 	c := *e
 	c.Path = through(e.Path, s.monitor.config.Name)
 	return &c
 }
 
-// Below remembers that a call of this server's stream gave the handler err, and ended so. The path of a handler that returns err,
-// or an error that wraps it, then begins where the call was ended.
+// Below remembers the ending of a call that the handler made, and the error that the handler received from the call. If the handler
+// returns that error, or an error that wraps it, its own path begins with the path of the call.
 func (s *Stream) Below(err error, ending *streamerr.Error) {
 	if s == nil || err == nil || ending == nil {
 		return
@@ -141,7 +153,7 @@ func (s *Stream) Below(err error, ending *streamerr.Error) {
 	s.below = append(s.below, belowEnding{err, ending})
 }
 
-// Known returns the ending that err stands for: an Error itself, or the ending of a call below; nil if err is neither.
+// Known returns err if it is an Error, or the ending of the call that returned err to the handler, or nil.
 func (s *Stream) Known(err error) *streamerr.Error {
 	if e, ok := errors.AsType[*streamerr.Error](err); ok {
 		return e
@@ -156,25 +168,49 @@ func (s *Stream) Known(err error) *streamerr.Error {
 	return nil
 }
 
-// Completed is the ending of a stream that ended as it should, with the hops that the ending has crossed before this one.
+// Completed returns the ending of a completed stream. path is the path before this hop.
 func Completed(path ...string) *streamerr.Error {
 	return &streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(path...)}
 }
 
-// Ending returns how the stream has ended, with the path up to here, or nil while it runs.
+// Answered records that the application answered the stream with a BizStatusError. Such an answer is no failure: the ending is
+// Completed, the label reason of the metrics is BizStatus, and the span has the code. Call Answered before End.
+func (s *Stream) Answered(code int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.biz = &code
+}
+
+// Discard ends the stream without counting or exporting it: the call turned out to be no stream.
+func (s *Stream) Discard() {
+	s.mu.Lock()
+	again := s.ending != nil
+	if !again {
+		s.ending = Completed(s.monitor.config.Name)
+	}
+	s.mu.Unlock()
+	if !again {
+		s.tally.Close()
+		s.series.discard(s)
+		s.monitor.ended()
+	}
+}
+
+// Ending returns how the stream ended, with the path up to this hop, or nil while the stream is live.
 func (s *Stream) Ending() *streamerr.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ending
 }
 
-// End ends the stream. Only the first call counts.
+// End ends the stream. Only the first call has an effect.
 func (s *Stream) End(e *streamerr.Error) {
 	e = s.Arrived(e)
+	stopped := s.Stopped()
 	s.mu.Lock()
-	again := s.ending != nil
+	again, biz := s.ending != nil, s.biz
 	if !again {
-		s.ending = e
+		s.ending, s.stopped = e, stopped
 	}
 	s.mu.Unlock()
 	if again {
@@ -189,25 +225,37 @@ func (s *Stream) End(e *streamerr.Error) {
 	if c.SlowFirst > 0 && first > c.SlowFirst || c.SlowGap > 0 && gap > c.SlowGap {
 		s.trace.Keep()
 	}
-	s.trace.Describe(s.span(first, &figures))
+	s.trace.Describe(s.span(first, &figures, biz))
 	s.monitor.tracer.Ended(s.trace, e.Reason, func() *streamv1.Record {
 		r := &streamv1.Record{Hop: c.Name, Reason: e.Reason.Proto(), Path: e.Path}
-		if e.Reason != streamerr.Completed {
+		if c.ErrorTexts && e.Reason != streamerr.Completed {
 			r.Message = e.Text()
 		}
 		s.trace.Tell(r)
 		return r
 	})
-	s.series.end(s, e, first, &figures)
+	reason := e.Reason.String()
+	if biz != nil {
+		reason = BizStatus
+	}
+	s.series.end(s, reason, e.Path, first, &figures)
 	defer s.monitor.ended()
 	if c.Log != nil && e.Reason != streamerr.Completed {
 		c.Log.LogAttrs(context.Background(), slog.LevelWarn, "stream ended",
 			slog.String("side", string(s.call.Side)), slog.String("system", s.call.System), slog.String("method", s.call.Name),
-			slog.String("trace_id", s.trace.ID()), slog.Any("ending", e))
+			slog.String("trace_id", s.trace.ID()), s.logged(e))
 	}
 }
 
-// first returns the time of the first message of a stream: to the caller on servers, from the callee on clients.
+// logged returns an ending for the log.
+func (s *Stream) logged(e *streamerr.Error) slog.Attr {
+	if s.monitor.config.ErrorTexts {
+		return slog.Any("ending", e)
+	}
+	return slog.Group("ending", slog.String("reason", e.Reason.String()), slog.String("origin", e.Path.Origin()), slog.String("path", e.Path.String()))
+}
+
+// first returns the time of the first message to the caller on servers, or from the callee on clients.
 func (s *Stream) first() time.Duration {
 	if s.call.Side == Client {
 		return s.tally.FirstReceived()
@@ -215,8 +263,8 @@ func (s *Stream) first() time.Duration {
 	return s.tally.FirstSent()
 }
 
-// span returns what the stream's span looks like.
-func (s *Stream) span(first time.Duration, figures *tally.Snapshot) streamtrace.Span {
+// span describes the stream's span.
+func (s *Stream) span(first time.Duration, figures *tally.Snapshot, biz *int32) streamtrace.Span {
 	kind := trace.SpanKindServer
 	if s.call.Side == Client {
 		kind = trace.SpanKindClient
@@ -231,6 +279,9 @@ func (s *Stream) span(first time.Duration, figures *tally.Snapshot) streamtrace.
 		all = append(all,
 			attribute.Float64("whence.messages.received_per_second", float64(figures.Received.Messages)/took),
 			attribute.Float64("whence.messages.sent_per_second", float64(figures.Sent.Messages)/took))
+	}
+	if biz != nil {
+		all = append(all, attribute.Int64("whence.biz_status", int64(*biz)))
 	}
 	if first > 0 {
 		all = append(all, attribute.Float64("whence.time_to_first_message", first.Seconds()))

@@ -85,8 +85,12 @@ func TestMethodsPastTheBoundShareALabel(t *testing.T) {
 		m.Name = fmt.Sprint("made up ", n)
 		r.Begin(t.Context(), telemetry.Call{Method: m}).End(telemetry.Completed())
 	}
-	if n := strings.Count(scrape(registry), "\nstream_live{"); n != 201 {
+	got := scrape(registry)
+	if n := strings.Count(got, "\nstream_live{"); n != 201 {
 		t.Errorf("%d methods have series, not 200 and the one of all others", n)
+	}
+	if want := `stream_endings_total{method="other",origin="self",reason="completed",side="server",system="grpc"} 300`; !strings.Contains(got, want+"\n") {
+		t.Errorf("a scrape lacks %s", want)
 	}
 }
 
@@ -165,7 +169,7 @@ func TestASpanOfTheApplicationIsTheParent(t *testing.T) {
 	var headers []string
 	child := r.Begin(telemetry.With(t.Context(), s), telemetry.Call{Method: telemetry.Method{Side: telemetry.Client}})
 	child.Headers(func(key, value string) { headers = append(headers, key+": "+value) })
-	if !strings.Contains(strings.Join(headers, "\n"), "traceparent: 00-01000000000000000000000000000000-") {
+	if strings.Contains(strings.Join(headers, "\n"), "\ntraceparent: ") || !strings.Contains(strings.Join(headers, "\n"), "whence-traceparent: 00-01000000000000000000000000000000-") {
 		t.Errorf("a call of the handler says %q", headers)
 	}
 }

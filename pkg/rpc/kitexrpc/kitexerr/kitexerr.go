@@ -55,6 +55,22 @@ func FromKitex(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
+// gracefulShutdown is Kitex's message for a call that a shutdown has ended: in the error of the context of a call, and as the
+// status of a call that was reset with Kitex's own code 1000.
+const gracefulShutdown = "graceful shutdown"
+
+// ShutDown reports whether a gRPC call ended because a Kitex server shut down: this process's server, or the peer's.
+func ShutDown(err error) bool {
+	var withStatus interface{ GRPCStatus() *kstatus.Status }
+	return errors.As(err, &withStatus) && withStatus.GRPCStatus().Message() == gracefulShutdown
+}
+
+// TooOld reports whether the error of the context of a gRPC call on a Kitex server means that the server closed the connection
+// because of its maximum connection age.
+func TooOld(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "maximum connection age")
+}
+
 // lostWords are Kitex's: it has no types for why it cancels a call.
 var lostWords = []string{"connection EOF", "ReadFrame encountered err", "transport due to idleness"}
 
