@@ -123,14 +123,15 @@ func TestAShutdownIsTheServersOwn(t *testing.T) {
 
 // TestAConnectionThatIsTooOldIsTheServersOwn: the server's keepalive options bound the age of a connection.
 func TestAConnectionThatIsTooOldIsTheServersOwn(t *testing.T) {
-	at := newHop(t, "leaf", nil)
+	at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
 	addr, _ := bindings[0].serveAt(t, at, func(ctx context.Context, _ func(int64) error) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}, server.WithGRPCKeepaliveParams(grpc.ServerKeepalive{MaxConnectionAge: 10 * time.Millisecond, MaxConnectionAgeGrace: 10 * time.Millisecond}))
-	st, err := bindings[0].dial(t, addr)(t.Context())
+	st, err := bindings[0].dial(t, addr, client.WithSuite(kitexstream.Client(caller.Monitor)))(t.Context())
 	_ = readAll(t.Context(), st, err)
 	check(t, "leaf", only(t, at.ended(t), "server"), streamerr.Draining, "leaf")
+	check(t, "root", only(t, caller.ended(t), "client"), streamerr.PeerLost, "next > root")
 }
 
 // TestCallersWithoutASuite: the server names such a caller "client".
