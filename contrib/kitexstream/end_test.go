@@ -68,8 +68,8 @@ func TestAStreamThatNobodyReadsEnds(t *testing.T) {
 func TestATimeoutOfRecvIsTheCallersOwn(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
-			at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
-			addr, _ := b.serveAt(t, at, func(ctx context.Context, _ func(int64) error) error {
+			caller := newHop(t, "root", nil)
+			addr, _ := b.serveAt(t, newHop(t, "leaf", nil), func(ctx context.Context, _ func(int64) error) error { // may never run: the time is short
 				<-ctx.Done()
 				return ctx.Err()
 			})
@@ -88,8 +88,6 @@ func TestATimeoutOfRecvIsTheCallersOwn(t *testing.T) {
 			if got := kinds(span); !slices.Contains(got, "send_rst") {
 				t.Errorf("the root has the events %v", got)
 			}
-			cancel()
-			only(t, at.ended(t), "server")
 		})
 	}
 }
