@@ -13,6 +13,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -83,7 +84,7 @@ func converseOver(self, peer string, open func(context.Context, ...grpc.CallOpti
 				if err != nil {
 					return nil, err
 				}
-				t.call = &turnCall{BidiStreamingClient: st}
+				t.call = newTurnCall(st)
 				return t.call, nil
 			}
 			var passing sync.WaitGroup
@@ -112,8 +113,8 @@ type turns struct {
 	quit     chan struct{} // closed when the call is over
 	passed   atomic.Uint32 // counts the turns
 
-	call  *turnCall // set before the first answer
-	begun bool      // an answer was complete; owned by the goroutine that ranges over the call
+	call  turnSender // set before the first answer
+	begun bool       // an answer was complete; owned by the goroutine that ranges over the call
 }
 
 // next records that an answer is complete.
@@ -156,22 +157,35 @@ func (t *turns) pass(ctx context.Context) {
 	}
 }
 
-// A turnCall is a call to which two goroutines send: that of the turns, and that of a stop.
+// A turnSender is a call to which two goroutines send: that of the turns, and that of a stop.
+type turnSender = grpc.BidiStreamingClient[chatv1.ConverseRequest, chatv1.ConverseResponse]
+
+// newTurnCall returns a call to which two goroutines may send. On a link a Stop overtakes a turn that waits for credit. On
+// other connections, which do not take two messages at a time, a Stop follows the turn in hand: rpc.Dial
+// resets the call if that takes longer than the grace.
+func newTurnCall(st turnSender) turnSender {
+	if source := loop.SourceOf(st); source != nil {
+		return &linkedTurnCall{turnSender: st, Source: source}
+	}
+	return &turnCall{turnSender: st}
+}
+
+// A turnCall is a call whose messages are sent one at a time.
 type turnCall struct {
-	grpc.BidiStreamingClient[chatv1.ConverseRequest, chatv1.ConverseResponse]
+	turnSender
 
 	mu     sync.Mutex // held while sending
 	closed bool
 }
 
-// Send implements grpc.BidiStreamingClient.
+// Send implements grpc.turnSender.
 func (c *turnCall) Send(in *chatv1.ConverseRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return io.EOF
 	}
-	return c.BidiStreamingClient.Send(in)
+	return c.turnSender.Send(in)
 }
 
 // CloseSend implements grpc.ClientStream.
@@ -182,5 +196,30 @@ func (c *turnCall) CloseSend() error {
 		return nil
 	}
 	c.closed = true
-	return c.BidiStreamingClient.CloseSend()
+	return c.turnSender.CloseSend()
+}
+
+// A linkedTurnCall is a call over a link, whose methods are safe for concurrent use. A turn that still
+// waits for credit when the call is half-closed may follow: the chat-service ignores it.
+type linkedTurnCall struct {
+	turnSender
+	loop.Source
+
+	closed atomic.Bool
+}
+
+// Send implements grpc.turnSender.
+func (c *linkedTurnCall) Send(in *chatv1.ConverseRequest) error {
+	if c.closed.Load() {
+		return io.EOF
+	}
+	return c.turnSender.Send(in)
+}
+
+// CloseSend implements grpc.ClientStream.
+func (c *linkedTurnCall) CloseSend() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	return c.turnSender.CloseSend()
 }
