@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -462,4 +463,32 @@ func TestKeysOfConversations(t *testing.T) {
 	wantStatus(t, "DELETE", url+"/v1/streams/talk", "", "you", 404)
 	wantStatus(t, "DELETE", url+"/v1/streams/talk", "", "me-too", 202)
 	wantEnd(t, c.End(), "user_stop", "client > api-service", 4003)
+}
+
+// TestMessageJustBeforeTheEndCounts: what the client has asked for wins over the end of its connection,
+// which comes with the same packet.
+func TestMessageJustBeforeTheEndCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		last         []byte
+		reason, says string
+	}{
+		"a stop":        {wstest.Frame(wstest.Text, true, []byte(`{"stop":{"message":"enough"}}`)), "user_stop", "enough"},
+		"a close frame": {wstest.CloseFrame(1001), "client_gone", "with the code 1001"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logbook
+			url, _ := startLogging(t, &log, nil)
+			for i := range 20 {
+				id := fmt.Sprintf("talk-%d", i)
+				client, refused := wstest.Dial(t, url+"/v1/converse", "X-Request-Id", id)
+				if client == nil {
+					t.Fatal(refused)
+				}
+				say(t, client, chatOf("start m say hi wait 1m"))
+				client.Until("delta")
+				client.RawEnd(c.last)
+				log.line(t, "stream ended", "hop=api-service", "stream="+id+" ", "reason="+c.reason, c.says)
+			}
+		})
+	}
 }

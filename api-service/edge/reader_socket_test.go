@@ -138,3 +138,16 @@ func TestReadersOverWebSocketsReadADrain(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestCloseFrameJustBeforeTheEndCounts: the reader has left with a close frame, and not without a word.
+func TestCloseFrameJustBeforeTheEndCounts(t *testing.T) {
+	var log logbook
+	base, _ := startLogging(t, &log, nil)
+	for range 20 {
+		m := makeStream(t, base, "start m say one wait 1m", "X-Leave", "cancel")
+		c := readOver(t, base, m, "")
+		c.Until("data")
+		c.RawEnd(wstest.CloseFrame(1001))
+		log.line(t, "reader left", "stream="+m.ID+" ", "reason=client_gone", "with the code 1001")
+	}
+}

@@ -76,6 +76,16 @@ func TestReaderThatReadsAsItIsSentHasNoProxy(t *testing.T) {
 	}
 }
 
+// TestDeliveryOverAWebSocketIsCounted: as that of server-sent events is.
+func TestDeliveryOverAWebSocketIsCounted(t *testing.T) {
+	url, _ := start(t, nil)
+	m := makeStream(t, url, paced)
+	readOver(t, url, m, "").End()
+	if status, v := tell(t, url, m.ID, smooth); status != http.StatusOK || v.Sent.Events == 0 {
+		t.Errorf("%d %+v", status, v)
+	}
+}
+
 func TestOnlyReadersTellHowAStreamCame(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.TrustForwarded = true })
 	plain, mine := read(t, url, "start m say x end x"), read(t, url, "start m say x end x", "Authorization", "Bearer me")

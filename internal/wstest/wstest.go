@@ -237,6 +237,15 @@ func (c *Client) End() Ending {
 	}
 }
 
+// RawEnd writes bytes, and ends the client's half of the connection right behind them.
+func (c *Client) RawEnd(b []byte) {
+	c.t.Helper()
+	c.Raw(b)
+	if err := c.tcp().CloseWrite(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // CloseFrame returns a close frame with a code.
 func CloseFrame(code int) []byte {
 	return Frame(Close, true, binary.BigEndian.AppendUint16(nil, uint16(code)))

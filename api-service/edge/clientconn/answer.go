@@ -33,9 +33,17 @@ func (c *Conn) Begin(e Events) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	c.events = &e
+	c.events, c.sent = &e, e.Sent
 	c.clock.open(now+e.First, e.KeepAlive)
 	c.arm(now)
+}
+
+// OnSent has sent called as Events.Sent is, for an answer that is no server-sent events. It is called
+// before the first event is written.
+func (c *Conn) OnSent(sent func(at time.Duration, events int)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = sent
 }
 
 // Identity reports whether the client does not support chunks: it speaks HTTP/1.0.

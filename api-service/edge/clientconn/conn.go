@@ -63,11 +63,12 @@ type Conn struct {
 	clock    clock
 	timer    *coarse.Timer // nil until Bound
 	armed    time.Duration // when timer fires; never if it does not
-	events   *Events       // of an answer that is events; nil before Begin
-	opened   bool          // the headers of the events are sent
-	identity bool          // the body has no chunks
-	behind   []byte        // not taken by the client yet. While there is any, Flush alone writes
-	late     int           // events in behind that are counted when they are written
+	events   *Events       // of an answer that is server-sent events; nil before Begin
+	sent     func(at time.Duration, events int)
+	opened   bool   // the headers of the events are sent
+	identity bool   // the body has no chunks
+	behind   []byte // not taken by the client yet. While there is any, Flush alone writes
+	late     int    // events in behind that are counted when they are written
 	gone     *streamerr.Error
 	released bool // the handler is about to return, and the connection may serve another request
 }
@@ -189,8 +190,8 @@ func (c *Conn) write(b []byte, events int, now time.Duration) *streamerr.Error {
 
 // count reports events that were written. mu is held.
 func (c *Conn) count(now time.Duration, events int) {
-	if events > 0 && c.events != nil && c.events.Sent != nil {
-		c.events.Sent(now, events)
+	if events > 0 && c.sent != nil {
+		c.sent(now, events)
 	}
 }
 

@@ -88,7 +88,6 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 	defer client.GiveBack()
 	client.Bound(s.Bounds, t.leave)
 	client.EndWith(ctx)
-	defer context.AfterFunc(conn, func() { t.leave(clientconn.Gone()) })()
 	t.client = client
 	exchange.ToldStatus(t.record, http.StatusSwitchingProtocols)
 	session := shake.Accept(client, s.MaxMessage).Serve(websocket.Rules{

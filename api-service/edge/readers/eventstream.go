@@ -27,10 +27,15 @@ func (s *eventStream) begin(client *clientconn.Conn, sent func(time.Duration, in
 
 func (s *eventStream) event(id, name string, data []byte) error {
 	s.lines.Event(id, name, data)
+	return s.send(texts(name))
+}
+
+// texts returns how many events with text an event of this name is.
+func texts(name string) int {
 	if name == string(replay.Delta) {
-		return s.send(1)
+		return 1
 	}
-	return s.send(0)
+	return 0
 }
 
 func (s *eventStream) end(_ *streamerr.Error, failed bool) {

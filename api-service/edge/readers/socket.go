@@ -22,7 +22,8 @@ func (r *Readers) overSocket(conn context.Context, c *app.RequestContext, id str
 		r.Desk.Refuse(c, err)
 		return
 	}
-	r.follow(conn, c, id, in, after, &socketForm{readers: r, shake: shake, in: in, after: after})
+	// The WebSocket reports the end of the connection, behind what the client has sent before.
+	r.follow(context.WithoutCancel(conn), c, id, in, after, &socketForm{readers: r, shake: shake, in: in, after: after})
 }
 
 // A socketForm is the form of events over a WebSocket.
@@ -45,8 +46,9 @@ const noMessage = 1 << 10
 
 func (f *socketForm) refused() { f.shake.Cancel() }
 
-func (f *socketForm) begin(client *clientconn.Conn, _ func(time.Duration, int), lost func(*streamerr.Error)) error {
+func (f *socketForm) begin(client *clientconn.Conn, sent func(time.Duration, int), lost func(*streamerr.Error)) error {
 	f.client = client
+	client.OnSent(sent)
 	f.session = f.shake.Accept(client, noMessage).Serve(websocket.Rules{
 		Name: f.readers.Name, Log: f.readers.Log, KeepAlive: f.readers.KeepAlive, Patience: f.readers.ClientTimeout,
 		Take: func(websocket.Message) *streamerr.Error {
@@ -64,7 +66,7 @@ func (f *socketForm) event(id, name string, data []byte) error {
 	b = append(append(append(b, `","data":`...), data...), '}')
 	f.note(name, data)
 	frame, _ := f.out.End(websocket.Text, b)
-	return f.client.Send(frame, 0)
+	return f.client.Send(frame, texts(name))
 }
 
 // note keeps the data of the closing event of a stream that failed.
