@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/edge"
@@ -310,8 +312,27 @@ func TestConversationsEndForOthersReasons(t *testing.T) {
 		"another id":    {"", "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say(`{"chat":{"stream_id":"other"}}`) }, "invalid", "api-service", 4012},
 		"no JSON":       {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say("hello") }, "invalid", "api-service", 4012},
 		"unknown field": {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say(`{"audio":{}}`) }, "invalid", "api-service", 4012},
-		"no protobuf":   {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Send(wstest.Binary, []byte("hello")) }, "invalid", "api-service", 4012},
-		"no UTF-8":      {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say("\xff") }, "invalid", "api-service", 1007},
+		"unknown field within a message": {long, "", func(_ *testing.T, _ string, c *wstest.Client) {
+			c.Say(`{"turn":{"messages":[{"role":"user","audio":{}}]}}`)
+		}, "invalid", "api-service", 4012},
+		"unknown field within a binary message": {long, "", func(t *testing.T, _ string, c *wstest.Client) {
+			in := turnWith("x")
+			in.GetTurn().GetMessages()[0].ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1))
+			b, err := proto.Marshal(in)
+			if err != nil {
+				t.Error(err)
+			}
+			c.Send(wstest.Binary, b)
+		}, "invalid", "api-service", 4012},
+		"too many messages in a message": {long, "", func(_ *testing.T, _ string, c *wstest.Client) {
+			c.Say(`{"turn":{"messages":[{}` + strings.Repeat(",{}", 3000) + `]}}`)
+		}, "invalid", "api-service", 4012},
+		"too many messages in a binary message": {long, "", func(_ *testing.T, _ string, c *wstest.Client) {
+			turn := protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), bytes.Repeat([]byte{0x0a, 0}, 3000))
+			c.Send(wstest.Binary, turn)
+		}, "invalid", "api-service", 4012},
+		"no protobuf": {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Send(wstest.Binary, []byte("hello")) }, "invalid", "api-service", 4012},
+		"no UTF-8":    {long, "", func(_ *testing.T, _ string, c *wstest.Client) { c.Say("\xff") }, "invalid", "api-service", 1007},
 		"a long message": {long, "", func(_ *testing.T, _ string, c *wstest.Client) {
 			c.Raw(wstest.Frame(wstest.Text, false, []byte(strings.Repeat(" ", 6000))))
 			c.Raw(wstest.Frame(0, true, []byte(strings.Repeat(" ", 6000))))

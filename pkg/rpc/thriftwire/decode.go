@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/whence-dev/whence/pkg/rpc/nesting"
 )
 
 // maxDepth bounds how deep structs, lists and maps may be nested.
@@ -20,10 +22,10 @@ var (
 )
 
 // Decode sets m to the struct at the beginning of b, and returns the size of that struct. It keeps no part of b. A field whose
-// type is not that of the twin is an error.
+// type is not that of the twin is an error, and so are more structs within the struct than nesting.Max allows.
 func Decode(b []byte, m proto.Message) (n int, err error) {
 	proto.Reset(m)
-	r := reader{rest: b}
+	r := newReader(b)
 	err = r.readStruct(m.ProtoReflect(), 0)
 	return len(b) - len(r.rest), err
 }
@@ -31,7 +33,7 @@ func Decode(b []byte, m proto.Message) (n int, err error) {
 // DecodeField decodes the struct in the field with a number of the struct at the beginning of b, such as the arguments of a
 // method, into m. It returns the size of the outer struct. found is false if there is no such field.
 func DecodeField(b []byte, number int16, m proto.Message) (n int, found bool, err error) {
-	r := reader{rest: b}
+	r := newReader(b)
 	for {
 		t, got, err := r.field()
 		if err != nil || t == stop {
@@ -50,7 +52,16 @@ func DecodeField(b []byte, number int16, m proto.Message) (n int, found bool, er
 }
 
 // A reader reads from the bytes that are left.
-type reader struct{ rest []byte }
+type reader struct {
+	rest    []byte
+	max     int // structs
+	structs int // that may still be read
+}
+
+func newReader(b []byte) reader {
+	n := nesting.Max(len(b))
+	return reader{rest: b, max: n, structs: n + 1} // the outermost one is not counted
+}
 
 // next returns the next n bytes.
 func (r *reader) next(n int) ([]byte, error) {
@@ -118,6 +129,9 @@ func (r *reader) bytes() ([]byte, error) {
 func (r *reader) readStruct(m protoreflect.Message, depth int) error {
 	if depth > maxDepth {
 		return errDeep
+	}
+	if r.structs--; r.structs < 0 {
+		return &nesting.Error{Max: r.max}
 	}
 	fields := m.Descriptor().Fields()
 	for {

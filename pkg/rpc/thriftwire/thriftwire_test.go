@@ -2,6 +2,7 @@ package thriftwire_test
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc/nesting"
 	"github.com/whence-dev/whence/pkg/rpc/thriftwire"
 )
 
@@ -149,6 +151,25 @@ func TestInvalidStructsAreRefused(t *testing.T) {
 }
 
 // TestUnknownFieldsAreSkipped decodes the fields of a later version: one of each type.
+// TestEmptyStructsAreBounded: each takes one byte of a list, and 200 in memory.
+func TestEmptyStructsAreBounded(t *testing.T) {
+	var few, many chatv1.GenerateRequest
+	for n, m := range map[int]*chatv1.GenerateRequest{1000: &few, 100_000: &many} {
+		m.Message = &chatv1.GenerateRequest_Chat{Chat: &chatv1.ChatRequest{Messages: make([]*chatv1.Message, n)}}
+		for i := range n {
+			m.GetChat().Messages[i] = &chatv1.Message{}
+		}
+		b, err := thriftwire.Append(nil, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = thriftwire.Decode(b, &chatv1.GenerateRequest{})
+		if _, refused := errors.AsType[*nesting.Error](err); refused != (m == &many) {
+			t.Errorf("%d empty messages: %v", n, err)
+		}
+	}
+}
+
 func TestUnknownFieldsAreSkipped(t *testing.T) {
 	later := []byte{
 		2, 0, 90, 1,
@@ -216,7 +237,11 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := thriftwire.Decode(out, &again); err != nil || !proto.Equal(&m, &again) {
+		_, err = thriftwire.Decode(out, &again)
+		if _, fewer := errors.AsType[*nesting.Error](err); fewer { // without the unknown fields there are fewer bytes
+			return
+		}
+		if err != nil || !proto.Equal(&m, &again) {
 			t.Errorf("%v: %v became %v", err, &m, &again)
 		}
 	})

@@ -1,0 +1,92 @@
+// Package nesting bounds the number of messages within an encoded message, before the message is
+// decoded. An empty message takes 1 to 3 bytes in a list on the wire, and about 200 in memory: without a bound,
+// a message of 4 MiB grows a hundredfold.
+package nesting
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+const (
+	// free is the number of messages that a message of any size may hold, and bytesPerMessage the size
+	// in bytes for which it may hold one more. A chat message with a role and a text is larger.
+	free            = 1024
+	bytesPerMessage = 16
+
+	// maxDepth bounds the recursion of Binary. No message of ours is nested as deep.
+	maxDepth = 64
+)
+
+// Max returns the largest number of messages that an encoded message of size bytes may hold, at all
+// levels together.
+func Max(size int) int { return free + size/bytesPerMessage }
+
+// An Error is the refusal of a message that holds more than Max messages.
+type Error struct{ Max int }
+
+// Error implements error.
+func (e *Error) Error() string {
+	return fmt.Sprintf("it holds more than %d messages, which is too many for its size", e.Max)
+}
+
+// Binary returns an Error if b, a message of protobuf's binary form that md describes, holds too many
+// messages. Faults of the encoding are left to the decoder.
+func Binary(b []byte, md protoreflect.MessageDescriptor) error {
+	left := Max(len(b))
+	if !binary(b, md, &left, 0) {
+		return &Error{Max(len(b))}
+	}
+	return nil
+}
+
+// binary reports whether the messages in b do not exceed left, from which it subtracts them.
+func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) (ok bool) {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return true
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return true
+		}
+		value := b[:n]
+		b = b[n:]
+		fd := md.Fields().ByNumber(number)
+		if fd == nil || fd.Message() == nil || kind != protowire.BytesType {
+			continue
+		}
+		*left--
+		if *left < 0 || depth == maxDepth {
+			return false
+		}
+		inner, _ := protowire.ConsumeBytes(value)
+		if !binary(inner, fd.Message(), left, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// JSON returns an Error if b, a message of protobuf's JSON form, holds too many objects.
+func JSON(b []byte) error {
+	left := Max(len(b)) + 1 // the message itself is an object
+	quoted := false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && c == '{':
+			left--
+		}
+		if left < 0 {
+			return &Error{Max(len(b))}
+		}
+	}
+	return nil
+}
