@@ -9,7 +9,8 @@ import (
 )
 
 // LogTo sends what Kitex and netpoll log from now on, in the whole process, to w, a line at a time. Kitex logs each stream over
-// TTHeader Streaming that a handler has ended with an exception; LogTo drops these lines, because package rpc logs each ending.
+// TTHeader Streaming that a handler has ended with an exception; LogTo drops these lines, because package rpc logs each ending. It
+// keeps those with the stack of a panic, which package rpc has not seen.
 func LogTo(w io.Writer) {
 	klog.SetLevel(klog.LevelInfo)
 	klog.SetOutput(endingsDropped{w})
@@ -19,7 +20,7 @@ func LogTo(w io.Writer) {
 type endingsDropped struct{ io.Writer }
 
 func (w endingsDropped) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte("processing ttstream request error")) {
+	if bytes.Contains(line, []byte("processing ttstream request error")) && !bytes.Contains(line, []byte("\nstack=")) {
 		return len(line), nil
 	}
 	return w.Writer.Write(line)

@@ -18,12 +18,14 @@ import (
 	"io"
 	"maps"
 	"net"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/bytedance/gopkg/cloud/metainfo"
 	"github.com/cloudwego/gopkg/protocol/thrift"
+	"github.com/cloudwego/kitex/pkg/klog"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
 	"google.golang.org/grpc"
@@ -42,7 +44,7 @@ func Serve(ctx context.Context, st streaming.ServerStream, method string, limit 
 	defer cancel()
 	s := &serverStream{call: ctx, st: st, limit: limit}
 	s.ctx = grpc.NewContextWithServerTransportStream(withPeer(ctx), transportStream{s, "/" + method})
-	err := handle(s)
+	err := guarded(ctx, method, s, handle)
 	if err == nil {
 		return nil
 	}
@@ -51,6 +53,18 @@ func Serve(ctx context.Context, st streaming.ServerStream, method string, limit 
 		return err
 	}
 	return ex
+}
+
+// guarded calls a handler. A panic of it becomes an INTERNAL error, and its stack a line of Kitex's log:
+// Kitex itself sends the text of the panic to the caller.
+func guarded(ctx context.Context, method string, s grpc.ServerStream, handle func(grpc.ServerStream) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			klog.CtxErrorf(ctx, "panic in the handler of %s: %v\nstack=%s", method, v, debug.Stack())
+			err = streamerr.New(streamerr.Internal, "a bug in the handler of %s; the log of its service has the details", method).GRPCStatus().Err()
+		}
+	}()
+	return handle(s)
 }
 
 // ErrorHandler is the error handler of a Kitex server whose handlers return what Serve returns. Kitex wraps errors of handlers in
@@ -175,7 +189,7 @@ func ServeUnary(ctx context.Context, args *Args, result *Result, method string, 
 	result.b = thriftwire.AppendStop(nil) // what Kitex sends beside an error
 	s := &unaryStream{args: args, result: result}
 	s.ctx = grpc.NewContextWithServerTransportStream(withPeer(ctx), transportStream{s, "/" + method})
-	if err := handle(s); err != nil {
+	if err := guarded(ctx, method, s, handle); err != nil {
 		return bizError(streamerr.FromGRPC("", toStatus(err).Err()))
 	}
 	if !s.answered {
