@@ -2,18 +2,17 @@ package ttrpc
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
 
-	"github.com/cloudwego/kitex/pkg/endpoint"
 	"github.com/cloudwego/kitex/pkg/remote"
 	"github.com/cloudwego/kitex/pkg/remote/trans/detection"
 	"github.com/cloudwego/kitex/pkg/remote/trans/ttstream"
 	"github.com/cloudwego/kitex/pkg/serviceinfo"
+	"github.com/cloudwego/kitex/pkg/stats"
 	"github.com/cloudwego/netpoll"
 )
 
@@ -43,7 +42,9 @@ type Handlers struct {
 func (f Handlers) NewTransHandler(o *remote.ServerOption) (remote.ServerTransHandler, error) {
 	own := *o
 	own.SvcSearcher = searcher{o.SvcSearcher, f}
-	own.TTHeaderStreamingOptions.TransportOptions = append(own.TTHeaderStreamingOptions.TransportOptions, ttstream.WithServerHeaderFrameHandler(headers{}))
+	h := &handler{limit: f.Limit, writeTimeout: f.WriteTimeout, conns: map[netpoll.Connection]struct{}{}}
+	own.TTHeaderStreamingOptions.TransportOptions = append(own.TTHeaderStreamingOptions.TransportOptions, ttstream.WithServerHeaderFrameHandler(headers{h}))
+	own.TracerCtl.Append(finishes{})
 	made, err := ttstream.NewSvrTransHandlerFactory().NewTransHandler(&own)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,8 @@ func (f Handlers) NewTransHandler(o *remote.ServerOption) (remote.ServerTransHan
 	if !ok {
 		return nil, fmt.Errorf("ttrpc: this Kitex has another handler of TTHeader Streaming: %T", made)
 	}
-	return &handler{kitexHandler: inner, limit: f.Limit, writeTimeout: f.WriteTimeout, conns: map[netpoll.Connection]struct{}{}}, nil
+	h.kitexHandler = inner
+	return h, nil
 }
 
 // A kitexHandler is Kitex's own.
@@ -61,12 +63,32 @@ type kitexHandler interface {
 	remote.InvokeHandleFuncSetter
 }
 
-// headers puts the headers of a call into its context.
-type headers struct{}
+// headers puts the headers of a call into its context, and counts the call.
+type headers struct{ *handler }
 
 // OnReadStream implements ttstream.HeaderFrameReadHandler.
-func (headers) OnReadStream(ctx context.Context, _ ttstream.IntHeader, h ttstream.StrHeader) (context.Context, error) {
-	return incomingContext(ctx, h), nil
+func (h headers) OnReadStream(ctx context.Context, _ ttstream.IntHeader, header ttstream.StrHeader) (context.Context, error) {
+	h.count(1)
+	return incomingContext(context.WithValue(ctx, handlerKey{}, h.handler), header), nil
+}
+
+// handlerKey is the key of the handler in the context of a call that it has counted.
+type handlerKey struct{}
+
+// finishes is the tracer that learns that a call is over: Kitex calls Finish when the trailers of the
+// call are written, or could not be.
+type finishes struct{}
+
+var _ stats.Tracer = finishes{}
+
+// Start implements stats.Tracer.
+func (finishes) Start(ctx context.Context) context.Context { return ctx }
+
+// Finish implements stats.Tracer. Calls over other protocols have no handler.
+func (finishes) Finish(ctx context.Context) {
+	if h, ok := ctx.Value(handlerKey{}).(*handler); ok {
+		h.count(-1)
+	}
 }
 
 // A searcher finds a method for every call. Kitex does not answer a call without one.
@@ -95,22 +117,13 @@ type handler struct {
 
 	mu    sync.Mutex // guards the following fields
 	conns map[netpoll.Connection]struct{}
-	calls int           // the methods that run
-	idle  chan struct{} // closed when no method runs any more; nil until the server stops
+	calls int           // whose trailers are not written yet
+	idle  chan struct{} // closed when there is no such call any more; nil until the server stops
 }
 
 var _ remote.GracefulShutdown = (*handler)(nil)
 
-// SetInvokeHandleFunc implements remote.InvokeHandleFuncSetter.
-func (h *handler) SetInvokeHandleFunc(call endpoint.Endpoint) {
-	h.kitexHandler.SetInvokeHandleFunc(func(ctx context.Context, args, result any) error {
-		h.count(1)
-		defer h.count(-1)
-		return call(ctx, args, result)
-	})
-}
-
-// count adds n to the methods that run.
+// count adds n to the calls whose trailers are not written yet.
 func (h *handler) count(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,14 +154,10 @@ func (h *handler) OnActive(ctx context.Context, conn net.Conn) (context.Context,
 	if err != nil {
 		return nil, err
 	}
-	return h.kitexHandler.OnActive(ctx, &boundedConn{polled, &frameReader{Reader: polled.Reader(), limit: framesPerMessage*h.limit + maxFrameHeader}})
+	return h.kitexHandler.OnActive(ctx, &boundedConn{polled, newFrameReader(polled.Reader(), framesPerMessage*h.limit+maxFrameHeader)})
 }
 
-// lingering is the time between the return of a handler and the end of its connection, when the server stops. Kitex writes the
-// trailers of a stream after its handler has returned, and does not report it.
-const lingering = 20 * time.Millisecond
-
-// GracefulShutdown closes the connections. netpoll takes a connection with TTHeader Streaming for one that is in use.
+// GracefulShutdown closes the connections when the trailers of all calls are written. netpoll takes a connection with TTHeader Streaming for one that is in use.
 func (h *handler) GracefulShutdown(ctx context.Context) error {
 	h.count(1) // until idle is there
 	idle := make(chan struct{})
@@ -158,7 +167,6 @@ func (h *handler) GracefulShutdown(ctx context.Context) error {
 	h.count(-1)
 	select {
 	case <-idle:
-		time.Sleep(lingering)
 	case <-ctx.Done():
 	}
 	h.mu.Lock()
@@ -191,55 +199,4 @@ func (c *boundedConn) SetOnDisconnect(f netpoll.OnDisconnect) error {
 		return errors.New("ttrpc: this netpoll does not report disconnects")
 	}
 	return setter.SetOnDisconnect(f)
-}
-
-// lengthField is the size of the length in front of each frame.
-const lengthField = 4
-
-// A frameReader follows the frames of a connection, and fails at a frame that is too large, before memory is allocated for it. Kitex
-// reads with Next and Skip alone, and the length of a frame in one piece.
-type frameReader struct {
-	netpoll.Reader
-	limit int
-	left  int // bytes of the current frame that were not read yet
-}
-
-// Next implements netpoll.Reader.
-func (r *frameReader) Next(n int) ([]byte, error) {
-	b, err := r.Reader.Next(n)
-	if err != nil {
-		return b, err
-	}
-	return b, r.read(b, n)
-}
-
-// Skip implements netpoll.Reader.
-func (r *frameReader) Skip(n int) error {
-	b, err := r.Peek(n)
-	if err != nil {
-		return err
-	}
-	if err := r.read(b, n); err != nil {
-		return err
-	}
-	return r.Reader.Skip(n)
-}
-
-// read counts n bytes, which begin with b.
-func (r *frameReader) read(b []byte, n int) error {
-	if r.left == 0 {
-		if len(b) < lengthField {
-			return errors.New(refusedFrame + "the length of a frame was read in pieces")
-		}
-		size := binary.BigEndian.Uint32(b)
-		if uint64(size) > uint64(r.limit) {
-			return fmt.Errorf(refusedFrame+"a frame of %d bytes; at most %d are read", size, r.limit)
-		}
-		r.left = lengthField + int(size)
-	}
-	if n > r.left {
-		return errors.New(refusedFrame + "a frame ends within its header")
-	}
-	r.left -= n
-	return nil
 }

@@ -1,7 +1,6 @@
 package ttrpc_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -119,33 +118,62 @@ func TestCallerThatDoesNotReadLosesItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if _, err := conn.Write(opening(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-s.causes; got.Reason != streamerr.SlowReader || len(got.Path) > 0 {
+		t.Errorf("the engine hears %v", got)
+	}
+}
+
+// opening returns the frames that open a stream with an id: its header, and its request.
+func opening(t *testing.T, id int32) []byte {
+	t.Helper()
 	req, err := ttrpc.Encode(&chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: &chatv1.ChatRequest{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	payload := make([]byte, req.BLength())
 	req.FastWriteNocopy(payload, nil)
-	var out bytes.Buffer
-	for _, f := range []struct {
-		kind    string
-		payload []byte
-	}{{ttheader.FrameTypeHeader, nil}, {ttheader.FrameTypeData, payload}} {
-		frame, err := ttheader.EncodeToBytes(t.Context(), ttheader.EncodeParam{
-			Flags: ttheader.HeaderFlagsStreaming, SeqID: 1, ProtocolID: ttheader.ProtocolIDThriftStruct,
-			IntInfo: map[uint16]string{ttheader.FrameType: f.kind, ttheader.ToMethod: "Generate"},
-			StrInfo: map[string]string{ttheader.HeaderIDLServiceName: "Chat"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		binary.BigEndian.PutUint32(frame, uint32(len(frame)-4+len(f.payload)))
-		out.Write(frame)
-		out.Write(f.payload)
-	}
-	if _, err := conn.Write(out.Bytes()); err != nil {
+	return append(frame(t, id, ttheader.FrameTypeHeader, nil), frame(t, id, ttheader.FrameTypeData, payload)...)
+}
+
+// frame returns a frame of a stream.
+func frame(t *testing.T, id int32, kind string, payload []byte) []byte {
+	t.Helper()
+	b, err := ttheader.EncodeToBytes(t.Context(), ttheader.EncodeParam{
+		Flags: ttheader.HeaderFlagsStreaming, SeqID: id, ProtocolID: ttheader.ProtocolIDThriftStruct,
+		IntInfo: map[uint16]string{ttheader.FrameType: kind, ttheader.ToMethod: "Generate"},
+		StrInfo: map[string]string{ttheader.HeaderIDLServiceName: "Chat"},
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if got := <-s.causes; got.Reason != streamerr.SlowReader || len(got.Path) > 0 {
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4+len(payload)))
+	return append(b, payload...)
+}
+
+// TestStreamWhoseIDIsUsedAgainIsNotLost: Kitex forgets it, so that neither its caller's messages nor its
+// caller's cancel reach it.
+func TestStreamWhoseIDIsUsedAgainIsNotLost(t *testing.T) {
+	s := newService("chat")
+	conn, err := net.Dial("tcp", serve(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := conn.Write(append(opening(t, 1), opening(t, 3)...)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil { // a stream is answered
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+	if _, err := conn.Write(opening(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-s.causes; got.Reason != streamerr.Invalid || !strings.Contains(got.Message, "a stream with the id 1, which an earlier stream of the connection has") {
 		t.Errorf("the engine hears %v", got)
 	}
 }

@@ -1,0 +1,133 @@
+package ttrpc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cloudwego/gopkg/protocol/ttheader"
+	"github.com/cloudwego/netpoll"
+)
+
+const (
+	// lengthField is the size of the length in front of each frame.
+	lengthField = 4
+	// streamAt is where the stream's id stands in the first bytes of a frame.
+	streamAt = 8
+)
+
+// A frameReader follows the frames of a connection, and fails at a frame that is too large, before memory is allocated for it, and at
+// a frame that opens a stream with an id that was used before. Kitex reads with Next and Skip alone, the length of a frame in one
+// piece with what stands before its header, and the header in the next piece.
+type frameReader struct {
+	netpoll.Reader
+	limit   int
+	left    int                             // bytes of the current frame that were not read yet
+	head    [ttheader.TTHeaderMetaSize]byte // of the current frame; its header follows if headed
+	headed  bool
+	streams streamIDs
+}
+
+func newFrameReader(r netpoll.Reader, limit int) *frameReader {
+	return &frameReader{Reader: r, limit: limit}
+}
+
+// Next implements netpoll.Reader.
+func (r *frameReader) Next(n int) ([]byte, error) {
+	b, err := r.Reader.Next(n)
+	if err != nil {
+		return b, err
+	}
+	return b, r.read(b, n)
+}
+
+// Skip implements netpoll.Reader.
+func (r *frameReader) Skip(n int) error {
+	b, err := r.Peek(n)
+	if err != nil {
+		return err
+	}
+	if err := r.read(b, n); err != nil {
+		return err
+	}
+	return r.Reader.Skip(n)
+}
+
+// read counts n bytes, which begin with b.
+func (r *frameReader) read(b []byte, n int) error {
+	if r.left == 0 {
+		if len(b) < lengthField {
+			return errors.New(refusedFrame + "the length of a frame was read in pieces")
+		}
+		size := binary.BigEndian.Uint32(b)
+		if uint64(size) > uint64(r.limit) {
+			return fmt.Errorf(refusedFrame+"a frame of %d bytes; at most %d are read", size, r.limit)
+		}
+		r.left = lengthField + int(size)
+		r.headed = copy(r.head[:], b) == len(r.head) && len(b) == len(r.head)
+	} else if r.headed {
+		r.headed = false
+		if err := r.opens(b); err != nil {
+			return err
+		}
+	}
+	if n > r.left {
+		return errors.New(refusedFrame + "a frame ends within its header")
+	}
+	r.left -= n
+	return nil
+}
+
+// opens returns an error if a frame with a header opens a stream whose id was used before. Kitex would forget the stream that has it.
+func (r *frameReader) opens(header []byte) error {
+	frame, err := ttheader.DecodeFromBytes(context.Background(), append(r.head[:], header...))
+	if err != nil || frame.IntInfo[ttheader.FrameType] != ttheader.FrameTypeHeader {
+		return nil //nolint:nilerr // Kitex reports it
+	}
+	if id := int32(binary.BigEndian.Uint32(r.head[streamAt:])); !r.streams.add(id) {
+		return fmt.Errorf(refusedFrame+"a stream with the id %d, which an earlier stream of the connection has", id)
+	}
+	return nil
+}
+
+const (
+	// idsBehind is how far the id of a new stream may be below the highest one. Callers take ids in order, but streams that
+	// begin at the same time may be sent in another order.
+	idsBehind = 1 << 16
+	idsInWord = 64
+	// maxWords bounds the words of streamIDs, beside those that the last ids have needed.
+	maxWords = 2 * idsBehind / idsInWord
+)
+
+// streamIDs has the ids of the streams that a connection has had. An id that is too far below the highest counts as used. The zero
+// value is empty.
+type streamIDs struct {
+	highest int32
+	words   map[int32]uint64 // a bit for each id; by the id divided by idsInWord
+}
+
+// add reports whether an id is new, and adds it.
+func (s *streamIDs) add(id int32) (isNew bool) {
+	if s.words == nil {
+		s.words, s.highest = make(map[int32]uint64), id
+	}
+	lowest := int64(s.highest) - idsBehind
+	if int64(id) < lowest {
+		return false
+	}
+	s.highest = max(s.highest, id)
+	word, bit := id>>6, uint64(1)<<(uint32(id)%idsInWord) // which rounds down, as % does not
+	if s.words[word]&bit != 0 {
+		return false
+	}
+	s.words[word] |= bit
+	if len(s.words) > maxWords {
+		for w := range s.words {
+			if (int64(w)+1)*idsInWord <= int64(s.highest)-idsBehind {
+				delete(s.words, w)
+			}
+		}
+	}
+	return true
+}
