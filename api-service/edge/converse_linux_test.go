@@ -10,21 +10,34 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// TestHalfOpenConversation: a ping is the data that the client's machine does not acknowledge.
-func TestHalfOpenConversation(t *testing.T) {
-	for when, script := range map[string]string{"in an answer": "start m say hi wait 1m", "between turns": "start m say hi end x"} {
-		t.Run(when, func(t *testing.T) {
-			var log logbook
-			url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 50*time.Millisecond, 300*time.Millisecond })
-			c := converse(t, url, script)
-			c.Until("delta")
-			c.Deafen()
-			if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
-				t.Error(cause)
-			}
-			log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "has not answered")
-		})
+// TestHalfOpenConversationIsFoundByTCP: there are no pings. The client's machine does not acknowledge the
+// answer.
+func TestHalfOpenConversationIsFoundByTCP(t *testing.T) {
+	var log logbook
+	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout, c.MaxBody = 0, 300*time.Millisecond, 1<<20 })
+	c := converse(t, url, "start m say hi"+strings.Repeat(" wait 100ms say lost", 600))
+	c.Until("delta")
+	c.Deafen()
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
+		t.Error(cause)
 	}
+	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "the client's machine has not answered for 300ms")
+}
+
+// TestHalfOpenConversationIsFoundByPings: TCP alone would not notice between turns, because there is
+// nothing to acknowledge. A ping is what the client's machine does not acknowledge, and its program does
+// not answer: the first that notices ends the stream. That a ping without an answer is enough is
+// TestClientThatDoesNotAnswerPingsHasGone, whose client's machine acknowledges everything.
+func TestHalfOpenConversationIsFoundByPings(t *testing.T) {
+	var log logbook
+	url, chat := startLogging(t, &log, func(c *edge.Config) { c.KeepAlive, c.ClientTimeout = 50*time.Millisecond, 300*time.Millisecond })
+	c := converse(t, url, "start m say hi end x")
+	c.Until("turn_end")
+	c.Deafen()
+	if cause := streamerr.As(<-chat.causes); cause.Reason != streamerr.ClientGone || cause.Path.String() != "client > api-service" {
+		t.Error(cause)
+	}
+	log.line(t, "stream ended", "hop=api-service", "reason=client_gone", "has not answered")
 }
 
 // TestConversationOverTLSThatIsNotRead: the front resets the client when the edge has given it up.
