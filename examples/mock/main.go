@@ -3,25 +3,33 @@
 // over gRPC.
 //
 // The script is a JSON object. For each method it has the messages of the answer, as JSON of the Thrift file; unary methods answer
-// with the first. A message {"pause_ms":100} is a pause, and {"fail":{"code":13007,"message":"…","reason":"draining"}} ends the
-// stream with that error. See script.json.
+// with the first. A message {"pause_ms":100} is a pause, and {"fail":{"code":13007,"message":"…","reason":"draining"}} fails the
+// call as chat-service does: a stream over TTHeader Streaming ends with an ApplicationException of that code, and with trailers that
+// have a BizStatusErrorIface and the reason; other calls end with the BizStatusErrorIface. See script.json.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/cloudwego/gopkg/protocol/thrift"
 	"github.com/cloudwego/kitex/pkg/generic"
 	"github.com/cloudwego/kitex/pkg/kerrors"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	"github.com/cloudwego/kitex/pkg/streaming"
 	"github.com/cloudwego/kitex/pkg/transmeta"
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/server/genericserver"
+	"github.com/cloudwego/kitex/transport"
 
 	"github.com/whence-dev/whence/internal/pollnet"
 )
@@ -74,7 +82,7 @@ func run(ctx context.Context, idl, path, listen string, ready func(net.Addr)) er
 	exit := make(chan error)
 	defer context.AfterFunc(ctx, func() { close(exit) })()
 	svr := genericserver.NewServerV2(&generic.ServiceV2{GenericCall: answers.call, BidiStreaming: answers.stream, ClientStreaming: answers.gather}, g,
-		server.WithListener(polled), server.WithMetaHandler(transmeta.ServerTTHeaderHandler), server.WithCompatibleMiddlewareForUnary(),
+		server.WithListener(polled), server.WithMetaHandler(transmeta.ServerTTHeaderHandler), server.WithCompatibleMiddlewareForUnary(), server.WithErrorHandler(asException),
 		server.WithExitSignal(func() <-chan error { return exit }), server.WithExitWaitTime(100*time.Millisecond))
 	ready(ln.Addr())
 	if err := svr.Run(); err != nil && ctx.Err() == nil {
@@ -92,11 +100,25 @@ type step struct {
 	}
 }
 
+// noAnswer is the code of a method without an answer, and invalid its reason.
+const (
+	noAnswer = 13012
+	invalid  = "invalid"
+)
+
+// failure returns the error of a call that fails.
+func failure(code int32, message, reason string) kerrors.BizStatusErrorIface {
+	return kerrors.NewBizStatusErrorWithExtra(code, message, map[string]string{"reason": reason, "path": hop})
+}
+
+// hop is the path of the mock's failures.
+const hop = "mock"
+
 // play sends the answer of a method.
 func (s script) play(ctx context.Context, method string, send func(message string) error) error {
 	messages, ok := s[method]
 	if !ok {
-		return kerrors.NewBizStatusError(13012, "the script has no answer of "+method)
+		return failure(noAnswer, "the script has no answer of "+method, invalid)
 	}
 	for _, message := range messages {
 		var do step
@@ -105,7 +127,7 @@ func (s script) play(ctx context.Context, method string, send func(message strin
 		}
 		switch {
 		case do.Fail != nil:
-			return kerrors.NewBizStatusErrorWithExtra(do.Fail.Code, do.Fail.Message, map[string]string{"reason": do.Fail.Reason, "path": "mock"})
+			return failure(do.Fail.Code, do.Fail.Message, do.Fail.Reason)
 		case do.PauseMS > 0:
 			select {
 			case <-time.After(time.Duration(do.PauseMS) * time.Millisecond):
@@ -137,7 +159,38 @@ func (s script) stream(ctx context.Context, _, method string, st generic.BidiStr
 	if _, err := st.Recv(ctx); err != nil {
 		return err
 	}
-	return s.play(ctx, method, func(message string) error { return st.Send(ctx, message) })
+	return ended(ctx, st, s.play(ctx, method, func(message string) error { return st.Send(ctx, message) }))
+}
+
+// ended returns the error of a stream's handler in the form that its protocol has for it. Over gRPC a status carries the
+// BizStatusErrorIface. Over TTHeader Streaming Kitex would send it without an exception.
+func ended(ctx context.Context, st generic.BidiStreamingServer, err error) error {
+	biz, ok := kerrors.FromBizStatusError(err)
+	if !ok || rpcinfo.GetRPCInfo(ctx).Config().TransportProtocol()&transport.TTHeaderStreaming == 0 {
+		return err
+	}
+	extra, err := json.Marshal(biz.BizExtra())
+	if err != nil {
+		return err
+	}
+	reason := biz.BizExtra()["reason"]
+	if err := st.SetTrailer(streaming.Trailer{
+		"biz-status": strconv.Itoa(int(biz.BizStatusCode())), "biz-message": biz.BizMessage(), "biz-extra": string(extra),
+		"whence-end-reason": reason, "whence-end-path": hop,
+	}); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s: %s [%s]", strings.ReplaceAll(reason, "_", " "), biz.BizMessage(), hop)
+	return thrift.NewApplicationException(biz.BizStatusCode(), text)
+}
+
+// asException has Kitex send exceptions as they are. It wraps errors of handlers in text of its own.
+func asException(_ context.Context, err error) error {
+	var exception *thrift.ApplicationException
+	if errors.As(err, &exception) {
+		return exception
+	}
+	return err
 }
 
 // gather answers the first message of a request in pieces.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/cloudwego/kitex/client"
@@ -101,11 +102,21 @@ func TestMockFailsAsItsScriptSays(t *testing.T) {
 	for err == nil {
 		_, err = st.Recv(t.Context())
 	}
-	biz, ok := kerrors.FromBizStatusError(err)
-	if !ok || biz.BizStatusCode() != 13007 || biz.BizExtra()["reason"] != "draining" {
+	var typed interface{ TypeId() int32 } // as of a stream of chat-service
+	if !errors.As(err, &typed) || typed.TypeId() != 12001 || !strings.Contains(err.Error(), "draining: mock is shutting down [mock]") {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.Workers(t.Context(), &twin.WorkersRequest{}); err == nil {
-		t.Error("a method without an answer has answered")
+	trailer, err := st.Trailer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	biz, err := transmeta.ParseBizStatusErr(trailer)
+	if err != nil || biz.BizStatusCode() != 13007 || biz.BizExtra()["reason"] != "draining" || biz.BizExtra()["path"] != "mock" ||
+		trailer["whence-end-reason"] != "draining" || trailer["whence-end-path"] != "mock" {
+		t.Errorf("the trailers are %v (%v)", trailer, err)
+	}
+	_, err = c.Workers(t.Context(), &twin.WorkersRequest{})
+	if biz, ok := kerrors.FromBizStatusError(err); !ok || biz.BizStatusCode() != 13012 || biz.BizExtra()["reason"] != "invalid" {
+		t.Errorf("a method without an answer: %v", err)
 	}
 }
