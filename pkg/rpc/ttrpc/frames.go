@@ -117,7 +117,7 @@ func (s *streamIDs) add(id int32) (isNew bool) {
 		return false
 	}
 	s.highest = max(s.highest, id)
-	word, bit := id>>6, uint64(1)<<(uint32(id)%idsInWord) // which rounds down, as % does not
+	word, bit := id>>6, uint64(1)<<(uint32(id)%idsInWord) // shifts round down
 	if s.words[word]&bit != 0 {
 		return false
 	}
