@@ -300,6 +300,14 @@ func (c *Conn) fail(gone *streamerr.Error) {
 	_ = c.net.Close() // netpoll's never fails
 }
 
+// Failure returns why the client counts as gone, or nil while it does not. It is set before the connection is
+// closed for that reason.
+func (c *Conn) Failure() *streamerr.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
 // why is the error of a write that comes too late. mu is held.
 func (c *Conn) why() *streamerr.Error {
 	if c.gone != nil {

@@ -106,6 +106,8 @@ func (c *Conn) fault(err error) *Fault {
 		return &Fault{Cause: streamerr.New(streamerr.Invalid, "a message has more than %d bytes", c.maxMessage), Code: tooBig}
 	case c.in.code != 0:
 		return &Fault{Cause: streamerr.New(streamerr.Invalid, "the client does not follow the WebSocket protocol: %s", c.in.text), Code: brokenFrames}
+	case c.client.Failure() != nil && (!isClose || closed.Code == noFrame): // which has closed the connection
+		return &Fault{Cause: c.client.Failure()}
 	case isClose && closed.Code == noFrame:
 		gone.Message = "the client closed its connection without a close frame"
 		return &Fault{Cause: gone}
