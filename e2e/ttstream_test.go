@@ -2,13 +2,16 @@ package e2e
 
 import (
 	"context"
+	endian "encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cloudwego/gopkg/protocol/thrift"
+	"github.com/cloudwego/gopkg/protocol/ttheader"
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
@@ -127,6 +130,66 @@ func (s *scene) canceledTTChain() *refusal {
 	st := s.flowingTT(ctx, dialTTStream(s.t, shop, addr))
 	s.fault(cancel)
 	return overTT(ctx, st)
+}
+
+// canceledMixedChain is a stream that shop has with cart over TTHeader Streaming, which has it with chat-service over Kitex's gRPC.
+// chat-service has it with llm-worker over grpc-go. Kitex's gRPC resets without a cause and a name.
+func (s *scene) canceledMixedChain() *refusal {
+	below, err := chat.NewClient("chat-service", client.WithHostPorts(s.chat), client.WithTransportProtocol(transport.GRPC),
+		client.WithClientBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: cart}))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	addr := serveCart(s.t, &relayingCart{t: s.t, below: below})
+	ctx, cancel := context.WithCancel(s.t.Context())
+	st := s.flowingTT(ctx, dialTTStream(s.t, shop, addr))
+	s.fault(cancel)
+	return overTT(ctx, st)
+}
+
+// byHandTT opens a stream without a client of Kitex, whose connections cannot be broken. dialer makes the connection.
+func (s *scene) byHandTT(dialer net.Dialer) *net.TCPConn {
+	s.t.Helper()
+	req := chatRequest(long)
+	req.StreamId = s.id
+	payload, err := thriftwire.Append(nil, &chatv1.GenerateRequest{Message: &chatv1.GenerateRequest_Chat{Chat: req}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	conn, err := dialer.DialContext(s.t.Context(), "tcp", s.chat)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	for _, f := range []struct {
+		kind    string
+		payload []byte
+	}{{ttheader.FrameTypeHeader, nil}, {ttheader.FrameTypeData, payload}} {
+		frame, err := ttheader.EncodeToBytes(s.t.Context(), ttheader.EncodeParam{
+			Flags: ttheader.HeaderFlagsStreaming, SeqID: 1, ProtocolID: ttheader.ProtocolIDThriftStruct,
+			IntInfo: map[uint16]string{ttheader.FrameType: f.kind, ttheader.ToMethod: "Generate"},
+			StrInfo: map[string]string{ttheader.HeaderIDLServiceName: "Chat"},
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		endian.BigEndian.PutUint32(frame, uint32(len(frame)-4+len(f.payload)))
+		if _, err := conn.Write(append(frame, f.payload...)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return conn.(*net.TCPConn)
+}
+
+// lostTT is a stream whose caller's connection breaks.
+func (s *scene) lostTT() *refusal {
+	conn := s.byHandTT(net.Dialer{})
+	if _, err := io.ReadFull(conn, make([]byte, 2000)); err != nil { // the stream has text
+		s.t.Fatal(err)
+	}
+	_ = conn.SetLinger(0)
+	s.fault(func() { _ = conn.Close() })
+	return nil
 }
 
 // drainedTT is a stream of a process that drains.

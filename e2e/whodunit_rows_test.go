@@ -237,6 +237,8 @@ var rows = []row{
 	{name: "TTHeader Streaming caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{shop, chatService}, deaf: true, act: (*scene).canceledTT},
 	{name: "TTHeader Streaming caller cancels with a cause", flags: slow, path: chain[1:], reason: "user_stop", origin: []string{shop, chatService}, deaf: true, act: (*scene).canceledTTWithCause},
 	{name: "TTHeader Streaming caller of the caller cancels", flags: slow, path: chain[1:], reason: "peer_reset", origin: []string{shop, cart, chatService}, deaf: true, act: (*scene).canceledTTChain},
+	{name: "TTHeader Streaming caller of a caller over Kitex's gRPC cancels", flags: flags{worker: slow.worker, all: []string{overGRPC}}, path: chain[1:], reason: "peer_reset", origin: []string{"client", chatService}, deaf: true, act: (*scene).canceledMixedChain},
+	{name: "connection of a TTHeader Streaming caller breaks", flags: slow, path: chain[1:], reason: "peer_lost", origin: []string{"client", chatService}, deaf: true, act: (*scene).lostTT},
 	{name: "deadline of a TTHeader Streaming caller", flags: slow, path: chain[1:], reason: "deadline", origin: []string{shop, chatService}, deaf: true, act: (*scene).timedOutTT},
 	{name: "chat-service panics under a TTHeader Streaming caller", flags: slow, id: "fault:chat-service:panic:1", path: chain[1:], reason: "internal", origin: []string{chatService}, act: (*scene).doomedTT},
 	{name: "engine fails under a TTHeader Streaming caller", flags: slow, id: "fault:llm-worker:fail:1", path: chain[1:], reason: "engine_failed", origin: []string{"engine", work}, act: (*scene).doomedTT},
