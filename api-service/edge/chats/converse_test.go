@@ -21,7 +21,7 @@ import (
 type starvedLink struct {
 	grpc.ClientStream
 
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // the call's
 	answers chan *chatv1.ConverseResponse
 	sends   chan struct{} // a message waits for credit
 	stops   chan *chatv1.ConverseRequest
