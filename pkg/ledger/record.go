@@ -58,7 +58,7 @@ func With(ctx context.Context, r *Record) context.Context {
 
 // Of returns the record of ctx's stream, or nil.
 func Of(ctx context.Context) *Record {
-	r, _ := observer.Of(ctx).(*Record)
+	r, _ := observer.Unshielded(observer.Of(ctx)).(*Record)
 	return r
 }
 

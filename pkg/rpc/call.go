@@ -35,6 +35,7 @@ type call struct {
 	mu      sync.Mutex // guards the following fields
 	machine *protocol.Caller
 	timer   *time.Timer // nil until the machine wants a Tick
+	running step.Running
 }
 
 // begin reports false if the stream was stopped before the call. Otherwise the caller calls end.
@@ -76,9 +77,7 @@ func (c *call) end() {
 		<-c.told
 	}
 	c.mu.Lock()
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	c.running.Stop(&c.mu, c.timer)
 	c.mu.Unlock()
 	if !c.left {
 		c.flow.Note(observer.Event{Kind: observer.CallOver})
@@ -112,7 +111,9 @@ func (c *call) step(e protocol.Event) (a step.Actions) {
 		now := time.Since(c.begun)
 		a.N = copy(a.Some[:], c.machine.Step(now, e))
 		c.timer = step.WakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
+		c.running.Begin()
 		c.mu.Unlock()
+		defer c.running.End(&c.mu)
 	}
 	for _, do := range a.All() {
 		switch do.Verb {

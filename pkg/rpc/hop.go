@@ -65,9 +65,10 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		ctl.Release()
 		return nil, nil, h.refusal(*id, err)
 	}
+	ctx = stream.WithID(ctx, *id)
 	flow := observer.Flow(observer.Nobody{})
-	h.attempt(ctx, func() { flow = h.observe(parent, *id, owner, peer) })
-	ctx = context.WithValue(observer.With(stream.WithID(ctx, *id), flow), rootKey{}, ctl)
+	h.attempt(ctx, func() { flow = h.observe(ctx, parent, *id, owner, peer) })
+	ctx = context.WithValue(observer.With(ctx, flow), rootKey{}, ctl)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
 	undo := context.AfterFunc(parent, func() {
 		gone := lost()
@@ -99,13 +100,13 @@ func (h *Hop) attempt(ctx context.Context, f func()) {
 // rootKey is the key of the Control of the whole stream on a hop, below which parts of it may have Controls of their own.
 type rootKey struct{}
 
-// observe returns what sees a stream that came with call.
-func (h *Hop) observe(call context.Context, id, owner, peer string) observer.Flow {
+// observe returns the Flow of the stream of ctx, which came with call.
+func (h *Hop) observe(ctx, call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
 	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call)}
 	b.Header = func(key string) []string { return wire.Header(call, key) }
-	if flow := h.observers().Begin(call, b); flow != nil {
-		return flow
+	if flow := h.observers().Begin(call, b); flow != nil && flow != (observer.Nobody{}) {
+		return observer.Shield(flow, func(v any) { _ = h.panicked(ctx, v) })
 	}
 	return observer.Nobody{}
 }

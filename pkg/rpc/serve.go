@@ -117,15 +117,12 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 // is given up, or by detach, which ends the stream with the outcome of its engine. returning reports that the goroutine of the engine
 // returns from Serve, or makes it return.
 func (s *callee) attach(finish func(status error, trailer metadata.MD, returning bool)) (detach func(o Outcome, end func(), returning bool)) {
-	var gone sync.WaitGroup // done when the message in hand was given up
-	gone.Add(1)
-	s.abandon = func() {
+	s.abandon = func(lost bool) {
 		o := Outcome{Err: streamerr.Via(s.hop.Name, stream.Cause(s.ctx))}
-		if s.call.Err() == nil { // otherwise the caller has gone
-			s.tell(o)
+		if !lost && !s.tell(o) { // the machine does not know yet that the caller has gone
+			s.gone(wire.Lost(s.call))
 		}
 		finish(o.Status(), s.trailer(o), false)
-		gone.Done()
 	}
 	stopped := stream.AfterStop(s.ctx, func(error) { s.halt() })
 	killed := context.AfterFunc(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
@@ -134,20 +131,14 @@ func (s *callee) attach(finish func(status error, trailer metadata.MD, returning
 		stopped()
 		killed()
 		lost()
+		trailer := s.trailer(o)
+		end() // which exports the trace, with what the caller was told
 		s.mu.Lock()
 		abandoned := s.machine.Abandoned()
 		s.mu.Unlock()
-		if abandoned {
-			gone.Wait()
-			end() // which exports the trace, with what the caller was told
-			return
+		if !abandoned { // otherwise the call is over
+			finish(o.Status(), trailer, returning)
 		}
-		trailer := s.trailer(o)
-		if !s.told && s.call.Err() == nil { // the answer failed
-			s.tell(o)
-		}
-		end()
-		finish(o.Status(), trailer, returning)
 	}
 }
 
@@ -206,12 +197,12 @@ type callee struct {
 	hop       *Hop
 	call, ctx context.Context //nolint:containedctx // the call's and the stream's
 	begun     time.Time
-	abandon   func() // gives up the message in hand
-	told      bool   // close has noted that the caller was told; owned by the goroutine of close
+	abandon   func(lost bool) // gives up the message in hand; lost reports whether the machine knows that the caller has gone
 
 	mu      sync.Mutex // guards the following fields
 	machine *protocol.Callee
 	timer   *time.Timer // nil until the machine wants a Tick
+	running step.Running
 }
 
 // serve takes a stream in that came with call. The caller calls end when the call is over.
@@ -221,12 +212,10 @@ func (h *Hop) serve(call context.Context, id *string, owner string, config proto
 	if err != nil {
 		return nil, nil, err
 	}
-	s = &callee{hop: h, call: call, ctx: ctx, begun: time.Now(), abandon: func() {}, machine: protocol.NewCallee(config)}
+	s = &callee{hop: h, call: call, ctx: ctx, begun: time.Now(), abandon: func(bool) {}, machine: protocol.NewCallee(config)}
 	return s, func() {
 		s.mu.Lock()
-		if s.timer != nil {
-			s.timer.Stop()
-		}
+		s.running.Stop(&s.mu, s.timer)
 		s.mu.Unlock()
 		release()
 	}, nil
@@ -251,7 +240,10 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 	now := time.Since(s.begun)
 	a.N = copy(a.Some[:], s.machine.Step(now, e))
 	s.timer = step.WakeUp(s.timer, s.machine.Wake()-now, s.machine.Wake() > 0, func() { s.step(protocol.Event{Kind: protocol.Tick}) })
+	lost := s.machine.Lost()
+	s.running.Begin()
 	s.mu.Unlock()
+	defer s.running.End(&s.mu)
 	ctl := stream.ControlOf(s.ctx)
 	for _, do := range a.All() {
 		switch do.Verb {
@@ -260,10 +252,9 @@ func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
 		case protocol.Kill:
 			ctl.Kill(do.Err)
 		case protocol.Abandon:
-			s.abandon()
+			s.abandon(lost)
 		case protocol.Gone:
-			why := streamerr.As(stream.Cause(s.ctx))
-			observer.Of(s.ctx).Note(observer.Event{Kind: observer.CallerGone, Err: streamerr.As(do.Err), Reason: why.Reason, Path: why.Path})
+			s.gone(streamerr.As(do.Err))
 		default:
 		}
 	}
@@ -277,24 +268,33 @@ func (s *callee) close(o Outcome, answer func() error) Outcome {
 		why = o.Err
 	}
 	do, _ := s.step(protocol.Event{Kind: protocol.Done, Err: why})
-	if do.Verb == protocol.Answer {
-		failed := s.answer(answer)
-		do, _ = s.step(protocol.Event{Kind: protocol.Answered, Err: failed})
-		if failed == nil && s.call.Err() == nil { // otherwise the caller has gone
-			s.told = true
-			s.tell(o)
-		}
+	answered := do.Verb == protocol.Answer
+	if answered {
+		do, _ = s.step(protocol.Event{Kind: protocol.Answered, Err: s.answer(answer)})
 	}
 	if do.Verb == protocol.Record && do.Err != nil && why == nil {
 		o = Outcome{Err: streamerr.Via(s.hop.Name, do.Err)}
+	}
+	if answered {
+		s.tell(o)
 	}
 	s.hop.close(s.ctx, o, s.begun)
 	return o
 }
 
-// tell notes that the caller has been told the outcome.
-func (s *callee) tell(o Outcome) {
+// tell notes that the caller is told the outcome. It returns false if the caller has gone.
+func (s *callee) tell(o Outcome) bool {
+	if s.call.Err() != nil {
+		return false
+	}
 	s.hop.attempt(s.ctx, func() { o.Told(s.ctx, o.Reason().Code().String()) })
+	return true
+}
+
+// gone notes that the caller of a stopped stream has gone.
+func (s *callee) gone(how *streamerr.Error) {
+	why := streamerr.As(stream.Cause(s.ctx))
+	observer.Of(s.ctx).Note(observer.Event{Kind: observer.CallerGone, Err: how, Reason: why.Reason, Path: why.Path})
 }
 
 // answer calls send and returns why the caller was not given the answer, or nil. A panic of send is an error of this call alone.

@@ -50,7 +50,7 @@ type Flow interface {
 	Headers(set func(key, value string))
 	// LogAttrs returns attributes for the log line of the ended stream.
 	LogAttrs() []slog.Attr
-	// Close is called last, when the caller was told the ending.
+	// Close is called last, when the caller was told the ending. No Note follows, except of Unreceived.
 	Close()
 }
 
@@ -103,7 +103,8 @@ const (
 	CalleeLeft
 	// CallOver: the call that began with Calling is over.
 	CallOver
-	// Unreceived: Tokens were generated below and never reached this hop. It may come after Ended.
+	// Unreceived: Tokens were generated below and never reached this hop. It may come after Ended, and, from a call that was
+	// left, after Close.
 	Unreceived
 	// Merged: the next message that is Received was Messages more on its way from the callee.
 	Merged

@@ -23,7 +23,8 @@ type Callee struct {
 	kill       time.Duration // when the engine is killed; 0 is never
 	unreadable error         // a message could not be read, and nothing has explained it yet
 	refused    bool          // and it is the caller's message that is at fault, for sure
-	lost       error         // the call is over before its answer
+	lost       error         // the call is over before its answer, and not because this end gave up the message in hand
+	known      bool          // the hop knows of lost: as the reason of its stop, or by Gone
 	settle     time.Duration // when unreadable or lost counts; 0 is never
 	deaf       bool          // nothing more can come from the caller
 
@@ -181,7 +182,7 @@ func (c *Callee) hushed(now time.Duration) {
 
 // lose records that the call is over. Messages that came before its end may still be unread, and a Stop among them says more.
 func (c *Callee) lose(now time.Duration, how error) {
-	if c.lost != nil {
+	if c.lost != nil || c.abandoned {
 		return
 	}
 	c.lost = how
@@ -200,10 +201,19 @@ func (c *Callee) lose(now time.Duration, how error) {
 func (c *Callee) give(now time.Duration) {
 	c.settle = 0
 	if c.stopped != nil {
-		c.do(Gone, c.lost, 0)
+		c.leave()
 		return
 	}
+	c.known = true
 	c.stop(now, c.lost, 0)
+}
+
+// leave tells the hop that the caller of a stopped stream has gone, unless the hop knows it.
+func (c *Callee) leave() {
+	if c.lost != nil && !c.known {
+		c.known = true
+		c.do(Gone, c.lost, 0)
+	}
 }
 
 func (c *Callee) tick(now time.Duration) {
@@ -236,6 +246,7 @@ func (c *Callee) end(cause error) {
 	if c.sending && !c.abandoned {
 		c.abandoned = true
 		c.do(Abandon, cause, 0)
+		c.leave() // the caller is told the ending, or has gone
 	}
 }
 
@@ -255,6 +266,9 @@ func (c *Callee) finish(err error) {
 			c.ending = c.lost
 		}
 		c.record()
+		if c.stopped != nil {
+			c.leave()
+		}
 		return
 	}
 	c.do(Answer, err, 0)

@@ -45,6 +45,7 @@ type world struct {
 
 	// What happened.
 	finished, recorded []string
+	told, gone         int // how often the callee's hop was told that its caller knows the ending, or has gone
 	reset              bool
 	confirmed          bool
 	delivered          int
@@ -200,11 +201,16 @@ func (w *world) tellCallee(e Event) {
 				}
 			})
 		case Abandon: // the handler returns: what blocks is freed
+			if !w.callee.Lost() {
+				w.told++
+			}
 			w.after(0, w.unblock)
 			w.sends(&w.up, func() { w.tellCaller(Event{Kind: Over, Own: true, Err: a.Err}) })
 		case Answer:
 			w.sends(&w.up, func() { w.tellCaller(Event{Kind: Over, Own: true, Err: streamerrOrNil(a.Err)}) })
 			w.after(0, func() { w.tellCallee(Event{Kind: Answered}) })
+		case Gone:
+			w.gone++
 		case Record:
 			w.recorded = append(w.recorded, streamerr.As(orCompleted(a.Err)).Reason.String())
 		default:
@@ -327,6 +333,10 @@ func (w *world) check() {
 	}
 	if len(w.finished) != 1 || len(w.recorded) != 1 {
 		return
+	}
+	known := w.callee.stopped == w.callee.lost // a caller's loss that is the reason of the stop needs no Gone
+	if w.gone > 1 || w.callee.abandoned && !known && w.told+w.gone != 1 {
+		w.fail("the caller was told %d times, and has gone %d times", w.told, w.gone)
 	}
 	if w.confirmed && w.stopAt == 0 {
 		w.fail("confirmed without a stop")

@@ -3,6 +3,7 @@
 package step
 
 import (
+	"sync"
 	"time"
 
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
@@ -29,4 +30,37 @@ func WakeUp(old *time.Timer, d time.Duration, wanted bool, tick func()) *time.Ti
 		old.Stop()
 	}
 	return old
+}
+
+// Running counts the goroutines that execute the actions of steps, so that the end of a call can await
+// them. The zero value counts none.
+type Running struct {
+	n    int
+	idle *sync.Cond // nil until Stop waits
+}
+
+// Begin counts a goroutine. The machine's mutex is held.
+func (r *Running) Begin() { r.n++ }
+
+// End no longer counts a goroutine. mu is the machine's mutex, and is not held.
+func (r *Running) End(mu sync.Locker) {
+	mu.Lock()
+	defer mu.Unlock()
+	if r.n--; r.n == 0 && r.idle != nil {
+		r.idle.Broadcast()
+	}
+}
+
+// Stop stops the timer of WakeUp, or nil, and waits until no goroutine executes actions. mu is the
+// machine's mutex, and is held. The machine is over: later steps have no actions.
+func (r *Running) Stop(mu sync.Locker, timer *time.Timer) {
+	if timer != nil {
+		timer.Stop()
+	}
+	for r.n > 0 {
+		if r.idle == nil {
+			r.idle = sync.NewCond(mu)
+		}
+		r.idle.Wait()
+	}
 }

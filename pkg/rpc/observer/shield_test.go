@@ -1,0 +1,73 @@
+package observer_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/rpc/observer"
+)
+
+// A journal is a Flow that keeps the kinds of its events. It panics at a StopHeard, and takes a second for a CallerGone.
+type journal struct {
+	observer.Nobody
+	mu     sync.Mutex
+	kinds  []observer.Kind
+	closed int // kinds at the time of Close
+}
+
+func (j *journal) Note(e observer.Event) {
+	switch e.Kind {
+	case observer.StopHeard:
+		panic("an observer that cannot hear")
+	case observer.CallerGone:
+		time.Sleep(time.Second)
+	default:
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.kinds = append(j.kinds, e.Kind)
+}
+
+func (j *journal) Close() { j.closed = len(j.kinds) }
+
+func TestPanicOfNoteIsCaught(t *testing.T) {
+	var caught []any
+	f := observer.Shield(&journal{}, func(v any) { caught = append(caught, v) })
+	f.Note(observer.Event{Kind: observer.StopHeard})
+	f.Close()
+	if !slices.Equal(caught, []any{"an observer that cannot hear"}) {
+		t.Error(caught)
+	}
+}
+
+// TestCloseIsLast: Close waits for events that are being noted, and no event but Unreceived comes after it.
+func TestCloseIsLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		f := observer.Shield(j, func(v any) { t.Error(v) })
+		var noting sync.WaitGroup
+		noting.Go(func() { f.Note(observer.Event{Kind: observer.CallerGone}) })
+		synctest.Wait()
+		f.Close()
+		noting.Wait()
+		f.Note(observer.Event{Kind: observer.CallerTold})
+		f.Note(observer.Event{Kind: observer.Unreceived})
+		f.Close()
+		if want := []observer.Kind{observer.CallerGone, observer.Unreceived}; !slices.Equal(j.kinds, want) || j.closed != 2 {
+			t.Error(j.kinds, j.closed)
+		}
+	})
+}
+
+func TestUnshieldedFlowIsTheOneBehindTheShield(t *testing.T) {
+	j := &journal{}
+	if f := observer.Unshielded(observer.Shield(j, nil)); f != observer.Flow(j) {
+		t.Error(f)
+	}
+	if f := observer.Unshielded(j); f != observer.Flow(j) {
+		t.Error(f)
+	}
+}
