@@ -250,8 +250,11 @@ func (c *caller[Req, In, Out]) leave() {
 		c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
 	}
 	left := protocol.Event{Kind: protocol.Left}
-	if c.panicked {
+	switch {
+	case c.panicked:
 		left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
+	case !c.gone:
+		left.Err = streamerr.New(streamerr.Internal, "the caller's end panicked")
 	}
 	c.step(left)
 }

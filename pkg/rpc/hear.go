@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
@@ -34,7 +35,12 @@ func readRequests[Req, In, Out any](s *callee, st grpc.BidiStreamingServer[In, O
 		take := func(in any, err error) bool {
 			return h.take(func() (*In, error) { return in.(*In), err }) //nolint:forcetypeassert // made here
 		}
-		sink.Attend(func() any { return new(In) }, take, h.ended)
+		sink.Attend(func() any { return new(In) }, take, func(err error) {
+			if cause.Classified(err) { // a panic of this process
+				stream.ControlOf(h.ctx).Stop(err)
+			}
+			h.ended(err)
+		})
 		return
 	}
 	go func() {

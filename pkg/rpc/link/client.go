@@ -231,11 +231,13 @@ func (st *clientStream) flush() {
 	}
 }
 
-// received notes the end of the call if err is one.
+// received notes the end of the call if err is not nil. A message that cannot be decoded ends the call,
+// as on grpc-go: the callee is sent a RESET. A call that the callee has ended is sent none.
 func (st *clientStream) received(err error) error {
 	if err != nil {
 		st.over = true
 		st.unhook()
+		st.s.Cancel(err)
 	}
 	return err
 }

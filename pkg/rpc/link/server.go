@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A Server serves gRPC services over links. RegisterService comes first, then Serve.
@@ -256,9 +257,14 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
 			st.Finish(status.Errorf(codes.Unimplemented, "unknown method %s of service %s", name, service), nil)
 			return
 		}
-		st.Finish(m.handler(m.impl, st), nil)
+		err := error(errExited) // unless the handler returns
+		defer func() { st.Finish(err, nil) }()
+		err = m.handler(m.impl, st)
 	}
 }
+
+// errExited ends a call whose handler has exited its goroutine, as runtime.Goexit does.
+var errExited = streamerr.New(streamerr.Internal, "the goroutine of the call's handler has exited")
 
 // A serverStream is the callee's end of a stream.
 type serverStream struct {

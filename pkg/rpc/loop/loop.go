@@ -163,7 +163,8 @@ func (c *Carrier) Return(l *Loop) {
 type Source interface {
 	// Attend has Loops call take with each message, with c, until take returns false or exits its
 	// goroutine, and then ended: with nil if take wants no more, and otherwise with the end of the call,
-	// as RecvMsg returns it. Attend returns at once, and may call take and ended itself; if take exits the
+	// as RecvMsg returns it. A panic of fresh, of the decoding or of take ends the call with a
+	// *streamerr.Error. Attend returns at once, and may call take and ended itself; if take exits the
 	// goroutine of that call, ended is not called. fresh makes the messages. ended must not wait. What
 	// take has left is for RecvMsg.
 	Attend(c *Carrier, fresh func() any, take func(m any) bool, ended func(err error))
@@ -192,8 +193,9 @@ type Sink interface {
 	// Carried names the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
 	// Attend has take called with each further message, or with the error of one that cannot be
-	// read, until take returns false, and then ended, with the end of the call if it has ended. Attend
-	// returns at once. fresh makes the messages. take and ended must not wait.
+	// read, until take returns false, and then ended, with the end of the call if it has ended. A panic
+	// of fresh, of the decoding or of take is such an end, as a *streamerr.Error. Attend returns at
+	// once. fresh makes the messages. take and ended must not wait.
 	Attend(fresh func() any, take func(m any, err error) bool, ended func(err error))
 }
 

@@ -1,10 +1,12 @@
 package mux
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -15,6 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 var (
@@ -205,15 +208,30 @@ func (s *Stream) Recv(m any, code codes.Code) error {
 }
 
 // Attend hands each message to take, or the error of one that cannot be decoded, as Inbox.Attend does.
-// fresh makes the messages.
+// fresh makes the messages. A panic of fresh, of the decoding, or of take ends the stream alone: take is
+// called no more, and ended gets the panic as a *streamerr.Error.
 func (s *Stream) Attend(k *loop.Carrier, fresh func() any, take func(m any, err error) bool, ended func(err error), code codes.Code) {
-	s.in.Attend(k, func(message []byte, err error) bool {
+	var panicked error
+	s.in.Attend(k, func(message []byte, err error) (more bool) {
+		defer func() {
+			if v := recover(); v != nil {
+				panicked, more = panicOf(v), false
+			}
+		}()
 		m := fresh()
 		if out, ok := m.(proto.Message); ok {
 			return take(m, s.decode(message, err, out, code))
 		}
 		return take(m, status.Errorf(codes.Internal, "%T is not a protobuf message", m))
-	}, ended)
+	}, func(err error) { ended(cmp.Or(panicked, err)) })
+}
+
+// panicOf returns the error of a stream whose message could not be handed to its reader. Its cause, for
+// the log, has the stack. A deferred function calls it.
+func panicOf(v any) error {
+	e := streamerr.New(streamerr.Internal, "a bug ended this stream: a message could not be handed to its reader")
+	e.Cause = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+	return e
 }
 
 // decode decodes a message of the inbox, or returns its error.
