@@ -31,6 +31,11 @@ func Pretended(name string, engine Engine) *Worker {
 	return w
 }
 
+// PretendStarter gives a pretended worker a Starter in place of its engine.
+func (w *Worker) PretendStarter(starter Starter) {
+	w.starter = func(string) Starter { return starter }
+}
+
 // Say sets the result of a worker's probe: its info, or nil if it is not healthy.
 func (w *Worker) Say(info *llmv1.WorkerInfo) {
 	if info != nil {

@@ -10,10 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/link/inbox"
+	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -168,4 +173,94 @@ func TestEngineThatExitsItsGoroutine(t *testing.T) {
 		}
 	}
 	awaitNone(t, w.hop)
+}
+
+// A journal is an Observer, and Flow, that keeps the kinds of the events.
+type journal struct {
+	observer.Nobody
+	mu    sync.Mutex
+	kinds []observer.Kind
+}
+
+func (j *journal) Begin(context.Context, observer.Beginning) observer.Flow { return j }
+
+func (j *journal) Note(e observer.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.kinds = append(j.kinds, e.Kind)
+}
+
+// count returns how often an event was noted.
+func (j *journal) count(kind observer.Kind) (n int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, k := range j.kinds {
+		if k == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// announcing returns engine for the first stream of a hop. It closes waits when the next item finds no credit, unless the caller
+// reads.
+func announcing(engine stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse], waits chan struct{}) stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse] {
+	announce := sync.OnceFunc(func() { close(waits) })
+	return func(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
+		return func(yield func(*workerv1.GenerateResponse, error) bool) {
+			credit := mux.DefaultWindow
+			for out, err := range engine(ctx, req) {
+				if credit <= 0 {
+					announce()
+				}
+				credit -= inbox.Cost(proto.Size(out))
+				if !yield(out, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// TestRelayAbandonsAStreamThatIsNotRead: the relay waits for credit when its stream is stopped. The caller that does not read is
+// told the ending all the same, its credit frees the goroutine, the hop below is stopped, and the links carry other streams.
+func TestRelayAbandonsAStreamThatIsNotRead(t *testing.T) {
+	below, _, lower := serve(t, link.Options{}, count)
+	relay, _, addr := serve(t, link.Options{}, engineAt(dial(t, lower, link.Options{Links: 1})))
+	var notes journal
+	relay.hop.Observer = &notes
+	waits := make(chan struct{})
+	relay.engine = announcing(relay.engine, waits)
+	client := dial(t, addr, link.Options{Links: 1})
+	unread := begin(t, t.Context(), client, "unread", 1<<30, 100)
+	<-waits
+	relay.hop.Live.Stop("unread", streamerr.New(streamerr.Draining, "drain"))
+	awaitNone(t, relay.hop)
+	awaitNone(t, below.hop)
+	if told, gone := notes.count(observer.CallerTold), notes.count(observer.CallerGone); told != 1 || gone != 0 {
+		t.Errorf("the caller was told the ending %d times, and has gone %d times", told, gone)
+	}
+	if r := ledger.At(below.hop).Get("unread"); streamerr.Reason(r.GetReason()) != streamerr.Draining {
+		t.Error(r)
+	}
+	var err error
+	for at := uint32(0); err == nil; at++ { // the END overtakes no message that was sent
+		var out *workerv1.GenerateResponse
+		if out, err = unread.Recv(); err == nil && out.GetTokens().GetIds()[0] != at {
+			t.Fatalf("tokens %d instead of %d", out.GetTokens().GetIds()[0], at)
+		}
+	}
+	if e := streamerr.FromGRPC("", err); e.Reason != streamerr.Draining || e.Path.Origin() != "worker" {
+		t.Error(err)
+	}
+	n := 0
+	for _, err := range engineAt(client)(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{1000, 100}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != 1001 {
+		t.Error(n)
+	}
 }

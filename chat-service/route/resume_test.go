@@ -1,0 +1,215 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/chat-service/fleet"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// carriedBy returns the engine of f as a worker whose messages are carried as Loops carry them: another goroutine yields them, and
+// what follows the last one is the work of rest. end is called by rest, before it ends the call.
+func carriedBy(f *fake, end func()) *fleet.Worker {
+	w := fleet.Pretended(f.name, f.generate)
+	w.PretendStarter(func(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
+		carried := func() (out *workerv1.GenerateResponse, err, thrown any) {
+			more := true
+			defer func() { thrown = recover() }()
+			for out, err := range f.generate(ctx, req) {
+				if !more {
+					break
+				}
+				if err != nil || out.GetEnd() != nil {
+					return out, err, nil
+				}
+				more = yield(out, nil)
+			}
+			return nil, nil, nil
+		}
+		go func() {
+			out, err, thrown := carried()
+			resume(func() bool {
+				end()
+				if thrown != nil {
+					panic(thrown)
+				}
+				if failed, _ := err.(error); out != nil || failed != nil {
+					yield(out, failed)
+				}
+				return true
+			})
+		}()
+		return false
+	})
+	w.Say(info(f.name))
+	return w
+}
+
+// resumed returns a pool of workers whose calls are carried.
+func resumed(t *testing.T, opts Options, end func(), fakes ...*fake) *Pool {
+	t.Helper()
+	p := poolOf(t, opts)
+	var members []*fleet.Worker
+	for _, f := range fakes {
+		members = append(members, carriedBy(f, end))
+	}
+	p.Pretend(members...)
+	return p
+}
+
+// over checks that no call of a pool is left.
+func over(t *testing.T, p *Pool, fakes ...*fake) {
+	t.Helper()
+	p.calls.Wait()
+	for i, w := range p.Members() {
+		if w.Load() != 0 || fakes[i].running() != 0 {
+			t.Errorf("%s has %d streams, and runs %d", fakes[i].name, w.Load(), fakes[i].running())
+		}
+	}
+}
+
+func TestCarriedCallIsLikeAnyOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w/0"}), ask(9), nil)
+		a, rests := &fake{name: "w/0"}, 0
+		p := resumed(t, Options{}, func() { rests++ }, a)
+		read(t.Context(), p, ask(9), nil).same(t, want)
+		over(t, p, a)
+		if rests != 1 {
+			t.Errorf("rest was called %d times", rests)
+		}
+	})
+}
+
+func TestCarriedCallThatIsLostMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		want := read(t.Context(), poolOf(t, Options{}, &fake{name: "w"}), ask(9), nil)
+		a, b := &fake{name: "w/0"}, &fake{name: "w/1"}
+		a.fault = func(tokens int) error {
+			if tokens == 4 {
+				return lostBy(a)
+			}
+			return nil
+		}
+		p := resumed(t, Options{Policy: inOrder, Migrations: 1}, func() {}, a, b)
+		read(t.Context(), p, ask(9), nil).same(t, want)
+		over(t, p, a, b)
+	})
+}
+
+func TestStopReachesACarriedCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, ctl := controlled(t)
+		defer ctl.Release()
+		a := hangsAt("w/0", 3)
+		p := resumed(t, Options{}, func() {}, a)
+		time.AfterFunc(time.Second, func() { ctl.Stop(errGone) })
+		if r := read(ctx, p, ask(9), nil); !errors.Is(r.err, streamerr.ClientGone) || len(r.tokens) != 3 || r.took > 1100*time.Millisecond {
+			t.Error(len(r.tokens), r.err, r.took)
+		}
+		over(t, p, a)
+		if !slices.Equal(a.causes, []error{errGone}) {
+			t.Error(a.causes)
+		}
+	})
+}
+
+// TestReaderThatLeavesACarriedCall: the worker is told that the reader has what it needs.
+func TestReaderThatLeavesACarriedCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fake{name: "w/0"}
+		p := resumed(t, Options{}, func() {}, a)
+		for out, err := range p.Generate(t.Context(), ask(9)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.GetTokens() != nil {
+				break
+			}
+		}
+		over(t, p, a)
+		if e := streamerr.As(a.left()); e.Reason != streamerr.Completed {
+			t.Error(e)
+		}
+	})
+}
+
+// TestCrashOfACarriedCall: a panic or an exit of the goroutine that does the rest, and a panic of the reader on the goroutine that
+// carries, end the stream on the goroutine that ranges over it, and free the worker.
+func TestCrashOfACarriedCall(t *testing.T) {
+	for name, test := range map[string]struct {
+		rest func()
+		each func(int)
+	}{
+		"panic of the rest":   {func() { panic("the rest's bug") }, nil},
+		"exit of the rest":    {runtime.Goexit, nil},
+		"panic of the reader": {func() {}, func(int) { panic("the reader's bug") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &fake{name: "w/0"}
+				p := resumed(t, Options{}, test.rest, a)
+				var reading sync.WaitGroup
+				returned := false
+				reading.Go(func() {
+					defer func() {
+						text, _ := recover().(string)
+						if strings.HasPrefix(name, "panic") != strings.Contains(text, "'s bug") {
+							t.Errorf("the reader's goroutine panics with %.60q", text)
+						}
+					}()
+					read(t.Context(), p, ask(9), test.each)
+					returned = true
+				})
+				reading.Wait()
+				if returned {
+					t.Error("the reader's loop goes on")
+				}
+				over(t, p, a)
+			})
+		})
+	}
+}
+
+// TestCallThatIsCarriedTwice: rest opens a second part of the call, which is carried too.
+func TestCallThatIsCarriedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := fleet.Pretended("w/0", nil)
+		w.PretendStarter(func(_ context.Context, _ *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
+			go func() {
+				yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Started{Started: &llmv1.Started{}}}, nil)
+				resume(func() bool {
+					go func() {
+						yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_Tokens{Tokens: &workerv1.Tokens{Ids: []uint32{1}}}}, nil)
+						resume(func() bool {
+							yield(&workerv1.GenerateResponse{Message: &workerv1.GenerateResponse_End{End: &llmv1.End{}}}, nil)
+							return true
+						})
+					}()
+					return false
+				})
+			}()
+			return false
+		})
+		w.Say(info("w/0"))
+		p := poolOf(t, Options{})
+		p.Pretend(w)
+		if r := read(t.Context(), p, ask(9), nil); r.err != nil || r.started != 1 || len(r.tokens) != 1 || r.end == nil {
+			t.Error(r)
+		}
+		p.calls.Wait()
+		if w.Load() != 0 {
+			t.Errorf("the worker has %d streams", w.Load())
+		}
+	})
+}
