@@ -313,6 +313,49 @@ func TestNamesSayWhatAPackageIsFor(t *testing.T) {
 	}
 }
 
+// participles are irregular past participles. Regular ones end in "ed", as do the words of edNouns.
+var (
+	participles = strings.Fields("begun broken brought built chosen done drawn found frozen given gone heard held hidden kept known left lost made read seen sent shown taken thrown told torn written")
+	edNouns     = strings.Fields("bed deed embed feed misdeed need seed speed thread")
+	lastWord    = regexp.MustCompile(`([A-Z]?[a-z]+|[A-Z]+)[0-9]*$`)
+)
+
+// TestTypesAreNouns: the name of a type says what a value is. A participle, such as kept or Upgraded, leaves that to the reader.
+func TestTypesAreNouns(t *testing.T) {
+	for _, p := range packages(t) {
+		name := local(p.ImportPath)
+		if strings.HasPrefix(name, "idl/gen") {
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			fset := token.NewFileSet()
+			f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.TypeSpec); ok && isParticiple(spec.Name.Name) {
+					t.Errorf("%s/%s:%d: the type %s is named by a participle: name it by a noun", name, filepath.Base(file), fset.Position(spec.Pos()).Line, spec.Name.Name)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// isParticiple reports whether the last word of an identifier is a past participle.
+func isParticiple(name string) bool {
+	last := strings.ToLower(lastWord.FindString(name))
+	if slices.Contains(edNouns, last) {
+		return false
+	}
+	return strings.HasSuffix(last, "ed") || slices.Contains(participles, last)
+}
+
 // TestFilesSpeakOfTheProjectAlone looks for addresses of private registries and for local paths.
 func TestFilesSpeakOfTheProjectAlone(t *testing.T) {
 	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard").Output()

@@ -128,11 +128,11 @@ func converse(t *testing.T, url, script string, headers ...string) *wstest.Clien
 // wantEnd wants a conversation to end with a reason, a path and a close code.
 func wantEnd(t *testing.T, e wstest.Ending, reason, path string, code int) {
 	t.Helper()
-	type told struct {
+	type jsonEnding struct {
 		Reason string   `json:"reason"`
 		Path   []string `json:"path"`
 	}
-	var m struct{ Ending, Error *told }
+	var m struct{ Ending, Error *jsonEnding }
 	if err := json.Unmarshal([]byte(e.Last()), &m); err != nil {
 		t.Fatalf("%v: %+v", err, e)
 	}

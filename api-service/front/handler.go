@@ -130,17 +130,17 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.client = conn
-	return hijacked{conn, w}, buffer, nil
+	return hijackedConn{conn, w}, buffer, nil
 }
 
-// hijacked is the client's connection of a WebSocket. Its writes are watched like those of a response.
-type hijacked struct {
+// A hijackedConn is the client's connection of a WebSocket. Its writes are watched like those of a response.
+type hijackedConn struct {
 	net.Conn
 	writer *writer
 }
 
 // Write implements net.Conn.
-func (h hijacked) Write(b []byte) (int, error) {
+func (h hijackedConn) Write(b []byte) (int, error) {
 	defer h.writer.watch()()
 	if h.writer.timeout > 0 {
 		_ = h.SetWriteDeadline(time.Now().Add(h.writer.timeout)) // fails only if the connection has failed
@@ -149,7 +149,7 @@ func (h hijacked) Write(b []byte) (int, error) {
 }
 
 // CloseWrite tells the client that the edge has closed the WebSocket.
-func (h hijacked) CloseWrite() error {
+func (h hijackedConn) CloseWrite() error {
 	half, ok := h.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return h.Close()

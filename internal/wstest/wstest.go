@@ -36,8 +36,8 @@ type Client struct {
 	in *bufio.Reader
 }
 
-// Refused is the answer to a handshake that the server has refused.
-type Refused struct {
+// A Refusal is the answer to a handshake that the server has refused.
+type Refusal struct {
 	Status int
 	Header http.Header
 	Body   string
@@ -45,7 +45,7 @@ type Refused struct {
 
 // Dial opens a WebSocket at a URL that begins with http://. headers are pairs of names and values. If
 // the server refuses the handshake, Dial returns its answer and no Client.
-func Dial(t testing.TB, address string, headers ...string) (*Client, *Refused) {
+func Dial(t testing.TB, address string, headers ...string) (*Client, *Refusal) {
 	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -59,7 +59,7 @@ func Dial(t testing.TB, address string, headers ...string) (*Client, *Refused) {
 }
 
 // Over is Dial over a connection, which it closes at the end of the test.
-func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Client, *Refused) {
+func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Client, *Refusal) {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	u, err := url.Parse(address)
@@ -85,9 +85,9 @@ func Over(t testing.TB, conn net.Conn, address string, headers ...string) (*Clie
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		body, _ := io.ReadAll(resp.Body)
-		return nil, &Refused{resp.StatusCode, resp.Header, string(body)}
+		return nil, &Refusal{resp.StatusCode, resp.Header, string(body)}
 	}
-	return c, &Refused{resp.StatusCode, resp.Header, ""}
+	return c, &Refusal{resp.StatusCode, resp.Header, ""}
 }
 
 // Frame returns a masked frame. final is false for a frame that a continuation follows.

@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// kept keeps the spans when a monitor closes.
-type kept struct{ *tracetest.InMemoryExporter }
+// A lastingExporter keeps the spans when a monitor closes.
+type lastingExporter struct{ *tracetest.InMemoryExporter }
 
 // Shutdown implements the SDK's SpanExporter.
-func (kept) Shutdown(context.Context) error { return nil }
+func (lastingExporter) Shutdown(context.Context) error { return nil }
 
 // A hop has a monitor whose spans a test reads.
 type hop struct {
@@ -45,7 +45,7 @@ type hop struct {
 func newHop(t *testing.T, name string) hop {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
-	h := hop{telemetry.New(telemetry.Config{Name: name, Ratio: 1, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{kept{spans}}}), spans}
+	h := hop{telemetry.New(telemetry.Config{Name: name, Ratio: 1, ErrorTexts: true, Exporters: []sdktrace.SpanExporter{lastingExporter{spans}}}), spans}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

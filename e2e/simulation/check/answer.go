@@ -19,17 +19,17 @@ func (c *Check) name(streams []Stream) {
 			c.ids[id] = i
 		}
 	}
-	type unnamed struct {
+	type namelessStream struct {
 		id    string
 		began time.Time
 	}
-	var rest []unnamed
+	var rest []namelessStream
 	for _, e := range c.world.Journal.At(c.world.Edge) {
 		if _, known := c.ids[e.Stream]; !known {
-			rest = append(rest, unnamed{e.Stream, ledger.At(e.Process.Hop).Get(e.Stream).GetBegan().AsTime()})
+			rest = append(rest, namelessStream{e.Stream, ledger.At(e.Process.Hop).Get(e.Stream).GetBegan().AsTime()})
 		}
 	}
-	slices.SortFunc(rest, func(a, b unnamed) int { return a.began.Compare(b.began) })
+	slices.SortFunc(rest, func(a, b namelessStream) int { return a.began.Compare(b.began) })
 	for len(rest) > 0 {
 		first := -1
 		for i := range streams {

@@ -95,20 +95,20 @@ func TestOnlyTheFirstMessageIsTimed(t *testing.T) {
 	}
 }
 
-// arrived is a call whose first message has come. It keeps the stack of RecvMsg.
-type arrived struct {
+// A begunCall is a call whose first message has come. It keeps the stack of RecvMsg.
+type begunCall struct {
 	pipe
 	stack string
 }
 
-func (a *arrived) More() bool { return true }
-func (a *arrived) RecvMsg(any) error {
+func (a *begunCall) More() bool { return true }
+func (a *begunCall) RecvMsg(any) error {
 	a.stack = string(debug.Stack())
 	return nil
 }
 
 func TestMessageThatHasComeNeedsNoGoroutine(t *testing.T) {
-	call := &arrived{pipe: pipe{ctx: t.Context()}}
+	call := &begunCall{pipe: pipe{ctx: t.Context()}}
 	var server registrar
 	guard.New(&server, guard.Options{Limits: guard.Default}).RegisterService(&grpc.ServiceDesc{Streams: []grpc.StreamDesc{{
 		Handler: func(_ any, st grpc.ServerStream) error { return st.RecvMsg(nil) },

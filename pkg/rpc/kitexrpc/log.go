@@ -13,13 +13,14 @@ import (
 // keeps those with the stack of a panic, which package rpc has not seen.
 func LogTo(w io.Writer) {
 	klog.SetLevel(klog.LevelInfo)
-	klog.SetOutput(endingsDropped{w})
+	klog.SetOutput(endingFilter{w})
 	netpoll.SetLoggerOutput(w)
 }
 
-type endingsDropped struct{ io.Writer }
+// An endingFilter drops the lines about endings.
+type endingFilter struct{ io.Writer }
 
-func (w endingsDropped) Write(line []byte) (int, error) {
+func (w endingFilter) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("processing ttstream request error")) && !bytes.Contains(line, []byte("\nstack=")) {
 		return len(line), nil
 	}

@@ -24,9 +24,9 @@ type Conn interface {
 	io.Closer
 }
 
-// An Upgraded is a gRPC connection whose bidi streams go over links while the callee serves links.
+// An UpgradedConn is a gRPC connection whose bidi streams go over links while the callee serves links.
 // Everything else, and every stream while there is no link, goes over gRPC.
-type Upgraded struct {
+type UpgradedConn struct {
 	Conn
 	host string
 	opts Options
@@ -48,26 +48,26 @@ const askTimeout = time.Second
 // Upgrade returns cc, a connection to target, a host:port, with links if the callee serves links.
 // It asks the callee until Close. It logs when streams begin to go over links, when they no longer do,
 // and when a link cannot be made.
-func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *Upgraded {
+func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *UpgradedConn {
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
 		host = target
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	u := &Upgraded{Conn: cc, host: host, opts: o, log: log.With("target", target), stop: stop}
+	u := &UpgradedConn{Conn: cc, host: host, opts: o, log: log.With("target", target), stop: stop}
 	u.owned.Go(func() { u.follow(ctx) })
 	return u
 }
 
 // Close closes the links and the gRPC connection.
-func (u *Upgraded) Close() error {
+func (u *UpgradedConn) Close() error {
 	u.stop()
 	u.owned.Wait()
 	return u.Conn.Close()
 }
 
 // Linked reports whether new streams go over links.
-func (u *Upgraded) Linked() bool {
+func (u *UpgradedConn) Linked() bool {
 	cc := u.over.Load()
 	if cc == nil {
 		return false
@@ -77,7 +77,7 @@ func (u *Upgraded) Linked() bool {
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (u *Upgraded) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if cc := u.over.Load(); cc != nil && desc.ClientStreams && desc.ServerStreams {
 		if c, _, _ := cc.choose(false); c != nil {
 			if st, ok, err := cc.begin(ctx, c, method); ok {
@@ -89,7 +89,7 @@ func (u *Upgraded) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 }
 
 // follow makes links to the callee, and again when they are lost, until ctx is done.
-func (u *Upgraded) follow(ctx context.Context) {
+func (u *UpgradedConn) follow(ctx context.Context) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
@@ -113,7 +113,7 @@ func (u *Upgraded) follow(ctx context.Context) {
 }
 
 // hold returns when cc has no connection left, or ctx is done.
-func (u *Upgraded) hold(ctx context.Context, cc *ClientConn) {
+func (u *UpgradedConn) hold(ctx context.Context, cc *ClientConn) {
 	for {
 		select {
 		case <-cc.gone:
@@ -128,7 +128,7 @@ func (u *Upgraded) hold(ctx context.Context, cc *ClientConn) {
 
 // link asks the callee for the port of its links, and makes the first link. It returns nil if it has
 // made none. Of failures in a row, it logs the first.
-func (u *Upgraded) link(ctx context.Context) *ClientConn {
+func (u *UpgradedConn) link(ctx context.Context) *ClientConn {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	where, err := streamv1.NewLinksClient(u.Conn).Where(asking, &streamv1.WhereRequest{})
@@ -150,7 +150,7 @@ func (u *Upgraded) link(ctx context.Context) *ClientConn {
 }
 
 // fail logs that a link could not be made, unless it could not be made the last time either.
-func (u *Upgraded) fail(ctx context.Context, err error) {
+func (u *UpgradedConn) fail(ctx context.Context, err error) {
 	if !u.failed && ctx.Err() == nil {
 		u.failed = true
 		u.log.Warn("a link could not be made; streams go over grpc", "err", err)

@@ -78,7 +78,7 @@ func servePorts(t *testing.T, addr string, linked bool) (w *twoPorts, stop func(
 	return w, stop
 }
 
-func upgraded(t *testing.T, addr string) *link.Upgraded {
+func upgraded(t *testing.T, addr string) *link.UpgradedConn {
 	t.Helper()
 	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
@@ -91,7 +91,7 @@ func upgraded(t *testing.T, addr string) *link.Upgraded {
 
 // play runs a stream, and reports whether it went over a link. A gRPC connection to a callee that was away may be noticed late,
 // so a stream that is lost is tried again.
-func play(t *testing.T, w *twoPorts, u *link.Upgraded) bool {
+func play(t *testing.T, w *twoPorts, u *link.UpgradedConn) bool {
 	t.Helper()
 	until := time.Now().Add(time.Minute)
 	for n, last := playOnceOver(t, u); ; n, last = playOnceOver(t, u) {
@@ -108,14 +108,14 @@ func play(t *testing.T, w *twoPorts, u *link.Upgraded) bool {
 	return w.linked
 }
 
-func playOnceOver(t *testing.T, u *link.Upgraded) (items int, last error) {
+func playOnceOver(t *testing.T, u *link.UpgradedConn) (items int, last error) {
 	for _, last = range engineAt(workerv1.NewWorkerClient(u))(t.Context(), &workerv1.TokenRequest{Prompt: []uint32{5, 1}}) {
 		items++
 	}
 	return items, last
 }
 
-func awaitLinked(t *testing.T, u *link.Upgraded, want bool) {
+func awaitLinked(t *testing.T, u *link.UpgradedConn, want bool) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); u.Linked() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {

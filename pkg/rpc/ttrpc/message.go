@@ -17,19 +17,19 @@ const (
 	resultField = 0
 )
 
-// An encoded message is a Thrift struct, as Kitex wants it: Kitex panics at a type that is no struct.
-type encoded struct{ b []byte }
+// An encodedMessage is a Thrift struct, as Kitex wants it: Kitex panics at a type that is no struct.
+type encodedMessage struct{ b []byte }
 
-var _ thrift.FastCodec = (*encoded)(nil)
+var _ thrift.FastCodec = (*encodedMessage)(nil)
 
 // BLength implements thrift.FastCodec.
-func (e *encoded) BLength() int { return len(e.b) }
+func (e *encodedMessage) BLength() int { return len(e.b) }
 
 // FastWriteNocopy implements thrift.FastCodec.
-func (e *encoded) FastWriteNocopy(b []byte, _ thrift.NocopyWriter) int { return copy(b, e.b) }
+func (e *encodedMessage) FastWriteNocopy(b []byte, _ thrift.NocopyWriter) int { return copy(b, e.b) }
 
 // FastRead implements thrift.FastCodec.
-func (e *encoded) FastRead(b []byte) (int, error) {
+func (e *encodedMessage) FastRead(b []byte) (int, error) {
 	e.b = append([]byte(nil), b...)
 	return len(b), nil
 }
@@ -44,14 +44,14 @@ func Encode(m any) (thrift.FastCodec, error) {
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error()) // as gRPC has it, for package delivery
 	}
-	return &encoded{b}, nil
+	return &encodedMessage{b}, nil
 }
 
 // EncodeResult is Encode for the answer of a unary method.
 func EncodeResult(m any) (thrift.FastCodec, error) { return encodeField(resultField, m) }
 
 // encodeField encodes a struct with m in one field.
-func encodeField(number int16, m any) (*encoded, error) {
+func encodeField(number int16, m any) (*encodedMessage, error) {
 	msg, ok := m.(proto.Message)
 	if !ok {
 		return nil, status.Errorf(codes.Internal, "%T is not a protobuf message", m)
@@ -60,7 +60,7 @@ func encodeField(number int16, m any) (*encoded, error) {
 	if err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
-	return &encoded{thriftwire.AppendStop(b)}, nil
+	return &encodedMessage{thriftwire.AppendStop(b)}, nil
 }
 
 // Decode decodes a Thrift struct into m, a protobuf message.

@@ -174,10 +174,10 @@ func (t transportStream) SetTrailer(md metadata.MD) error {
 }
 
 // Args are the encoded arguments of a unary method that was called over TTHeader.
-type Args struct{ encoded }
+type Args struct{ encodedMessage }
 
 // Result is the encoded result of a unary method.
-type Result struct{ encoded }
+type Result struct{ encodedMessage }
 
 // ServeUnary runs the handler of a unary method for a call over TTHeader. A failure is a BizStatusErrorIface, which Kitex sends with
 // code, message, reason and path.
@@ -228,7 +228,7 @@ func (s *unaryStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	s.result.encoded, s.answered = *out, true
+	s.result.encodedMessage, s.answered = *out, true
 	return nil
 }
 

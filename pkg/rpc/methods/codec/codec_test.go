@@ -172,8 +172,8 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-// A recorded call has messages that have arrived, in groups of those that have arrived together.
-type recorded struct {
+// A recording is a call with messages that have arrived, in groups of those that have arrived together.
+type recording struct {
 	grpc.ClientStream
 	groups [][][]byte
 	err    error // behind them
@@ -182,9 +182,9 @@ type recorded struct {
 	buf    []byte
 }
 
-func record[M proto.Message](t testing.TB, groups ...[]M) *recorded {
+func record[M proto.Message](t testing.TB, groups ...[]M) *recording {
 	t.Helper()
-	r := &recorded{err: io.EOF}
+	r := &recording{err: io.EOF}
 	for _, group := range groups {
 		var all [][]byte
 		for _, m := range group {
@@ -199,11 +199,11 @@ func record[M proto.Message](t testing.TB, groups ...[]M) *recorded {
 	return r
 }
 
-func (r *recorded) More() bool {
+func (r *recording) More() bool {
 	return len(r.groups) > 0 && r.sent < len(r.groups[0]) || len(r.groups) == 0
 }
 
-func (r *recorded) RecvMsg(m any) error {
+func (r *recording) RecvMsg(m any) error {
 	if len(r.groups) > 0 && r.sent == len(r.groups[0]) {
 		r.sent = 0
 		if !r.loop {
@@ -222,7 +222,7 @@ func (r *recorded) RecvMsg(m any) error {
 	return proto.Unmarshal(r.buf, msg)
 }
 
-func (r *recorded) SendMsg(m any) error {
+func (r *recording) SendMsg(m any) error {
 	msg, ok := m.(proto.Message)
 	if !ok {
 		return errors.New("no message")
@@ -233,7 +233,7 @@ func (r *recorded) SendMsg(m any) error {
 	return err
 }
 
-func deltas(t testing.TB, r *recorded) grpc.BidiStreamingClient[chatv1.GenerateRequest, chatv1.GenerateResponse] {
+func deltas(t testing.TB, r *recording) grpc.BidiStreamingClient[chatv1.GenerateRequest, chatv1.GenerateResponse] {
 	t.Helper()
 	st, err := Deltas(func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[chatv1.GenerateRequest, chatv1.GenerateResponse], error) {
 		return &grpc.GenericClientStream[chatv1.GenerateRequest, chatv1.GenerateResponse]{ClientStream: r}, nil
@@ -244,7 +244,7 @@ func deltas(t testing.TB, r *recorded) grpc.BidiStreamingClient[chatv1.GenerateR
 	return st
 }
 
-func tokenStream(t testing.TB, r *recorded) grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse] {
+func tokenStream(t testing.TB, r *recording) grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse] {
 	t.Helper()
 	st, err := Tokens(func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[workerv1.GenerateRequest, workerv1.GenerateResponse], error) {
 		return &grpc.GenericClientStream[workerv1.GenerateRequest, workerv1.GenerateResponse]{ClientStream: r}, nil
@@ -413,10 +413,10 @@ func sized[M any](n int, m M) (all []M) {
 // A sink takes what a callee sends.
 type sink struct {
 	grpc.ServerStream
-	recorded
+	recording
 }
 
-func (s *sink) SendMsg(m any) error { return s.recorded.SendMsg(m) }
+func (s *sink) SendMsg(m any) error { return s.recording.SendMsg(m) }
 func (s *sink) RecvMsg(any) error   { return io.EOF }
 
 func BenchmarkSend(b *testing.B) {

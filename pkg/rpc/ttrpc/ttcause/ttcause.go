@@ -15,8 +15,8 @@ import (
 // fault matches the text of a ttstream.Exception, which has no other way to its cancel path.
 var fault = regexp.MustCompile(`(?s)^\[ttstream error, code=-?\d+\] (?:\[(?:client|server)-side stream\] )?(?:\[canceled path: ([^\]]*)\] )?(.*)$`)
 
-// A typed error has a code, as those of Kitex and Thrift have.
-type typed interface {
+// A codedError has a code, as those of Kitex and Thrift have.
+type codedError interface {
 	error
 	TypeId() int32 // as Kitex has it
 }
@@ -39,7 +39,7 @@ const RefusedFrame = "ttrpc: "
 // Canceled returns why a caller ended a stream, from the error of the stream's context, or nil if that is no error of Kitex. The
 // path is the caller's ttscp, origin first; it is nil if the error has none, as that of a connection has not.
 func Canceled(err error) *streamerr.Error {
-	ex, ok := errors.AsType[typed](err)
+	ex, ok := errors.AsType[codedError](err)
 	if !ok {
 		return nil
 	}
