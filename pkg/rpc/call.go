@@ -76,9 +76,7 @@ func (c *call) end() {
 	if !c.undo() {
 		<-c.told
 	}
-	c.mu.Lock()
-	c.running.Stop(&c.mu, c.timer)
-	c.mu.Unlock()
+	c.running.Stop(&c.mu, &c.timer)
 	if !c.left {
 		c.flow.Note(observer.Event{Kind: observer.CallOver})
 	}
@@ -100,21 +98,33 @@ func (c *call) ended(st grpc.ClientStream, err error) step.Actions {
 
 // step gives an event to the machine, and executes the actions that are not the reader's.
 func (c *call) step(e protocol.Event) (a step.Actions) {
-	c.mu.Lock()
-	if e.Kind == protocol.Item {
-		a.N = copy(a.Some[:], c.machine.Step(0, e))
-		c.mu.Unlock()
-		if a.N == 1 && a.Some[0].Verb == protocol.Deliver {
-			return a
-		}
-	} else {
-		now := time.Since(c.begun)
-		a.N = copy(a.Some[:], c.machine.Step(now, e))
-		c.timer = step.WakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
-		c.running.Begin()
-		c.mu.Unlock()
-		defer c.running.End(&c.mu)
+	if e.Kind != protocol.Item {
+		c.stepSeldom(e, &a)
+		return a
 	}
+	c.mu.Lock()
+	a.N = copy(a.Some[:], c.machine.Step(0, e))
+	c.mu.Unlock()
+	if a.N != 1 || a.Some[0].Verb != protocol.Deliver {
+		c.execute(&a)
+	}
+	return a
+}
+
+// stepSeldom is step for all events but those of each item, which need no defer.
+func (c *call) stepSeldom(e protocol.Event, a *step.Actions) {
+	c.mu.Lock()
+	now := time.Since(c.begun)
+	a.N = copy(a.Some[:], c.machine.Step(now, e))
+	c.timer = step.WakeUp(c.timer, c.machine.Wake()-now, c.machine.Wake() > 0, func() { c.step(protocol.Event{Kind: protocol.Tick}) })
+	c.running.Begin()
+	c.mu.Unlock()
+	defer c.running.End(&c.mu)
+	c.execute(a)
+}
+
+// execute executes the actions that are not the reader's.
+func (c *call) execute(a *step.Actions) {
 	for _, do := range a.All() {
 		switch do.Verb {
 		case protocol.SendStop:
@@ -132,5 +142,4 @@ func (c *call) step(e protocol.Event) (a step.Actions) {
 		default:
 		}
 	}
-	return a
 }

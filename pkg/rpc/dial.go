@@ -250,11 +250,8 @@ func (c *caller[Req, In, Out]) leave() {
 		c.stop() // which may be on its way: a reader that leaves a stopped stream does not leave because it has what it needs
 	}
 	left := protocol.Event{Kind: protocol.Left}
-	switch {
-	case c.panicked:
+	if c.panicked || !c.gone { // a reader that has not left has met a panic as it received
 		left.Err = streamerr.New(streamerr.Internal, "the reader panicked")
-	case !c.gone:
-		left.Err = streamerr.New(streamerr.Internal, "the caller's end panicked")
 	}
 	c.step(left)
 }

@@ -24,9 +24,9 @@ func WithDeadline(ctx context.Context, d time.Duration) context.Context {
 // ErrUndelivered is what send returns to Drive for an item that reached no reader, of a stream that continues.
 var ErrUndelivered = errors.New("rpc: there is nobody to deliver to")
 
-// Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, and says how the stream
-// ended, to its caller and in the log. An error of send, but for ErrUndelivered, is why the stream stops. A panic is INTERNAL, and
-// ends nothing but this stream.
+// Drive runs a stream that Begin took in: it ranges over the engine, passes its items to send, logs how the stream ended, and
+// returns it. An error of send, except ErrUndelivered, stops the stream, and is its cause. A panic ends this stream alone, with
+// INTERNAL.
 func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error) Outcome {
 	begun := time.Now()
 	o := drive(ctx, h, m, engine, req, send, false)
@@ -34,8 +34,8 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 	return o
 }
 
-// drive is Drive without the record of the ending. asItIs reports whether send sends the messages as they are, so that they
-// have the size of what was sent.
+// drive is Drive without the record of the ending. asItIs reports whether send sends the messages unchanged, so that their size is
+// the number of bytes that were sent.
 func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) (o Outcome) {
 	defer func() {
 		if v := recover(); v != nil {

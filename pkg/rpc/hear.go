@@ -17,7 +17,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// maxUnreadable is how many messages in a row may be unreadable before the rest of a call is not read.
+// maxUnreadable is the number of unreadable messages in a row after which the rest of a call is not read.
 const maxUnreadable = 8
 
 // A requestReader reads the messages that follow the request of a call.
@@ -25,7 +25,7 @@ type requestReader[Req, In, Out any] struct {
 	*callee
 	m          *Method[Req, In, Out]
 	inbox      *stream.Inbox[*In] // nil if the method takes no items
-	unreadable int                // messages, the last ones
+	unreadable int                // unreadable messages since the last readable one
 }
 
 // readRequests starts to read the messages that follow the request, until the call ends. It returns at once.

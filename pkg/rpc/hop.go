@@ -26,17 +26,17 @@ import (
 // DefaultGrace is how long a stopped stream has to say goodbye before it is cut.
 const DefaultGrace = protocol.DefaultGrace
 
-// A Hop is what a service knows of the streams that it serves. Its fields must not change while it is in use.
+// A Hop takes in the streams of one service and ends them. Its fields must not change while it is in use.
 type Hop struct {
 	// Name stands in paths and logs, such as "chat-service" or "llm-worker/0".
 	Name string
-	// Live holds the streams that run, over all methods of the hop.
+	// Live holds the live streams of all methods of the hop.
 	Live stream.Set
 	// Grace is how long a stopped stream has to say goodbye; 0 is DefaultGrace.
 	Grace time.Duration
-	// Observer sees what happens to them; nil for none.
+	// Observer is told of each event of each stream; nil for none.
 	Observer observer.Observer
-	// Timers bound what streams may take.
+	// Timers bound the time that a stream may take.
 	Timers Timers
 	// Log gets one line per ended stream; nil discards them.
 	Log *slog.Logger
@@ -44,8 +44,7 @@ type Hop struct {
 	clock coarse.Clock // of the streams' Timers
 }
 
-// retryAfterDrain is what callers of a hop that shuts down are told: another replica, or the next process, is there by
-// then.
+// retryAfterDrain is the Retry-After of a hop that shuts down: by then, another replica or the next process serves.
 const retryAfterDrain = time.Second
 
 // Begin takes a stream in. id points to the stream's id as given by the caller; Begin fills in a new id if it is
@@ -132,7 +131,7 @@ func (h *Hop) grace() time.Duration {
 	return h.Grace
 }
 
-// refuse returns what the caller of a request hears that did not become a stream.
+// refuse returns the error for the caller of a request that did not become a stream.
 func (h *Hop) refuse(err error) error {
 	out := streamerr.Via(h.Name, err)
 	h.observers().Refused(out.Reason)
@@ -153,7 +152,7 @@ func (h *Hop) refusal(id string, err error) error {
 // Stop ends a stream from outside of it, for a service's unary Stop method. A stream of an owner that the request does not name is
 // refused like a stream that does not exist.
 func (h *Hop) Stop(ctx context.Context, req *streamv1.StopStreamRequest) (*streamv1.StopStreamResponse, error) {
-	if req.GetStop().GetReason() == streamv1.Reason_REASON_COMPLETED { // whoever reads it would wait for an End
+	if req.GetStop().GetReason() == streamv1.Reason_REASON_COMPLETED { // the reader would wait for an End
 		return nil, streamerr.Via(h.Name, streamerr.InvalidParam("stop.reason", "a stream that is stopped from outside has not completed"))
 	}
 	ctx = wire.Incoming(ctx)
@@ -175,8 +174,8 @@ func (h *Hop) StopBelow(cause error) *streamv1.Stop {
 	return wire.ToStop(streamerr.Via(h.Name, cause), protocol.Below(h.grace()))
 }
 
-// Unknown returns the error for a caller that names a stream that does not run here. If owners are given, only they
-// are told how a stream has ended.
+// Unknown returns the error for a caller that names a stream that does not run here. If owners are given, the error
+// tells how the stream has ended only if it belonged to one of them.
 func (h *Hop) Unknown(id string, owners ...string) *streamerr.Error {
 	e := streamerr.New(streamerr.NotFound, "no stream with the id %.128q is known here", id)
 	if reason := h.observers().Ending(id, owners...); reason != streamerr.Unspecified {

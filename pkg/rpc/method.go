@@ -27,8 +27,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// A Method says how a bidi method's messages hold what Serve and Dial need. In and Out are its message types, Req is what
-// engines take. Every field may be nil.
+// A Method tells Serve and Dial how to read and build the messages of a bidi method. In and Out are its message types, Req is
+// the request type of its engines. Every field may be nil.
 type Method[Req, In, Out any] struct {
 	// Operation names what the streams do, for the Observer, if it differs from what the hop's streams do.
 	Operation string
@@ -144,7 +144,7 @@ func (m *Method[Req, In, Out]) mute() bool { return m == nil || m.Stop == nil }
 // endless reports whether the method's messages cannot carry an ending.
 func (m *Method[Req, In, Out]) endless() bool { return m == nil || m.End == nil }
 
-// operation is "" where it is that of the hop.
+// operation returns m.Operation, or "" for the operation of the hop.
 func (m *Method[Req, In, Out]) operation() string {
 	if m == nil {
 		return ""

@@ -132,11 +132,8 @@ func (s *callee) attach(finish func(status error, trailer metadata.MD, returning
 		killed()
 		lost()
 		trailer := s.trailer(o)
-		end() // which exports the trace, with what the caller was told
-		s.mu.Lock()
-		abandoned := s.machine.Abandoned()
-		s.mu.Unlock()
-		if !abandoned { // otherwise the call is over
+		end()                       // which exports the trace, with what the caller was told
+		if !s.machine.Abandoned() { // which is final: end has awaited all steps with actions
 			finish(o.Status(), trailer, returning)
 		}
 	}
@@ -214,9 +211,7 @@ func (h *Hop) serve(call context.Context, id *string, owner string, config proto
 	}
 	s = &callee{hop: h, call: call, ctx: ctx, begun: time.Now(), abandon: func(bool) {}, machine: protocol.NewCallee(config)}
 	return s, func() {
-		s.mu.Lock()
-		s.running.Stop(&s.mu, s.timer)
-		s.mu.Unlock()
+		s.running.Stop(&s.mu, &s.timer)
 		release()
 	}, nil
 }
@@ -228,15 +223,21 @@ func (s *callee) halt() {
 
 // step gives an event to the machine, executes the actions that need no answer, and returns the first of all.
 func (s *callee) step(e protocol.Event) (first protocol.Action, any bool) {
+	if e.Kind != protocol.Item && e.Kind != protocol.Sent {
+		return s.stepSeldom(e)
+	}
+	s.mu.Lock()
+	if out := s.machine.Step(0, e); len(out) > 0 {
+		first, any = out[0], true
+	}
+	s.mu.Unlock()
+	return first, any
+}
+
+// stepSeldom is step for all events but those of each item, which need no defer.
+func (s *callee) stepSeldom(e protocol.Event) (first protocol.Action, any bool) {
 	var a step.Actions
 	s.mu.Lock()
-	if e.Kind == protocol.Item || e.Kind == protocol.Sent {
-		if out := s.machine.Step(0, e); len(out) > 0 {
-			first, any = out[0], true
-		}
-		s.mu.Unlock()
-		return first, any
-	}
 	now := time.Since(s.begun)
 	a.N = copy(a.Some[:], s.machine.Step(now, e))
 	s.timer = step.WakeUp(s.timer, s.machine.Wake()-now, s.machine.Wake() > 0, func() { s.step(protocol.Event{Kind: protocol.Tick}) })

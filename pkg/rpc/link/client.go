@@ -20,7 +20,7 @@ import (
 )
 
 // A ClientConn calls the services of a Server over a few connections, which it makes when they are
-// needed. A stream stays on its connection. It is what stubs generated for grpc-go take.
+// needed. A stream stays on its connection. Stubs generated for grpc-go take a ClientConn.
 //
 // Another connection is made when each of the others has streamsPerLink streams, up to
 // Options.Links: streams that share a connection share its reads and writes.
@@ -30,24 +30,24 @@ type ClientConn struct {
 	expects string        // the identity of the process at target; empty for any
 	gone    chan struct{} // capacity 1: the last connection has ended
 
-	alive context.Context //nolint:containedctx // of the attempts to make a connection, until Close
+	alive context.Context //nolint:containedctx // of the attempts to connect; Close cancels it
 	stop  context.CancelFunc
 
 	mu      sync.Mutex // guards the following fields
 	conns   []*mux.Conn
-	dialing chan struct{} // closed when the attempt to make a connection is over; nil if there is none
+	dialing chan struct{} // closed when the attempt to connect is over; nil without an attempt
 	failed  error         // of the last attempt
 	closed  bool
 
-	owned sync.WaitGroup // attempts, and connections that end
+	owned sync.WaitGroup // the goroutines that connect, and that close connections
 }
 
 var _ grpc.ClientConnInterface = (*ClientConn)(nil)
 
-// streamsPerLink is how many streams a connection has before another one is made.
+// streamsPerLink is the number of streams on a connection from which on another one is made.
 const streamsPerLink = 256
 
-// dialTimeout bounds an attempt to make a connection, HELLO included.
+// dialTimeout bounds an attempt to connect, HELLO included.
 const dialTimeout = 5 * time.Second
 
 // NewClient returns a ClientConn for the Server at target, a host:port. It does not connect.
@@ -58,7 +58,7 @@ func NewClient(target string, o Options) *ClientConn {
 	return cc
 }
 
-// Close ends the connections and cancels an attempt to make one. It returns when they have ended.
+// Close ends the connections and cancels an attempt to connect. It returns when they have ended.
 // Streams that still run end with UNAVAILABLE.
 func (cc *ClientConn) Close() error {
 	cc.stop()
@@ -178,7 +178,7 @@ func (st *clientStream) CloseSend() error {
 	return nil
 }
 
-// SendMsg implements grpc.ClientStream. It returns io.EOF when the call is over, and RecvMsg says why.
+// SendMsg implements grpc.ClientStream. It returns io.EOF when the call is over; RecvMsg returns the reason.
 func (st *clientStream) SendMsg(m any) error {
 	msg, ok := m.(proto.Message)
 	if !ok {

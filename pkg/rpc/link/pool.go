@@ -68,8 +68,9 @@ func (cc *ClientConn) lastError() error {
 	return cc.failed
 }
 
-// choose returns the connection with the fewest streams. If all have many streams, or if there is no
-// connection and wanted is true, it begins to make another one; dialing is closed when that is over.
+// choose returns the connection with the fewest streams, or nil without a connection. If each has
+// streamsPerLink streams, or if there is none and wanted is true, choose begins to make another one;
+// dialing is closed when that has succeeded or failed.
 func (cc *ClientConn) choose(wanted bool) (best *mux.Conn, dialing <-chan struct{}, err error) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()

@@ -106,7 +106,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		case err == nil:
 		case errors.Is(err, net.ErrClosed):
 			return s.closed(err)
-		default: // there are too many open files, or the caller has left
+		default: // too many files are open, or the caller has closed the connection
 			select {
 			case <-s.done:
 				return nil
@@ -124,7 +124,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	}
 }
 
-// acceptAgain is the time after which a connection is accepted again when that has failed.
+// acceptAgain is the pause after a failed Accept.
 const acceptAgain = 50 * time.Millisecond
 
 // closed returns the error of a listener that was closed: nil if the server has closed it.
@@ -191,7 +191,7 @@ func (s *Server) stop() (conns []*mux.Conn) {
 	return conns
 }
 
-// Stop ends the connections and their streams, and returns when all handlers have.
+// Stop ends the connections and their streams. It returns when all handlers have returned.
 func (s *Server) Stop() {
 	for _, c := range s.stop() {
 		c.Fail(mux.ErrClosed)
@@ -199,9 +199,9 @@ func (s *Server) Stop() {
 	s.owned.Wait()
 }
 
-// Drain takes no more connections, and asks the peers to open no more streams. It returns when all
-// connections have ended, which a peer ends when its last stream has, or when ctx is done. Stop
-// follows.
+// Drain takes no more connections, and asks the peers to open no more streams. A peer closes its
+// connection when the last stream on it has ended. Drain returns when all connections are closed, or
+// when ctx is done. The caller then calls Stop.
 func (s *Server) Drain(ctx context.Context) {
 	conns := s.stop()
 	for _, c := range conns {
@@ -216,8 +216,8 @@ func (s *Server) Drain(ctx context.Context) {
 	}
 }
 
-// A remote is the address of a caller, which knows whether its connection broke. It implements
-// connloss.Addr.
+// A remote is the address of a caller. It implements connloss.Addr: it reports whether the caller's
+// connection broke.
 type remote struct {
 	net.Addr
 	conn *mux.Conn
@@ -233,7 +233,7 @@ type calleeEnd struct {
 	auth   credentials.AuthInfo
 }
 
-// Open implements mux.Opener.
+// Open implements mux.Opener. The goroutine that serves the call sends an END whatever the handler does.
 func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
 	st := &serverStream{s: s, method: call.Method}
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(call.Headers...))

@@ -39,15 +39,15 @@ type UpgradedConn struct {
 	owned sync.WaitGroup
 }
 
-// askEvery is the time between questions to a callee that serves no links, or cannot be reached.
+// askEvery is the interval at which a callee without links is asked for the port of its links.
 const askEvery = time.Second
 
-// askTimeout bounds such a question.
+// askTimeout bounds one such request.
 const askTimeout = time.Second
 
 // Upgrade returns cc, a connection to target, a host:port, with links if the callee serves links.
-// It asks the callee until Close. It logs when streams begin to go over links, when they no longer do,
-// and when a link cannot be made.
+// Until Close, it asks a callee without links again and again. It logs when streams begin to go over
+// links, when they go over gRPC again, and when a link cannot be made.
 func Upgrade(cc Conn, target string, o Options, log *slog.Logger) *UpgradedConn {
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
@@ -88,7 +88,7 @@ func (u *UpgradedConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, met
 	return u.Conn.NewStream(ctx, desc, method, opts...)
 }
 
-// follow makes links to the callee, and again when they are lost, until ctx is done.
+// follow makes links to the callee, and makes new ones when they are lost, until ctx is done.
 func (u *UpgradedConn) follow(ctx context.Context) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -165,5 +165,5 @@ func errStranger(got, want string) error {
 	return fmt.Errorf("link: the process behind the port is %q, not %q", got, want)
 }
 
-// newIdentity returns a name that no other process has.
+// newIdentity returns a random name for this process.
 func newIdentity() string { return rand.Text() }

@@ -1,5 +1,5 @@
-// Package observer is how a hop's streams are watched: package rpc tells an Observer what happens to each stream, and imports
-// nothing that counts or traces.
+// Package observer has the interface through which metrics, traces and records follow the streams of a hop. Package rpc calls an
+// Observer, and imports no package that counts or traces.
 package observer
 
 import (
@@ -118,12 +118,12 @@ const (
 
 type flowKey struct{}
 
-// With returns a context whose stream f sees. Package rpc calls it.
+// With returns a context of a stream that f follows. Package rpc calls it.
 func With(ctx context.Context, f Flow) context.Context {
 	return context.WithValue(ctx, flowKey{}, f)
 }
 
-// Of returns what sees ctx's stream; it is never nil.
+// Of returns the Flow of ctx's stream. It is never nil.
 func Of(ctx context.Context) Flow {
 	if f, _ := ctx.Value(flowKey{}).(Flow); f != nil {
 		return f
@@ -131,7 +131,7 @@ func Of(ctx context.Context) Flow {
 	return Nobody{}
 }
 
-// Nobody is the Observer of a hop, and the Flow of a stream, that are not observed.
+// Nobody is an Observer, and a Flow, that ignores everything.
 type Nobody struct{}
 
 var (

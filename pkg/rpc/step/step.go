@@ -52,10 +52,13 @@ func (r *Running) End(mu sync.Locker) {
 }
 
 // Stop stops the timer of WakeUp, or nil, and waits until no goroutine executes actions. mu is the
-// machine's mutex, and is held. The machine is over: later steps have no actions.
-func (r *Running) Stop(mu sync.Locker, timer *time.Timer) {
-	if timer != nil {
-		timer.Stop()
+// machine's mutex, which guards *timer, and is not held. The machine is over: later steps have no
+// actions.
+func (r *Running) Stop(mu sync.Locker, timer **time.Timer) {
+	mu.Lock()
+	defer mu.Unlock()
+	if *timer != nil {
+		(*timer).Stop()
 	}
 	for r.n > 0 {
 		if r.idle == nil {

@@ -89,12 +89,13 @@ func Outgoing(ctx context.Context, hop string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
-// ToStop is what a hop says to the one below it.
+// ToStop returns the Stop that a hop sends to the hop below it.
 func ToStop(e *streamerr.Error, grace time.Duration) *streamv1.Stop {
 	return &streamv1.Stop{Reason: e.Reason.Proto(), Path: e.Path, Message: e.Text(), Grace: durationpb.New(grace)}
 }
 
-// FromStop is what a hop hears from the one above it. A stop that says nothing is the caller's.
+// FromStop returns the cause in a Stop of the hop above. A Stop without a reason has the reason unspecified; a Stop without a path
+// comes from the caller of ctx.
 func FromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Reason) *streamerr.Error {
 	e := streamerr.New(streamerr.Reason(stop.GetReason()), "%s", stop.GetMessage())
 	e.Path = streamerr.NewPath(stop.GetPath()...)
@@ -110,7 +111,7 @@ func FromStop(ctx context.Context, stop *streamv1.Stop, unspecified streamerr.Re
 // clockSlack is how much earlier a caller's timer may fire than ours for the same deadline: ours began when the call came.
 const clockSlack = 100 * time.Millisecond
 
-// Lost says why a call is done without a Stop having come.
+// Lost returns the reason why a call is over for which no Stop has come.
 func Lost(call context.Context) *streamerr.Error {
 	if why := connloss.Why(call); why != nil {
 		if own := why.Reason == streamerr.SlowReader || why.Reason == streamerr.Invalid; len(why.Path) == 0 && !own {
@@ -130,7 +131,7 @@ func Lost(call context.Context) *streamerr.Error {
 	return e
 }
 
-// Address says where a call comes from.
+// Address returns the network address of a call's caller.
 func Address(call context.Context) string {
 	if p, ok := peer.FromContext(call); ok && p.Addr != nil {
 		return p.Addr.String()
