@@ -334,7 +334,7 @@ func (w *world) check() {
 	if len(w.finished) != 1 || len(w.recorded) != 1 {
 		return
 	}
-	known := w.callee.stopped == w.callee.lost // a caller's loss that is the reason of the stop needs no Gone
+	known := errors.Is(w.callee.stopped, w.callee.lost) // a caller's loss that is the reason of the stop needs no Gone
 	if w.gone > 1 || w.callee.abandoned && !known && w.told+w.gone != 1 {
 		w.fail("the caller was told %d times, and has gone %d times", w.told, w.gone)
 	}
