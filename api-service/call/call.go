@@ -42,9 +42,11 @@ type Call struct {
 type Writer func(out *chatv1.GenerateResponse, lines Lines)
 
 // Lines takes the data lines of events. A line is encoded in place: it is appended to the buffer
-// that Begin returns, and the longer buffer is given to End.
+// that Begin returns, and the longer buffer is given to End. BeginEvent is Begin for an event with a
+// name.
 type Lines interface {
 	Begin() []byte
+	BeginEvent(name string) []byte
 	End(line []byte)
 }
 

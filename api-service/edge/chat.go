@@ -15,13 +15,14 @@ import (
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
-// A parser reads a body that asks for a stream.
-type parser func(body []byte) (*call.Call, error)
+// A parser reads a body that asks for a stream. lenient names fields that it ignores instead of
+// refusing them.
+type parser func(body []byte, lenient ...string) (*call.Call, error)
 
 // openAI is the parser of a body of OpenAI's.
-func openAI(parse func(body []byte) (*openai.Chat, error)) parser {
-	return func(body []byte) (*call.Call, error) {
-		in, err := parse(body)
+func openAI(parse func(body []byte, lenient ...string) (*openai.Chat, error)) parser {
+	return func(body []byte, lenient ...string) (*call.Call, error) {
+		in, err := parse(body, lenient...)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +108,7 @@ func (e *Edge) bounds() clientconn.Bounds {
 // readCall reads a request for a stream and returns it, its leave policy and its body. The policy
 // comes from the request's header, then from its key, then from otherwise.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	in, caller, body, err := read(e, c, parse)
+	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
 	if err != nil {
 		return nil, otherwise, nil, err
 	}

@@ -56,6 +56,7 @@ type Config struct {
 	OperatorKey string        // lists, shows and stops the streams of all owners; "" means none
 	Origins     gate.List     // origins whose pages may read answers, besides this service's own
 	Hosts       gate.List     // host names of this service, besides those of loopback
+	Lenient     gate.List     // fields of bodies that are ignored instead of refused
 	Timers      rpc.Timers
 	TLS         front.Config // uses the timeouts above
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address: all
@@ -124,6 +125,7 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may be silent before its reader gets a comment; 0 for no comments")
 	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
 	fs.Var(&c.Hosts, "host", "host `name` of a listener on loopback, besides localhost and its addresses; repeated, or separated by commas")
+	fs.Var(&c.Lenient, "lenient", "`field` that requests for answers may have although it is not honoured: it is ignored instead of refused; repeated, or separated by commas")
 	c.streamFlags(fs)
 }
 

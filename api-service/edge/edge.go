@@ -25,6 +25,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/network/netpoll"
 
 	"github.com/whence-dev/whence/api-service/access"
+	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
@@ -223,6 +224,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
+	h.POST("/v1/messages", e.desk.Version, e.answer(anthropic.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
 	conversations := converse.Service{
@@ -232,7 +234,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.GET("/v1/converse", conversations.Handle)
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
 	h.POST("/v1/streams/:id/seen", e.seen)
-	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats}
+	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats, Lenient: e.config.Lenient}
 	o.Routes(h)
 	pages.Routes(h)
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {

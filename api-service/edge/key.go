@@ -23,6 +23,7 @@ func (e *Edge) authenticate() app.HandlerFunc {
 		open[f.Path] = true
 	}
 	return func(ctx context.Context, c *app.RequestContext) {
+		exchange.TakeKey(c)
 		if err := websocket.TakeKey(c); err != nil {
 			exchange.ID(c)
 			c.Abort()

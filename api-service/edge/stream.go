@@ -11,7 +11,6 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/sse"
-	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
@@ -28,6 +27,7 @@ type answer struct {
 	run      *run
 	delivery *delivery.Delivery
 
+	form   *call.Form
 	encode call.Writer
 	lines  sse.Encoder
 }
@@ -35,14 +35,18 @@ type answer struct {
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
 		edge: e, ctx: ctx, c: c, client: client, call: in, run: r, delivery: d,
-		encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
 	}
-	client.Begin(clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func() {
+	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func() {
 		exchange.ToldStatus(r.record, http.StatusOK)
 		if d.Kept {
 			e.offerToken(c, d.Head)
 		}
-	}})
+	}}
+	if ping := a.form.Ping; ping != nil {
+		events.Ping = func(lines *sse.Encoder) { ping(lines) }
+	}
+	client.Begin(events)
 	return a
 }
 
@@ -107,14 +111,14 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 // tell ends the answer with the outcome of the stream.
 func (a *answer) tell(o rpc.Outcome) {
 	switch opened := a.client.EndComments(); {
-	case o.Err == nil: // the last line was [DONE]
-		o.Told(a.ctx, openai.Done)
+	case o.Err == nil: // the last event said so
+		o.Told(a.ctx, a.form.Done)
 		a.lines.Finish()
 		a.send()
 	case !opened: // nothing has been sent, so the status can still report the error
 		exchange.Failed(a.ctx, a.c, a.client, a.call.Param, o)
 	default:
-		a.lines.Line(exchange.Outward(a.call.Param, o.Err).JSON())
+		a.form.Failure(exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
 		a.lines.Finish()
 		if a.send() {
 			exchange.ToldEnding(a.ctx, exchange.ErrorLine, o)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/jsontext"
 )
 
 // A part is the data of a delta: text, reasoning, and pieces of tool calls.
@@ -28,9 +28,9 @@ const fence byte = 0xfe
 
 // appendMembers appends the members of the JSON object of a part.
 func (p *part) appendMembers(b []byte) []byte {
-	b = openai.AppendString(append(b, `"text":`...), p.Text)
+	b = jsontext.String(append(b, `"text":`...), p.Text)
 	if p.Reasoning != "" {
-		b = openai.AppendString(append(b, `,"reasoning":`...), p.Reasoning)
+		b = jsontext.String(append(b, `,"reasoning":`...), p.Reasoning)
 	}
 	if len(p.Calls) == 0 {
 		return b
@@ -42,12 +42,12 @@ func (p *part) appendMembers(b []byte) []byte {
 		}
 		b = strconv.AppendUint(append(b, `{"index":`...), uint64(c.Index), 10)
 		if c.ID != "" {
-			b = openai.AppendString(append(b, `,"id":`...), c.ID)
+			b = jsontext.String(append(b, `,"id":`...), c.ID)
 		}
 		if c.Name != "" {
-			b = openai.AppendString(append(b, `,"name":`...), c.Name)
+			b = jsontext.String(append(b, `,"name":`...), c.Name)
 		}
-		b = append(openai.AppendString(append(b, `,"arguments":`...), c.Arguments), '}')
+		b = append(jsontext.String(append(b, `,"arguments":`...), c.Arguments), '}')
 	}
 	return append(b, ']')
 }
@@ -70,7 +70,7 @@ func appendParts(b []byte, data string) []byte {
 		if i%2 == 0 {
 			b = append(b, piece...)
 		} else if json.Unmarshal([]byte(piece), &p) == nil { // a Recorder has written it
-			b = openai.AppendText(b, p.Text)
+			b = jsontext.Text(b, p.Text)
 			reasoning.WriteString(p.Reasoning)
 			for _, c := range p.Calls {
 				all.call(c)

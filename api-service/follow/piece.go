@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
@@ -29,7 +30,7 @@ func appendPiece(b []byte, p *part, choice uint32, tokens []*chatv1.TokenLogprob
 		b = append(append(b, `,"logprobs":`...), marshal(likely.Content)...)
 	}
 	if finish != "" {
-		b = openai.AppendString(append(b, `,"finish":`...), finish)
+		b = jsontext.String(append(b, `,"finish":`...), finish)
 	}
 	return append(b, '}')
 }

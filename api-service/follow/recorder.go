@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -78,7 +79,7 @@ func (r *Recorder) end(m *llmv1.End) (bytes int, err error) {
 // appendDelta appends a delta of a stream with one text, in the form that the log stores.
 func (r *Recorder) appendDelta(b []byte, d *chatv1.Delta) []byte {
 	if d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
-		return openai.AppendText(b, d.GetText())
+		return jsontext.Text(b, d.GetText())
 	}
 	b = append(b, fence, '{')
 	b = r.partOf(d).appendMembers(b)

@@ -6,8 +6,17 @@ import (
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
-	"github.com/whence-dev/whence/internal/answer"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
+
+// Form is the form of errors in OpenAI's API.
+var Form = call.Form{
+	Done:    Done,
+	Refusal: func(status int, err *streamerr.Error, _ string) (int, []byte) { return status, err.JSON() },
+	Failure: func(err *streamerr.Error, _ string, lines call.Lines) {
+		lines.End(append(lines.Begin(), err.JSON()...))
+	},
+}
 
 // Call returns the edge's view of the body.
 func (c *Chat) Call() *call.Call {
@@ -50,42 +59,9 @@ func done(chunks *Chunks, end *llmv1.End, lines call.Lines) {
 	lines.End(append(lines.Begin(), Done...))
 }
 
-// A gatheredChoice is a choice whose deltas are joined into one answer.
-type gatheredChoice struct {
-	answer.Answer
-	tokens []*chatv1.TokenLogprob
-	finish llmv1.Finish
-}
-
-// gather joins choices; with the End it passes them to whole, and returns the result.
-func gather(req *chatv1.ChatRequest, whole func(*llmv1.Started, []gatheredChoice, *llmv1.End) []byte) call.Gatherer {
-	var started *llmv1.Started
-	all := make([]gatheredChoice, call.Choices(req))
-	return func(out *chatv1.GenerateResponse) []byte {
-		switch m := out.GetMessage().(type) {
-		case *chatv1.GenerateResponse_Started:
-			started = m.Started
-		case *chatv1.GenerateResponse_Delta:
-			g := &all[m.Delta.GetChoice()]
-			g.Add(m.Delta)
-			g.tokens = append(g.tokens, m.Delta.GetLogprobs()...)
-		case *chatv1.GenerateResponse_Restarted:
-			all[m.Restarted.GetChoice()] = gatheredChoice{}
-		case *chatv1.GenerateResponse_ChoiceEnd:
-			all[m.ChoiceEnd.GetChoice()].finish = m.ChoiceEnd.GetFinish()
-		case *chatv1.GenerateResponse_End:
-			if len(all) == 1 {
-				all[0].finish = m.End.GetFinish()
-			}
-			return whole(started, all, m.End)
-		}
-		return nil
-	}
-}
-
 // whole encodes a chat's answer as one body.
 func (c *Chat) whole() call.Gatherer {
-	return gather(c.Request, func(started *llmv1.Started, all []gatheredChoice, end *llmv1.End) []byte {
+	return call.Gather(c.Request, func(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
 		body := completion{
 			ID: completionID(started.GetStreamId()), Object: "chat.completion", Created: time.Now().Unix(), Model: started.GetModel(),
 			Usage: usageOf(end.GetUsage()),
@@ -93,7 +69,7 @@ func (c *Chat) whole() call.Gatherer {
 		for i := range all {
 			g := &all[i]
 			body.Choices = append(body.Choices, choice{
-				Index: i, Message: messageOf(&g.Answer), LogProbs: NewLogprobs(g.tokens), FinishReason: Finish(g.finish),
+				Index: i, Message: messageOf(&g.Answer), LogProbs: NewLogprobs(g.Tokens), FinishReason: Finish(g.Finish),
 			})
 		}
 		return marshal(body)

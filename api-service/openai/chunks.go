@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/jsontext"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
@@ -29,11 +30,11 @@ func NewChunks(started *llmv1.Started, usage bool) *Chunks {
 func newChunks(id, object, model string, usage bool) *Chunks {
 	c := &Chunks{usage: usage, tail: []byte("]}")}
 	c.head = append(c.head, `{"id":`...)
-	c.head = AppendString(c.head, id)
+	c.head = jsontext.String(c.head, id)
 	c.head = append(append(append(c.head, `,"object":"`...), object...), `","created":`...)
 	c.head = strconv.AppendInt(c.head, time.Now().Unix(), 10)
 	c.head = append(c.head, `,"model":`...)
-	c.head = AppendString(c.head, model)
+	c.head = jsontext.String(c.head, model)
 	c.head = append(c.head, `,"choices":[`...)
 	if usage {
 		c.tail = []byte(`],"usage":null}`)
@@ -53,7 +54,7 @@ func (c *Chunks) AppendRole(b []byte, choice uint32) []byte {
 func (c *Chunks) AppendDelta(b []byte, d *chatv1.Delta) []byte {
 	if d.GetChoice() == 0 && d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 && len(d.GetLogprobs()) == 0 {
 		b = append(b, c.before...)
-		return append(AppendString(b, d.GetText()), c.behind...)
+		return append(jsontext.String(b, d.GetText()), c.behind...)
 	}
 	return c.end(appendPart(c.delta(b, d.GetChoice()), d), d.GetLogprobs(), "")
 }
@@ -96,7 +97,7 @@ func (c *Chunks) finish(b []byte, finish string) []byte {
 	if finish == "" {
 		b = append(b, "null"...)
 	} else {
-		b = AppendString(b, finish)
+		b = jsontext.String(b, finish)
 	}
 	return append(append(b, '}'), c.tail...)
 }

@@ -18,8 +18,8 @@ const (
 	defaultMaxTokens = 16
 )
 
-// completionSetters are the fields of completions.
-var completionSetters = withShared(map[string]setter{
+// completionFields are the fields of completions.
+var completionFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 	"prompt": setPrompt,
 	"logprobs": func(c *Chat, param string, raw json.RawMessage) error {
 		v, err := integer(param, raw, 0, maxLogprobs)
@@ -41,20 +41,20 @@ var completionSetters = withShared(map[string]setter{
 		}
 		return err
 	},
-})
+}})
 
-// ParseCompletion parses a body of completions. Its errors are those of ParseChat.
-func ParseCompletion(body []byte) (*Chat, error) {
+// ParseCompletion parses a body of completions, like ParseChat.
+func ParseCompletion(body []byte, lenient ...string) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
-	return parseCompletion(fields, false)
+	return parseCompletion(fields, false, lenient)
 }
 
-func parseCompletion(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
+func parseCompletion(fields map[string]json.RawMessage, stream bool, lenient []string) (*Chat, error) {
 	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream, completion: true}
-	if err := c.set(fields, completionSetters); err != nil {
+	if err := c.set(fields, &completionFields, lenient); err != nil {
 		return nil, err
 	}
 	switch {

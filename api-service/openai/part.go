@@ -3,22 +3,23 @@ package openai
 import (
 	"strconv"
 
+	"github.com/whence-dev/whence/api-service/jsontext"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
 // appendPart appends the delta of a chunk.
 func appendPart(b []byte, d *chatv1.Delta) []byte {
 	if d.GetReasoning() == "" && len(d.GetToolCalls()) == 0 {
-		return append(AppendString(append(b, `{"content":`...), d.GetText()), '}')
+		return append(jsontext.String(append(b, `{"content":`...), d.GetText()), '}')
 	}
 	b = append(b, '{')
 	if d.GetReasoning() != "" {
 		b = append(b, `"reasoning_content":`...)
-		b = append(AppendString(b, d.GetReasoning()), ',')
+		b = append(jsontext.String(b, d.GetReasoning()), ',')
 	}
 	if d.GetText() != "" {
 		b = append(b, `"content":`...)
-		b = append(AppendString(b, d.GetText()), ',')
+		b = append(jsontext.String(b, d.GetText()), ',')
 	}
 	if len(d.GetToolCalls()) > 0 {
 		b = append(b, `"tool_calls":[`...)
@@ -39,16 +40,16 @@ func appendCall(b []byte, piece *chatv1.ToolCallDelta) []byte {
 	b = strconv.AppendUint(b, uint64(piece.GetIndex()), 10)
 	if piece.GetId() != "" {
 		b = append(b, `,"id":`...)
-		b = AppendString(b, piece.GetId())
+		b = jsontext.String(b, piece.GetId())
 		b = append(b, `,"type":"function"`...)
 	}
 	b = append(b, `,"function":{`...)
 	if piece.GetName() != "" {
 		b = append(b, `"name":`...)
-		b = append(AppendString(b, piece.GetName()), ',')
+		b = append(jsontext.String(b, piece.GetName()), ',')
 	}
 	b = append(b, `"arguments":`...)
-	return append(AppendString(b, piece.GetArguments()), '}', '}')
+	return append(jsontext.String(b, piece.GetArguments()), '}', '}')
 }
 
 // A toolCall is a tool call of an answer that is not streamed.

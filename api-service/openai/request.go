@@ -10,7 +10,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -41,10 +40,10 @@ type Chat struct {
 }
 
 // A setter parses one field; raw is not null.
-type setter = func(c *Chat, param string, raw json.RawMessage) error
+type setter = strict.Setter[*Chat]
 
 // shared are the fields of both kinds of bodies.
-var shared = map[string]setter{
+var shared = strict.Table[*Chat]{Honoured: map[string]setter{
 	"model": func(c *Chat, param string, raw json.RawMessage) (err error) {
 		c.Request.Model, err = text(param, raw)
 		return err
@@ -148,10 +147,10 @@ var shared = map[string]setter{
 	},
 
 	"user": setSession,
-}
+}}
 
-// chatSetters are the fields of chats.
-var chatSetters = withShared(map[string]setter{
+// chatFields are the fields of chats.
+var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 	"messages":              setMessages,
 	"max_completion_tokens": setMaxTokens,
 	"logprobs": func(c *Chat, param string, raw json.RawMessage) (err error) {
@@ -167,33 +166,29 @@ var chatSetters = withShared(map[string]setter{
 	"functions":        onlyEmpty,
 	"function_call":    onlyWords("none", "auto"),
 	"modalities":       setModalities,
-	"audio":            never, "prediction": never, "web_search_options": never, "moderation": never,
-
-	// Without effect on an answer here.
-	"metadata": accept, "store": accept, "safety_identifier": accept,
-	"prompt_cache_retention": accept, "prompt_cache_options": accept,
-	"verbosity": accept,
+},
+	Ignored: []string{"metadata", "store", "safety_identifier", "prompt_cache_retention", "prompt_cache_options", "verbosity"},
+	Refused: []string{"audio", "prediction", "web_search_options", "moderation"},
 })
 
-// withShared returns the fields of one kind of bodies: its own, and the shared ones.
-func withShared(own map[string]setter) map[string]setter {
-	maps.Copy(own, shared)
-	return own
-}
+// ChatFields returns what happens to each field of chat completions, and CompletionFields to each
+// field of completions.
+func ChatFields() map[string]string       { return chatFields.Fields() }
+func CompletionFields() map[string]string { return completionFields.Fields() }
 
-// ParseChat parses a body of chat completions. Its errors are *streamerr.Error with reason INVALID,
-// whose Param is the invalid field.
-func ParseChat(body []byte) (*Chat, error) {
+// ParseChat parses a body of chat completions. lenient names fields that are ignored instead of
+// refused. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
+func ParseChat(body []byte, lenient ...string) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
-	return parseChat(fields, false)
+	return parseChat(fields, false, lenient)
 }
 
 // ParseStream parses a body of either kind, and streams its answer whatever the body says. A body
 // with a prompt is a completion.
-func ParseStream(body []byte) (*Chat, error) {
+func ParseStream(body []byte, lenient ...string) (*Chat, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
@@ -202,16 +197,16 @@ func ParseStream(body []byte) (*Chat, error) {
 	if prompt, ok := fields["prompt"]; ok && !strict.Null(prompt) {
 		parse = parseCompletion
 	}
-	c, err := parse(fields, true)
+	c, err := parse(fields, true, lenient)
 	if err == nil && !c.Stream {
 		return nil, streamerr.InvalidParam("stream", "stream is false, but the answer is always streamed here; leave it out")
 	}
 	return c, err
 }
 
-func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
+func parseChat(fields map[string]json.RawMessage, stream bool, lenient []string) (*Chat, error) {
 	c := &Chat{Request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, Stream: stream}
-	if err := c.set(fields, chatSetters); err != nil {
+	if err := c.set(fields, &chatFields, lenient); err != nil {
 		return nil, err
 	}
 	switch {
@@ -229,8 +224,8 @@ func parseChat(fields map[string]json.RawMessage, stream bool) (*Chat, error) {
 }
 
 // set parses the fields, and makes the checks that both kinds of bodies need.
-func (c *Chat) set(fields map[string]json.RawMessage, setters map[string]setter) error {
-	if err := strict.Each(fields, c, setters); err != nil {
+func (c *Chat) set(fields map[string]json.RawMessage, table *strict.Table[*Chat], lenient []string) error {
+	if err := table.Parse(fields, c, lenient); err != nil {
 		return err
 	}
 	switch {
@@ -284,14 +279,8 @@ func claim(param string, raw json.RawMessage) (*llmv1.Claim, error) {
 	return &llmv1.Claim{Tier: tier}, nil
 }
 
-func accept(*Chat, string, json.RawMessage) error { return nil }
-
 func unsupported(param, format string, args ...any) error {
 	return streamerr.InvalidParam(param, format, args...)
-}
-
-func never(_ *Chat, param string, _ json.RawMessage) error {
-	return unsupported(param, "%s is not supported by this model", param)
 }
 
 // onlyTrue accepts only true, for behaviour that cannot be turned off.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/jsontext"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 )
@@ -18,7 +19,7 @@ func textID(stream string) string { return "cmpl-" + stream }
 func (c *Chunks) appendText(b []byte, choice uint32, text string, likely *textLogprobs, finish string) []byte {
 	b = append(b, c.head...)
 	b = append(b, `{"text":`...)
-	b = AppendString(b, text)
+	b = jsontext.String(b, text)
 	b = append(b, `,"index":`...)
 	b = strconv.AppendUint(b, uint64(choice), 10)
 	b = append(b, `,"logprobs":`...)
@@ -73,14 +74,14 @@ type textChoice struct {
 // wholeText writes a text completion as one body.
 func (c *Chat) wholeText() call.Gatherer {
 	top := c.Request.GetSampling().GetLogprobs() > 0
-	return gather(c.Request, func(started *llmv1.Started, all []gatheredChoice, end *llmv1.End) []byte {
+	return call.Gather(c.Request, func(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
 		body := textCompletion{
 			ID: textID(started.GetStreamId()), Object: textObject, Created: time.Now().Unix(), Model: started.GetModel(), Usage: usageOf(end.GetUsage()),
 		}
 		for i := range all {
 			g := &all[i]
 			body.Choices = append(body.Choices, textChoice{
-				Text: g.Text(), Index: i, Logprobs: new(offset).take(g.tokens, top), FinishReason: Finish(g.finish),
+				Text: g.Text(), Index: i, Logprobs: new(offset).take(g.Tokens, top), FinishReason: Finish(g.Finish),
 			})
 		}
 		return marshal(body)

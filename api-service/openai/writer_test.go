@@ -35,7 +35,7 @@ func items(messages ...proto.Message) (all []*chatv1.GenerateResponse) {
 }
 
 // whole writes a stream as the one body that a request gets.
-func whole(t *testing.T, body string, parse func([]byte) (*openai.Chat, error), stream ...*chatv1.GenerateResponse) (answer []byte) {
+func whole(t *testing.T, body string, parse func([]byte, ...string) (*openai.Chat, error), stream ...*chatv1.GenerateResponse) (answer []byte) {
 	t.Helper()
 	for _, data := range written(t, body, parse, false, stream...) {
 		answer = append(answer, data...)
@@ -46,10 +46,11 @@ func whole(t *testing.T, body string, parse func([]byte) (*openai.Chat, error), 
 // lines collects data lines.
 type lines struct{ all []string }
 
-func (l *lines) Begin() []byte   { return nil }
-func (l *lines) End(line []byte) { l.all = append(l.all, string(line)) }
+func (l *lines) Begin() []byte            { return nil }
+func (l *lines) BeginEvent(string) []byte { return nil }
+func (l *lines) End(line []byte)          { l.all = append(l.all, string(line)) }
 
-func written(t *testing.T, body string, parse func([]byte) (*openai.Chat, error), events bool, stream ...*chatv1.GenerateResponse) (all []string) {
+func written(t *testing.T, body string, parse func([]byte, ...string) (*openai.Chat, error), events bool, stream ...*chatv1.GenerateResponse) (all []string) {
 	t.Helper()
 	c, err := parse([]byte(body))
 	if err != nil {
@@ -250,7 +251,7 @@ func TestWholeAnswerHasNothingThatWasTakenBack(t *testing.T) {
 		&chatv1.Restarted{Choice: 0}, &chatv1.Delta{Choice: 0, Text: "new"},
 		&chatv1.ChoiceEnd{Choice: 0, Finish: llmv1.Finish_FINISH_STOP}, &chatv1.ChoiceEnd{Choice: 1, Finish: llmv1.Finish_FINISH_STOP},
 		&llmv1.End{Usage: &llmv1.Usage{PromptTokens: 3, CompletionTokens: 2}})
-	for body, parse := range map[string]func([]byte) (*openai.Chat, error){
+	for body, parse := range map[string]func([]byte, ...string) (*openai.Chat, error){
 		`{"model":"m","messages":[{"role":"user","content":"x"}],"n":2}`: openai.ParseChat,
 		`{"model":"m","prompt":"x","n":2}`:                               openai.ParseCompletion,
 	} {

@@ -37,9 +37,10 @@ type generate struct {
 	promptName string // name of the field with the prompts
 }
 
-type setter = func(g *generate, param string, raw json.RawMessage) error
+type setter = strict.Setter[*generate]
 
-var setters = map[string]setter{
+// generateFields are the fields of a body.
+var generateFields = strict.Table[*generate]{Honoured: map[string]setter{
 	// Not SGLang's: an SGLang serves one model.
 	"model": func(g *generate, param string, raw json.RawMessage) (err error) {
 		g.request.Model, err = strict.String(param, raw)
@@ -76,8 +77,10 @@ var setters = map[string]setter{
 		g.withText, err = strict.Boolean(param, raw)
 		return err
 	},
-	"log_metrics": func(*generate, string, json.RawMessage) error { return nil }, // has no effect on an answer
-}
+}, Ignored: []string{"log_metrics"}}
+
+// Fields returns what happens to each field of a body.
+func Fields() map[string]string { return generateFields.Fields() }
 
 // prefixed returns the fields of an object under their full paths.
 func prefixed(param string, fields map[string]json.RawMessage) map[string]json.RawMessage {
@@ -88,15 +91,15 @@ func prefixed(param string, fields map[string]json.RawMessage) map[string]json.R
 	return named
 }
 
-// Parse parses a body. Its errors are *streamerr.Error with reason INVALID, whose Param is the
+// Parse parses a body. lenient names fields that are ignored instead of refused. Its errors are *streamerr.Error with reason INVALID, whose Param is the
 // invalid field.
-func Parse(body []byte) (*call.Call, error) {
+func Parse(body []byte, lenient ...string) (*call.Call, error) {
 	fields, err := strict.Fields(body)
 	if err != nil {
 		return nil, err
 	}
 	g := &generate{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{MaxTokens: new(uint32(defaultMaxTokens))}}}
-	if err := strict.Each(fields, g, setters); err != nil {
+	if err := generateFields.Parse(fields, g, lenient); err != nil {
 		return nil, err
 	}
 	if len(g.request.GetPrompts()) == 0 {

@@ -99,8 +99,9 @@ var latency = regexp.MustCompile(`,"e2e_latency":[0-9.e-]+`)
 // lines collects data lines.
 type lines struct{ all []string }
 
-func (l *lines) Begin() []byte   { return nil }
-func (l *lines) End(line []byte) { l.all = append(l.all, string(line)) }
+func (l *lines) Begin() []byte            { return nil }
+func (l *lines) BeginEvent(string) []byte { return nil }
+func (l *lines) End(line []byte)          { l.all = append(l.all, string(line)) }
 
 func written(t *testing.T, body string, items ...*chatv1.GenerateResponse) (all []string) {
 	t.Helper()

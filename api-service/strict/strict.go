@@ -183,27 +183,10 @@ func Fields(body []byte) (map[string]json.RawMessage, error) {
 	}
 }
 
-// Each calls, for every field that is not null, the setter of its name. Fields come in the order of
-// their names, so that the same body always gets the same error. A field without a setter is
-// unknown.
-func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]func(to T, param string, raw json.RawMessage) error) error {
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		set, ok := setters[name]
-		if !ok {
-			return streamerr.InvalidParam(Printable(name), "unknown field \"%s\"", Printable(name))
-		}
-		if raw := fields[name]; !Null(raw) {
-			if err := set(to, name, raw); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+// Each parses fields that are all honoured; see Table.Parse.
+func Each[T any](fields map[string]json.RawMessage, to T, setters map[string]Setter[T]) error {
+	t := Table[T]{Honoured: setters}
+	return t.Parse(fields, to, nil)
 }
 
 // IDs parses an array of token ids.

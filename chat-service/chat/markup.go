@@ -73,8 +73,14 @@ func (m *Model) UseToolFormat(name string) error {
 	return nil
 }
 
-// offered returns the tools that the model is to hear of.
-func (m *Model) offered(req *chatv1.ChatRequest) ([]*chatv1.Tool, error) {
+// An Offer is the part of a request that says which tools the model may call.
+type Offer interface {
+	GetTools() []*chatv1.Tool
+	GetToolChoice() *chatv1.ToolChoice
+}
+
+// Offered returns the tools that the prompt of a request holds.
+func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 	mode := req.GetToolChoice().GetMode()
 	switch {
 	case mode == chatv1.ToolMode_TOOL_MODE_REQUIRED && len(req.GetTools()) == 0:

@@ -66,7 +66,7 @@ func (m *Model) preparePrompt(req *chatv1.ChatRequest, text *chatv1.Prompt) (*to
 
 // prepareMessages renders a conversation with the model's chat template.
 func (m *Model) prepareMessages(req *chatv1.ChatRequest) (*tokenPrompt, error) {
-	tools, err := m.offered(req)
+	tools, err := m.Offered(req)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,11 @@ func (s *Server) Tokenize(_ context.Context, req *chatv1.TokenizeRequest) (*chat
 	case len(req.GetMessages()) > 0 && text != "":
 		return nil, streamerr.Via(s.hop.Name, streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out"))
 	case len(req.GetMessages()) > 0:
-		if text, err = m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: req.GetAddGenerationPrompt()}); err != nil {
+		in := prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: req.GetAddGenerationPrompt(), Variables: req.GetTemplateVariables()}
+		if in.Tools, err = m.Offered(req); err == nil {
+			text, err = m.Render(in)
+		}
+		if err != nil {
 			return nil, streamerr.Via(s.hop.Name, err)
 		}
 	case !utf8.ValidString(text):

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/chat-service/models"
+	"github.com/whence-dev/whence/chat-service/prompt"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/whencetiny"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -49,6 +50,31 @@ func TestConversationsBecomeTheIDsThatTheModelGets(t *testing.T) {
 	}
 }
 
+// TestToolsOfAConversationAreTokenized compares the prompt with tools with the prompt whose template got them.
+func TestToolsOfAConversationAreTokenized(t *testing.T) {
+	s := tiny(t)
+	req := &chatv1.TokenizeRequest{
+		Messages: []*chatv1.Message{{Role: "user", Content: "hi"}}, AddGenerationPrompt: true,
+		Tools: []*chatv1.Tool{{Name: "get_weather", Description: "the weather", Parameters: `{"type":"object"}`}},
+	}
+	m, _ := s.models.Model("")
+	text, err := m.Render(prompt.Input{Messages: req.GetMessages(), AddGenerationPrompt: true, Tools: req.GetTools()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Tokenize(t.Context(), req); err != nil || !slices.Equal(got.GetIds(), m.Tokenizer.Encode(text, false)) || !strings.Contains(text, "get_weather") {
+		t.Error(text, got, err)
+	}
+	without, err := s.Tokenize(t.Context(), &chatv1.TokenizeRequest{Messages: req.GetMessages(), AddGenerationPrompt: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ToolChoice = &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_NONE}
+	if got, err := s.Tokenize(t.Context(), req); err != nil || !slices.Equal(got.GetIds(), without.GetIds()) {
+		t.Errorf("tools that the model must not call: %v, %v", got, err)
+	}
+}
+
 func TestWhatCannotBeTokenizedIsRefusedByName(t *testing.T) {
 	s := tiny(t)
 	for _, c := range []struct {
@@ -60,6 +86,7 @@ func TestWhatCannotBeTokenizedIsRefusedByName(t *testing.T) {
 		{&chatv1.TokenizeRequest{Text: "x", Messages: []*chatv1.Message{{Role: "user"}}}, streamerr.Invalid, "prompt"},
 		{&chatv1.TokenizeRequest{Messages: []*chatv1.Message{{Role: "robot"}}}, streamerr.Invalid, "messages[0].role"},
 		{&chatv1.TokenizeRequest{Text: "\xff"}, streamerr.Invalid, "prompt"},
+		{&chatv1.TokenizeRequest{Messages: []*chatv1.Message{{Role: "user"}}, ToolChoice: &chatv1.ToolChoice{Mode: chatv1.ToolMode_TOOL_MODE_REQUIRED}}, streamerr.Invalid, "tool_choice"},
 	} {
 		_, err := s.Tokenize(t.Context(), c.req)
 		if e := streamerr.As(err); err == nil || e.Reason != c.reason || e.Param != c.param || e.Path.String() != "chat-service" {

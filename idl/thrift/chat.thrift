@@ -307,6 +307,12 @@ struct TokenizeRequest {
   5: bool add_generation_prompt
   // Whether to return the text of each id.
   6: bool strings
+  // As in ChatRequest, for a conversation: the tools that the chat template writes into the prompt.
+  7: list<Tool> tools
+  // As in ChatRequest.
+  8: optional ToolChoice tool_choice
+  // As in ChatRequest.
+  9: string template_variables
 }
 
 // TokenizeResponse is token ids.

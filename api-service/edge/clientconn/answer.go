@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
+
+	"github.com/whence-dev/whence/api-service/edge/sse"
 )
 
 // Events describes an answer that is a sequence of events.
@@ -14,10 +16,12 @@ type Events struct {
 	First time.Duration
 	// KeepAlive is the time without an event after which a comment is sent; 0 means no comments.
 	KeepAlive time.Duration
+	// Ping encodes an event that is sent instead of comments; nil means comments.
+	Ping func(lines *sse.Encoder)
 	// Opened is called once, before the headers are sent; it may be nil.
 	Opened func()
 	// Sent is called with the number of events that the kernel has accepted, and the time since the
-	// connection was taken; it may be nil. Neither function may use the Conn.
+	// connection was taken; it may be nil. No function may use the Conn.
 	Sent func(at time.Duration, events int)
 }
 
@@ -68,6 +72,18 @@ func (c *Conn) open() []byte {
 	h.SetContentLength(length)
 	c.request.Response.HijackWriter(closedWriter{})
 	return append([]byte(nil), h.Header()...)
+}
+
+// ping returns what a silent stream sends. mu is held.
+func (c *Conn) ping() []byte {
+	lines := sse.Encoder{Identity: c.identity}
+	if c.events != nil && c.events.Ping != nil {
+		c.events.Ping(&lines)
+	} else {
+		lines.KeepAlive()
+	}
+	encoded, _ := lines.Take()
+	return encoded
 }
 
 // EndComments ends the comments, and reports whether the headers of the events have been sent.

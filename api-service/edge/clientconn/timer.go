@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/whence-dev/whence/api-service/edge/sse"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -44,10 +43,7 @@ func (c *Conn) tick() {
 func (c *Conn) do(due duty, now time.Duration) {
 	switch due {
 	case speak:
-		comment := sse.Encoder{Identity: c.identity}
-		comment.KeepAlive()
-		encoded, _ := comment.Take()
-		_ = c.write(encoded, 0, now) // c.gone has the error
+		_ = c.write(c.ping(), 0, now) // c.gone has the error
 	case look:
 		all, ago, err := acknowledged(c.fd)
 		if err != nil {

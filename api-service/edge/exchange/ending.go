@@ -42,8 +42,7 @@ func Completed(ctx context.Context, c *app.RequestContext, client *clientconn.Co
 // Failed answers a request whose stream has failed before anything was sent. param converts the
 // name of a field in the IDL, which an inner hop uses, to the client's name.
 func Failed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, param func(inner string) string, o rpc.Outcome) {
-	status := o.Err.Reason.HTTPStatus()
-	Error(c, status, Outward(param, o.Err))
+	status := Error(c, o.Err.Reason.HTTPStatus(), Outward(param, o.Err))
 	if status != streamerr.StatusClientClosed {
 		ToldStatus(ledger.Of(ctx), status)
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"mime"
 	"net/http"
 	"net/netip"
@@ -68,6 +67,9 @@ func ID(c *app.RequestContext) string {
 		id = stream.NewID()
 	}
 	c.Header(IDHeader, id)
+	if own := Form(c).IDHeader; own != "" {
+		c.Header(own, id)
+	}
 	return id
 }
 
@@ -215,10 +217,10 @@ func (d *Desk) Refuse(c *app.RequestContext, err error) {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		status = r.status
 	}
+	status = Error(c, status, out)
 	d.Metrics.Refused(out.Reason)
 	d.Log.Info("request refused", "stream", string(c.Response.Header.Peek(IDHeader)), "hop", d.Name,
 		"status", status, "reason", out.Reason.String(), "param", out.Param, "message", out.Text())
-	Error(c, status, out)
 }
 
 // Bound is middleware that refuses requests with too large an announced body before reading any of
@@ -244,14 +246,6 @@ func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
 		}
 	}()
 	c.Next(ctx)
-}
-
-// Error answers with an error.
-func Error(c *app.RequestContext, status int, err *streamerr.Error) {
-	if err.RetryAfter > 0 {
-		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(err.RetryAfter.Seconds()))))
-	}
-	c.Data(status, "application/json", err.JSON())
 }
 
 // JSON answers with a body.

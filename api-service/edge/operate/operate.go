@@ -17,6 +17,8 @@ type Operator struct {
 	Guard *access.Guard
 	Hop   *rpc.Hop
 	Chats *chats.Fleet
+	// Lenient names fields of bodies that are ignored instead of refused.
+	Lenient []string
 }
 
 // Routes adds its routes to h.
@@ -28,6 +30,7 @@ func (o *Operator) Routes(h *server.Hertz) {
 	h.GET("/v1/workers", o.workers)
 	h.POST("/tokenize", o.tokenize)
 	h.POST("/detokenize", o.detokenize)
+	h.POST("/v1/messages/count_tokens", o.Version, o.countTokens)
 	h.GET("/v1/models", o.models)
 	h.GET("/v1/models/*id", o.model)
 	h.GET("/healthz", o.healthz)

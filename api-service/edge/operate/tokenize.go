@@ -5,8 +5,10 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app"
 
+	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/tokens"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // tokenize is POST /tokenize.
@@ -40,6 +42,23 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 			return nil, err
 		}
 		return tokens.Detokenized(resp), nil
+	})
+}
+
+// countTokens is POST /v1/messages/count_tokens.
+func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
+	o.convert(c, func(body []byte) ([]byte, error) {
+		req, err := anthropic.ParseCount(body, o.Lenient...)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		resp, err := o.Chats.Tokenize(ctx, req.Request)
+		if err != nil {
+			return nil, exchange.Outward(req.Param, streamerr.As(err))
+		}
+		return anthropic.Counted(resp), nil
 	})
 }
 

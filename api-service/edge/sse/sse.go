@@ -42,18 +42,20 @@ func (e *Encoder) Take() (encoded []byte, size int) {
 // Begin begins an event that is one data line, and returns the buffer to append the data to.
 func (e *Encoder) Begin() []byte { return append(e.begin(), "data: "...) }
 
-// End ends the event; line is the buffer of Begin with the data.
-func (e *Encoder) End(line []byte) { e.end(append(line, "\n\n"...)) }
+// BeginEvent begins an event that has a name and one data line, and returns the buffer to append the
+// data to.
+func (e *Encoder) BeginEvent(name string) []byte {
+	return append(append(append(e.begin(), "event: "...), name...), "\ndata: "...)
+}
 
-// Line encodes an event that is one data line.
-func (e *Encoder) Line(data []byte) { e.End(append(e.Begin(), data...)) }
+// End ends the event; line is the buffer of Begin or BeginEvent with the data.
+func (e *Encoder) End(line []byte) { e.end(append(line, "\n\n"...)) }
 
 // Event encodes one event, whose data is one line. The id comes last: some clients use it as the
 // last event id as soon as they have read its line. With the id first, they would skip an event
 // whose data they have not received.
 func (e *Encoder) Event(id, name string, data []byte) {
-	b := append(append(append(e.begin(), "event: "...), name...), "\ndata: "...)
-	b = append(append(append(b, data...), "\nid: "...), id...)
+	b := append(append(append(e.BeginEvent(name), data...), "\nid: "...), id...)
 	e.end(append(b, "\n\n"...))
 }
 

@@ -19,7 +19,8 @@ func TestEventsOfAllSizes(t *testing.T) {
 		for _, e := range []*sse.Encoder{&chunks, &plain} {
 			data := []byte(strings.Repeat("x", n))
 			e.KeepAlive()
-			e.Line(data)
+			e.End(append(e.Begin(), data...))
+			e.End(append(e.BeginEvent("named"), data...))
 			e.Event("e.1", "delta", data)
 			e.Retry(time.Second)
 		}
@@ -30,7 +31,7 @@ func TestEventsOfAllSizes(t *testing.T) {
 		if size != len(bare) || sizeOfBare != len(bare) {
 			t.Errorf("%d bytes of data: the sizes are %d and %d, want %d", n, size, sizeOfBare, len(bare))
 		}
-		if !strings.Contains(string(bare), fmt.Sprintf(": keep-alive\ndata: %s\n\nevent: delta\ndata: %[1]s\nid: e.1\n\nretry: 1000\n\n", data(n))) {
+		if !strings.Contains(string(bare), fmt.Sprintf(": keep-alive\ndata: %s\n\nevent: named\ndata: %[1]s\n\nevent: delta\ndata: %[1]s\nid: e.1\n\nretry: 1000\n\n", data(n))) {
 			t.Errorf("%.200q", bare)
 		}
 	}
@@ -50,7 +51,7 @@ func BenchmarkLine(b *testing.B) {
 	line := []byte(strings.Repeat("x", 160))
 	b.ReportAllocs()
 	for b.Loop() {
-		e.Line(line)
+		e.End(append(e.Begin(), line...))
 		_, _ = e.Take()
 	}
 }

@@ -1180,12 +1180,15 @@ var fieldIDToName_Choice = map[int16]string{
 }
 
 type TokenizeRequest struct {
-	Model               string     `thrift:"model,1" frugal:"1,default,string" json:"model"`
-	Text                string     `thrift:"text,2" frugal:"2,default,string" json:"text"`
-	AddSpecial          bool       `thrift:"add_special,3" frugal:"3,default,bool" json:"add_special"`
-	Messages            []*Message `thrift:"messages,4" frugal:"4,default,list<Message>" json:"messages"`
-	AddGenerationPrompt bool       `thrift:"add_generation_prompt,5" frugal:"5,default,bool" json:"add_generation_prompt"`
-	Strings             bool       `thrift:"strings,6" frugal:"6,default,bool" json:"strings"`
+	Model               string      `thrift:"model,1" frugal:"1,default,string" json:"model"`
+	Text                string      `thrift:"text,2" frugal:"2,default,string" json:"text"`
+	AddSpecial          bool        `thrift:"add_special,3" frugal:"3,default,bool" json:"add_special"`
+	Messages            []*Message  `thrift:"messages,4" frugal:"4,default,list<Message>" json:"messages"`
+	AddGenerationPrompt bool        `thrift:"add_generation_prompt,5" frugal:"5,default,bool" json:"add_generation_prompt"`
+	Strings             bool        `thrift:"strings,6" frugal:"6,default,bool" json:"strings"`
+	Tools               []*Tool     `thrift:"tools,7" frugal:"7,default,list<Tool>" json:"tools"`
+	ToolChoice          *ToolChoice `thrift:"tool_choice,8,optional" frugal:"8,optional,ToolChoice" json:"tool_choice,omitempty"`
+	TemplateVariables   string      `thrift:"template_variables,9" frugal:"9,default,string" json:"template_variables"`
 }
 
 func NewTokenizeRequest() *TokenizeRequest {
@@ -1219,6 +1222,27 @@ func (p *TokenizeRequest) GetStrings() (v bool) {
 	return p.Strings
 }
 
+func (p *TokenizeRequest) GetTools() (v []*Tool) {
+	return p.Tools
+}
+
+var TokenizeRequest_ToolChoice_DEFAULT *ToolChoice
+
+func (p *TokenizeRequest) GetToolChoice() (v *ToolChoice) {
+	if !p.IsSetToolChoice() {
+		return TokenizeRequest_ToolChoice_DEFAULT
+	}
+	return p.ToolChoice
+}
+
+func (p *TokenizeRequest) GetTemplateVariables() (v string) {
+	return p.TemplateVariables
+}
+
+func (p *TokenizeRequest) IsSetToolChoice() bool {
+	return p.ToolChoice != nil
+}
+
 func (p *TokenizeRequest) String() string {
 	if p == nil {
 		return "<nil>"
@@ -1233,6 +1257,9 @@ var fieldIDToName_TokenizeRequest = map[int16]string{
 	4: "messages",
 	5: "add_generation_prompt",
 	6: "strings",
+	7: "tools",
+	8: "tool_choice",
+	9: "template_variables",
 }
 
 type TokenizeResponse struct {

@@ -1714,9 +1714,15 @@ type TokenizeRequest struct {
 	// Whether the chat template opens the assistant's turn after the conversation.
 	AddGenerationPrompt bool `protobuf:"varint,5,opt,name=add_generation_prompt,json=addGenerationPrompt,proto3" json:"add_generation_prompt,omitempty"`
 	// Whether to return the text of each id.
-	Strings       bool `protobuf:"varint,6,opt,name=strings,proto3" json:"strings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Strings bool `protobuf:"varint,6,opt,name=strings,proto3" json:"strings,omitempty"`
+	// As in ChatRequest, for a conversation: the tools that the chat template writes into the prompt.
+	Tools []*Tool `protobuf:"bytes,7,rep,name=tools,proto3" json:"tools,omitempty"`
+	// As in ChatRequest.
+	ToolChoice *ToolChoice `protobuf:"bytes,8,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`
+	// As in ChatRequest.
+	TemplateVariables string `protobuf:"bytes,9,opt,name=template_variables,json=templateVariables,proto3" json:"template_variables,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *TokenizeRequest) Reset() {
@@ -1789,6 +1795,27 @@ func (x *TokenizeRequest) GetStrings() bool {
 		return x.Strings
 	}
 	return false
+}
+
+func (x *TokenizeRequest) GetTools() []*Tool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *TokenizeRequest) GetToolChoice() *ToolChoice {
+	if x != nil {
+		return x.ToolChoice
+	}
+	return nil
+}
+
+func (x *TokenizeRequest) GetTemplateVariables() string {
+	if x != nil {
+		return x.TemplateVariables
+	}
+	return ""
 }
 
 // TokenizeResponse is token ids.
@@ -3316,7 +3343,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	" \x01(\tR\treasoning\x127\n" +
 	"\n" +
 	"tool_calls\x18\v \x03(\v2\x18.whence.chat.v1.ToolCallR\ttoolCallsJ\x04\b\x04\x10\n" +
-	"\"\xdf\x01\n" +
+	"\"\xf7\x02\n" +
 	"\x0fTokenizeRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1f\n" +
@@ -3324,7 +3351,11 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"addSpecial\x123\n" +
 	"\bmessages\x18\x04 \x03(\v2\x17.whence.chat.v1.MessageR\bmessages\x122\n" +
 	"\x15add_generation_prompt\x18\x05 \x01(\bR\x13addGenerationPrompt\x12\x18\n" +
-	"\astrings\x18\x06 \x01(\bR\astrings\"e\n" +
+	"\astrings\x18\x06 \x01(\bR\astrings\x12*\n" +
+	"\x05tools\x18\a \x03(\v2\x14.whence.chat.v1.ToolR\x05tools\x12;\n" +
+	"\vtool_choice\x18\b \x01(\v2\x1a.whence.chat.v1.ToolChoiceR\n" +
+	"toolChoice\x12-\n" +
+	"\x12template_variables\x18\t \x01(\tR\x11templateVariables\"e\n" +
 	"\x10TokenizeResponse\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\rR\x03ids\x12\x18\n" +
 	"\astrings\x18\x02 \x03(\tR\astrings\x12%\n" +
@@ -3539,57 +3570,59 @@ var file_whence_chat_v1_chat_proto_depIdxs = []int32{
 	12, // 31: whence.chat.v1.Choice.logprobs:type_name -> whence.chat.v1.TokenLogprob
 	3,  // 32: whence.chat.v1.Choice.tool_calls:type_name -> whence.chat.v1.ToolCall
 	2,  // 33: whence.chat.v1.TokenizeRequest.messages:type_name -> whence.chat.v1.Message
-	8,  // 34: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	43, // 35: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
-	2,  // 36: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
-	25, // 37: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
-	18, // 38: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
-	8,  // 39: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
-	43, // 40: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
-	28, // 41: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
-	2,  // 42: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
-	46, // 43: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
-	11, // 44: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
-	30, // 45: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
-	47, // 46: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
-	44, // 47: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
-	45, // 48: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
-	6,  // 49: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
-	42, // 50: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
-	48, // 51: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
-	47, // 52: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
-	34, // 53: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
-	49, // 54: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	50, // 55: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	1,  // 56: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
-	51, // 57: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
-	52, // 58: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
-	39, // 59: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
-	10, // 60: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
-	17, // 61: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
-	24, // 62: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
-	27, // 63: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
-	31, // 64: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
-	33, // 65: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
-	36, // 66: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
-	38, // 67: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
-	20, // 68: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
-	22, // 69: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
-	15, // 70: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
-	18, // 71: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
-	26, // 72: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
-	29, // 73: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
-	32, // 74: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
-	35, // 75: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
-	37, // 76: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
-	40, // 77: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
-	21, // 78: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
-	23, // 79: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
-	70, // [70:80] is the sub-list for method output_type
-	60, // [60:70] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	4,  // 34: whence.chat.v1.TokenizeRequest.tools:type_name -> whence.chat.v1.Tool
+	5,  // 35: whence.chat.v1.TokenizeRequest.tool_choice:type_name -> whence.chat.v1.ToolChoice
+	8,  // 36: whence.chat.v1.ComposeRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	43, // 37: whence.chat.v1.ComposeRequest.stop:type_name -> whence.stream.v1.Stop
+	2,  // 38: whence.chat.v1.ComposeRequest.next:type_name -> whence.chat.v1.Message
+	25, // 39: whence.chat.v1.ComposeRequest.go:type_name -> whence.chat.v1.Go
+	18, // 40: whence.chat.v1.ComposeResponse.answer:type_name -> whence.chat.v1.CompleteResponse
+	8,  // 41: whence.chat.v1.ConverseRequest.chat:type_name -> whence.chat.v1.ChatRequest
+	43, // 42: whence.chat.v1.ConverseRequest.stop:type_name -> whence.stream.v1.Stop
+	28, // 43: whence.chat.v1.ConverseRequest.turn:type_name -> whence.chat.v1.Turn
+	2,  // 44: whence.chat.v1.Turn.messages:type_name -> whence.chat.v1.Message
+	46, // 45: whence.chat.v1.ConverseResponse.started:type_name -> whence.llm.v1.Started
+	11, // 46: whence.chat.v1.ConverseResponse.delta:type_name -> whence.chat.v1.Delta
+	30, // 47: whence.chat.v1.ConverseResponse.turn_end:type_name -> whence.chat.v1.TurnEnd
+	47, // 48: whence.chat.v1.ConverseResponse.end:type_name -> whence.llm.v1.End
+	44, // 49: whence.chat.v1.TurnEnd.finish:type_name -> whence.llm.v1.Finish
+	45, // 50: whence.chat.v1.TurnEnd.usage:type_name -> whence.llm.v1.Usage
+	6,  // 51: whence.chat.v1.EmbeddingsRequest.inputs:type_name -> whence.chat.v1.Prompt
+	42, // 52: whence.chat.v1.EmbeddingsRequest.claim:type_name -> whence.llm.v1.Claim
+	48, // 53: whence.chat.v1.EmbeddingsResponse.embeddings:type_name -> whence.llm.v1.Embedding
+	47, // 54: whence.chat.v1.EmbeddingsResponse.end:type_name -> whence.llm.v1.End
+	34, // 55: whence.chat.v1.ModelsResponse.models:type_name -> whence.chat.v1.Model
+	49, // 56: whence.chat.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	50, // 57: whence.chat.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	1,  // 58: whence.chat.v1.Worker.state:type_name -> whence.chat.v1.WorkerState
+	51, // 59: whence.chat.v1.Worker.info:type_name -> whence.llm.v1.WorkerInfo
+	52, // 60: whence.chat.v1.Worker.said:type_name -> google.protobuf.Timestamp
+	39, // 61: whence.chat.v1.WorkersResponse.workers:type_name -> whence.chat.v1.Worker
+	10, // 62: whence.chat.v1.Chat.Generate:input_type -> whence.chat.v1.GenerateRequest
+	17, // 63: whence.chat.v1.Chat.Complete:input_type -> whence.chat.v1.CompleteRequest
+	24, // 64: whence.chat.v1.Chat.Compose:input_type -> whence.chat.v1.ComposeRequest
+	27, // 65: whence.chat.v1.Chat.Converse:input_type -> whence.chat.v1.ConverseRequest
+	31, // 66: whence.chat.v1.Chat.Embeddings:input_type -> whence.chat.v1.EmbeddingsRequest
+	33, // 67: whence.chat.v1.Chat.Models:input_type -> whence.chat.v1.ModelsRequest
+	36, // 68: whence.chat.v1.Chat.Stop:input_type -> whence.chat.v1.StopRequest
+	38, // 69: whence.chat.v1.Chat.Workers:input_type -> whence.chat.v1.WorkersRequest
+	20, // 70: whence.chat.v1.Chat.Tokenize:input_type -> whence.chat.v1.TokenizeRequest
+	22, // 71: whence.chat.v1.Chat.Detokenize:input_type -> whence.chat.v1.DetokenizeRequest
+	15, // 72: whence.chat.v1.Chat.Generate:output_type -> whence.chat.v1.GenerateResponse
+	18, // 73: whence.chat.v1.Chat.Complete:output_type -> whence.chat.v1.CompleteResponse
+	26, // 74: whence.chat.v1.Chat.Compose:output_type -> whence.chat.v1.ComposeResponse
+	29, // 75: whence.chat.v1.Chat.Converse:output_type -> whence.chat.v1.ConverseResponse
+	32, // 76: whence.chat.v1.Chat.Embeddings:output_type -> whence.chat.v1.EmbeddingsResponse
+	35, // 77: whence.chat.v1.Chat.Models:output_type -> whence.chat.v1.ModelsResponse
+	37, // 78: whence.chat.v1.Chat.Stop:output_type -> whence.chat.v1.StopResponse
+	40, // 79: whence.chat.v1.Chat.Workers:output_type -> whence.chat.v1.WorkersResponse
+	21, // 80: whence.chat.v1.Chat.Tokenize:output_type -> whence.chat.v1.TokenizeResponse
+	23, // 81: whence.chat.v1.Chat.Detokenize:output_type -> whence.chat.v1.DetokenizeResponse
+	72, // [72:82] is the sub-list for method output_type
+	62, // [62:72] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_whence_chat_v1_chat_proto_init() }

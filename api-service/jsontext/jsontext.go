@@ -1,18 +1,19 @@
-package openai
+// Package jsontext appends JSON strings to buffers, once per token, without an allocation.
+package jsontext
 
 import "unicode/utf8"
 
 const hex = "0123456789abcdef"
 
-// AppendString appends s as a JSON string, encoded like encoding/json without HTML escaping. It
-// allocates only when b grows, because it runs once per token. Invalid UTF-8 becomes U+FFFD.
-func AppendString(b []byte, s string) []byte {
-	return append(AppendText(append(b, '"'), s), '"')
+// String appends s to b as a JSON string, encoded like encoding/json without HTML escaping. It
+// allocates only when b grows. Invalid UTF-8 becomes U+FFFD.
+func String(b []byte, s string) []byte {
+	return append(Text(append(b, '"'), s), '"')
 }
 
-// AppendText appends s as the inside of a JSON string, without the quotes. The insides of two
+// Text appends s to b as the inside of a JSON string, without the quotes. The insides of two
 // strings, one after the other, are the inside of the concatenated string.
-func AppendText(b []byte, s string) []byte {
+func Text(b []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]

@@ -1,0 +1,135 @@
+package anthropic
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/whence-dev/whence/api-service/call"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+// An answer is the message object: a whole answer, or its beginning in message_start.
+type answer struct {
+	ID      string `json:"id"`
+	Type    string `json:"type"`
+	Role    string `json:"role"`
+	Model   string `json:"model"`
+	Content []any  `json:"content"`
+	stop
+	Usage *usage `json:"usage"`
+}
+
+// A stop is why an answer is complete; both are null before.
+type stop struct {
+	Reason   *string `json:"stop_reason"`
+	Sequence *string `json:"stop_sequence"`
+}
+
+// A usage counts tokens. As in Anthropic's API, input_tokens leaves out those that were found in the
+// KV cache.
+type usage struct {
+	Input         uint32        `json:"input_tokens"`
+	CacheCreation uint32        `json:"cache_creation_input_tokens"` // always 0: what is cached costs nothing more
+	CacheRead     uint32        `json:"cache_read_input_tokens"`
+	Output        uint32        `json:"output_tokens"`
+	Details       *usageDetails `json:"output_tokens_details,omitempty"`
+}
+
+// usageDetails are present only if reasoning is counted.
+type usageDetails struct {
+	Thinking uint32 `json:"thinking_tokens"`
+}
+
+type thinkingBlock struct {
+	Type      string `json:"type"`
+	Thinking  string `json:"thinking"`
+	Signature string `json:"signature"`
+}
+
+type textBlock struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+type toolUseBlock struct {
+	Type  string          `json:"type"`
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input"`
+}
+
+// newAnswer returns an answer without content.
+func newAnswer(s *llmv1.Started) *answer {
+	return &answer{
+		ID: "msg_" + s.GetStreamId(), Type: "message", Role: "assistant", Model: s.GetModel(), Content: []any{},
+		Usage: &usage{Input: s.GetPromptTokens()},
+	}
+}
+
+// signatureOf returns the signature of a stream's thinking blocks: its id. It proves nothing; but
+// some clients do not send a thinking block back without a signature, and then the template does not
+// see the reasoning of earlier turns.
+func signatureOf(s *llmv1.Started) string { return s.GetStreamId() }
+
+// stopOf returns why an answer is complete.
+func stopOf(end *llmv1.End) stop {
+	reason := "end_turn"
+	switch end.GetFinish() {
+	case llmv1.Finish_FINISH_LENGTH:
+		reason = "max_tokens"
+	case llmv1.Finish_FINISH_TOOL_CALLS:
+		reason = "tool_use"
+	case llmv1.Finish_FINISH_CONTENT_FILTER:
+		reason = "refusal"
+	default:
+		if matched := end.GetMatchedStop(); matched != "" {
+			reason = "stop_sequence"
+			return stop{&reason, &matched}
+		}
+	}
+	return stop{Reason: &reason}
+}
+
+func usageOf(u *llmv1.Usage) *usage {
+	cached := min(u.GetCachedTokens(), u.GetPromptTokens())
+	all := &usage{Input: u.GetPromptTokens() - cached, CacheRead: cached, Output: u.GetCompletionTokens()}
+	if u != nil && u.ReasoningTokens != nil {
+		all.Details = &usageDetails{u.GetReasoningTokens()}
+	}
+	return all
+}
+
+// whole encodes the answer as one body.
+func (m *message) whole() call.Gatherer {
+	return call.Gather(m.request, func(started *llmv1.Started, all []call.Choice, end *llmv1.End) []byte {
+		a, got := newAnswer(started), &all[0]
+		if reasoning := got.Reasoning(); reasoning != "" {
+			if m.hideThinking {
+				reasoning = ""
+			}
+			a.Content = append(a.Content, thinkingBlock{string(thinking), reasoning, signatureOf(started)})
+		}
+		if words := got.Text(); words != "" {
+			a.Content = append(a.Content, textBlock{string(text), words})
+		}
+		for _, made := range got.Calls() {
+			a.Content = append(a.Content, toolUseBlock{string(toolUse), made.GetId(), made.GetName(), inputOf(made)})
+		}
+		a.stop, a.Usage = stopOf(end), usageOf(end.GetUsage())
+		return marshal(a)
+	})
+}
+
+// inputOf returns the arguments of a call. Those that are no JSON, which a model may write if it is
+// not guided, become a string.
+func inputOf(made *chatv1.ToolCall) json.RawMessage {
+	arguments := []byte(made.GetArguments())
+	switch {
+	case len(bytes.TrimSpace(arguments)) == 0:
+		return json.RawMessage("{}")
+	case !json.Valid(arguments):
+		return marshal(made.GetArguments())
+	}
+	return arguments
+}

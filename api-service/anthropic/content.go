@@ -1,0 +1,241 @@
+package anthropic
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// paragraph separates the texts of what becomes one turn: blocks of the system prompt, and
+// consecutive messages of one role.
+const paragraph = "\n\n"
+
+// A block is an element of a content array.
+type block struct {
+	at     string // its path in the body
+	kind   string
+	fields map[string]json.RawMessage
+}
+
+// blocks parses content: a string, which is one block of text, or an array of blocks.
+func blocks(param string, raw json.RawMessage) ([]block, error) {
+	switch {
+	case len(raw) == 0:
+		return nil, streamerr.InvalidParam(param, "%s is missing", param)
+	case raw[0] == '"':
+		return []block{{at: param, kind: "text", fields: map[string]json.RawMessage{"text": raw}}}, nil
+	case raw[0] != '[':
+		return nil, strict.Mismatch(param, "a string or an array of blocks", raw)
+	}
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]block, len(items))
+	for i, raw := range items {
+		b := &all[i]
+		b.at = fmt.Sprintf("%s[%d]", param, i)
+		if b.fields, err = strict.Object(b.at, raw); err != nil {
+			return nil, err
+		}
+		if b.kind, err = strict.Member(b.at, "type", b.fields); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// text returns a block's text, which must be of the type text.
+func (b *block) text() (string, error) {
+	if b.kind != "text" {
+		return "", b.unsupported()
+	}
+	if err := strict.Only(b.at, b.fields, "type", "text", "cache_control", "citations"); err != nil {
+		return "", err
+	}
+	return b.member("text")
+}
+
+// member returns a string that the block must have.
+func (b *block) member(name string) (string, error) {
+	if raw := b.fields[name]; name == "text" && b.fields["type"] == nil {
+		return strict.String(b.at, raw) // content that is a string
+	}
+	return strict.Member(b.at, name, b.fields)
+}
+
+func (b *block) unsupported() error {
+	return streamerr.InvalidParam(b.at, "%s is of the type %q, which is not supported here by this model", b.at, strict.Printable(b.kind))
+}
+
+// texts joins content that consists of text blocks.
+func texts(param string, raw json.RawMessage, separator string) (string, error) {
+	all, err := blocks(param, raw)
+	if err != nil {
+		return "", err
+	}
+	parts := make([]string, len(all))
+	for i := range all {
+		if parts[i], err = all[i].text(); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(parts, separator), nil
+}
+
+func setSystem(m *message, param string, raw json.RawMessage) error {
+	text, err := texts(param, raw, paragraph)
+	if text != "" {
+		m.system = &chatv1.Message{Role: "system", Content: text}
+	}
+	return err
+}
+
+func setMessages(m *message, param string, raw json.RawMessage) error {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return err
+	}
+	for i, raw := range items {
+		if err := m.addMessage(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addMessage adds the turns of a message: a message of the user's may hold results of tools, which
+// are turns of their own.
+func (m *message) addMessage(param string, raw json.RawMessage) error {
+	fields, err := strict.Object(param, raw)
+	if err != nil {
+		return err
+	}
+	role, err := strict.Member(param, "role", fields)
+	if err == nil {
+		err = oneOf(param+".role", role, "user", "assistant", "system")
+	}
+	if err == nil {
+		err = strict.Only(param, fields, "role", "content")
+	}
+	if err != nil {
+		return err
+	}
+	all, err := blocks(param+".content", fields["content"])
+	if err != nil {
+		return err
+	}
+	turn := &chatv1.Message{Role: role}
+	for i := range all {
+		b := &all[i]
+		if role == "user" && b.kind == "tool_result" {
+			m.add(param, turn)
+			turn = &chatv1.Message{Role: role}
+			result, err := b.toolResult()
+			if err != nil {
+				return err
+			}
+			m.add(b.at, result)
+			continue
+		}
+		if err := b.addTo(turn); err != nil {
+			return err
+		}
+	}
+	m.add(param, turn)
+	return nil
+}
+
+// add adds a turn that comes from a field. An empty turn is left out, and consecutive turns of one
+// role become one, as in Anthropic's API.
+func (m *message) add(from string, turn *chatv1.Message) {
+	if turn.GetContent() == "" && turn.GetReasoning() == "" && len(turn.GetToolCalls()) == 0 && turn.GetRole() != "tool" {
+		return
+	}
+	if n := len(m.request.GetMessages()); n > 0 && turn.GetRole() != "tool" {
+		if last := m.request.GetMessages()[n-1]; last.GetRole() == turn.GetRole() {
+			last.Content = join(last.GetContent(), turn.GetContent())
+			last.Reasoning = join(last.GetReasoning(), turn.GetReasoning())
+			last.ToolCalls = append(last.ToolCalls, turn.GetToolCalls()...)
+			return
+		}
+	}
+	m.request.Messages = append(m.request.Messages, turn)
+	m.origins = append(m.origins, from)
+}
+
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + paragraph + b
+}
+
+// addTo adds a block to its turn.
+func (b *block) addTo(turn *chatv1.Message) error {
+	switch {
+	case b.kind == "thinking" && turn.GetRole() == "assistant":
+		if err := strict.Only(b.at, b.fields, "type", "thinking", "signature"); err != nil {
+			return err
+		}
+		text, err := b.member("thinking")
+		turn.Reasoning += text
+		return err
+	case b.kind == "tool_use" && turn.GetRole() == "assistant":
+		made, err := b.toolUse()
+		turn.ToolCalls = append(turn.ToolCalls, made)
+		return err
+	default:
+		text, err := b.text()
+		turn.Content += text
+		return err
+	}
+}
+
+// toolUse parses a call that the model has made.
+func (b *block) toolUse() (*chatv1.ToolCall, error) {
+	if err := strict.Only(b.at, b.fields, "type", "id", "name", "input", "cache_control", "caller"); err != nil {
+		return nil, err
+	}
+	made := &chatv1.ToolCall{}
+	var err error
+	if made.Id, err = b.member("id"); err != nil {
+		return nil, err
+	}
+	if made.Name, err = b.member("name"); err != nil {
+		return nil, err
+	}
+	at := b.at + ".input"
+	raw, ok := b.fields["input"]
+	if !ok {
+		return nil, streamerr.InvalidParam(at, "%s is missing", at)
+	}
+	made.Arguments, err = strict.Compact(at, raw)
+	return made, err
+}
+
+// toolResult parses the result of a call. Chat templates have no place for is_error: the text of the
+// result says it.
+func (b *block) toolResult() (*chatv1.Message, error) {
+	if err := strict.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
+		return nil, err
+	}
+	turn := &chatv1.Message{Role: "tool"}
+	var err error
+	if turn.ToolCallId, err = b.member("tool_use_id"); err != nil {
+		return nil, err
+	}
+	if raw, ok := b.fields["is_error"]; ok && !strict.Null(raw) {
+		if _, err = strict.Boolean(b.at+".is_error", raw); err != nil {
+			return nil, err
+		}
+	}
+	if raw, ok := b.fields["content"]; ok && !strict.Null(raw) {
+		turn.Content, err = texts(b.at+".content", raw, "")
+	}
+	return turn, err
+}

@@ -1,0 +1,32 @@
+package anthropic
+
+import chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+
+// A Count is a body of POST /v1/messages/count_tokens.
+type Count struct {
+	// Request is for the tokens of the prompt that POST /v1/messages would make of the same fields.
+	Request *chatv1.TokenizeRequest
+	// Param converts the name of a field in the IDL, which an inner hop uses in its errors, to its
+	// name in the body.
+	Param func(inner string) string
+}
+
+// ParseCount parses a body of POST /v1/messages/count_tokens, like Parse.
+func ParseCount(body []byte, lenient ...string) (*Count, error) {
+	m := newMessage()
+	if err := m.parse(body, &counted, lenient); err != nil {
+		return nil, err
+	}
+	r := m.request
+	return &Count{Param: m.param, Request: &chatv1.TokenizeRequest{
+		Model: r.GetModel(), Messages: r.GetMessages(), AddGenerationPrompt: true,
+		Tools: r.GetTools(), ToolChoice: r.GetToolChoice(), TemplateVariables: r.GetTemplateVariables(),
+	}}, nil
+}
+
+// Counted returns the answer.
+func Counted(resp *chatv1.TokenizeResponse) []byte {
+	return marshal(struct {
+		Input int `json:"input_tokens"`
+	}{len(resp.GetIds())})
+}

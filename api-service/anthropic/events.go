@@ -1,0 +1,131 @@
+package anthropic
+
+import (
+	"strconv"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/jsontext"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+// A blockKind is the type of a content block of an answer.
+type blockKind string
+
+const (
+	noBlock  blockKind = ""
+	thinking blockKind = "thinking"
+	text     blockKind = "text"
+	toolUse  blockKind = "tool_use"
+)
+
+// events are the encoder of one stream. Anthropic's answer is a sequence of content blocks, of which
+// one is open at a time: a delta of another kind closes it and opens the next.
+type events struct {
+	m         *message
+	lines     call.Lines
+	signature string    // of thinking blocks
+	open      blockKind // the kind of the open block
+	index     int       // of the open block, or of the next one
+}
+
+// events encodes the answer as the events message_start; for each block content_block_start,
+// content_block_delta and content_block_stop; message_delta; message_stop.
+func (m *message) events() call.Writer {
+	e := &events{m: m}
+	return func(out *chatv1.GenerateResponse, lines call.Lines) {
+		e.lines = lines
+		switch item := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			e.start(item.Started)
+		case *chatv1.GenerateResponse_Delta:
+			e.delta(item.Delta)
+		case *chatv1.GenerateResponse_End:
+			e.close()
+			e.end(item.End)
+		}
+	}
+}
+
+func (e *events) start(s *llmv1.Started) {
+	e.signature = signatureOf(s)
+	b := append(e.lines.BeginEvent("message_start"), `{"type":"message_start","message":`...)
+	b = append(b, marshal(newAnswer(s))...)
+	e.lines.End(append(b, '}'))
+}
+
+func (e *events) delta(d *chatv1.Delta) {
+	if d.GetReasoning() != "" {
+		e.into(thinking)
+		if !e.m.hideThinking {
+			e.piece(`{"type":"thinking_delta","thinking":`, d.GetReasoning())
+		}
+	}
+	if d.GetText() != "" {
+		e.into(text)
+		e.piece(`{"type":"text_delta","text":`, d.GetText())
+	}
+	for _, c := range d.GetToolCalls() {
+		if c.GetId() != "" {
+			e.close()
+			e.begin(toolUse, c)
+		}
+		if c.GetArguments() != "" {
+			e.piece(`{"type":"input_json_delta","partial_json":`, c.GetArguments())
+		}
+	}
+}
+
+// into makes sure that the open block is of a kind that is not a call.
+func (e *events) into(kind blockKind) {
+	if e.open != kind {
+		e.close()
+		e.begin(kind, nil)
+	}
+}
+
+func (e *events) begin(kind blockKind, made *chatv1.ToolCallDelta) {
+	b := append(e.lines.BeginEvent("content_block_start"), `{"type":"content_block_start","index":`...)
+	b = append(strconv.AppendInt(b, int64(e.index), 10), `,"content_block":`...)
+	switch kind {
+	case thinking:
+		b = append(b, `{"type":"thinking","thinking":"","signature":""}`...)
+	case toolUse:
+		b = append(jsontext.String(append(b, `{"type":"tool_use","id":`...), made.GetId()), `,"name":`...)
+		b = append(jsontext.String(b, made.GetName()), `,"input":{}}`...)
+	default:
+		b = append(b, `{"type":"text","text":""}`...)
+	}
+	e.lines.End(append(b, '}'))
+	e.open = kind
+}
+
+// piece encodes a delta of the open block: an object that begins with head, and ends with a string.
+func (e *events) piece(head, value string) {
+	b := append(e.lines.BeginEvent("content_block_delta"), `{"type":"content_block_delta","index":`...)
+	b = append(strconv.AppendInt(b, int64(e.index), 10), `,"delta":`...)
+	e.lines.End(append(jsontext.String(append(b, head...), value), '}', '}'))
+}
+
+// close ends the open block, if there is one.
+func (e *events) close() {
+	if e.open == noBlock {
+		return
+	}
+	if e.open == thinking {
+		e.piece(`{"type":"signature_delta","signature":`, e.signature)
+	}
+	b := append(e.lines.BeginEvent("content_block_stop"), `{"type":"content_block_stop","index":`...)
+	e.lines.End(append(strconv.AppendInt(b, int64(e.index), 10), '}'))
+	e.open = noBlock
+	e.index++
+}
+
+func (e *events) end(end *llmv1.End) {
+	e.lines.End(append(e.lines.BeginEvent("message_delta"), marshal(struct {
+		Type  string `json:"type"`
+		Delta stop   `json:"delta"`
+		Usage *usage `json:"usage"`
+	}{"message_delta", stopOf(end), usageOf(end.GetUsage())})...))
+	e.lines.End(append(e.lines.BeginEvent(done), `{"type":"message_stop"}`...))
+}

@@ -1,0 +1,313 @@
+// Package anthropic is the JSON of Anthropic's Messages API: it parses request bodies, and encodes
+// events, messages and errors.
+//
+// Parsing is as strict as in package openai: a field that cannot be honoured is refused by name.
+// Fields that clients of this API send by habit, and that have no effect here, are ignored; the
+// tables in this package list them, and docs/api.md prints the tables.
+package anthropic
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/strict"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// VersionHeader names the version of the API, and Version is the only one.
+const (
+	VersionHeader = "anthropic-version"
+	Version       = "2023-06-01"
+)
+
+// CheckVersion refuses a version of the API that is not Version. A request may name none.
+func CheckVersion(version string) error {
+	if version != "" && version != Version {
+		return streamerr.InvalidParam(VersionHeader, "%s is %.32q; it must be %s", VersionHeader, version, Version)
+	}
+	return nil
+}
+
+// A message is a body of POST /v1/messages, or of /v1/messages/count_tokens.
+type message struct {
+	request      *chatv1.ChatRequest
+	stream       bool
+	system       *chatv1.Message // nil if absent
+	origins      []string        // for each message of request, the field that it comes from
+	guide        string          // name of the field that asks for a guide
+	variables    map[string]any  // of the chat template
+	hideThinking bool            // reasoning is announced, and its text left out
+}
+
+type setter = strict.Setter[*message]
+
+// counted are the fields of both kinds of bodies.
+var counted = strict.Table[*message]{
+	Honoured: map[string]setter{
+		"model": func(m *message, param string, raw json.RawMessage) (err error) {
+			m.request.Model, err = strict.String(param, raw)
+			return err
+		},
+		"messages":      setMessages,
+		"system":        setSystem,
+		"tools":         setTools,
+		"tool_choice":   setToolChoice,
+		"thinking":      setThinking,
+		"output_config": setOutputConfig,
+		"speed":         words("standard"),
+	},
+	// What is cached is the engine's choice, and no context is edited.
+	Ignored: []string{"cache_control", "context_management"},
+	Refused: []string{"mcp_servers", "user_profile_id", "workspace_id"},
+}
+
+// created are the fields of POST /v1/messages.
+var created = counted.And(strict.Table[*message]{
+	Honoured: map[string]setter{
+		"stream": func(m *message, param string, raw json.RawMessage) (err error) {
+			m.stream, err = strict.Boolean(param, raw)
+			return err
+		},
+		"max_tokens": func(m *message, param string, raw json.RawMessage) (err error) {
+			m.request.Sampling.MaxTokens, err = strict.Count(param, raw, 1)
+			return err
+		},
+		"temperature": func(m *message, param string, raw json.RawMessage) error {
+			v, err := strict.Number(param, raw, 0, 1)
+			m.request.Sampling.Temperature = &v
+			return err
+		},
+		"top_p": func(m *message, param string, raw json.RawMessage) error {
+			v, err := strict.Number(param, raw, 0, 1)
+			if v == 0 {
+				v = math.SmallestNonzeroFloat32 // "keep nothing" can only mean the most likely token
+			}
+			m.request.Sampling.TopP = &v
+			return err
+		},
+		"top_k": func(m *message, param string, raw json.RawMessage) (err error) {
+			m.request.Sampling.TopK, err = strict.Count(param, raw, 0)
+			return err
+		},
+		"stop_sequences": func(m *message, param string, raw json.RawMessage) (err error) {
+			if raw[0] != '[' {
+				return strict.Mismatch(param, "an array of strings", raw)
+			}
+			m.request.Stop, err = strict.Strings(param, raw)
+			return err
+		},
+		"metadata":     setMetadata,
+		"service_tier": words("auto", "standard_only"),
+	},
+	Refused: []string{"container", "diagnostics", "inference_geo"},
+})
+
+// Fields returns what happens to each field of POST /v1/messages, and CountFields to each field of
+// POST /v1/messages/count_tokens.
+func Fields() map[string]string      { return created.Fields() }
+func CountFields() map[string]string { return counted.Fields() }
+
+func newMessage() *message {
+	return &message{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}}
+}
+
+// Parse parses a body of POST /v1/messages. lenient names fields that are ignored instead of
+// refused. Its errors are *streamerr.Error with reason INVALID, whose Param is the invalid field.
+func Parse(body []byte, lenient ...string) (*call.Call, error) {
+	m := newMessage()
+	if err := m.parse(body, &created, lenient); err != nil {
+		return nil, err
+	}
+	if m.request.GetSampling().MaxTokens == nil {
+		return nil, streamerr.InvalidParam("max_tokens", "max_tokens is missing")
+	}
+	return &call.Call{Request: m.request, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole}, nil
+}
+
+// parse parses a body, and completes the request.
+func (m *message) parse(body []byte, table *strict.Table[*message], lenient []string) error {
+	fields, err := strict.Fields(body)
+	if err == nil {
+		err = table.Parse(fields, m, lenient)
+	}
+	switch {
+	case err != nil:
+		return err
+	case m.request.GetModel() == "":
+		return streamerr.InvalidParam("model", "model is missing")
+	case len(m.request.GetMessages()) == 0:
+		return streamerr.InvalidParam("messages", "messages is missing or empty")
+	}
+	if last := len(m.request.GetMessages()) - 1; m.request.GetMessages()[last].GetRole() == "assistant" {
+		return streamerr.InvalidParam(m.origins[last], "%s is the assistant's; an answer cannot be continued, so the last message must be the user's", m.origins[last])
+	}
+	if m.system != nil {
+		m.request.Messages = append([]*chatv1.Message{m.system}, m.request.GetMessages()...)
+		m.origins = append([]string{"system"}, m.origins...)
+	}
+	if len(m.variables) > 0 {
+		m.request.TemplateVariables = string(marshal(m.variables))
+	}
+	return nil
+}
+
+// setVariable sets a variable of the chat template. Most templates ignore it.
+func (m *message) setVariable(name string, value any) {
+	if m.variables == nil {
+		m.variables = map[string]any{}
+	}
+	m.variables[name] = value
+}
+
+// words accepts only these words, none of which changes an answer.
+func words(allowed ...string) setter {
+	return func(_ *message, param string, raw json.RawMessage) error {
+		word, err := strict.String(param, raw)
+		if err != nil {
+			return err
+		}
+		return oneOf(param, word, allowed...)
+	}
+}
+
+func oneOf(param, word string, allowed ...string) error {
+	for _, w := range allowed {
+		if w == word {
+			return nil
+		}
+	}
+	return streamerr.InvalidParam(param, "%s is %q; it must be %s", param, strict.Printable(word), strings.Join(allowed, " or "))
+}
+
+// maxSession bounds Request.Session, in bytes.
+const maxSession = 256
+
+// setMetadata parses the user's id, which names the conversation for the choice of a worker. An id
+// that is too long for that is replaced by its digest.
+func setMetadata(m *message, param string, raw json.RawMessage) error {
+	fields, err := strict.Object(param, raw)
+	if err == nil {
+		err = strict.Only(param, fields, "user_id")
+	}
+	if raw, ok := fields["user_id"]; err == nil && ok && !strict.Null(raw) {
+		if m.request.Session, err = strict.String(param+".user_id", raw); len(m.request.GetSession()) > maxSession {
+			digest := sha256.Sum256([]byte(m.request.GetSession()))
+			m.request.Session = hex.EncodeToString(digest[:])
+		}
+	}
+	return err
+}
+
+// setThinking parses whether the model thinks before it answers. Chat templates know the variable
+// under one of two names. A budget is checked and not enforced: models here have none.
+func setThinking(m *message, param string, raw json.RawMessage) error {
+	fields, err := strict.Object(param, raw)
+	if err != nil {
+		return err
+	}
+	kind, err := strict.Member(param, "type", fields)
+	if err == nil {
+		err = oneOf(param+".type", kind, "adaptive", "disabled", "enabled")
+	}
+	if err == nil {
+		err = strict.Only(param, fields, "type", "budget_tokens", "display")
+	}
+	if raw, ok := fields["budget_tokens"]; err == nil && ok && !strict.Null(raw) {
+		_, err = strict.Count(param+".budget_tokens", raw, 1)
+	}
+	if raw, ok := fields["display"]; err == nil && ok && !strict.Null(raw) {
+		var display string
+		if display, err = strict.String(param+".display", raw); err == nil {
+			err = oneOf(param+".display", display, "summarized", "omitted")
+		}
+		m.hideThinking = display == "omitted"
+	}
+	m.setVariable("enable_thinking", kind != "disabled")
+	m.setVariable("thinking", kind != "disabled")
+	return err
+}
+
+// setOutputConfig parses the form of the answer, and the effort, which is a variable of the chat
+// template.
+func setOutputConfig(m *message, param string, raw json.RawMessage) error {
+	fields, err := strict.Object(param, raw)
+	if err == nil {
+		err = strict.Only(param, fields, "effort", "format")
+	}
+	if raw, ok := fields["effort"]; err == nil && ok && !strict.Null(raw) {
+		var effort string
+		if effort, err = strict.String(param+".effort", raw); err == nil {
+			m.setVariable("reasoning_effort", effort)
+		}
+	}
+	if raw, ok := fields["format"]; err == nil && ok && !strict.Null(raw) {
+		err = m.setFormat(param+".format", raw)
+	}
+	return err
+}
+
+func (m *message) setFormat(param string, raw json.RawMessage) error {
+	fields, err := strict.Object(param, raw)
+	if err != nil {
+		return err
+	}
+	kind, err := strict.Member(param, "type", fields)
+	if err == nil {
+		err = oneOf(param+".type", kind, "json_schema")
+	}
+	if err == nil {
+		err = strict.Only(param, fields, "type", "schema")
+	}
+	if err != nil {
+		return err
+	}
+	form := &llmv1.GuideForm{}
+	if form.Schema, err = strict.Compact(param+".schema", fields["schema"]); err != nil {
+		return err
+	}
+	m.request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
+	if m.guide == "" { // tool_choice may have asked for a call; the chat-service decides whether both are possible
+		m.guide = param
+	}
+	return nil
+}
+
+var (
+	inMessages = regexp.MustCompile(`^messages\[(\d+)\]`)
+	inTools    = regexp.MustCompile(`^(tools\[\d+\])\.parameters$`)
+)
+
+// param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
+// body.
+func (m *message) param(inner string) string {
+	name := strings.TrimPrefix(inner, "sampling.")
+	switch {
+	case name == "prompt":
+		return "messages"
+	case name == "session":
+		return "metadata.user_id"
+	case name == "template_variables":
+		return "thinking"
+	case name == "guide" && m.guide != "":
+		return m.guide
+	case name == "stop" || strings.HasPrefix(name, "stop["):
+		return "stop_sequences" + strings.TrimPrefix(name, "stop")
+	case name == "parallel_tool_calls":
+		return "tool_choice.disable_parallel_tool_use"
+	}
+	if at := inMessages.FindStringSubmatch(name); at != nil {
+		// The number matches, so it is one.
+		if i, _ := strconv.Atoi(at[1]); i < len(m.origins) {
+			return m.origins[i]
+		}
+	}
+	return inTools.ReplaceAllString(name, "$1.input_schema")
+}

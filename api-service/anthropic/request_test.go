@@ -1,0 +1,202 @@
+package anthropic_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/api-service/anthropic"
+	"github.com/whence-dev/whence/api-service/call"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// hi are the fields that a request must have.
+const hi = `"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]`
+
+func parsed(t *testing.T, body string) *call.Call {
+	t.Helper()
+	c, err := anthropic.Parse([]byte(body))
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return c
+}
+
+// wantRequest wants a request to be the one in protobuf's JSON.
+func wantRequest(t *testing.T, body string, got *chatv1.ChatRequest, want string) {
+	t.Helper()
+	request := &chatv1.ChatRequest{}
+	if err := protojson.Unmarshal([]byte(want), request); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got, request) {
+		t.Errorf("%s\nis %s\nwant %s", body, protojson.Format(got), protojson.Format(request))
+	}
+}
+
+func TestRequestsBecomeTheInternalOne(t *testing.T) {
+	for body, want := range map[string]string{
+		hi: `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9}}`,
+		hi + `,"system":"Be kind.","temperature":0.5,"top_p":0.9,"top_k":40,"stop_sequences":["a","b"]`: `{"model":"m","messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Hi"}],
+			"sampling":{"maxTokens":9,"temperature":0.5,"topP":0.9,"topK":40},"stop":["a","b"]}`,
+		hi + `,"system":[{"type":"text","text":"One.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Two.","citations":null}]`: `{"model":"m",
+			"messages":[{"role":"system","content":"One.\n\nTwo."},{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9}}`,
+		hi + `,"metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},"context_management":{"edits":[]},"speed":null,"container":null`: `{"model":"m",
+			"messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"session":"u"}`,
+		hi + `,"tools":[{"name":"f","description":"d","input_schema":{"type": "object"},"cache_control":null,"strict":true,"defer_loading":false},{"type":"custom","name":"g","input_schema":{}}],
+			"tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true}`: `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},
+			"tools":[{"name":"f","description":"d","parameters":"{\"type\":\"object\"}"},{"name":"g","parameters":"{}"}],"toolChoice":{"mode":"TOOL_MODE_REQUIRED","name":"f"},"parallelToolCalls":false}`,
+		hi + `,"tool_choice":{"type":"any"}`:                                           `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"toolChoice":{"mode":"TOOL_MODE_REQUIRED"}}`,
+		hi + `,"tool_choice":{"type":"auto","disable_parallel_tool_use":false}`:        `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"toolChoice":{"mode":"TOOL_MODE_AUTO"},"parallelToolCalls":true}`,
+		hi + `,"thinking":{"type":"enabled","budget_tokens":1024}`:                     `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"templateVariables":"{\"enable_thinking\":true,\"thinking\":true}"}`,
+		hi + `,"thinking":{"type":"disabled"},"output_config":{"effort":"low"}`:        `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"templateVariables":"{\"enable_thinking\":false,\"reasoning_effort\":\"low\",\"thinking\":false}"}`,
+		hi + `,"output_config":{"format":{"type":"json_schema","schema":{"type": 1}}}`: `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9,"guide":{"forms":[{"schema":"{\"type\":1}"}]}}}`,
+	} {
+		c := parsed(t, "{"+body+"}")
+		wantRequest(t, body, c.Request, want)
+		if c.Stream {
+			t.Errorf("%s is streamed", body)
+		}
+	}
+	if !parsed(t, "{"+hi+`,"stream":true}`).Stream {
+		t.Error("stream is lost")
+	}
+}
+
+func TestMessagesBecomeTurns(t *testing.T) {
+	for messages, want := range map[string]string{
+		`{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b","cache_control":{"type":"ephemeral","ttl":"1h"}}]}`: `{"role":"user","content":"ab"}`,
+		// Consecutive messages of one role are one turn.
+		`{"role":"user","content":"a"},{"role":"user","content":"b"}`: `{"role":"user","content":"a\n\nb"}`,
+		`{"role":"user","content":"Weather?"},
+		 {"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"I look."},
+			{"type":"tool_use","id":"1","name":"f","input":{"city": "Paris"},"caller":{"type":"direct"}},{"type":"tool_use","id":"2","name":"g","input":{}}]},
+		 {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"Rain."},
+			{"type":"tool_result","tool_use_id":"2","is_error":true,"content":[{"type":"text","text":"No "},{"type":"text","text":"such."}]},
+			{"type":"tool_result","tool_use_id":"3"},{"type":"text","text":"And?"}]}`: `{"role":"user","content":"Weather?"},
+			{"role":"assistant","content":"I look.","reasoning":"Hm.","toolCalls":[{"id":"1","name":"f","arguments":"{\"city\":\"Paris\"}"},{"id":"2","name":"g","arguments":"{}"}]},
+			{"role":"tool","toolCallId":"1","content":"Rain."},{"role":"tool","toolCallId":"2","content":"No such."},{"role":"tool","toolCallId":"3"},{"role":"user","content":"And?"}`,
+		`{"role":"user","content":"a"},{"role":"assistant","content":""},{"role":"system","content":"b"},{"role":"user","content":"c"}`: `{"role":"user","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"c"}`,
+	} {
+		body := `{"model":"m","max_tokens":1,"messages":[` + messages + `]}`
+		wantRequest(t, body, parsed(t, body).Request, `{"model":"m","sampling":{"maxTokens":1},"messages":[`+want+`]}`)
+	}
+}
+
+func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
+	user := func(content string) string {
+		return `"model":"m","max_tokens":9,"messages":[{"role":"user","content":` + content + `}]`
+	}
+	for body, param := range map[string]string{
+		`"model":"m","messages":[{"role":"user","content":"Hi"}]`:                     "max_tokens",
+		`"max_tokens":9,"messages":[{"role":"user","content":"Hi"}]`:                  "model",
+		`"model":"m","max_tokens":9`:                                                  "messages",
+		`"model":"m","max_tokens":9,"messages":[]`:                                    "messages",
+		`"model":"m","max_tokens":9,"messages":[{"role":"user"}]`:                     "messages[0].content",
+		`"model":"m","max_tokens":9,"messages":[{"content":"a"}]`:                     "messages[0].role",
+		`"model":"m","max_tokens":9,"messages":[{"role":"tool","content":"a"}]`:       "messages[0].role",
+		hi + `,"max_tokens":0`:                                                        "max_tokens",
+		hi + `,"stream":1`:                                                            "stream",
+		hi + `,"temperature":1.5`:                                                     "temperature",
+		hi + `,"stop_sequences":"a"`:                                                  "stop_sequences",
+		hi + `,"n":2`:                                                                 "n",
+		hi + `,"container":"c"`:                                                       "container",
+		hi + `,"mcp_servers":[]`:                                                      "mcp_servers",
+		hi + `,"inference_geo":"eu"`:                                                  "inference_geo",
+		hi + `,"speed":"fast"`:                                                        "speed",
+		hi + `,"service_tier":"priority"`:                                             "service_tier",
+		hi + `,"metadata":{"user":"u"}`:                                               "metadata.user",
+		hi + `,"thinking":{"type":"between_tools"}`:                                   "thinking.type",
+		hi + `,"thinking":{"type":"enabled","budget_tokens":-1}`:                      "thinking.budget_tokens",
+		hi + `,"thinking":{"type":"adaptive","display":"raw"}`:                        "thinking.display",
+		hi + `,"output_config":{"task_budget":{}}`:                                    "output_config.task_budget",
+		hi + `,"output_config":{"format":{"type":"regex"}}`:                           "output_config.format.type",
+		hi + `,"output_config":{"format":{"type":"json_schema"}}`:                     "output_config.format.schema",
+		hi + `,"system":[{"type":"image"}]`:                                           "system[0]",
+		hi + `,"tools":[{"type":"web_search_20250305","name":"web_search"}]`:          "tools[0].type",
+		hi + `,"tools":[{"name":"f"}]`:                                                "tools[0].input_schema",
+		hi + `,"tools":[{"input_schema":{}}]`:                                         "tools[0].name",
+		hi + `,"tools":[{"name":"f","input_schema":{},"input_examples":[{}]}]`:        "tools[0].input_examples",
+		hi + `,"tools":[{"name":"f","input_schema":{},"defer_loading":true}]`:         "tools[0].defer_loading",
+		hi + `,"tools":[{"name":"f","input_schema":{},"allowed_callers":["nobody"]}]`: "tools[0].allowed_callers",
+		hi + `,"tool_choice":"auto"`:                                                  "tool_choice",
+		hi + `,"tool_choice":{"type":"required"}`:                                     "tool_choice.type",
+		hi + `,"tool_choice":{"type":"tool"}`:                                         "tool_choice.name",
+		hi + `,"tool_choice":{"type":"any","name":"f"}`:                               "tool_choice.name",
+		user(`7`):                                    "messages[0].content",
+		user(`[{"text":"a"}]`):                       "messages[0].content[0].type",
+		user(`[{"type":"text"}]`):                    "messages[0].content[0].text",
+		user(`[{"type":"text","text":"a","x":1}]`):   "messages[0].content[0].x",
+		user(`[{"type":"image","source":{}}]`):       "messages[0].content[0]",
+		user(`[{"type":"document"}]`):                "messages[0].content[0]",
+		user(`[{"type":"thinking","thinking":"a"}]`): "messages[0].content[0]",
+		user(`[{"type":"tool_result"}]`):             "messages[0].content[0].tool_use_id",
+		user(`[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image"}]}]`):                                              "messages[0].content[0].content[0]",
+		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}]`:           "messages[0].content[0]",
+		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f"}]}]`:           "messages[0].content[0].input",
+		`"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":7}]}]`: "messages[0].content[0].input",
+		`"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"It is"}]`:               "messages[1]",
+	} {
+		_, err := anthropic.Parse([]byte("{" + body + "}"))
+		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
+			t.Errorf("%s: %v, want %s", body, err, param)
+		}
+	}
+}
+
+func TestALenientServiceIgnoresWhatItDoesNotHonour(t *testing.T) {
+	const body = `{` + hi + `,"container":"c","novelty":1,"temperature":2}`
+	for _, test := range []struct {
+		lenient []string
+		param   string
+	}{
+		{nil, "container"},
+		{[]string{"container"}, "novelty"},
+		{[]string{"container", "novelty", "temperature"}, "temperature"}, // what is honoured stays so
+	} {
+		if _, err := anthropic.Parse([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
+			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)
+		}
+	}
+}
+
+func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
+	c := parsed(t, `{"model":"m","max_tokens":9,"system":"s","tool_choice":{"type":"any"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"a"}]}]}`)
+	for inner, want := range map[string]string{
+		"messages": "messages", "messages[0].role": "system", "messages[1].content": "messages[0].content[0]", "messages[2]": "messages[0]", "messages[9]": "messages[9]",
+		"sampling.max_tokens": "max_tokens", "stop": "stop_sequences", "stop[1]": "stop_sequences[1]", "tools[1].parameters": "tools[1].input_schema", "tools[1].name": "tools[1].name",
+		"sampling.guide": "tool_choice", "session": "metadata.user_id", "template_variables": "thinking", "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+	} {
+		if got := c.Param(inner); got != want {
+			t.Errorf("%s is %s, want %s", inner, got, want)
+		}
+	}
+}
+
+func TestALongUserIDIsDigested(t *testing.T) {
+	long := strings.Repeat("u", 300)
+	got := parsed(t, `{`+hi+`,"metadata":{"user_id":"`+long+`"}}`).Request.GetSession()
+	if len(got) != 64 || got != parsed(t, `{`+hi+`,"metadata":{"user_id":"`+long+`"}}`).Request.GetSession() {
+		t.Errorf("the session is %q", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{` + hi + `}`))
+	f.Add([]byte(`{` + hi + `,"output_config":{"format":{"type":"json_schema"}},"tools":[{}],"system":[]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, err := anthropic.Parse(body)
+		switch {
+		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
+			t.Errorf("%q: %v", body, err)
+		case err == nil && (len(c.Request.GetMessages()) == 0 || c.Request.GetSampling().GetMaxTokens() == 0):
+			t.Errorf("%q: %v", body, c.Request)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package edge_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+)
+
+// messages is a request of Anthropic's API for a script.
+func messages(script string, more string) string {
+	return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"` + script + `"}]` + more + `}`
+}
+
+// An apiError is an error in Anthropic's form.
+type apiError struct {
+	Type      string
+	Error     struct{ Type, Message string }
+	RequestID string `json:"request_id"`
+	Whence    struct {
+		Reason, Origin, Param string
+		Path                  []string
+	}
+}
+
+// wantError wants body to be an error in Anthropic's form.
+func wantError(t *testing.T, body, kind, reason, path string) {
+	t.Helper()
+	var got apiError
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	if got.Type != "error" || got.Error.Type != kind || got.Error.Message == "" || got.RequestID == "" ||
+		got.Whence.Reason != reason || strings.Join(got.Whence.Path, " > ") != path || got.Whence.Origin != got.Whence.Path[0] {
+		t.Errorf("%s, want %s, %s from %s", body, kind, reason, path)
+	}
+}
+
+// eventNames returns the names of a body's events, in order.
+func eventNames(body string) (all []string) {
+	for line := range strings.Lines(body) {
+		if name, ok := strings.CutPrefix(line, "event: "); ok {
+			all = append(all, strings.TrimSpace(name))
+		}
+	}
+	return all
+}
+
+func TestMessagesAreStreamedToTheirEnd(t *testing.T) {
+	url, _ := start(t, nil)
+	resp := ask(t, http.MethodPost, url+"/v1/messages", messages("start m say hello end x", `,"stream":true`), "X-Request-Id", "mine", "anthropic-version", "2023-06-01", "anthropic-beta", "any")
+	body := whole(t, resp)
+	want := []string{"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop"}
+	if got := eventNames(body); resp.StatusCode != http.StatusOK || resp.Header.Get("request-id") != "mine" || !slices.Equal(got, want) || !strings.Contains(body, `"id":"msg_mine"`) {
+		t.Errorf("%d %v: %s", resp.StatusCode, resp.Header, body)
+	}
+	resp = ask(t, http.MethodPost, url+"/v1/messages", messages("start m say hello end x", ""))
+	if body := whole(t, resp); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"content":[{"type":"text","text":"hello"}]`) {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+func TestMessagesThatFailEndWithOneErrorEvent(t *testing.T) {
+	url, _ := start(t, nil)
+	for how, reason := range map[string]string{"fail peer_lost": "peer_lost", "fail draining": "draining", "panic oops": "internal", "": "internal"} {
+		kind := "api_error"
+		if reason == "draining" {
+			kind = "overloaded_error"
+		}
+		body := whole(t, ask(t, http.MethodPost, url+"/v1/messages", messages("start m say hello "+how, `,"stream":true`)))
+		names := eventNames(body)
+		if last := len(names) - 1; slices.Contains(names, "message_stop") || slices.Index(names, "error") != last {
+			t.Errorf("%s: %v", how, names)
+		}
+		_, last, _ := strings.Cut(body, "event: error\ndata: ")
+		wantError(t, strings.TrimSpace(last), kind, reason, "chat-service > api-service")
+	}
+}
+
+func TestMessagesThatAreRefusedHaveAStatus(t *testing.T) {
+	url, _ := start(t, nil)
+	for reason, want := range map[string]struct {
+		status int
+		kind   string
+	}{
+		"invalid": {400, "invalid_request_error"}, "not_found": {404, "not_found_error"}, "overloaded": {529, "overloaded_error"},
+		"deadline": {504, "timeout_error"}, "draining": {503, "overloaded_error"}, "peer_lost": {502, "api_error"}, "user_stop": {409, "api_error"},
+	} {
+		for _, more := range []string{"", `,"stream":true`} {
+			resp := ask(t, http.MethodPost, url+"/v1/messages", messages("fail "+reason, more))
+			if resp.StatusCode != want.status || resp.Header.Get("Retry-After") != "2" || resp.Header.Get("request-id") == "" {
+				t.Errorf("%s: %d %v", reason, resp.StatusCode, resp.Header)
+			}
+			wantError(t, whole(t, resp), want.kind, reason, "chat-service > api-service")
+		}
+	}
+	for name, request := range map[string]struct {
+		method, path, body, header, value string
+		status                            int
+		kind, reason                      string
+	}{
+		"a field":      {"POST", "/v1/messages", messages("x", `,"n":2`), "", "", 400, "invalid_request_error", "invalid"},
+		"a version":    {"POST", "/v1/messages", messages("x", ""), "anthropic-version", "2023-01-01", 400, "invalid_request_error", "invalid"},
+		"a long body":  {"POST", "/v1/messages", messages(strings.Repeat("x", 20000), ""), "", "", 413, "request_too_large", "invalid"},
+		"a method":     {"GET", "/v1/messages", "", "", "", 405, "invalid_request_error", "invalid"},
+		"a count":      {"POST", "/v1/messages/count_tokens", messages("x", ""), "", "", 400, "invalid_request_error", "invalid"},
+		"its version":  {"POST", "/v1/messages/count_tokens", "{}", "anthropic-version", "2023-01-01", 400, "invalid_request_error", "invalid"},
+		"a lower path": {"POST", "/v1/messages/batches", "{}", "", "", 404, "not_found_error", "not_found"},
+	} {
+		var headers []string
+		if request.header != "" {
+			headers = []string{request.header, request.value}
+		}
+		resp := ask(t, request.method, url+request.path, request.body, headers...)
+		if resp.StatusCode != request.status || resp.Header.Get("request-id") == "" {
+			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
+		}
+		wantError(t, whole(t, resp), request.kind, request.reason, "api-service")
+	}
+}
+
+func TestASilentMessageIsPinged(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter, c.KeepAlive = 20*time.Millisecond, 20*time.Millisecond })
+	for script, want := range map[string][]string{"wait 1m": {"ping", "ping"}, "start m wait 1m": {"message_start", "ping"}} {
+		resp := ask(t, http.MethodPost, url+"/v1/messages", messages(script, `,"stream":true`))
+		lines := bufio.NewScanner(resp.Body)
+		var names []string
+		for len(names) < len(want) && lines.Scan() {
+			names = append(names, eventNames(lines.Text())...)
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%s: %v, want %v: %v", script, names, want, lines.Err())
+		}
+		_ = resp.Body.Close()
+	}
+}
+
+func TestALenientServiceAcceptsMoreFields(t *testing.T) {
+	url, _ := start(t, func(c *edge.Config) { c.Lenient = []string{"container", "audio", "novelty"} })
+	for path, body := range map[string]string{
+		"/v1/messages":         messages("start m end x", `,"container":"c","novelty":1`),
+		"/v1/chat/completions": `{"model":"m","audio":{},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`,
+		"/generate":            `{"model":"m","text":"x","novelty":1}`,
+	} {
+		if resp := ask(t, http.MethodPost, url+path, body); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, whole(t, resp))
+		} else {
+			whole(t, resp)
+		}
+	}
+}
+
+func TestAKeyMayComeAsAnthropicsClientsSendIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, []byte("keys: [{key: one, tenant: a}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url, chat := start(t, func(c *edge.Config) { c.Keys = path })
+	for _, request := range []struct {
+		headers []string
+		status  int
+	}{
+		{nil, 401},
+		{[]string{"x-api-key", "one"}, 200},
+		{[]string{"x-api-key", "two"}, 401},
+		{[]string{"Authorization", "Bearer one"}, 200},
+		{[]string{"Authorization", "Bearer one", "x-api-key", "two"}, 200},
+		{[]string{"Authorization", "Bearer two", "x-api-key", "one"}, 401},
+	} {
+		resp := ask(t, http.MethodPost, url+"/v1/messages", messages("start m end x", ""), request.headers...)
+		body := whole(t, resp)
+		if resp.StatusCode != request.status {
+			t.Errorf("%v: %d %s", request.headers, resp.StatusCode, body)
+		}
+		if request.status == http.StatusUnauthorized {
+			wantError(t, body, "authentication_error", "unauthenticated", "api-service")
+		} else if owner := chat.claim.Load().GetTenant(); owner != "a" {
+			t.Errorf("%v: the tenant is %q", request.headers, owner)
+		}
+	}
+}
