@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,16 +23,17 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// VersionHeader names the version of the API, and Version is the only one.
-const (
-	VersionHeader = "anthropic-version"
-	Version       = "2023-06-01"
-)
+// VersionHeader names the version of the API that a client speaks.
+const VersionHeader = "anthropic-version"
 
-// CheckVersion refuses a version of the API that is not Version. A request may name none.
+// versions are those whose requests, events and errors are the ones of this package. The events of
+// older versions are others.
+var versions = []string{"2023-06-01", "2026-10-21"}
+
+// CheckVersion refuses a version of the API that is not known. A request may name none.
 func CheckVersion(version string) error {
-	if version != "" && version != Version {
-		return streamerr.InvalidParam(VersionHeader, "%s is %.32q; it must be %s", VersionHeader, version, Version)
+	if version != "" && !slices.Contains(versions, version) {
+		return streamerr.InvalidParam(VersionHeader, "%s is %.32q; it must be %s", VersionHeader, version, strings.Join(versions, " or "))
 	}
 	return nil
 }

@@ -213,7 +213,7 @@ func TestErrorsHaveTheAPIsOwnFormWithTheEndingBeside(t *testing.T) {
 }
 
 func TestAnotherVersionIsRefused(t *testing.T) {
-	for version, ok := range map[string]bool{"": true, anthropic.Version: true, "2023-01-01": false} {
+	for version, ok := range map[string]bool{"": true, "2023-06-01": true, "2026-10-21": true, "2023-01-01": false} {
 		if err := anthropic.CheckVersion(version); (err == nil) != ok {
 			t.Errorf("%q: %v", version, err)
 		}
