@@ -82,6 +82,9 @@ func (b *bench) measure(ctx context.Context, s *scenario, sys *system, r *deploy
 			return nil, err
 		}
 		c.Memory = float64(after-before) / float64(s.streams)
+		if err := b.profile(s, sys, r); err != nil {
+			return nil, err
+		}
 	}
 	probes := rec
 	if s.ttft {

@@ -65,6 +65,23 @@ func (r *deployment) add(b *bench, name, file string, args ...string) error {
 	return nil
 }
 
+// addService is add for a service of Whence, which serves its profiles if they are wanted.
+func (r *deployment) addService(b *bench, name, file string, args ...string) error {
+	if b.options.profiles == "" {
+		return r.add(b, name, file, args...)
+	}
+	admin, err := process.FreeAddr()
+	if err != nil {
+		return err
+	}
+	if err := r.add(b, name, file, append(args, "--metrics-listen", admin, "--pprof")...); err != nil {
+		return err
+	}
+	p := r.procs[len(r.procs)-1]
+	p.Admin = admin
+	return p.Listening(admin)
+}
+
 // whenReady waits for the last process that was added, at the address of the clients.
 func (r *deployment) whenReady() (*deployment, error) {
 	if err := r.procs[len(r.procs)-1].Ready(r.addr); err != nil {
@@ -210,11 +227,11 @@ func startWhence(b *bench, bin string, flags ...string) (*deployment, error) {
 	r := &deployment{addr: addrs[1]}
 	streams := strconv.Itoa(b.streamsAtMost() + 1000)
 	chat := append([]string{"--listen", addrs[0], "--worker", b.engine.worker, "--model", b.model, "--model-name", "paced", "--max-streams", streams}, flags...)
-	if err := r.add(b, "chat-service", filepath.Join(bin, "chat-service"), chat...); err != nil {
+	if err := r.addService(b, "chat-service", filepath.Join(bin, "chat-service"), chat...); err != nil {
 		return nil, err
 	}
 	api := append([]string{"--listen", addrs[1], "--chat", addrs[0], "--max-streams", streams}, flags...)
-	if err := r.add(b, "api-service", filepath.Join(bin, "api-service"), api...); err != nil {
+	if err := r.addService(b, "api-service", filepath.Join(bin, "api-service"), api...); err != nil {
 		r.end()
 		return nil, err
 	}
@@ -229,7 +246,7 @@ func startGateway(b *bench) (*deployment, error) {
 	}
 	r := &deployment{addr: addr}
 	streams := strconv.Itoa(b.streamsAtMost() + 1000)
-	if err := r.add(b, "gateway", filepath.Join(b.bin, "whence"), "gateway", "--listen", addr, "--worker", b.engine.worker,
+	if err := r.addService(b, "gateway", filepath.Join(b.bin, "whence"), "gateway", "--listen", addr, "--worker", b.engine.worker,
 		"--model", b.model, "--model-name", "paced", "--max-streams", streams); err != nil {
 		return nil, err
 	}

@@ -26,9 +26,11 @@ const (
 	logTail = 4 << 10
 )
 
-// A Process is a running command. Name is its name in the measurements.
+// A Process is a running command. Name is its name in the measurements. Admin is the address of its
+// profiles, or "" if it serves none.
 type Process struct {
 	Name   string
+	Admin  string
 	cmd    *exec.Cmd
 	log    string // the file with its output
 	exited chan struct{}
