@@ -24,22 +24,25 @@ const replayStep = 256
 // stops the worker.
 func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *workerv1.TokenRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		a := answerRun{tokenPrompt: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
-		if len(a.answered) >= p.room {
-			worker = complete(len(p.ids), p.room)
-		}
-		for out, err := range worker(ctx, req) {
-			if err != nil {
-				if a.send(a.post.Abort(), nil) {
-					yield(nil, err)
-				}
-				return
-			}
-			if !a.carry(ctx, out) {
-				return
-			}
-		}
+		p.start(ctx, worker.Starter(), req, yield, nil)
 	}
+}
+
+// start is answer for a Starter.
+func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *workerv1.TokenRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
+	a := answerRun{tokenPrompt: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
+	if len(a.answered) >= p.room {
+		worker = complete(len(p.ids), p.room).Starter()
+	}
+	return worker(ctx, req, func(out *workerv1.GenerateResponse, err error) bool {
+		if err == nil {
+			return a.carry(ctx, out)
+		}
+		if a.send(a.post.Abort(), nil) {
+			yield(nil, err)
+		}
+		return false
+	}, resume)
 }
 
 // An answerRun is the state of one running answer.

@@ -28,6 +28,12 @@ type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 // A TokenEngine answers token ids.
 type TokenEngine = stream.Engine[*workerv1.TokenRequest, *workerv1.GenerateResponse]
 
+// A Starter is an Engine that needs no goroutine while a stream runs over links.
+type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+
+// A TokenStarter is a TokenEngine that needs no goroutine while a stream runs over links.
+type TokenStarter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
 // A Model is what the pipeline must know of a model.
 type Model struct {
 	Name          string
@@ -61,28 +67,46 @@ func (m *Model) workerContext() int {
 }
 
 // New returns the pipeline for m over worker.
-func New(m *Model, worker TokenEngine) Engine {
-	worker = restart.Watch(worker)
-	return func(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-		if err := validate(req); err != nil {
-			return stream.Fail[*chatv1.GenerateResponse](err)
+func New(m *Model, worker TokenEngine) Engine { return NewStarter(m, worker.Starter()).Engine() }
+
+// NewStarter is New for Starters. A stream with several choices, and a gathered one, keep a goroutine.
+func NewStarter(m *Model, worker TokenStarter) Starter {
+	ranged := restart.Watch(worker.Engine())
+	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
+		err := validate(req)
+		if err != nil {
+			yield(nil, err)
+			return true
 		}
 		prompts, err := m.prepare(req)
 		if err != nil {
-			return stream.Fail[*chatv1.GenerateResponse](err)
+			yield(nil, err)
+			return true
 		}
-		if choices.Count(req) == 1 {
-			return m.choice(ctx, worker, prompts[0], req.GetStreamId(), 0, &chatv1.AnsweredChoice{Ids: req.GetAnswered().GetIds()})
+		answered := &chatv1.AnsweredChoice{Ids: req.GetAnswered().GetIds()}
+		switch {
+		case choices.Count(req) > 1:
+			m.merged(ctx, ranged, prompts, req)(yield)
+			return true
+		case req.GetGathered():
+			m.choice(ctx, ranged, prompts[0], req.GetStreamId(), 0, answered)(yield)
+			return true
+		default:
+			return prompts[0].start(ctx, worker, prompts[0].request(req.GetStreamId(), 0, answered.GetIds()), yield, resume)
 		}
-		each := choices.Each(req)
-		return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
-			var answered *chatv1.AnsweredChoice
-			if choice < len(req.GetAnsweredChoices()) {
-				answered = req.GetAnsweredChoices()[choice]
-			}
-			return m.choice(ctx, worker, prompts[choice/each], stream.ID(ctx), choice%each, answered)
-		})
 	}
+}
+
+// merged answers a request for several choices.
+func (m *Model) merged(ctx context.Context, worker TokenEngine, prompts []*tokenPrompt, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
+	each := choices.Each(req)
+	return choices.Merge(ctx, req, func(ctx context.Context, choice int) iter.Seq2[*chatv1.GenerateResponse, error] {
+		var answered *chatv1.AnsweredChoice
+		if choice < len(req.GetAnsweredChoices()) {
+			answered = req.GetAnsweredChoices()[choice]
+		}
+		return m.choice(ctx, worker, prompts[choice/each], stream.ID(ctx), choice%each, answered)
+	})
 }
 
 // choice answers a prompt once. id names the stream on the hops below, and number is added to the seed. answered is the part that

@@ -31,17 +31,17 @@ import (
 // A model is one that is served, or finishes its streams.
 type model struct {
 	// Static.
-	print  [sha256.Size]byte // of its files
-	model  *chat.Model
-	pool   *route.Pool
-	queue  *admit.Queue // nil if streams wait at the workers
-	engine chat.Engine
-	embed  chat.EmbedEngine
-	begun  time.Time
-	log    *slog.Logger
-	up     chan struct{} // closed when it has a worker
-	stop   context.CancelFunc
-	runs   sync.WaitGroup // what stop ends
+	print [sha256.Size]byte // of its files
+	model *chat.Model
+	pool  *route.Pool
+	queue *admit.Queue // nil if streams wait at the workers
+	chat  chat.Starter
+	embed chat.EmbedEngine
+	begun time.Time
+	log   *slog.Logger
+	up    chan struct{} // closed when it has a worker
+	stop  context.CancelFunc
+	runs  sync.WaitGroup // what stop ends
 
 	streams sync.WaitGroup // they begin while it is served, with the registry's mu held
 
@@ -94,16 +94,16 @@ func (r *Registry) prepare(c Card) (*model, error) {
 	})
 	loaded.WorkerContext = pool.Context
 	loaded.Restarts = restart.Options{Self: self, Allow: pool.Retry, Log: log}
-	workers, embedders := pool.Generate, stream.Unary(pool.Embed)
+	workers, embedders := chat.TokenStarter(pool.Start), stream.Unary(pool.Embed)
 	var queue *admit.Queue
 	if c.QueueStreams > 0 {
 		queue = admit.New(admit.Options{MaxStreams: c.QueueStreams, MaxTokens: c.QueueTokens, Outage: c.QueueOutage, Room: pool.Room, Admitted: m.Admitted})
-		workers, embedders = queue.Stage(workers), queue.EmbedStage(embedders)
+		workers, embedders = queue.Stage(pool.Generate).Starter(), queue.EmbedStage(embedders)
 	}
 	return &model{
 		card: c, print: print, model: loaded, pool: pool, queue: queue, begun: time.Now(), log: log.With("model", loaded.Name), up: make(chan struct{}),
-		engine: watchdog.Bound(self, c.Timers, methods.Chat.Tokens, chat.New(loaded, workers)),
-		embed:  watchdog.Bound(self, c.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
+		chat:  watchdog.BoundStarter(self, c.Timers, methods.Chat.Tokens, chat.NewStarter(loaded, workers)),
+		embed: watchdog.Bound(self, c.Timers, methods.ChatEmbeddings.Tokens, chat.Embed(loaded, embedders)),
 	}, nil
 }
 

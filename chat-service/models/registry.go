@@ -179,29 +179,36 @@ func (r *Registry) tell() {
 
 // Generate is a stream.Engine: it answers with the model that the request names.
 func (r *Registry) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return with(ctx, r, req, func(m *model) stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse] { return m.engine })
+	return chat.Starter(r.Start).Engine()(ctx, req)
 }
 
-// Embed is a stream.Engine, too: it makes vectors with the model that the request names.
+// Start is Generate as a stream.Starter.
+func (r *Registry) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
+	return with(ctx, r, req, yield, resume, func(m *model) chat.Starter { return m.chat })
+}
+
+// Embed is a stream.Engine: it makes vectors with the model that the request names.
 func (r *Registry) Embed(ctx context.Context, req *chatv1.EmbeddingsRequest) iter.Seq2[*chatv1.EmbeddingsResponse, error] {
-	return with(ctx, r, req, func(m *model) stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse] { return m.embed })
+	return func(yield func(*chatv1.EmbeddingsResponse, error) bool) {
+		with(ctx, r, req, yield, nil, func(m *model) stream.Starter[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse] {
+			return m.embed.Starter()
+		})
+	}
 }
 
-// with asks an engine of the model that a request names.
-func with[Req interface{ GetModel() string }, Item any](ctx context.Context, r *Registry, req Req, of func(*model) stream.Engine[Req, Item]) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) {
-		m, err := r.enter(req.GetModel())
-		if err != nil {
-			if cause := stream.Cause(ctx); cause != nil {
-				err = cause
-			}
-			var none Item
-			yield(none, err)
-			return
+// with calls a Starter of the model that a request names.
+func with[Req interface{ GetModel() string }, Item any](ctx context.Context, r *Registry, req Req, yield func(Item, error) bool, resume func(func() bool),
+	of func(*model) stream.Starter[Req, Item]) (over bool) {
+	m, err := r.enter(req.GetModel())
+	if err != nil {
+		if cause := stream.Cause(ctx); cause != nil {
+			err = cause
 		}
-		defer m.streams.Done()
-		of(m)(ctx, req)(yield)
+		var none Item
+		yield(none, err)
+		return true
 	}
+	return stream.Finally(m.streams.Done, resume, func(resume func(func() bool)) bool { return of(m)(ctx, req, yield, resume) })
 }
 
 // enter finds a model and counts a stream in.

@@ -27,8 +27,8 @@ type (
 // A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events.
 //
 // Each attempt has a goroutine, which calls the worker. That goroutine carries each message through the machine and up to the
-// reader (receive.go), or ends while the Loop that reads the worker's link does. The goroutine that ranges over Generate sleeps meanwhile; it wakes up for timers, for the
-// worker's health and for the stream's turn to move (watch.go). All of them step the machine under mu, which is free
+// reader (receive.go), or ends while the Loop that reads the worker's link does. Another goroutine sleeps meanwhile; it wakes up for
+// timers, for the worker's health and for the stream's turn to move (watch.go). All of them step the machine under mu, which is free
 // while the reader has a message: events that occur then wait in pending for the goroutine that yields.
 type drive struct {
 	// Static.
@@ -73,23 +73,40 @@ var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
 // other worker can continue it. It yields on other goroutines than its caller's, one at a time; a panic of the reader is
 // repeated by the caller's.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	return func(yield func(*workerv1.GenerateResponse, error) bool) {
-		if cause := stream.Cause(ctx); cause != nil {
-			yield(nil, cause)
-			return
-		}
-		now := time.Now()
-		p.retries.Earn(now)
-		d := &drive{
-			ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
-			changed: make(chan struct{}, 1), done: make(chan struct{}),
-			machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
-		}
-		defer d.close()
-		d.handle(failover.Begin)
-		d.watch()
-		d.crash.Repeat()
+	return fleet.Starter(p.Start).Engine()(ctx, req)
+}
+
+// Start is Generate as a stream.Starter. The goroutine that watches a running stream calls nothing else, so that its stack
+// stays small.
+func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
+	if cause := stream.Cause(ctx); cause != nil {
+		yield(nil, cause)
+		return true
 	}
+	now := time.Now()
+	p.retries.Earn(now)
+	d := &drive{
+		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
+		changed: make(chan struct{}, 1), done: make(chan struct{}),
+		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
+	}
+	return stream.Finally(d.close, resume, func(resume func(rest func() (over bool))) bool {
+		d.handle(failover.Begin)
+		select {
+		case <-d.done: // no worker was found
+			d.crash.Repeat()
+			return true
+		default:
+		}
+		go func() { // resume has the caller wait for it
+			d.watch()
+			resume(func() bool {
+				d.crash.Repeat()
+				return true
+			})
+		}()
+		return false
+	})
 }
 
 // close ends the calls that are still running, and waits for them. Calls that were left behind end by themselves.

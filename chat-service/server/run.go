@@ -177,9 +177,9 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 		return err
 	}
 	defer ends()
-	answer := chat.Engine(registry.Generate)
+	answer := chat.Starter(registry.Start)
 	if c.Stage != nil {
-		answer = c.Stage(answer)
+		answer = c.Stage(registry.Generate).Starter()
 	}
 
 	keep := func(context.Context) {}

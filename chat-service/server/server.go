@@ -35,7 +35,7 @@ type Server struct {
 	chatv1.UnimplementedChatServer
 	hop      *rpc.Hop
 	models   *models.Registry
-	answer   chat.Engine
+	answer   chat.Starter
 	health   *health.Server
 	limits   guard.Limits // of the calls that callers hold open
 	linked   bool         // streams may come over links
@@ -46,7 +46,7 @@ type Server struct {
 }
 
 // New returns a server of the models of registry, whose streams answer answers. health says whether requests can be answered.
-func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Engine) *Server {
+func New(hop *rpc.Hop, registry *models.Registry, health *health.Server, answer chat.Starter) *Server {
 	return &Server{hop: hop, models: registry, answer: answer, health: health}
 }
 
@@ -58,7 +58,7 @@ func (s *Server) Link(port int) { s.linked, s.linkPort = true, port }
 
 // Generate implements chatv1.ChatServer.
 func (s *Server) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
-	return rpc.Serve(s.hop, codec.SendDeltas(st), methods.Chat, s.generate())
+	return rpc.ServeStarter(s.hop, codec.SendDeltas(st), methods.Chat, s.generate())
 }
 
 // Complete implements chatv1.ChatServer.
@@ -68,7 +68,7 @@ func (s *Server) Complete(ctx context.Context, req *chatv1.CompleteRequest) (*ch
 	}
 	req.Chat.Gathered = true
 	var w whole
-	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate(), req.GetChat(), w.take); err != nil {
+	if err := rpc.ServeUnary(ctx, s.hop, methods.Chat, s.generate().Engine(), req.GetChat(), w.take); err != nil {
 		return nil, err
 	}
 	return w.response(), nil

@@ -34,56 +34,110 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 	return o
 }
 
-// drive is Drive without the record of the ending. asItIs reports whether send sends the messages unchanged, so that their size is
-// the number of bytes that were sent.
-func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) (o Outcome) {
+// drive is Drive without the record of the ending. asItIs reports whether send sends the messages unchanged, so that their
+// size is the number of bytes that were sent.
+func drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Engine[Req, *Out], req Req, send func(*Out) error, asItIs bool) Outcome {
+	d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send, asItIs: asItIs}
+	o, _ := d.start(engine.Starter(), req, nil)
+	return o
+}
+
+// A driving is a stream that drive runs.
+type driving[Req, In, Out any] struct {
+	ctx    context.Context //nolint:containedctx // the stream's
+	hop    *Hop
+	m      *Method[Req, In, Out]
+	send   func(*Out) error
+	asItIs bool
+
+	flow    observer.Flow
+	timers  *watchdog.Watch // nil until the engine runs
+	outcome Outcome         // once the stream is over, if an item or an error of the engine has ended it
+}
+
+// start runs the stream. It is over with the outcome, unless other goroutines carry the stream: resume is called then, and
+// has another goroutine call rest, which does the work that is left, and returns what start returns.
+func (d *driving[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, resume func(rest func() (o Outcome, over bool))) (o Outcome, over bool) {
+	return d.run(func() bool {
+		d.flow = observer.Of(d.ctx)
+		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation()})
+		d.timers = d.hop.watch(d.ctx, d.flow)
+		return engine(d.ctx, req, d.take, func(rest func() (over bool)) {
+			resume(func() (o Outcome, over bool) { return d.run(rest) })
+		})
+	})
+}
+
+// run runs a part of the stream. A panic is INTERNAL.
+func (d *driving[Req, In, Out]) run(f func() (over bool)) (o Outcome, over bool) {
+	over = true // also if f panics or exits
 	defer func() {
-		if v := recover(); v != nil {
-			o = Outcome{Err: streamerr.Via(h.Name, h.panicked(ctx, v))}
+		if over && d.timers != nil {
+			d.timers.End()
 		}
 	}()
-	flow := observer.Of(ctx)
-	flow.Note(observer.Event{Kind: observer.Running, Text: m.operation()})
-	timers := h.watch(ctx, flow)
-	defer timers.End()
-	for out, err := range engine(ctx, req) {
-		if err != nil {
-			return Outcome{Err: streamerr.Via(h.Name, cause.Ending(ctx, err))}
+	defer func() {
+		if v := recover(); v != nil {
+			o = Outcome{Err: streamerr.Via(d.hop.Name, d.hop.panicked(d.ctx, v))}
 		}
-		tokens := m.tokens(out)
-		timers.Item(tokens)
-		end := m.end(out)
-		if end != nil {
-			end.Cross(h.Name)
-		}
-		if end != nil || m.started(out) {
-			flow.Note(observer.Event{Kind: observer.Announced, Message: out})
-		}
-		err := send(out)
-		timers.Passed()
-		switch {
-		case err == nil && asItIs:
-			flow.Sent(tokens, out)
-		case err == nil:
-			flow.Sent(tokens, nil)
-		case errors.Is(err, delivery.ErrUnencodable): // for which grpc-go ends the call, as if the caller had left
-			stream.ControlOf(ctx).Stop(err)
-			return Outcome{Err: streamerr.Via(h.Name, err)}
-		case !errors.Is(err, ErrUndelivered):
-			stream.ControlOf(ctx).Stop(err)
-			return Outcome{Err: streamerr.Via(h.Name, stream.Cause(ctx))}
-		}
-		if end != nil {
-			return Outcome{End: end}
-		}
+	}()
+	if over = f(); over {
+		o = d.ended()
 	}
-	if stopped := cause.Of(ctx); stopped != nil {
-		return Outcome{Err: streamerr.Via(h.Name, stopped)}
+	return o, over
+}
+
+// take takes an item of the engine, or its error. It reports whether the stream goes on.
+func (d *driving[Req, In, Out]) take(out *Out, err error) (more bool) {
+	ctx, name := d.ctx, d.hop.Name
+	if err != nil {
+		d.outcome = Outcome{Err: streamerr.Via(name, cause.Ending(ctx, err))}
+		return false
 	}
-	if m.endless() {
-		return Outcome{End: &streamerr.Ending{Reason: streamerr.Completed, Path: &[]string{h.Name}}}
+	tokens := d.m.tokens(out)
+	d.timers.Item(tokens)
+	end := d.m.end(out)
+	if end != nil {
+		end.Cross(name)
 	}
-	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
+	if end != nil || d.m.started(out) {
+		d.flow.Note(observer.Event{Kind: observer.Announced, Message: out})
+	}
+	err = d.send(out)
+	d.timers.Passed()
+	switch {
+	case err == nil && d.asItIs:
+		d.flow.Sent(tokens, out)
+	case err == nil:
+		d.flow.Sent(tokens, nil)
+	case errors.Is(err, delivery.ErrUnencodable): // for which grpc-go ends the call, as if the caller had left
+		stream.ControlOf(ctx).Stop(err)
+		d.outcome = Outcome{Err: streamerr.Via(name, err)}
+		return false
+	case !errors.Is(err, ErrUndelivered):
+		stream.ControlOf(ctx).Stop(err)
+		d.outcome = Outcome{Err: streamerr.Via(name, stream.Cause(ctx))}
+		return false
+	}
+	if end != nil {
+		d.outcome = Outcome{End: end}
+		return false
+	}
+	return true
+}
+
+// ended returns the outcome of a stream whose engine has ended.
+func (d *driving[Req, In, Out]) ended() Outcome {
+	if d.outcome != (Outcome{}) {
+		return d.outcome
+	}
+	if stopped := cause.Of(d.ctx); stopped != nil {
+		return Outcome{Err: streamerr.Via(d.hop.Name, stopped)}
+	}
+	if d.m.endless() {
+		return Outcome{End: &streamerr.Ending{Reason: streamerr.Completed, Path: &[]string{d.hop.Name}}}
+	}
+	return Outcome{Err: streamerr.Via(d.hop.Name, streamerr.New(streamerr.Internal, "the engine ended without an ending"))}
 }
 
 // watch begins the timers of a stream, which may come to wait for its caller. A hop that shuts down does not let it wait.

@@ -31,6 +31,12 @@ import (
 // unblocks Send, so the handler must not be the goroutine that sends. On links the engine runs on the goroutine of the handler,
 // and the Loop that reads an item from below also sends it.
 func Serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out]) error {
+	return ServeStarter(h, st, m, engine.Starter())
+}
+
+// ServeStarter is Serve for a Starter. On links it returns loop.ErrLeft while Loops carry the stream, so that the stream keeps no
+// goroutine. The handler must return this error as it is, and must do nothing afterwards.
+func ServeStarter[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Starter[Req, *Out]) error {
 	answer := func(Outcome) error { return nil } // the messages were
 	return serve(h, st, m, engine, protocol.CalleeConfig{}, st.Send, answer)
 }
@@ -47,7 +53,7 @@ func ServeGather[Req, In, Out, Resp any](h *Hop, st grpc.ClientStreamingServer[I
 		return nil // the status says it
 	}
 	gathered := gatherStream[In, Out, Resp]{ClientStreamingServer: st}
-	return serve(h, gathered, m, engine, protocol.CalleeConfig{Whole: true}, send, answer)
+	return serve(h, gathered, m, engine.Starter(), protocol.CalleeConfig{Whole: true}, send, answer)
 }
 
 // A gatherStream drops what is sent to it: the answer is sent once, when all of it is there.
@@ -58,7 +64,7 @@ type gatherStream[In, Out, Resp any] struct {
 // Send implements grpc.BidiStreamingServer.
 func (gatherStream[In, Out, Resp]) Send(*Out) error { return nil }
 
-func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Engine[Req, *Out],
+func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Method[Req, In, Out], engine stream.Starter[Req, *Out],
 	config protocol.CalleeConfig, send func(*Out) error, answer func(Outcome) error) error {
 	incoming := wire.Incoming(st.Context())
 	req, id, err := receive(h, st, m)
@@ -84,26 +90,53 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 		status = err
 		ended.Done()
 	})
-	readRequests(s, st, m, inbox)                         // until the call is over
-	run := func(k *loop.Carrier, send func(*Out) error) { // awaited with the live streams of the hop
+	readRequests(s, st, m, inbox) // until the call is over
+	// conclude calls f, and ends the stream if it is over then. returns says that this goroutine returns from the handler, or
+	// makes it return.
+	conclude := func(returns bool, f func() (Outcome, bool)) (over bool) {
 		var o Outcome
+		over = true // also if f exits
 		defer func() {
+			if !over {
+				return
+			}
 			exited := o == (Outcome{})
 			if exited {
 				o = Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
 			}
-			detach(s.close(o, func() error { return answer(o) }), end, !exited)
+			detach(s.close(o, func() error { return answer(o) }), end, returns && !exited)
 		}()
+		o, over = f()
+		return over
+	}
+	start := func(k *loop.Carrier, send func(*Out) error, engine stream.Starter[Req, *Out], resume func(func() (Outcome, bool))) (over bool) {
 		ctx := s.ctx
 		if k != nil {
 			ctx = loop.With(ctx, k)
 		}
-		o = drive(ctx, h, m, engine, req, sending(s, k, send), true)
+		d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: sending(s, k, send), asItIs: true}
+		return conclude(true, func() (Outcome, bool) { return d.start(engine, req, resume) })
+	}
+	run := func(k *loop.Carrier, send func(*Out) error) { // awaited with the live streams of the hop
+		start(k, send, engine.Engine().Starter(), nil)
 	}
 	switch k := new(loop.Carrier); {
 	case sink != nil:
 		sink.Carried(k)
-		run(k, send)
+		over := start(k, send, engine, func(rest func() (Outcome, bool)) {
+			go func() {
+				over := true // also if the goroutine exits
+				defer func() {
+					if over {
+						sink.Release()
+					}
+				}()
+				over = conclude(false, rest)
+			}()
+		})
+		if !over {
+			return loop.ErrLeft
+		}
 	case config.Whole:
 		go run(k, send)
 	case !direct.Give(incoming, func(pass func(*Out)) { run(loop.Of(incoming), func(out *Out) error { pass(out); return nil }) }):

@@ -39,3 +39,22 @@ func (s Starter[Req, Item]) Engine() Engine[Req, Item] {
 		}
 	}
 }
+
+// Finally is for Stages of Starters. It calls start, which calls the Starter below with its argument
+// as resume, and calls end when the sequence has ended: on the goroutine that returns true, panics or
+// exits.
+func Finally(end func(), resume func(rest func() (over bool)), start func(resume func(rest func() (over bool))) (over bool)) (over bool) {
+	run := func(f func() (over bool)) (over bool) {
+		over = true // also if f panics or exits
+		defer func() {
+			if over {
+				end()
+			}
+		}()
+		over = f()
+		return over
+	}
+	return run(func() bool {
+		return start(func(rest func() (over bool)) { resume(func() bool { return run(rest) }) })
+	})
+}

@@ -78,3 +78,33 @@ func TestWhatRestDoesIsDoneByTheLoop(t *testing.T) {
 		reading.Wait()
 	}
 }
+
+// TestFinallyComesLast: end is called once, when a sequence has ended in any way, and not before.
+func TestFinallyComesLast(t *testing.T) {
+	for n := range 3 {
+		ended, got := 0, 0
+		engine := stream.Starter[int, int](func(ctx context.Context, n int, yield func(int, error) bool, resume func(func() bool)) bool {
+			return stream.Finally(func() { ended++ }, resume, func(resume func(func() bool)) bool { return steps(ctx, n, yield, resume) })
+		}).Engine()
+		for range engine(t.Context(), n) {
+			if got++; ended != 0 {
+				t.Errorf("ended before item %d of %d", got, n)
+			}
+		}
+		if ended != 1 || got != n {
+			t.Errorf("%d items: ended %d times after %d", n, ended, got)
+		}
+	}
+	for name, f := range map[string]func() bool{"panic": func() bool { panic("oops") }, "exit": func() bool { runtime.Goexit(); return true }} {
+		ended := 0
+		var running sync.WaitGroup
+		running.Go(func() {
+			defer func() { _ = recover() }()
+			stream.Finally(func() { ended++ }, nil, func(func(func() bool)) bool { return f() })
+		})
+		running.Wait()
+		if ended != 1 {
+			t.Errorf("%s: ended %d times", name, ended)
+		}
+	}
+}

@@ -66,7 +66,7 @@ func (w *World) StartChat(i int) error {
 	if err := c.Registry.Set([]models.Card{card}); err != nil {
 		return err
 	}
-	s := server.New(p.Hop, c.Registry, up, c.Registry.Generate)
+	s := server.New(p.Hop, c.Registry, up, c.Registry.Start)
 	s.Register(p.Host)
 	w.mu.Lock()
 	w.chats[i] = c

@@ -9,6 +9,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/inprocess"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -99,12 +101,19 @@ func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
 		}
 		c := &call{ServerStream: st, guard: g}
 		g.Observer.CallOpened()
+		closed := func() {
+			g.calls.close(from)
+			g.Observer.CallClosed(c.begun.Load())
+		}
 		defer func() {
 			if v := recover(); v != nil {
 				err = g.panicked(st.Context(), v)
 			}
-			g.calls.close(from)
-			g.Observer.CallClosed(c.begun.Load())
+			if sink, ok := st.(loop.Sink); ok && errors.Is(err, loop.ErrLeft) {
+				sink.OnRelease(closed)
+				return
+			}
+			closed()
 		}()
 		err = next(impl, c)
 		if expired := c.expired.Load(); expired != nil {

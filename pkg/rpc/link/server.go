@@ -234,7 +234,7 @@ type calleeEnd struct {
 }
 
 // Open implements mux.Opener. The goroutine that serves the call sends an END whatever the handler does.
-func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
+func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned func())) {
 	st := &serverStream{s: s, method: call.Method}
 	ctx := metadata.NewIncomingContext(context.Background(), metadata.Pairs(call.Headers...))
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: e.remote, AuthInfo: e.auth})
@@ -250,7 +250,13 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
 	if call.Timeout > 0 {
 		st.unhook = context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
 	}
-	return func() {
+	return func(returned func()) {
+		left := false // also if the handler exits
+		defer func() {
+			if !left {
+				returned()
+			}
+		}()
 		m, ok := e.server.methods[call.Method]
 		if !ok {
 			service, name, _ := strings.Cut(strings.TrimPrefix(call.Method, "/"), "/")
@@ -258,8 +264,15 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func()) {
 			return
 		}
 		err := error(errExited) // unless the handler returns
-		defer func() { st.Finish(err, nil) }()
+		defer func() {
+			if !left {
+				st.Finish(err, nil)
+			}
+		}()
 		err = m.handler(m.impl, st)
+		if left = errors.Is(err, loop.ErrLeft); left {
+			st.OnRelease(returned)
+		}
 	}
 }
 
@@ -276,6 +289,8 @@ type serverStream struct {
 	mu       sync.Mutex // guards the following fields
 	md       metadata.MD
 	finished bool
+	released bool
+	release  []func() // called by Release
 }
 
 var (
@@ -308,6 +323,30 @@ func (st *serverStream) Finish(err error, trailer metadata.MD) {
 	if !before {
 		st.unhook()
 		st.s.Finish(err, md)
+	}
+}
+
+// Release implements loop.Sink.
+func (st *serverStream) Release() {
+	st.mu.Lock()
+	all := st.release
+	st.released, st.release = true, nil
+	st.mu.Unlock()
+	for _, f := range all {
+		f()
+	}
+}
+
+// OnRelease implements loop.Sink.
+func (st *serverStream) OnRelease(f func()) {
+	st.mu.Lock()
+	released := st.released
+	if !released {
+		st.release = append(st.release, f)
+	}
+	st.mu.Unlock()
+	if released {
+		f()
 	}
 }
 

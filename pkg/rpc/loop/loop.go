@@ -11,6 +11,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -184,12 +185,22 @@ func SourceOf[In, Out any](st grpc.BidiStreamingClient[In, Out]) Source {
 	return nil
 }
 
+// ErrLeft is what a handler returns while other goroutines carry its call, which ends by Finish of its
+// Sink. The connection keeps the handler among those that run until Release.
+var ErrLeft = errors.New("loop: the handler has left its call to Loops")
+
 // A Sink is the callee's end of a call on a connection that asks the stream's Carrier before it waits
 // for the peer.
 type Sink interface {
 	// Finish ends the call with the error and the trailers of its handler, which may return later. A
 	// SendMsg that waits returns. Only the first Finish counts.
 	Finish(err error, trailer metadata.MD)
+	// Release says that a call whose handler has returned ErrLeft, or is about to, needs nothing more: it
+	// was finished.
+	Release()
+	// OnRelease has f called once Release has been called, at once if that was before. It is for what
+	// stands between the connection and a handler that has returned ErrLeft.
+	OnRelease(f func())
 	// Carried names the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
 	// Attend has take called with each further message, or with the error of one that cannot be

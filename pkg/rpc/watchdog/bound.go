@@ -2,7 +2,6 @@ package watchdog
 
 import (
 	"context"
-	"iter"
 
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -11,26 +10,27 @@ import (
 // Bound returns next with timers of its own, beside those of the hop of that name: for one of several
 // engines of a hop. tokens counts the tokens of an item; nil counts one for each.
 func Bound[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Engine[Req, Out]) stream.Engine[Req, Out] {
+	return BoundStarter(hop, t, tokens, next.Starter()).Engine()
+}
+
+// BoundStarter is Bound for a Starter.
+func BoundStarter[Req, Out any](hop string, t Timers, tokens func(Out) int, next stream.Starter[Req, Out]) stream.Starter[Req, Out] {
 	if tokens == nil {
 		tokens = func(Out) int { return 1 }
 	}
 	var clock coarse.Clock
-	return func(ctx context.Context, req Req) iter.Seq2[Out, error] {
-		return func(yield func(Out, error) bool) {
-			timers := t.Watch(ctx, &clock, hop)
-			defer timers.End()
-			for out, err := range next(ctx, req) {
-				if err != nil {
-					yield(out, err)
-					return
-				}
-				timers.Item(tokens(out))
-				more := yield(out, nil)
-				timers.Passed()
-				if !more {
-					return
-				}
+	return func(ctx context.Context, req Req, yield func(Out, error) bool, resume func(func() bool)) (over bool) {
+		timers := t.Watch(ctx, &clock, hop)
+		pass := func(out Out, err error) (more bool) {
+			if err != nil {
+				yield(out, err)
+				return false
 			}
+			timers.Item(tokens(out))
+			more = yield(out, nil)
+			timers.Passed()
+			return more
 		}
+		return stream.Finally(timers.End, resume, func(resume func(func() bool)) bool { return next(ctx, req, pass, resume) })
 	}
 }

@@ -14,8 +14,9 @@ import (
 // An Opener takes the streams that the peer opens. A connection without one opens streams itself.
 type Opener interface {
 	// Open prepares s for a call, and returns what serves it on a goroutine of its own. Open runs on
-	// the goroutine that reads the connection.
-	Open(call frame.Call, s *Stream) (serve func())
+	// the goroutine that reads the connection. serve, or another goroutine later, calls returned once,
+	// when the call needs nothing more.
+	Open(call frame.Call, s *Stream) (serve func(returned func()))
 }
 
 // A Conn is one connection, from its HELLO on.

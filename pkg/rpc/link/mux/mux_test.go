@@ -203,10 +203,11 @@ func TestReaderThatWaitsHidesNoBrokenFrame(t *testing.T) {
 // An opener serves streams until they end.
 type opener struct{}
 
-func (opener) Open(_ frame.Call, s *Stream) func() {
+func (opener) Open(_ frame.Call, s *Stream) func(returned func()) {
 	over := make(chan struct{})
 	s.OnOver(sync.OnceFunc(func() { close(over) }))
-	return func() {
+	return func(returned func()) {
+		defer returned()
 		<-over
 	}
 }

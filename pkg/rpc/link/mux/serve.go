@@ -40,17 +40,17 @@ func (c *Conn) takeOpen(payload []byte) error {
 	c.last = call.Stream
 	c.streams[call.Stream] = s
 	c.serving++
-	c.served.Go(func() {
-		defer c.returned()
-		serve()
-	})
+	c.served.Add(1)
+	go serve(c.returned)
 	return nil
 }
 
+// returned is called when a stream needs its handler no more.
 func (c *Conn) returned() {
 	c.mu.Lock()
 	c.serving--
 	c.mu.Unlock()
+	c.served.Done()
 }
 
 // refuse ends a new stream with RESOURCE_EXHAUSTED if the connection has maxServing handlers.

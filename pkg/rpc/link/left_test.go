@@ -1,0 +1,155 @@
+package link_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/link"
+	"github.com/whence-dev/whence/pkg/rpc/methods"
+	"github.com/whence-dev/whence/pkg/stream"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+type starter = stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse]
+
+// A starterWorker is a worker whose handlers return while their streams go on.
+type starterWorker struct {
+	workerv1.UnimplementedWorkerServer
+	hop     *rpc.Hop
+	starter starter
+}
+
+func (w *starterWorker) Generate(st grpc.BidiStreamingServer[workerv1.GenerateRequest, workerv1.GenerateResponse]) error {
+	return rpc.ServeStarter(w.hop, st, methods.Worker, w.starter)
+}
+
+// serveStarter serves s over links, behind a guard.
+func serveStarter(t *testing.T, s starter, o guard.Options) (w *starterWorker, addr string) {
+	t.Helper()
+	w = &starterWorker{hop: &rpc.Hop{Name: "relay", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, starter: s}
+	srv := link.NewServer(link.Options{})
+	workerv1.RegisterWorkerServer(guard.New(srv, o), w)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := srv.Serve(ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { srv.Stop(); serving.Wait() })
+	return w, ln.Addr().String()
+}
+
+// An openCalls is a guard.Observer that counts the open calls.
+type openCalls struct{ n atomic.Int64 }
+
+func (o *openCalls) CallOpened()      { o.n.Add(1) }
+func (*openCalls) CallBegun()         {}
+func (o *openCalls) CallClosed(bool)  { o.n.Add(-1) }
+func (*openCalls) CallRefused(string) {}
+
+// await waits until what is true.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not after a minute: ", what)
+		}
+	}
+}
+
+// TestHandlerThatHasLeft: a stream between two links keeps no goroutine on the relay. Its call counts as open until it has
+// ended, and its caller is told the ending.
+func TestHandlerThatHasLeft(t *testing.T) {
+	const streams = 20
+	below, _, lower := serve(t, link.Options{}, waiting)
+	next := dial(t, lower, link.Options{Links: 1})
+	open := &openCalls{}
+	relay, addr := serveStarter(t, rpc.DialStarter("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: streams}, Observer: open})
+	client := dial(t, addr, link.Options{Links: 1})
+	stop := func(id string, st workerv1.Worker_GenerateClient) {
+		relay.hop.Live.Stop(id, streamerr.New(streamerr.UserStop, "enough"))
+		for {
+			if _, err := st.Recv(); err != nil {
+				if got := streamerr.FromGRPC("relay", err); got.Reason != streamerr.UserStop {
+					t.Errorf("%s ends with %v", id, err)
+				}
+				return
+			}
+		}
+	}
+	begun := func(id string) workerv1.Worker_GenerateClient {
+		st := begin(t, t.Context(), client, id, 0, 0)
+		if _, err := st.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	stop("first", begun("first")) // which makes the connections
+	await(t, "the first call is closed", func() bool { return open.n.Load() == 0 })
+	before := runtime.NumGoroutine()
+	all := map[string]workerv1.Worker_GenerateClient{}
+	for i := range streams {
+		id := fmt.Sprint("s-", i)
+		all[id] = begun(id)
+	}
+	await(t, "each stream has one goroutine, the engine's", func() bool { return runtime.NumGoroutine()-before <= streams })
+	if n := open.n.Load(); n != streams {
+		t.Errorf("%d calls are open, want %d", n, streams)
+	}
+	_, err := begin(t, t.Context(), client, "one more", 0, 0).Recv()
+	if got := streamerr.FromGRPC("relay", err); got == nil || got.Reason != streamerr.Overloaded {
+		t.Errorf("a call beyond the limit: %v", err)
+	}
+	for id, st := range all {
+		stop(id, st)
+	}
+	await(t, "all calls are closed", func() bool { return open.n.Load() == 0 })
+	awaitNone(t, relay.hop)
+	awaitNone(t, below.hop)
+	stop("last", begun("last"))
+}
+
+// TestRestThatPanicsOrExits ends its stream with INTERNAL, and closes the call.
+func TestRestThatPanicsOrExits(t *testing.T) {
+	for name, rest := range map[string]func() bool{
+		"panic": func() bool { panic("oops") }, "exit": func() bool { runtime.Goexit(); return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := &openCalls{}
+			relay, addr := serveStarter(t, func(_ context.Context, _ *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
+				go func() {
+					yield(tokens(1), nil)
+					resume(rest)
+				}()
+				return false
+			}, guard.Options{Observer: open})
+			st := begin(t, t.Context(), dial(t, addr, link.Options{Links: 1}), "s", 0, 0)
+			_, err := st.Recv()
+			if err == nil {
+				_, err = st.Recv()
+			}
+			if got := streamerr.FromGRPC("relay", err); got == nil || got.Reason != streamerr.Internal {
+				t.Errorf("the stream ends with %v", err)
+			}
+			await(t, "the call is closed", func() bool { return open.n.Load() == 0 })
+			awaitNone(t, relay.hop)
+		})
+	}
+}
