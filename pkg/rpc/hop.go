@@ -69,7 +69,7 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 	h.attempt(ctx, func() { flow = h.observe(ctx, parent, *id, owner, peer) })
 	ctx = context.WithValue(observer.With(ctx, flow), rootKey{}, ctl)
 	ctl.OnStop(func(cause error) { flow.Note(observer.Event{Kind: observer.StopHeard, Err: streamerr.As(cause)}) })
-	undo := context.AfterFunc(parent, func() {
+	undo := afterFunc(parent, func() {
 		gone := lost()
 		if cause := stream.Cause(ctx); cause != nil { // the caller has not waited for the ending
 			why := streamerr.As(cause)
@@ -83,6 +83,14 @@ func (h *Hop) Begin(parent context.Context, id *string, owner, peer string, lost
 		remove()
 		ctl.Release()
 	}, nil
+}
+
+// afterFunc is context.AfterFunc, and costs nothing if parent is never done.
+func afterFunc(parent context.Context, f func()) (undo func() bool) {
+	if parent.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(parent, f)
 }
 
 // attempt calls f, which calls an Observer or a log handler for the stream of ctx, and logs a panic of f: such a panic must not

@@ -158,7 +158,7 @@ func (s *callee) attach(finish func(status error, trailer metadata.MD, returning
 		finish(o.Status(), s.trailer(o), false)
 	}
 	stopped := stream.AfterStop(s.ctx, func(error) { s.halt() })
-	killed := context.AfterFunc(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
+	killed := stream.AfterKill(s.ctx, func() { s.step(protocol.Event{Kind: protocol.Killed, Err: stream.Cause(s.ctx)}) })
 	lost := context.AfterFunc(s.call, func() { s.step(protocol.Event{Kind: protocol.Lost, Err: wire.Lost(s.call)}) })
 	return func(o Outcome, end func(), returning bool) {
 		stopped()

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -33,11 +34,50 @@ type Control struct {
 	timer  *time.Timer // kills after the grace; nil before Stop
 	until  time.Time   // when timer kills; zero before Stop
 	onStop func(cause error)
+	hooks  []*hook
 	idle   bool // the stream waits for its caller, and for nothing else
 	onIdle func(idle bool)
 }
 
 type controlKey struct{}
+
+// A hook is called on a goroutine of its own when the stream reaches a state.
+type hook struct {
+	at State
+	f  func()
+}
+
+// after calls f on a goroutine of its own once the stream has reached a state. It costs a fraction of
+// the memory of context.AfterFunc. The returned function undoes that, and reports whether it came
+// before f was started.
+func (c *Control) after(at State, f func()) (undo func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state >= at {
+		go f()
+		return func() bool { return false }
+	}
+	h := &hook{at, f}
+	c.hooks = append(c.hooks, h)
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		before := len(c.hooks)
+		c.hooks = slices.DeleteFunc(c.hooks, func(other *hook) bool { return other == h })
+		return len(c.hooks) < before
+	}
+}
+
+// fire starts the hooks of the state that the stream has reached. mu is held.
+func (c *Control) fire() {
+	c.hooks = slices.DeleteFunc(c.hooks, func(h *hook) bool {
+		due := h.at <= c.state
+		if due {
+			go h.f()
+		}
+		return due
+	})
+}
 
 // WithControl returns a context for a stream, and its Control. When parent is done, Stop is called
 // with its cause: the new context outlives parent by the grace, so that the engine can still yield
@@ -138,12 +178,14 @@ func (c *Control) advance(to State, cause error, grace time.Duration) {
 	if to == Stopped {
 		c.until = time.Now().Add(grace)
 		c.timer = time.AfterFunc(grace, func() { c.Kill(cause) })
+		c.fire()
 		return
 	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 	c.kill(context.Cause(c.stopping))
+	c.fire()
 }
 
 // Grace returns how long a stopped stream may still take to end, or the whole grace while it is
@@ -221,6 +263,17 @@ func Cause(ctx context.Context) error {
 // AfterStop calls f in its own goroutine once ctx's stream is asked to stop, or ctx is done. The
 // returned function undoes that, and reports whether it came before f was started.
 func AfterStop(ctx context.Context, f func(cause error)) (undo func() bool) {
+	if c := ControlOf(ctx); c != nil && ctx.Done() == c.done {
+		return c.after(Stopped, func() { f(c.Cause()) })
+	}
 	stopping := stopContext(ctx)
 	return context.AfterFunc(stopping, func() { f(context.Cause(stopping)) })
+}
+
+// AfterKill is context.AfterFunc for the context of a stream.
+func AfterKill(ctx context.Context, f func()) (undo func() bool) {
+	if c := ControlOf(ctx); c != nil && ctx.Done() == c.done {
+		return c.after(Killed, f)
+	}
+	return context.AfterFunc(ctx, f)
 }

@@ -118,7 +118,7 @@ func (c *Conn) now() time.Duration { return time.Since(c.began) }
 func (c *Conn) EndWith(ctx context.Context) {
 	c.undo = []func() bool{
 		stream.AfterStop(ctx, func(error) { c.tell((*clock).stop) }),
-		context.AfterFunc(ctx, func() { c.tell(func(k *clock, _ time.Duration) { k.end() }) }),
+		stream.AfterKill(ctx, func() { c.tell(func(k *clock, _ time.Duration) { k.end() }) }),
 	}
 }
 
