@@ -112,9 +112,10 @@ var created = counted.And(strict.Table[*message]{
 	Refused: []string{"container", "diagnostics", "inference_geo"},
 })
 
-// Fields returns what happens to each field of POST /v1/messages, and CountFields to each field of
-// POST /v1/messages/count_tokens.
-func Fields() map[string]string      { return created.Fields() }
+// Fields returns what happens to each field of POST /v1/messages.
+func Fields() map[string]string { return created.Fields() }
+
+// CountFields returns what happens to each field of POST /v1/messages/count_tokens.
 func CountFields() map[string]string { return counted.Fields() }
 
 func newMessage() *message {

@@ -171,9 +171,10 @@ var chatFields = shared.And(strict.Table[*Chat]{Honoured: map[string]setter{
 	Refused: []string{"audio", "prediction", "web_search_options", "moderation"},
 })
 
-// ChatFields returns what happens to each field of chat completions, and CompletionFields to each
-// field of completions.
-func ChatFields() map[string]string       { return chatFields.Fields() }
+// ChatFields returns what happens to each field of chat completions.
+func ChatFields() map[string]string { return chatFields.Fields() }
+
+// CompletionFields returns what happens to each field of completions.
 func CompletionFields() map[string]string { return completionFields.Fields() }
 
 // ParseChat parses a body of chat completions. lenient names fields that are ignored instead of

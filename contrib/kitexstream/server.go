@@ -48,10 +48,9 @@ func (s serverSuite) middleware(next sep.StreamEndpoint) sep.StreamEndpoint {
 // withoutHeaders removes the suite's headers from the metainfo of a handler's context. Kitex would pass them on with each call that
 // the handler makes with a client without a suite.
 func withoutHeaders(ctx context.Context) context.Context {
-	for _, key := range []string{streamerr.ViaHeader, streamtrace.StreamPrefix + streamtrace.Traceparent, streamtrace.StreamPrefix + streamtrace.Tracestate} {
-		ctx = metainfo.DelValue(ctx, key)
-	}
-	return ctx
+	ctx = metainfo.DelValue(ctx, streamerr.ViaHeader)
+	ctx = metainfo.DelValue(ctx, streamtrace.StreamPrefix+streamtrace.Traceparent)
+	return metainfo.DelValue(ctx, streamtrace.StreamPrefix+streamtrace.Tracestate)
 }
 
 var errPanicked = &streamerr.Error{Reason: streamerr.Internal, Message: "a middleware panicked"}

@@ -13,6 +13,7 @@ import (
 	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/pkg/remote/trans/nphttp2/metadata"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
+	"github.com/cloudwego/kitex/server"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -231,12 +232,11 @@ func TestACallerThatLeavesBeforeItReadsTheEnd(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				h := func(_ context.Context, send func(int64) error) error { return errors.Join(send(1), failed) }
 				at, caller := newHop(t, "leaf", nil), newHop(t, "root", nil)
-				addr := ""
+				options := []server.Option{server.WithSuite(kitexstream.Server(at.Monitor))}
 				if plain {
-					addr, _ = b.servePlain(t, h)
-				} else {
-					addr, _ = b.serveAt(t, at, h)
+					options = nil
 				}
+				addr, _ := b.servePlain(t, h, options...)
 				finished := make(chan struct{}, 1)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

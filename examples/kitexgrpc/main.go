@@ -63,8 +63,8 @@ func run(out io.Writer, spans sdktrace.SpanExporter) error {
 		return err
 	}
 	for price, err := st.Recv(ctx); err == nil; price, err = st.Recv(ctx) {
-		fmt.Fprintln(out, "price:", price.GetCents())
+		_, _ = fmt.Fprintln(out, "price:", price.GetCents())
 	}
-	fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
+	_, _ = fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
 	return errors.Join(called.Close(ctx), served.Close(ctx), srv.Stop())
 }

@@ -70,12 +70,12 @@ func run(out io.Writer, spans sdktrace.SpanExporter) error {
 		return err
 	}
 	for price, err := st.Recv(ctx); err == nil; price, err = st.Recv(ctx) {
-		fmt.Fprintln(out, "price:", price.GetCents())
+		_, _ = fmt.Fprintln(out, "price:", price.GetCents())
 		if price.GetCents() == 102 {
 			leave(&streamerr.Error{Reason: streamerr.ClientGone, Path: streamerr.NewPath("user"), Message: "the user closed the tab"})
 		}
 	}
-	fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
+	_, _ = fmt.Fprintln(out, "the stream ended:", kitexstream.Ending(st))
 	ctx = context.Background()
 	return errors.Join(called.Close(ctx), served.Close(ctx))
 }

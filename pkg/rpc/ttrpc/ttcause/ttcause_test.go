@@ -83,7 +83,7 @@ func TestAContextWithACause(t *testing.T) {
 	}
 	bare, stop := context.WithCancel(t.Context())
 	stop()
-	if err := ttcause.With(bare).Err(); err != context.Canceled { //nolint:errorlint // Kitex compares the error itself
+	if err := ttcause.With(bare).Err(); err != context.Canceled { // as Kitex compares it
 		t.Error(err)
 	}
 }
