@@ -73,23 +73,27 @@ var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
 // other worker can continue it. It yields on other goroutines than its caller's, one at a time; a panic of the reader is
 // repeated by the caller's.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	return fleet.Starter(p.Start).Engine()(ctx, req)
+	return func(yield func(*workerv1.GenerateResponse, error) bool) {
+		if cause := stream.Cause(ctx); cause != nil {
+			yield(nil, cause)
+			return
+		}
+		d := p.drive(ctx, req, yield)
+		defer d.close()
+		d.handle(failover.Begin)
+		d.watch()
+		d.crash.Repeat()
+	}
 }
 
-// Start is Generate as a stream.Starter. The goroutine that watches a running stream calls nothing else, so that its stack
-// stays small.
-func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
+// Start is Generate as a stream.Starter. While the stream runs, it has one goroutine, which watches. Nothing lies below the
+// watch on its stack, which therefore stays small.
+func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yielder, resume func(rest func() (over bool))) (over bool) {
 	if cause := stream.Cause(ctx); cause != nil {
 		yield(nil, cause)
 		return true
 	}
-	now := time.Now()
-	p.retries.Earn(now)
-	d := &drive{
-		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
-		changed: make(chan struct{}, 1), done: make(chan struct{}),
-		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
-	}
+	d := p.drive(ctx, req, yield)
 	return stream.Finally(d.close, resume, func(resume func(rest func() (over bool))) bool {
 		d.handle(failover.Begin)
 		select {
@@ -98,15 +102,37 @@ func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield func
 			return true
 		default:
 		}
-		go func() { // resume has the caller wait for it
-			d.watch()
-			resume(func() bool {
+		go func() { // the stream is over only when rest has been called
+			defer resume(func() bool {
 				d.crash.Repeat()
 				return true
 			})
+			crash.Watch(d.watch, d.collapse)
 		}()
 		return false
 	})
+}
+
+func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yielder) *drive {
+	now := time.Now()
+	p.retries.Earn(now)
+	return &drive{
+		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
+		changed: make(chan struct{}, 1), done: make(chan struct{}),
+		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
+	}
+}
+
+// collapse ends the stream after a panic, or an exit, of the goroutine that watches: its steps call the reader, the policy of the
+// pool and the log.
+func (d *drive) collapse(c *crash.Crash) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.yield = nil
+	if !d.over {
+		d.crash, d.over = c, true
+		close(d.done)
+	}
 }
 
 // close ends the calls that are still running, and waits for them. Calls that were left behind end by themselves.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
+	"github.com/whence-dev/whence/chat-service/route/policy"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -212,4 +213,51 @@ func TestCallThatIsCarriedTwice(t *testing.T) {
 			t.Errorf("the worker has %d streams", w.Load())
 		}
 	})
+}
+
+// TestCrashOnTheGoroutineThatWatches: when a worker is down, that goroutine looks for another one.
+func TestCrashOnTheGoroutineThatWatches(t *testing.T) {
+	for name, crash := range map[string]func(){
+		"panic":   func() { panic("the policy's bug") },
+		"exit":    runtime.Goexit,
+		"neither": func() {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hung, good := hangsAt("w/0", 0), &fake{name: "w/1"}
+				choices := 0
+				p := resumed(t, Options{Policy: func(policy.Request, []policy.Candidate) int {
+					if choices++; choices == 2 {
+						crash()
+					}
+					return 0
+				}}, func() {}, hung, good)
+				time.AfterFunc(time.Second, func() { p.Members()[0].Say(nil) })
+				rests, ended := make(chan func() bool, 1), false
+				if p.Start(t.Context(), ask(9), func(out *workerv1.GenerateResponse, _ error) bool {
+					ended = ended || out.GetEnd() != nil
+					return true
+				}, func(rest func() bool) { rests <- rest }) {
+					t.Fatal("the stream is over at once")
+				}
+				rest, outcome := <-rests, "exit"
+				var reading sync.WaitGroup
+				reading.Go(func() {
+					defer func() {
+						if text, ok := recover().(string); ok && strings.Contains(text, "the policy's bug") {
+							outcome = "panic"
+						}
+					}()
+					if rest() {
+						outcome = "neither"
+					}
+				})
+				reading.Wait()
+				if outcome != name || ended != (name == "neither") {
+					t.Errorf("rest ends with %s; the reader has an End: %t", outcome, ended)
+				}
+				over(t, p, hung, good)
+			})
+		})
+	}
 }
