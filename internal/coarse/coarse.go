@@ -24,7 +24,7 @@ const (
 // A Clock has timers. The zero Clock is ready to use. It must not be copied.
 type Clock struct {
 	mu    sync.Mutex
-	base  time.Time // a full minute, so that the Clocks of a machine wake up together
+	base  time.Time // a multiple of the longest step since 1970, so that the Clocks of a machine wake up together
 	slots map[time.Duration]*slot
 	times times       // of slots, the earliest first
 	timer *time.Timer // fires at the earliest; nil before the first
@@ -94,7 +94,7 @@ func (t *Timer) remove() {
 func (c *Clock) now() time.Duration {
 	now := time.Now()
 	if c.base.IsZero() {
-		c.base, c.slots = now.Add(-time.Duration(now.UnixNano())%time.Minute), map[time.Duration]*slot{}
+		c.base, c.slots = now.Add(-time.Duration(now.UnixNano()&(maxLate-1))), map[time.Duration]*slot{}
 	}
 	return now.Sub(c.base)
 }

@@ -102,3 +102,21 @@ func BenchmarkResetAndStop(b *testing.B) {
 		timer.Stop()
 	}
 }
+
+// TestClocksWakeUpTogether: Clocks that are first used at different times agree on when to wake up.
+func TestClocksWakeUpTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var first, second coarse.Clock
+		var times [2]time.Time
+		first.NewTimer(func() {}).Reset(time.Second)
+		time.Sleep(61*time.Second + 7*time.Millisecond)
+		first.NewTimer(func() { times[0] = time.Now() }).Reset(5 * time.Second)
+		time.Sleep(time.Millisecond)
+		second.NewTimer(func() { times[1] = time.Now() }).Reset(5 * time.Second)
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if times[0].IsZero() || !times[0].Equal(times[1]) {
+			t.Errorf("two timers fired at %v", times)
+		}
+	})
+}
