@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -101,19 +102,20 @@ func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
 		}
 		c := &call{ServerStream: st, guard: g}
 		g.Observer.CallOpened()
-		closed := func() {
+		closed := sync.OnceFunc(func() {
 			g.calls.close(from)
 			g.Observer.CallClosed(c.begun.Load())
+		})
+		if sink, ok := st.(loop.Sink); ok {
+			sink.OnFinish(closed)
 		}
 		defer func() {
 			if v := recover(); v != nil {
 				err = g.panicked(st.Context(), v)
 			}
-			if sink, ok := st.(loop.Sink); ok && errors.Is(err, loop.ErrLeft) {
-				sink.OnRelease(closed)
-				return
+			if !errors.Is(err, loop.ErrLeft) {
+				closed()
 			}
-			closed()
 		}()
 		err = next(impl, c)
 		if expired := c.expired.Load(); expired != nil {

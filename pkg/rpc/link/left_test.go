@@ -153,3 +153,20 @@ func TestRestThatPanicsOrExits(t *testing.T) {
 		})
 	}
 }
+
+// TestCallIsClosedBeforeItsEndIsTold: a caller that has heard the end of one call may open the next, even if only one may be open.
+func TestCallIsClosedBeforeItsEndIsTold(t *testing.T) {
+	_, _, lower := serve(t, link.Options{}, count)
+	next := dial(t, lower, link.Options{Links: 1})
+	_, addr := serveStarter(t, rpc.DialStarter("relay", "worker", next.Generate, methods.Worker), guard.Options{Name: "relay", Limits: guard.Limits{Total: 1}, Observer: &openCalls{}})
+	client := engineAt(dial(t, addr, link.Options{Links: 1}))
+	for i := range 300 {
+		ctx, ctl := stream.WithControl(t.Context(), time.Minute)
+		for _, err := range client(ctx, &workerv1.TokenRequest{StreamId: fmt.Sprint(i), Prompt: []uint32{20, 1}}) {
+			if err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		ctl.Release()
+	}
+}

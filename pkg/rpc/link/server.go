@@ -271,7 +271,7 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned fu
 		}()
 		err = m.handler(m.impl, st)
 		if left = errors.Is(err, loop.ErrLeft); left {
-			st.OnRelease(returned)
+			st.onRelease(returned)
 		}
 	}
 }
@@ -290,6 +290,7 @@ type serverStream struct {
 	md       metadata.MD
 	finished bool
 	released bool
+	finish   []func() // called by Finish
 	release  []func() // called by Release
 }
 
@@ -319,7 +320,12 @@ func (st *serverStream) Finish(err error, trailer metadata.MD) {
 	st.mu.Lock()
 	before, md := st.finished, metadata.Join(st.md, trailer)
 	st.finished = true
+	hooks := st.finish
+	st.finish = nil
 	st.mu.Unlock()
+	for _, f := range hooks {
+		f()
+	}
 	if !before {
 		st.unhook()
 		st.s.Finish(err, md)
@@ -337,8 +343,21 @@ func (st *serverStream) Release() {
 	}
 }
 
-// OnRelease implements loop.Sink.
-func (st *serverStream) OnRelease(f func()) {
+// OnFinish implements loop.Sink.
+func (st *serverStream) OnFinish(f func()) {
+	st.mu.Lock()
+	finished := st.finished
+	if !finished {
+		st.finish = append(st.finish, f)
+	}
+	st.mu.Unlock()
+	if finished {
+		f()
+	}
+}
+
+// onRelease has f called once Release has been called, at once if that was before.
+func (st *serverStream) onRelease(f func()) {
 	st.mu.Lock()
 	released := st.released
 	if !released {

@@ -195,12 +195,13 @@ type Sink interface {
 	// Finish ends the call with the error and the trailers of its handler, which may return later. A
 	// SendMsg that waits returns. Only the first Finish counts.
 	Finish(err error, trailer metadata.MD)
-	// Release says that a call whose handler has returned ErrLeft, or is about to, needs nothing more: it
-	// was finished.
+	// Release reports that the stream of a handler that has returned ErrLeft, or is about to, is over.
+	// Finish comes first.
 	Release()
-	// OnRelease has f called once Release has been called, at once if that was before. It is for what
-	// stands between the connection and a handler that has returned ErrLeft.
-	OnRelease(f func())
+	// OnFinish has f called before Finish ends the call, at once if that was before. Middleware that
+	// counts open calls uses it: the caller may open its next call as soon as it has heard the end of
+	// this one.
+	OnFinish(f func())
 	// Carried names the Carrier of the goroutine that sends. It is called before the first message.
 	Carried(c *Carrier)
 	// Attend has take called with each further message, or with the error of one that cannot be

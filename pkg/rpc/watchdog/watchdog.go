@@ -21,7 +21,7 @@ type Timers struct {
 	Deadline time.Duration
 	// FirstToken bounds the time from the request to the first token, the wait in the queue included.
 	FirstToken time.Duration
-	// Stall bounds the time between two items from below, once there was a token. It may fire a twentieth late.
+	// Stall bounds the time between two items from below, once there was a token. It may fire about a twentieth late.
 	Stall time.Duration
 	// Idle bounds how long a stream may wait for its caller's next message, which no other timer but Deadline counts.
 	Idle time.Duration
