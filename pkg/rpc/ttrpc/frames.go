@@ -96,27 +96,28 @@ const (
 	// begin at the same time may be sent in another order.
 	idsBehind = 1 << 16
 	idsInWord = 64
-	// maxWords bounds the words of streamIDs, beside those that the last ids have needed.
+	// Above maxWords, add deletes the words behind the window.
 	maxWords = 2 * idsBehind / idsInWord
 )
 
-// streamIDs has the ids of the streams that a connection has had. An id that is too far below the highest counts as used. The zero
-// value is empty.
+// streamIDs has the ids of the streams that a connection has had. Kitex counts the streams of a process in an int32 that wraps
+// around, so ids are compared by their wrapping difference: math.MinInt32 follows math.MaxInt32. An id that is too far below the
+// highest counts as used. The zero value is empty; the first id may be any.
 type streamIDs struct {
-	highest int32
+	highest int32            // the newest id
 	words   map[int32]uint64 // a bit for each id; by the id divided by idsInWord
 }
 
 // add reports whether an id is new, and adds it.
 func (s *streamIDs) add(id int32) (isNew bool) {
-	if s.words == nil {
+	switch d := id - s.highest; {
+	case s.words == nil || d > idsBehind: // all earlier ids are behind the window
 		s.words, s.highest = make(map[int32]uint64), id
-	}
-	lowest := int64(s.highest) - idsBehind
-	if int64(id) < lowest {
+	case d < -idsBehind:
 		return false
+	case d > 0:
+		s.highest = id
 	}
-	s.highest = max(s.highest, id)
 	word, bit := id>>6, uint64(1)<<(uint32(id)%idsInWord) // shifts round down
 	if s.words[word]&bit != 0 {
 		return false
@@ -124,7 +125,7 @@ func (s *streamIDs) add(id int32) (isNew bool) {
 	s.words[word] |= bit
 	if len(s.words) > maxWords {
 		for w := range s.words {
-			if (int64(w)+1)*idsInWord <= int64(s.highest)-idsBehind {
+			if s.highest-(w<<6+idsInWord-1) > idsBehind { // so is the last id of the word
 				delete(s.words, w)
 			}
 		}
