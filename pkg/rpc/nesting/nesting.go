@@ -12,7 +12,8 @@ import (
 
 const (
 	// free is the number of messages that a message of any size may hold, and bytesPerMessage the size
-	// in bytes for which it may hold one more. A chat message with a role and a text is larger.
+	// in bytes for which it may hold one more. The shortest chat messages are smaller: with the role
+	// "user" and a text of two letters they take 12 bytes, and a request may hold about 4,000 of them.
 	free            = 1024
 	bytesPerMessage = 16
 
@@ -21,7 +22,7 @@ const (
 )
 
 // Max returns the largest number of messages that an encoded message of size bytes may hold, at all
-// levels together.
+// levels together. The entries of a map count if their values are messages.
 func Max(size int) int { return free + size/bytesPerMessage }
 
 // An Error is the refusal of a message that holds more than Max messages.
@@ -32,26 +33,31 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("it holds more than %d messages, which is too many for its size", e.Max)
 }
 
+var errDeep = fmt.Errorf("it holds messages that are nested deeper than %d levels", maxDepth)
+
 // Binary returns an Error if b, a message of protobuf's binary form that md describes, holds too many
-// messages. Faults of the encoding are left to the decoder.
+// messages, and another error if they are nested too deep. Faults of the encoding are left to the
+// decoder.
 func Binary(b []byte, md protoreflect.MessageDescriptor) error {
 	left := Max(len(b))
-	if !binary(b, md, &left, 0) {
-		return &Error{Max(len(b))}
+	err := binary(b, md, &left, 0)
+	if err == nil && left < 0 {
+		err = &Error{Max(len(b))}
 	}
-	return nil
+	return err
 }
 
-// binary reports whether the messages in b do not exceed left, from which it subtracts them.
-func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) (ok bool) {
+// binary subtracts the number of messages in b from left, until that is negative. It returns errDeep if
+// the messages are nested too deep.
+func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return true
+			return nil
 		}
 		b = b[n:]
 		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return true
+			return nil
 		}
 		value := b[:n]
 		b = b[n:]
@@ -59,16 +65,24 @@ func binary(b []byte, md protoreflect.MessageDescriptor, left *int, depth int) (
 		if fd == nil || fd.Message() == nil || kind != protowire.BytesType {
 			continue
 		}
-		*left--
-		if *left < 0 || depth == maxDepth {
-			return false
+		if fd.IsMap() && fd.MapValue().Message() == nil {
+			continue // an entry in memory is not much larger than on the wire
+		}
+		if !md.IsMapEntry() { // an entry and its value are one message
+			*left--
+		}
+		if *left < 0 {
+			return nil
+		}
+		if depth == maxDepth {
+			return errDeep
 		}
 		inner, _ := protowire.ConsumeBytes(value)
-		if !binary(inner, fd.Message(), left, depth+1) {
-			return false
+		if err := binary(inner, fd.Message(), left, depth+1); err != nil || *left < 0 {
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
 // JSON returns an Error if b, a message of protobuf's JSON form, holds too many objects.

@@ -3,13 +3,18 @@ package nesting_test
 import (
 	"bytes"
 	"errors"
+	"sort"
+	"strconv"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/rpc/nesting"
 )
@@ -53,10 +58,117 @@ func TestEmptyMessagesAreBounded(t *testing.T) {
 	}
 }
 
+// number returns the number of messages within m, at all levels.
+func number(m protoreflect.Message) (n int) {
+	within := func(m protoreflect.Message) { n += 1 + number(m) }
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case fd.IsMap():
+			if fd.MapValue().Message() != nil {
+				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					within(v.Message())
+					return true
+				})
+			}
+		case fd.Message() == nil:
+		case fd.IsList():
+			for i := range v.List().Len() {
+				within(v.List().Get(i).Message())
+			}
+		default:
+			within(v.Message())
+		}
+		return true
+	})
+	return n
+}
+
+// biased returns a message with n entries of logit_bias, and a structure of n strings.
+func biased(n int) (bias, structure proto.Message) {
+	biases, fields := map[uint32]float32{}, map[string]*structpb.Value{}
+	for i := range n {
+		biases[uint32(i)] = 1
+		fields[strconv.Itoa(i)] = structpb.NewStringValue("")
+	}
+	chat := &chatv1.ChatRequest{Sampling: &llmv1.Sampling{LogitBias: biases}}
+	return &chatv1.ConverseRequest{Message: &chatv1.ConverseRequest_Chat{Chat: chat}}, &structpb.Struct{Fields: fields}
+}
+
+// TestBoundary: a message may hold Max messages, and not one more.
+func TestBoundary(t *testing.T) {
+	for name, message := range map[string]func(n int) proto.Message{
+		"empty messages": func(n int) proto.Message { return turns(n, "") },
+		"short messages": func(n int) proto.Message { return turns(n, "hi") },
+		"map of messages": func(n int) proto.Message {
+			_, structure := biased(n)
+			return structure
+		},
+	} {
+		check := func(n int) (holds, limit int, err error) {
+			m := message(n)
+			b, err := proto.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return number(m.ProtoReflect()), nesting.Max(len(b)), nesting.Binary(b, m.ProtoReflect().Descriptor())
+		}
+		n := sort.Search(10_000, func(n int) bool {
+			_, _, err := check(n)
+			return err != nil
+		})
+		holds, limit, err := check(n)
+		if tooMany, refused := errors.AsType[*nesting.Error](err); !refused || holds != limit+1 || tooMany.Max != limit {
+			t.Errorf("%s: a message that holds %d, of at most %d: %v", name, holds, limit, err)
+		}
+		if holds, limit, err = check(n - 1); err != nil || holds != limit {
+			t.Errorf("%s: a message that holds %d, of at most %d: %v", name, holds, limit, err)
+		}
+	}
+}
+
+// TestEntriesOfMapsOfNumbersAreNoMessages: a request may have a bias for each token.
+func TestEntriesOfMapsOfNumbersAreNoMessages(t *testing.T) {
+	bias, _ := biased(100_000)
+	b, err := proto.Marshal(bias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nesting.Binary(b, bias.ProtoReflect().Descriptor()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDepthIsBounded: the error names the depth.
+func TestDepthIsBounded(t *testing.T) {
+	nested := func(depth int) []byte {
+		m := &chatv1.TokenLogprob{}
+		for range depth {
+			m = &chatv1.TokenLogprob{Top: []*chatv1.TokenLogprob{m}}
+		}
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	md := (&chatv1.TokenLogprob{}).ProtoReflect().Descriptor()
+	if err := nesting.Binary(nested(64), md); err != nil {
+		t.Errorf("64 levels: %v", err)
+	}
+	if err := nesting.Binary(nested(65), md); err == nil || !strings.Contains(err.Error(), "deeper than 64 levels") {
+		t.Errorf("65 levels: %v", err)
+	}
+}
+
 // FuzzBinary: a message that is accepted holds no more messages than Max.
 func FuzzBinary(f *testing.F) {
 	b, err := proto.Marshal(turns(3, "x"))
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	bias, _ := biased(3)
+	if b, err = proto.Marshal(bias); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
@@ -68,7 +180,7 @@ func FuzzBinary(f *testing.F) {
 		if nesting.Binary(b, in.ProtoReflect().Descriptor()) != nil || proto.Unmarshal(b, &in) != nil {
 			return
 		}
-		if n := len(in.GetTurn().GetMessages()) + len(in.GetChat().GetMessages()); n > nesting.Max(len(b)) {
+		if n := number(in.ProtoReflect()); n > nesting.Max(len(b)) {
 			t.Errorf("%d messages in %d bytes", n, len(b))
 		}
 	})
