@@ -85,7 +85,7 @@ func newCalls(limits Limits) *calls {
 	return &calls{limits: limits, by: map[string]int{}, logged: map[Limit]time.Time{}}
 }
 
-// open takes in a call of a connection, or returns the limit that the call has met.
+// open admits a call of a connection, or returns the limit that the call has met.
 func (c *calls) open(from string) (met Limit, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *calls) open(from string) (met Limit, full bool) {
 	return "", false
 }
 
-// close lets a call go that open has taken in.
+// close releases a call that open admitted.
 func (c *calls) close(from string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/whence-dev/whence/pkg/rpc/guard"
+	"github.com/whence-dev/whence/pkg/rpc/loop"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -115,6 +116,45 @@ func TestMessageThatHasComeNeedsNoGoroutine(t *testing.T) {
 	}}}, nil)
 	if err := server.handler(nil, call); err != nil || !strings.Contains(call.stack, t.Name()) {
 		t.Errorf("%v; the message is received in\n%s", err, call.stack)
+	}
+}
+
+// A leftCall is a call whose handler may return while its stream goes on.
+type leftCall struct {
+	pipe
+	loop.Sink
+	release func()
+}
+
+func (l *leftCall) OnRelease(f func()) { l.release = f }
+
+// A middleware stands between the connection and the guard.
+type middleware struct{ grpc.ServerStream }
+
+func (m middleware) Unwrap() grpc.ServerStream { return m.ServerStream }
+
+// TestCallThatItsHandlerHasLeftIsOpen: until the connection releases the call, also behind middleware.
+func TestCallThatItsHandlerHasLeftIsOpen(t *testing.T) {
+	for name, wrap := range map[string]func(grpc.ServerStream) grpc.ServerStream{
+		"alone":             func(st grpc.ServerStream) grpc.ServerStream { return st },
+		"behind middleware": func(st grpc.ServerStream) grpc.ServerStream { return middleware{middleware{st}} },
+	} {
+		seen := newCounter()
+		var server registrar
+		guard.New(&server, guard.Options{Observer: seen}).RegisterService(&grpc.ServiceDesc{Streams: []grpc.StreamDesc{{
+			Handler: func(any, grpc.ServerStream) error { return loop.ErrLeft },
+		}}}, nil)
+		call := &leftCall{pipe: pipe{ctx: t.Context()}}
+		if err := server.handler(nil, wrap(call)); !errors.Is(err, loop.ErrLeft) || seen.opened.Load() != 1 || seen.closed.Load() != 0 {
+			t.Fatalf("%s: %v; %d calls are opened and %d closed", name, err, seen.opened.Load(), seen.closed.Load())
+		}
+		if call.release == nil {
+			t.Fatalf("%s: the guard does not learn when the call is released", name)
+		}
+		call.release()
+		if n := seen.closed.Load(); n != 1 {
+			t.Errorf("%s: %d calls are closed", name, n)
+		}
 	}
 }
 

@@ -106,7 +106,7 @@ func (g *guard) handler(next grpc.StreamHandler) grpc.StreamHandler {
 			g.calls.close(from)
 			g.Observer.CallClosed(c.begun.Load())
 		})
-		if sink, ok := st.(loop.Sink); ok {
+		if sink := loop.SinkOfStream(st); sink != nil {
 			sink.OnFinish(closed)
 		}
 		defer func() {

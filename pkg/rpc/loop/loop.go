@@ -213,18 +213,23 @@ type Sink interface {
 
 // SinkOf returns the Sink of a call, or nil if its connection has none.
 func SinkOf[In, Out any](st grpc.BidiStreamingServer[In, Out]) Sink {
-	generic, ok := st.(*grpc.GenericServerStream[In, Out])
-	if !ok {
-		return nil
+	if generic, ok := st.(*grpc.GenericServerStream[In, Out]); ok {
+		return SinkOfStream(generic.ServerStream)
 	}
-	for inner := generic.ServerStream; ; {
-		if sink, ok := inner.(Sink); ok {
+	return nil
+}
+
+// SinkOfStream returns the Sink of a call that has no types yet, or nil if its connection has none. It
+// looks behind middleware that has a method Unwrap.
+func SinkOfStream(st grpc.ServerStream) Sink {
+	for {
+		if sink, ok := st.(Sink); ok {
 			return sink
 		}
-		wrapper, ok := inner.(interface{ Unwrap() grpc.ServerStream })
+		wrapper, ok := st.(interface{ Unwrap() grpc.ServerStream })
 		if !ok {
 			return nil
 		}
-		inner = wrapper.Unwrap()
+		st = wrapper.Unwrap()
 	}
 }
