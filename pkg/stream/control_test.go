@@ -302,40 +302,50 @@ func TestGraceOfAStoppedStreamIsNeverUnknown(t *testing.T) {
 	}
 }
 
-// TestStopsAndKillsAreTold: AfterStop and AfterKill call a function on a goroutine of its own, once, also for a stream that is
-// stopped or killed already, and not when it was undone before.
-func TestStopsAndKillsAreTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, ctl := stream.WithControl(t.Context(), time.Second)
-		var stops, kills, undone atomic.Int64
-		undoStop := stream.AfterStop(ctx, func(cause error) {
-			if errors.Is(cause, errGone) && ctl.State() != stream.Live { // which takes the Control's lock
-				stops.Add(1)
-			}
+// TestAfterStopAndAfterKill: they call a function on a goroutine of its own, once, also for a stream that is stopped or killed
+// already, and not when it was undone before. The same holds for a context that wraps the stream's, which the Control does not
+// know.
+func TestAfterStopAndAfterKill(t *testing.T) {
+	for name, wrap := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"the stream's context": func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} },
+		"a wrapped context":    context.WithCancel,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				streamCtx, ctl := stream.WithControl(t.Context(), time.Second)
+				ctx, cancel := wrap(streamCtx)
+				defer cancel()
+				var stops, kills, undone atomic.Int64
+				undoStop := stream.AfterStop(ctx, func(cause error) {
+					if errors.Is(cause, errGone) && ctl.State() != stream.Live { // which takes the Control's lock
+						stops.Add(1)
+					}
+				})
+				stream.AfterKill(ctx, func() {
+					if ctx.Err() != nil {
+						kills.Add(1)
+					}
+				})
+				for _, undo := range []func() bool{stream.AfterStop(ctx, func(error) { undone.Add(1) }), stream.AfterKill(ctx, func() { undone.Add(1) })} {
+					if !undo() || undo() {
+						t.Error("undo did not report that it came first, once")
+					}
+				}
+				ctl.Stop(errGone)
+				synctest.Wait()
+				if stops.Load() != 1 || kills.Load() != 0 || undoStop() {
+					t.Errorf("after the stop: %d stops and %d kills are told", stops.Load(), kills.Load())
+				}
+				stream.AfterStop(ctx, func(error) { stops.Add(1) })
+				time.Sleep(2 * time.Second) // the grace
+				synctest.Wait()
+				stream.AfterKill(ctx, func() { kills.Add(1) })
+				ctl.Release()
+				synctest.Wait()
+				if stops.Load() != 2 || kills.Load() != 2 || undone.Load() != 0 {
+					t.Errorf("%d stops and %d kills are told, and %d that were undone", stops.Load(), kills.Load(), undone.Load())
+				}
+			})
 		})
-		stream.AfterKill(ctx, func() {
-			if ctx.Err() != nil {
-				kills.Add(1)
-			}
-		})
-		for _, undo := range []func() bool{stream.AfterStop(ctx, func(error) { undone.Add(1) }), stream.AfterKill(ctx, func() { undone.Add(1) })} {
-			if !undo() || undo() {
-				t.Error("undo did not report that it came first, once")
-			}
-		}
-		ctl.Stop(errGone)
-		synctest.Wait()
-		if stops.Load() != 1 || kills.Load() != 0 || undoStop() {
-			t.Errorf("after the stop: %d stops and %d kills are told", stops.Load(), kills.Load())
-		}
-		stream.AfterStop(ctx, func(error) { stops.Add(1) })
-		time.Sleep(2 * time.Second) // the grace
-		synctest.Wait()
-		stream.AfterKill(ctx, func() { kills.Add(1) })
-		ctl.Release()
-		synctest.Wait()
-		if stops.Load() != 2 || kills.Load() != 2 || undone.Load() != 0 {
-			t.Errorf("%d stops and %d kills are told, and %d that were undone", stops.Load(), kills.Load(), undone.Load())
-		}
-	})
+	}
 }
