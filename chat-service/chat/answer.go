@@ -28,7 +28,7 @@ func (p *tokenPrompt) answer(ctx context.Context, worker TokenEngine, req *worke
 	}
 }
 
-// start is answer for a Starter.
+// start runs answer as a Starter.
 func (p *tokenPrompt) start(ctx context.Context, worker TokenStarter, req *workerv1.TokenRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) (over bool) {
 	a := answerRun{tokenPrompt: p, post: postprocess.New(p.postprocess()), answered: req.GetPrompt()[len(p.ids):], yield: yield}
 	if len(a.answered) >= p.room {

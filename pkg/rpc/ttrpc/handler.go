@@ -157,7 +157,8 @@ func (h *handler) OnActive(ctx context.Context, conn net.Conn) (context.Context,
 	return h.kitexHandler.OnActive(ctx, &boundedConn{polled, newFrameReader(polled.Reader(), framesPerMessage*h.limit+maxFrameHeader)})
 }
 
-// GracefulShutdown closes the connections when the trailers of all calls are written. netpoll takes a connection with TTHeader Streaming for one that is in use.
+// GracefulShutdown closes the connections when the trailers of all calls are written. netpoll counts every TTHeader Streaming
+// connection as busy and never closes it.
 func (h *handler) GracefulShutdown(ctx context.Context) error {
 	h.count(1) // until idle is there
 	idle := make(chan struct{})

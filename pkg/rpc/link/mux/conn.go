@@ -30,7 +30,7 @@ type Conn struct {
 	done  chan struct{}
 	owned sync.WaitGroup // the connection's goroutines
 
-	served sync.WaitGroup // the goroutines that serve streams
+	served sync.WaitGroup // the calls that are being served; a call may outlast its handler
 
 	heard  atomic.Bool   // something was read since the last look
 	lost   atomic.Bool   // the connection broke, or was closed
@@ -40,7 +40,7 @@ type Conn struct {
 	out     output
 	streams map[uint32]*Stream
 	last    uint32 // the number of the newest stream
-	serving int    // handlers of streams that have not returned
+	serving int    // the number of calls that are being served
 	leaving bool   // no more streams are opened: the peer sent a GOAWAY
 	err     error  // why the connection is over; nil while it is open
 	idle    func() // called without mu when leaving and the last stream has ended; nil for none

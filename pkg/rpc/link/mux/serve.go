@@ -9,8 +9,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// maxServing bounds the handlers that serve streams of one connection. A RESET ends a stream before
-// its handler returns, so handlers count, not streams.
+// maxServing bounds the calls that are being served on one connection. A RESET ends a stream before
+// its handler returns, so calls count, not streams.
 const maxServing = 10_000
 
 // takeOpen takes the OPEN of a stream, and serves it.
@@ -45,7 +45,7 @@ func (c *Conn) takeOpen(payload []byte) error {
 	return nil
 }
 
-// returned is called when a stream needs its handler no more.
+// returned is called when a call is no longer being served.
 func (c *Conn) returned() {
 	c.mu.Lock()
 	c.serving--
@@ -53,7 +53,7 @@ func (c *Conn) returned() {
 	c.served.Done()
 }
 
-// refuse ends a new stream with RESOURCE_EXHAUSTED if the connection has maxServing handlers.
+// refuse ends a new stream with RESOURCE_EXHAUSTED if the connection serves maxServing calls.
 func (c *Conn) refuse(id uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
