@@ -50,15 +50,15 @@ type drive struct {
 	answer  []uint32                   // delivered so far
 	err     error                      // why the reader left; nil if the answer was enough
 
-	carrier  *attempt      // its goroutine steps the machine, or did when it panicked; nil otherwise
-	yielding bool          // the reader has a message, and the goroutine that yields steps the machine afterwards
-	ending   bool          // the current call has had its last message, and its goroutine steps the machine when it is over
-	pending  events        // happened meanwhile
-	over     bool          // done is closed
-	armed    time.Duration // when timer fires, since began; 0 if it does not
-	crash    *crash.Crash  // of the goroutine of an attempt
-	stopped  bool          // the machine knows of the stream's stop
-	ill      *attempt      // the machine knows that its worker is down
+	carrier  *attempt         // its goroutine steps the machine, or did when it panicked; nil otherwise
+	yielding bool             // the reader has a message, and the goroutine that yields steps the machine afterwards
+	ending   bool             // the current call has had its last message, and its goroutine steps the machine when it is over
+	pending  failover.Pending // happened meanwhile
+	over     bool             // done is closed
+	armed    time.Duration    // when timer fires, since began; 0 if it does not
+	crash    *crash.Crash     // of the goroutine of an attempt
+	stopped  bool             // the machine knows of the stream's stop
+	ill      *attempt         // the machine knows that its worker is down
 
 	attempt *attempt   // answers, or will answer when its prompt has been read; may be nil
 	next    *attempt   // was found to replace attempt
@@ -166,7 +166,7 @@ func (d *drive) step(e event) {
 	}
 	for d.pending != 0 && !d.finished() {
 		d.now = time.Since(d.began)
-		d.react(event{Kind: d.pending.take()})
+		d.react(event{Kind: d.pending.Take()})
 	}
 	if d.finished() {
 		if !d.over {

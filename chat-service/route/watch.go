@@ -1,7 +1,6 @@
 package route
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/route/failover"
@@ -9,22 +8,6 @@ import (
 )
 
 // This file feeds the machine the events that are no messages: time, a worker's health, and the stream's turn to move.
-
-// events is a set of kinds of events without arguments.
-type events uint32
-
-func (e *events) add(kind failover.Kind) { *e |= 1 << kind }
-
-// take removes one kind from the set, which must not be empty. A Tick that came while the reader had a message becomes a
-// message without tokens: the worker was not awaited, so that its silence begins now.
-func (e *events) take() failover.Kind {
-	kind := failover.Kind(bits.TrailingZeros32(uint32(*e)))
-	*e &^= 1 << kind
-	if kind == failover.Tick {
-		return failover.Tokens
-	}
-	return kind
-}
 
 // watch waits until the stream has ended or its reader has left, and feeds timer, health and turn events to the machine.
 func (d *drive) watch() {
@@ -98,7 +81,7 @@ func (d *drive) handle(kind failover.Kind) {
 
 func (d *drive) notice(kind failover.Kind) {
 	if d.yielding || d.ending {
-		d.pending.add(kind)
+		d.pending.Add(kind)
 		return
 	}
 	d.now = time.Since(d.began)
