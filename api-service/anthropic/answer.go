@@ -3,6 +3,7 @@ package anthropic
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -110,10 +111,11 @@ func (m *message) whole() call.Gatherer {
 			}
 			a.Content = append(a.Content, thinkingBlock{string(thinking), reasoning, signatureOf(started)})
 		}
-		if words := got.Text(); words != "" {
+		calls := got.Calls()
+		if words := got.Text(); words != "" && (len(calls) == 0 || strings.TrimSpace(words) != "") {
 			a.Content = append(a.Content, textBlock{string(text), words})
 		}
-		for _, made := range got.Calls() {
+		for _, made := range calls {
 			a.Content = append(a.Content, toolUseBlock{string(toolUse), made.GetId(), made.GetName(), inputOf(made)})
 		}
 		a.stop, a.Usage = stopOf(end), usageOf(end.GetUsage())

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/jsontext"
@@ -27,6 +28,9 @@ type events struct {
 	signature string    // of thinking blocks
 	open      blockKind // the kind of the open block
 	index     int       // of the open block, or of the next one
+	call      uint32    // the number of the call of the open block, if it is a tool_use block
+	called    bool      // the answer has a tool call
+	space     []byte    // white space before a text block; the model's context bounds it
 }
 
 // events encodes the answer as the events message_start; for each block content_block_start,
@@ -41,6 +45,10 @@ func (m *message) events() call.Writer {
 		case *chatv1.GenerateResponse_Delta:
 			e.delta(item.Delta)
 		case *chatv1.GenerateResponse_End:
+			if len(e.space) > 0 && !e.called { // otherwise the answer is more than white space
+				e.into(text)
+				e.piece(`{"type":"text_delta","text":`, string(e.space))
+			}
 			e.close()
 			e.end(item.End)
 		}
@@ -54,26 +62,52 @@ func (e *events) start(s *llmv1.Started) {
 	e.lines.End(append(b, '}'))
 }
 
+// delta encodes a delta, which may be several merged ones. Its first tool calls may continue the open
+// block, so they come before its text; text that preceded them would have closed the block.
 func (e *events) delta(d *chatv1.Delta) {
+	calls := d.GetToolCalls()
+	for len(calls) > 0 && calls[0].GetId() == "" {
+		e.arguments(calls[0])
+		calls = calls[1:]
+	}
 	if d.GetReasoning() != "" {
 		e.into(thinking)
 		if !e.m.hideThinking {
 			e.piece(`{"type":"thinking_delta","thinking":`, d.GetReasoning())
 		}
 	}
-	if d.GetText() != "" {
-		e.into(text)
-		e.piece(`{"type":"text_delta","text":`, d.GetText())
-	}
-	for _, c := range d.GetToolCalls() {
+	e.text(d.GetText())
+	for _, c := range calls {
 		if c.GetId() != "" {
 			e.close()
 			e.begin(toolUse, c)
 		}
-		if c.GetArguments() != "" {
-			e.piece(`{"type":"input_json_delta","partial_json":`, c.GetArguments())
-		}
+		e.arguments(c)
 	}
+}
+
+// arguments encodes a piece of the arguments of the open call. A piece of another call is dropped: a
+// closed block cannot continue.
+func (e *events) arguments(c *chatv1.ToolCallDelta) {
+	if c.GetArguments() != "" && e.open == toolUse && e.call == c.GetIndex() {
+		e.piece(`{"type":"input_json_delta","partial_json":`, c.GetArguments())
+	}
+}
+
+// text encodes a piece of text. White space opens no block: models write it between calls.
+func (e *events) text(piece string) {
+	switch {
+	case piece == "":
+		return
+	case e.open != text && strings.TrimSpace(piece) == "":
+		e.space = append(e.space, piece...)
+		return
+	}
+	e.into(text)
+	if len(e.space) > 0 {
+		piece, e.space = string(e.space)+piece, nil
+	}
+	e.piece(`{"type":"text_delta","text":`, piece)
 }
 
 // into makes sure that the open block is of a kind that is not a call.
@@ -93,6 +127,7 @@ func (e *events) begin(kind blockKind, made *chatv1.ToolCallDelta) {
 	case toolUse:
 		b = append(jsontext.String(append(b, `{"type":"tool_use","id":`...), made.GetId()), `,"name":`...)
 		b = append(jsontext.String(b, made.GetName()), `,"input":{}}`...)
+		e.call, e.called, e.space = made.GetIndex(), true, nil
 	default:
 		b = append(b, `{"type":"text","text":""}`...)
 	}
