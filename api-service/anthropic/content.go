@@ -10,7 +10,7 @@ import (
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// paragraph separates the texts of what becomes one turn: blocks of the system prompt, and
+// paragraph separates texts that are merged into one turn: blocks of the system prompt, and
 // consecutive messages of one role.
 const paragraph = "\n\n"
 
@@ -88,10 +88,8 @@ func texts(param string, raw json.RawMessage, separator string) (string, error) 
 }
 
 func setSystem(m *message, param string, raw json.RawMessage) error {
-	text, err := texts(param, raw, paragraph)
-	if text != "" {
-		m.system = &chatv1.Message{Role: "system", Content: text}
-	}
+	var err error
+	m.system, err = texts(param, raw, paragraph)
 	return err
 }
 
@@ -100,17 +98,18 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	c := &conversation{}
 	for i, raw := range items {
-		if err := m.addMessage(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+		if err := c.add(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
 			return err
 		}
 	}
+	m.request.Messages, m.origins = c.messages()
 	return nil
 }
 
-// addMessage adds the turns of a message: a message of the user's may hold results of tools, which
-// are turns of their own.
-func (m *message) addMessage(param string, raw json.RawMessage) error {
+// add adds a message. Each tool_result of a user message becomes a turn of its own.
+func (c *conversation) add(param string, raw json.RawMessage) error {
 	fields, err := strict.Object(param, raw)
 	if err != nil {
 		return err
@@ -129,69 +128,46 @@ func (m *message) addMessage(param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	turn := &chatv1.Message{Role: role}
+	c.separate(role)
 	for i := range all {
 		b := &all[i]
 		if role == "user" && b.kind == "tool_result" {
-			m.add(param, turn)
-			turn = &chatv1.Message{Role: role}
-			result, err := b.toolResult()
-			if err != nil {
-				return err
-			}
-			m.add(b.at, result)
-			continue
+			err = b.toolResult(c.begin(b.at, "tool"))
+		} else {
+			err = b.addTo(c, param, role)
 		}
-		if err := b.addTo(turn); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	m.add(param, turn)
 	return nil
 }
 
-// add adds a turn that comes from a field. An empty turn is left out, and consecutive turns of one
-// role become one, as in Anthropic's API.
-func (m *message) add(from string, turn *chatv1.Message) {
-	if turn.GetContent() == "" && turn.GetReasoning() == "" && len(turn.GetToolCalls()) == 0 && turn.GetRole() != "tool" {
-		return
-	}
-	if n := len(m.request.GetMessages()); n > 0 && turn.GetRole() != "tool" {
-		if last := m.request.GetMessages()[n-1]; last.GetRole() == turn.GetRole() {
-			last.Content = join(last.GetContent(), turn.GetContent())
-			last.Reasoning = join(last.GetReasoning(), turn.GetReasoning())
-			last.ToolCalls = append(last.ToolCalls, turn.GetToolCalls()...)
-			return
-		}
-	}
-	m.request.Messages = append(m.request.Messages, turn)
-	m.origins = append(m.origins, from)
-}
-
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + paragraph + b
-}
-
-// addTo adds a block to its turn.
-func (b *block) addTo(turn *chatv1.Message) error {
+// addTo adds a block, which is not a tool_result, of a message of a role.
+func (b *block) addTo(c *conversation, param, role string) error {
 	switch {
-	case b.kind == "thinking" && turn.GetRole() == "assistant":
+	case b.kind == "thinking" && role == "assistant":
 		if err := strict.Only(b.at, b.fields, "type", "thinking", "signature"); err != nil {
 			return err
 		}
 		text, err := b.member("thinking")
-		turn.Reasoning += text
+		if text != "" {
+			c.turn(param, role).reasoning.write(text)
+		}
 		return err
-	case b.kind == "tool_use" && turn.GetRole() == "assistant":
+	case b.kind == "tool_use" && role == "assistant":
 		made, err := b.toolUse()
-		turn.ToolCalls = append(turn.ToolCalls, made)
-		return err
+		if err != nil {
+			return err
+		}
+		t := c.turn(param, role)
+		t.message.ToolCalls = append(t.message.ToolCalls, made)
+		return nil
 	default:
 		text, err := b.text()
-		turn.Content += text
+		if text != "" {
+			c.turn(param, role).content.write(text)
+		}
 		return err
 	}
 }
@@ -220,22 +196,23 @@ func (b *block) toolUse() (*chatv1.ToolCall, error) {
 
 // toolResult parses the result of a call. Chat templates have no place for is_error: the text of the
 // result says it.
-func (b *block) toolResult() (*chatv1.Message, error) {
+func (b *block) toolResult(to *turn) error {
 	if err := strict.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
-		return nil, err
+		return err
 	}
-	turn := &chatv1.Message{Role: "tool"}
 	var err error
-	if turn.ToolCallId, err = b.member("tool_use_id"); err != nil {
-		return nil, err
+	if to.message.ToolCallId, err = b.member("tool_use_id"); err != nil {
+		return err
 	}
 	if raw, ok := b.fields["is_error"]; ok && !strict.Null(raw) {
 		if _, err = strict.Boolean(b.at+".is_error", raw); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if raw, ok := b.fields["content"]; ok && !strict.Null(raw) {
-		turn.Content, err = texts(b.at+".content", raw, "")
+		var text string
+		text, err = texts(b.at+".content", raw, "")
+		to.content.write(text)
 	}
-	return turn, err
+	return err
 }

@@ -42,11 +42,12 @@ func CheckVersion(version string) error {
 type message struct {
 	request      *chatv1.ChatRequest
 	stream       bool
-	system       *chatv1.Message // nil if absent
-	origins      []string        // for each message of request, the field that it comes from
-	guide        string          // name of the field that asks for a guide
-	variables    map[string]any  // of the chat template
-	hideThinking bool            // reasoning is announced, and its text left out
+	system       string         // until parse adds it to the messages of request
+	origins      []string       // for each message of request, the field that it comes from
+	guide        string         // name of the field that asks for a guide
+	variables    map[string]any // of the chat template
+	variablesBy  string         // name of the field that sets variables
+	hideThinking bool           // reasoning is announced, and its text left out
 }
 
 type setter = strict.Setter[*message]
@@ -132,7 +133,10 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 	if m.request.GetSampling().MaxTokens == nil {
 		return nil, streamerr.InvalidParam("max_tokens", "max_tokens is missing")
 	}
-	return &call.Call{Request: m.request, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole}, nil
+	return &call.Call{
+		Request: m.request, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole,
+		Forget: func() { m.origins = nil },
+	}, nil
 }
 
 // parse parses a body, and completes the request.
@@ -152,21 +156,36 @@ func (m *message) parse(body []byte, table *strict.Table[*message], lenient []st
 	if last := len(m.request.GetMessages()) - 1; m.request.GetMessages()[last].GetRole() == "assistant" {
 		return streamerr.InvalidParam(m.origins[last], "%s is the assistant's; an answer cannot be continued, so the last message must be the user's", m.origins[last])
 	}
-	if m.system != nil {
-		m.request.Messages = append([]*chatv1.Message{m.system}, m.request.GetMessages()...)
-		m.origins = append([]string{"system"}, m.origins...)
-	}
+	m.prependSystem()
 	if len(m.variables) > 0 {
 		m.request.TemplateVariables = string(marshal(m.variables))
+		m.variables = nil
 	}
 	return nil
 }
 
-// setVariable sets a variable of the chat template. Most templates ignore it.
-func (m *message) setVariable(name string, value any) {
+// prependSystem prepends the system prompt to the messages. If the first message has the role system,
+// both become one.
+func (m *message) prependSystem() {
+	if m.system == "" {
+		return
+	}
+	if first := m.request.GetMessages()[0]; first.GetRole() == "system" {
+		first.Content = m.system + paragraph + first.GetContent()
+		m.origins[0] = "system"
+	} else {
+		m.request.Messages = slices.Insert(m.request.GetMessages(), 0, &chatv1.Message{Role: "system", Content: m.system})
+		m.origins = slices.Insert(m.origins, 0, "system")
+	}
+	m.system = ""
+}
+
+// setVariable sets a variable of the chat template for a field. Most templates ignore it.
+func (m *message) setVariable(field, name string, value any) {
 	if m.variables == nil {
 		m.variables = map[string]any{}
 	}
+	m.variablesBy = field
 	m.variables[name] = value
 }
 
@@ -233,8 +252,8 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 		}
 		m.hideThinking = display == "omitted"
 	}
-	m.setVariable("enable_thinking", kind != "disabled")
-	m.setVariable("thinking", kind != "disabled")
+	m.setVariable(param, "enable_thinking", kind != "disabled")
+	m.setVariable(param, "thinking", kind != "disabled")
 	return err
 }
 
@@ -248,7 +267,7 @@ func setOutputConfig(m *message, param string, raw json.RawMessage) error {
 	if raw, ok := fields["effort"]; err == nil && ok && !strict.Null(raw) {
 		var effort string
 		if effort, err = strict.String(param+".effort", raw); err == nil {
-			m.setVariable("reasoning_effort", effort)
+			m.setVariable(param+".effort", "reasoning_effort", effort)
 		}
 	}
 	if raw, ok := fields["format"]; err == nil && ok && !strict.Null(raw) {
@@ -297,8 +316,8 @@ func (m *message) param(inner string) string {
 		return "messages"
 	case name == "session":
 		return "metadata.user_id"
-	case name == "template_variables":
-		return "thinking"
+	case name == "template_variables" && m.variablesBy != "":
+		return m.variablesBy
 	case name == "guide" && m.guide != "":
 		return m.guide
 	case name == "stop" || strings.HasPrefix(name, "stop["):

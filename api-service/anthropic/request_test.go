@@ -47,6 +47,8 @@ func TestRequestsBecomeTheInternalOne(t *testing.T) {
 			"sampling":{"maxTokens":9,"temperature":0.5,"topP":0.9,"topK":40},"stop":["a","b"]}`,
 		hi + `,"system":[{"type":"text","text":"One.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Two.","citations":null}]`: `{"model":"m",
 			"messages":[{"role":"system","content":"One.\n\nTwo."},{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9}}`,
+		`"system":"One.","model":"m","max_tokens":9,"messages":[{"role":"system","content":"Two."},{"role":"user","content":"Hi"}]`: `{"model":"m",
+			"messages":[{"role":"system","content":"One.\n\nTwo."},{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9}}`,
 		hi + `,"metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"},"context_management":{"edits":[]},"speed":null,"container":null`: `{"model":"m",
 			"messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"session":"u"}`,
 		hi + `,"tools":[{"name":"f","description":"d","input_schema":{"type": "object"},"cache_control":null,"strict":true,"defer_loading":false},{"type":"custom","name":"g","input_schema":{}}],
@@ -82,6 +84,11 @@ func TestMessagesBecomeTurns(t *testing.T) {
 			{"type":"tool_result","tool_use_id":"3"},{"type":"text","text":"And?"}]}`: `{"role":"user","content":"Weather?"},
 			{"role":"assistant","content":"I look.","reasoning":"Hm.","toolCalls":[{"id":"1","name":"f","arguments":"{\"city\":\"Paris\"}"},{"id":"2","name":"g","arguments":"{}"}]},
 			{"role":"tool","toolCallId":"1","content":"Rain."},{"role":"tool","toolCallId":"2","content":"No such."},{"role":"tool","toolCallId":"3"},{"role":"user","content":"And?"}`,
+		// Empty messages are left out, also between messages of one role.
+		`{"role":"user","content":"a"},{"role":"user","content":[]},{"role":"assistant","content":""},{"role":"user","content":"b"},{"role":"user","content":[{"type":"text","text":""},{"type":"text","text":"c"},{"type":"text","text":"d"}]}`: `{"role":"user","content":"a\n\nb\n\ncd"}`,
+		`{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"thinking","thinking":"1"},{"type":"text","text":"2"}]},
+		 {"role":"assistant","content":[{"type":"thinking","thinking":"3"},{"type":"thinking","thinking":"4"},{"type":"text","text":"5"}]},{"role":"user","content":"b"}`: `{"role":"user","content":"a"},
+			{"role":"assistant","reasoning":"1\n\n34","content":"2\n\n5"},{"role":"user","content":"b"}`,
 		`{"role":"user","content":"a"},{"role":"assistant","content":""},{"role":"system","content":"b"},{"role":"user","content":"c"}`: `{"role":"user","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"c"}`,
 	} {
 		body := `{"model":"m","max_tokens":1,"messages":[` + messages + `]}`
@@ -167,7 +174,7 @@ func TestALenientServiceIgnoresWhatItDoesNotHonour(t *testing.T) {
 }
 
 func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
-	c := parsed(t, `{"model":"m","max_tokens":9,"system":"s","tool_choice":{"type":"any"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"a"}]}]}`)
+	c := parsed(t, `{"model":"m","max_tokens":9,"system":"s","thinking":{"type":"adaptive"},"output_config":{"effort":"low"},"tool_choice":{"type":"any"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"a"}]}]}`)
 	for inner, want := range map[string]string{
 		"messages": "messages", "messages[0].role": "system", "messages[1].content": "messages[0].content[0]", "messages[2]": "messages[0]", "messages[9]": "messages[9]",
 		"sampling.max_tokens": "max_tokens", "stop": "stop_sequences", "stop[1]": "stop_sequences[1]", "tools[1].parameters": "tools[1].input_schema", "tools[1].name": "tools[1].name",
@@ -175,6 +182,17 @@ func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
 	} {
 		if got := c.Param(inner); got != want {
 			t.Errorf("%s is %s, want %s", inner, got, want)
+		}
+	}
+}
+
+func TestTheFieldThatSetsTemplateVariablesIsNamed(t *testing.T) {
+	for body, want := range map[string]string{
+		`"thinking":{"type":"adaptive"}`:   "thinking",
+		`"output_config":{"effort":"low"}`: "output_config.effort",
+	} {
+		if got := parsed(t, "{"+hi+","+body+"}").Param("template_variables"); got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
 }

@@ -35,6 +35,8 @@ type Call struct {
 	// one body.
 	Events func() Writer
 	Whole  func() Gatherer
+	// Forget frees what Param needs of the request's messages. LetGo calls it; nil means nothing.
+	Forget func()
 }
 
 // A Writer appends the data lines of one item to lines. It is called with all items of a stream, in
@@ -65,7 +67,10 @@ func (c *Call) Apart() bool {
 // and variables of the template can be long, and a stream lasts.
 func (c *Call) LetGo() {
 	r := c.Request
-	r.Messages, r.Prompts, r.Tools, r.TemplateVariables = nil, nil, nil, ""
+	r.Messages, r.Prompts, r.Tools, r.TemplateVariables, r.Session = nil, nil, nil, "", ""
+	if c.Forget != nil {
+		c.Forget()
+	}
 }
 
 // Choices returns the number of answers that a request asks for.
