@@ -123,15 +123,20 @@ func (m *message) whole() call.Gatherer {
 	})
 }
 
-// inputOf returns the arguments of a call. Those that are no JSON, which a model may write if it is
-// not guided, become a string.
+// invalidInput is the member that holds arguments that are no JSON object. Anthropic's documentation
+// suggests the name to clients that send such arguments back.
+const invalidInput = "INVALID_JSON"
+
+// inputOf returns the arguments of a call. A model may be cut off in the middle of them, and a model
+// that is not guided may write anything. Such arguments become an object with the member
+// invalidInput, because an input must be an object, also in the client's next request.
 func inputOf(made *chatv1.ToolCall) json.RawMessage {
-	arguments := []byte(made.GetArguments())
+	arguments := bytes.TrimSpace([]byte(made.GetArguments()))
 	switch {
-	case len(bytes.TrimSpace(arguments)) == 0:
+	case len(arguments) == 0:
 		return json.RawMessage("{}")
-	case !json.Valid(arguments):
-		return marshal(made.GetArguments())
+	case arguments[0] != '{' || !json.Valid(arguments):
+		return marshal(map[string]string{invalidInput: made.GetArguments()})
 	}
 	return arguments
 }

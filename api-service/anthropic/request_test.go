@@ -1,6 +1,7 @@
 package anthropic_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -153,6 +155,24 @@ func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
 		_, err := anthropic.Parse([]byte("{" + body + "}"))
 		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
 			t.Errorf("%s: %v, want %s", body, err, param)
+		}
+	}
+}
+
+func TestAnInputThatIsNoObjectCanBeSentBack(t *testing.T) {
+	for arguments, want := range map[string]string{
+		``: `{}`, " ": `{}`, ` {"x": 1}`: `{"x":1}`, `{"x": "1`: `{"INVALID_JSON":"{\"x\": \"1"}`, `[1]`: `{"INVALID_JSON":"[1]"}`, `null`: `{"INVALID_JSON":"null"}`,
+	} {
+		gather := parsed(t, "{"+hi+"}").Whole()
+		gather(begin)
+		gather(delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: arguments}}}))
+		var answer struct{ Content json.RawMessage }
+		if err := json.Unmarshal(gather(ended(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH})), &answer); err != nil {
+			t.Fatal(err)
+		}
+		next := parsed(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":`+string(answer.Content)+`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a"}]}]}`)
+		if got := next.Request.GetMessages()[1].GetToolCalls()[0].GetArguments(); got != want {
+			t.Errorf("%q comes back as %s, want %s", arguments, got, want)
 		}
 	}
 }

@@ -110,7 +110,7 @@ content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"inp
 content_block_stop {"type":"content_block_stop","index":0}
 message_delta {"type":"message_delta","delta":{"stop_reason":"refusal","stop_sequence":null},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
-		whole: `"content":[{"type":"tool_use","id":"a","name":"f","input":"{\"x"}],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
+		whole: `"content":[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x"}}],"stop_reason":"refusal","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
 	},
 }
 
