@@ -66,11 +66,16 @@ func ID(c *app.RequestContext) string {
 	if !stream.ValidID(id) {
 		id = stream.NewID()
 	}
+	setID(c, id)
+	return id
+}
+
+// setID sets the stream's id in the response.
+func setID(c *app.RequestContext, id string) {
 	c.Header(IDHeader, id)
 	if own := Form(c).IDHeader; own != "" {
 		c.Header(own, id)
 	}
-	return id
 }
 
 // Peer returns the client's address, for logs and lists. It ignores an X-Forwarded-For whose last
@@ -241,7 +246,13 @@ func (d *Desk) Recover(ctx context.Context, c *app.RequestContext) {
 	defer func() {
 		if v := recover(); v != nil {
 			d.Log.Error("panic in a handler", "path", string(c.Path()), "panic", v, "stack", string(debug.Stack()))
+			id := string(c.Response.Header.Peek(IDHeader))
 			c.Response.Reset()
+			if id == "" {
+				ID(c)
+			} else {
+				setID(c, id)
+			}
 			d.Refuse(c, streamerr.New(streamerr.Internal, "a bug in %s; its log has the details", d.Name))
 		}
 	}()
