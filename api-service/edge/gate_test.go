@@ -56,6 +56,9 @@ func TestPagesOfStrangersAreKeptOut(t *testing.T) {
 		}
 		for _, c := range [][2]string{{http.MethodGet, "/v1/models"}, {http.MethodPost, "/v1/streams"}, {http.MethodPost, "/v1/chat/completions"}, {http.MethodGet, "/nope"}} {
 			resp, body := request(c[0], c[1], "", "Origin", origin)
+			if exposed := resp.Header.Get("Access-Control-Expose-Headers"); allowed && (!strings.Contains(exposed, "X-Request-Id") || !strings.Contains(exposed, "request-id")) {
+				t.Errorf("%v exposes %s", c, exposed)
+			}
 			if (resp.Header.Get("Access-Control-Allow-Origin") == origin) != allowed || allowed && resp.Header.Get("Vary") != "Origin" {
 				t.Errorf("%v from %s: %v %s", c, origin, resp.Header, body)
 			}

@@ -24,7 +24,7 @@ const (
 )
 
 // exposed are the response headers that pages of other origins may read, besides X-Request-Id.
-const exposed = tokenHeader + ", Location, Retry-After, Server, Via"
+const exposed = tokenHeader + ", Location, Retry-After, Server, Via, request-id"
 
 // maxKey bounds an idempotency key, in bytes.
 const maxKey = 255
