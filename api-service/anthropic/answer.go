@@ -21,7 +21,7 @@ type answer struct {
 	Usage *usage `json:"usage"`
 }
 
-// A stop is why an answer is complete; both are null before.
+// A stop holds stop_reason and stop_sequence, which are null until the answer is complete.
 type stop struct {
 	Reason   *string `json:"stop_reason"`
 	Sequence *string `json:"stop_sequence"`

@@ -64,7 +64,7 @@ func kindOf(status int, err *streamerr.Error) string {
 	}
 }
 
-// An ending is what Anthropic's form does not say of an ending.
+// An ending has the fields for which Anthropic's error object has no place.
 type ending struct {
 	Reason string         `json:"reason"`
 	Origin string         `json:"origin,omitempty"`

@@ -125,7 +125,7 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may be silent before its reader gets a comment; 0 for no comments")
 	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
 	fs.Var(&c.Hosts, "host", "host `name` of a listener on loopback, besides localhost and its addresses; repeated, or separated by commas")
-	fs.Var(&c.Lenient, "lenient", "`field` that requests for answers may have although it is not honoured: it is ignored instead of refused; repeated, or separated by commas")
+	fs.Var(&c.Lenient, "lenient", "ignore this `field` of requests instead of refusing it; repeated, or separated by commas")
 	c.streamFlags(fs)
 }
 

@@ -1,9 +1,9 @@
 // Package edge is api-service: HTTP on one side, whence.chat.v1.Chat on the other.
 //
 // A request's status waits, for a short time, until the chat-service has accepted the request; then
-// the headers are sent. After that a stream ends with [DONE] if and only if it completed, otherwise
-// with one data line that has the error; if even that line cannot be written, the body is
-// truncated. When the client goes, the engine stops.
+// the headers are sent. After that a stream ends with the last event of its API, [DONE] or
+// message_stop, if and only if it completed, otherwise with one event that has the error; if even
+// that event cannot be written, the body is truncated. When the client goes, the engine stops.
 package edge
 
 import (

@@ -42,8 +42,8 @@ func (c *Conn) Begin(e Events) {
 	c.arm(now)
 }
 
-// OnSent has sent called as Events.Sent is, for an answer that is no server-sent events. It is called
-// before the first event is written.
+// OnSent sets the callback for sent events of answers other than SSE. It is called before the first
+// event is written.
 func (c *Conn) OnSent(sent func(at time.Duration, events int)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
-// ErrorLine is the recorded status of a stream whose last line is an error; [DONE] is that of a
-// completed stream.
+// ErrorLine is the recorded status of a stream whose last event is an error. The recorded status of a
+// completed stream is Done of its API's form, such as [DONE].
 const ErrorLine = "error"
 
 // Traced adds the trace context of the request's headers.

@@ -18,8 +18,8 @@ import (
 // messages is the root of the routes of Anthropic's API.
 const messages = "/v1/messages"
 
-// Form returns the form of the API that a request's path belongs to. OpenAI's form is that of all
-// routes that belong to no other API.
+// Form returns the form of the API that a request's path belongs to. All other routes use OpenAI's
+// form.
 func Form(c *app.RequestContext) *call.Form {
 	if rest, below := strings.CutPrefix(string(c.Path()), messages); below && (rest == "" || rest[0] == '/') {
 		return &anthropic.Form

@@ -27,11 +27,11 @@ func (s *eventStream) begin(client *clientconn.Conn, sent func(time.Duration, in
 
 func (s *eventStream) event(id, name string, data []byte) error {
 	s.lines.Event(id, name, data)
-	return s.send(texts(name))
+	return s.send(deltaCount(name))
 }
 
-// texts returns how many events with text an event of this name is.
-func texts(name string) int {
+// deltaCount returns 1 for a delta event, otherwise 0.
+func deltaCount(name string) int {
 	if name == string(replay.Delta) {
 		return 1
 	}

@@ -66,7 +66,7 @@ func (f *socketForm) event(id, name string, data []byte) error {
 	b = append(append(append(b, `","data":`...), data...), '}')
 	f.note(name, data)
 	frame, _ := f.out.End(websocket.Text, b)
-	return f.client.Send(frame, texts(name))
+	return f.client.Send(frame, deltaCount(name))
 }
 
 // note keeps the data of the closing event of a stream that failed.
