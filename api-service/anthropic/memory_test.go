@@ -33,7 +33,7 @@ func TestManyBlocksAreParsedInLinearMemory(t *testing.T) {
 }
 
 func TestARequestThatIsLetGoFreesItsTexts(t *testing.T) {
-	const size = 16 << 20
+	const size = 2 << 20
 	parse := func() *call.Call {
 		return parsed(t, `{`+hi+`,"system":"`+strings.Repeat("s", size)+`","metadata":{"user_id":"u"}}`)
 	}
