@@ -123,17 +123,17 @@ func TestMessageThatHasComeNeedsNoGoroutine(t *testing.T) {
 type leftCall struct {
 	pipe
 	loop.Sink
-	release func()
+	finish func()
 }
 
-func (l *leftCall) OnRelease(f func()) { l.release = f }
+func (l *leftCall) OnFinish(f func()) { l.finish = f }
 
 // A middleware stands between the connection and the guard.
 type middleware struct{ grpc.ServerStream }
 
 func (m middleware) Unwrap() grpc.ServerStream { return m.ServerStream }
 
-// TestCallThatItsHandlerHasLeftIsOpen: until the connection releases the call, also behind middleware.
+// TestCallThatItsHandlerHasLeftIsOpen: until the stream finishes the call, also behind middleware.
 func TestCallThatItsHandlerHasLeftIsOpen(t *testing.T) {
 	for name, wrap := range map[string]func(grpc.ServerStream) grpc.ServerStream{
 		"alone":             func(st grpc.ServerStream) grpc.ServerStream { return st },
@@ -148,10 +148,10 @@ func TestCallThatItsHandlerHasLeftIsOpen(t *testing.T) {
 		if err := server.handler(nil, wrap(call)); !errors.Is(err, loop.ErrLeft) || seen.opened.Load() != 1 || seen.closed.Load() != 0 {
 			t.Fatalf("%s: %v; %d calls are opened and %d closed", name, err, seen.opened.Load(), seen.closed.Load())
 		}
-		if call.release == nil {
-			t.Fatalf("%s: the guard does not learn when the call is released", name)
+		if call.finish == nil {
+			t.Fatalf("%s: the guard does not learn when the call is finished", name)
 		}
-		call.release()
+		call.finish()
 		if n := seen.closed.Load(); n != 1 {
 			t.Errorf("%s: %d calls are closed", name, n)
 		}
