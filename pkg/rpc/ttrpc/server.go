@@ -29,8 +29,10 @@ import (
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/pkg/streaming"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/whence-dev/whence/pkg/rpc/connloss"
 	"github.com/whence-dev/whence/pkg/rpc/thriftwire"
@@ -42,9 +44,10 @@ import (
 func Serve(ctx context.Context, st streaming.ServerStream, method string, limit int, handle func(grpc.ServerStream) error) error {
 	ctx, cancel := withTimeout(ctx)
 	defer cancel()
-	s := &serverStream{call: ctx, st: st, limit: limit}
+	s := &serverStream{call: ctx, st: st, limit: limit, sending: make(chan struct{}, 1)}
 	s.ctx = grpc.NewContextWithServerTransportStream(withPeer(ctx), transportStream{s, "/" + method})
 	err := guarded(ctx, method, s, handle)
+	s.end()
 	if err == nil {
 		return nil
 	}
@@ -126,7 +129,15 @@ type serverStream struct {
 	call, ctx context.Context //nolint:containedctx // as Kitex has it, and as handlers get it
 	st        streaming.ServerStream
 	limit     int
+
+	sending chan struct{} // capacity 1: full while a message is sent
+	over    bool          // the handler has returned. Guarded by sending
 }
+
+// lastSend is the longest time for which the end of a call waits for a message that is being sent.
+const lastSend = time.Second
+
+var errOver = status.Error(codes.Canceled, "the handler of the call has returned")
 
 var _ grpc.ServerStream = (*serverStream)(nil)
 
@@ -143,7 +154,25 @@ func (s *serverStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
+	s.sending <- struct{}{}
+	defer func() { <-s.sending }()
+	if s.over {
+		return errOver
+	}
 	return fromKitex(s.st.SendMsg(s.call, out))
+}
+
+// end waits for a message that another goroutine is sending, and lets no message follow. Kitex ends the call without a lock, and
+// might send the headers twice. A peer that does not read delays the end no longer than lastSend.
+func (s *serverStream) end() {
+	late := time.NewTimer(lastSend)
+	defer late.Stop()
+	select {
+	case s.sending <- struct{}{}:
+		s.over = true
+		<-s.sending
+	case <-late.C:
+	}
 }
 
 // single returns md with the first value of each key: TTHeader has one.
