@@ -1,57 +1,56 @@
 package link
 
-import "google.golang.org/grpc/metadata"
+import (
+	"sync"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// hooks are functions that are called once something has happened.
+type hooks struct {
+	happened bool
+	waiting  []func()
+}
+
+// add has f called by call, or calls f if that was before. mu guards h, and is not held.
+func (h *hooks) add(mu sync.Locker, f func()) {
+	mu.Lock()
+	happened := h.happened
+	if !happened {
+		h.waiting = append(h.waiting, f)
+	}
+	mu.Unlock()
+	if happened {
+		f()
+	}
+}
+
+// call calls the functions, and reports whether it is the first call. mu guards h, and is not held.
+func (h *hooks) call(mu sync.Locker) (first bool) {
+	mu.Lock()
+	all := h.waiting
+	first = !h.happened
+	h.happened, h.waiting = true, nil
+	mu.Unlock()
+	for _, f := range all {
+		f()
+	}
+	return first
+}
 
 // Finish implements loop.Sink.
 func (st *serverStream) Finish(err error, trailer metadata.MD) {
 	st.mu.Lock()
-	before, md := st.finished, metadata.Join(st.md, trailer)
-	st.finished = true
-	hooks := st.finish
-	st.finish = nil
+	md := metadata.Join(st.md, trailer)
 	st.mu.Unlock()
-	for _, f := range hooks {
-		f()
-	}
-	if !before {
+	if st.finished.call(&st.mu) {
 		st.unhook()
 		st.s.Finish(err, md)
 	}
 }
 
-// Release implements loop.Sink.
-func (st *serverStream) Release() {
-	st.mu.Lock()
-	all := st.release
-	st.released, st.release = true, nil
-	st.mu.Unlock()
-	for _, f := range all {
-		f()
-	}
-}
-
 // OnFinish implements loop.Sink.
-func (st *serverStream) OnFinish(f func()) {
-	st.mu.Lock()
-	finished := st.finished
-	if !finished {
-		st.finish = append(st.finish, f)
-	}
-	st.mu.Unlock()
-	if finished {
-		f()
-	}
-}
+func (st *serverStream) OnFinish(f func()) { st.finished.add(&st.mu, f) }
 
-// onRelease has f called once Release has been called, at once if that was before.
-func (st *serverStream) onRelease(f func()) {
-	st.mu.Lock()
-	released := st.released
-	if !released {
-		st.release = append(st.release, f)
-	}
-	st.mu.Unlock()
-	if released {
-		f()
-	}
-}
+// Release implements loop.Sink.
+func (st *serverStream) Release() { st.released.call(&st.mu) }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,18 +40,7 @@ func serveStarter(t *testing.T, s starter, o guard.Options) (w *starterWorker, a
 	w = &starterWorker{hop: &rpc.Hop{Name: "relay", Log: slog.New(slog.DiscardHandler), Observer: &ledger.Ledger{}}, starter: s}
 	srv := link.NewServer(link.Options{})
 	workerv1.RegisterWorkerServer(guard.New(srv, o), w)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := srv.Serve(ln); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { srv.Stop(); serving.Wait() })
-	return w, ln.Addr().String()
+	return w, listen(t, srv)
 }
 
 // An openCalls is a guard.Observer that counts the open calls.
@@ -64,7 +51,7 @@ func (*openCalls) CallBegun()         {}
 func (o *openCalls) CallClosed(bool)  { o.n.Add(-1) }
 func (*openCalls) CallRefused(string) {}
 
-// await waits until what is true.
+// await waits until is returns true, for a minute at most.
 func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {

@@ -60,6 +60,12 @@ func serveWorker(t testing.TB, o link.Options, svc workerv1.WorkerServer) (*link
 	t.Helper()
 	s := link.NewServer(o)
 	workerv1.RegisterWorkerServer(s, svc)
+	return s, listen(t, s)
+}
+
+// listen has s serve until the test ends, and returns its address.
+func listen(t testing.TB, s *link.Server) (addr string) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +77,7 @@ func serveWorker(t testing.TB, o link.Options, svc workerv1.WorkerServer) (*link
 		}
 	})
 	t.Cleanup(func() { s.Stop(); serving.Wait() })
-	return s, ln.Addr().String()
+	return ln.Addr().String()
 }
 
 func dial(t testing.TB, addr string, o link.Options) workerv1.WorkerClient {

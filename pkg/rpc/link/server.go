@@ -251,28 +251,22 @@ func (e *calleeEnd) Open(call frame.Call, s *mux.Stream) (serve func(returned fu
 		st.unhook = context.AfterFunc(ctx, func() { s.Expire(status.FromContextError(ctx.Err()).Err()) })
 	}
 	return func(returned func()) {
-		left := false // also if the handler exits
+		err := error(errExited) // unless the handler returns
 		defer func() {
-			if !left {
-				returned()
+			if errors.Is(err, loop.ErrLeft) {
+				st.released.add(&st.mu, returned)
+				return
 			}
+			st.Finish(err, nil)
+			returned()
 		}()
 		m, ok := e.server.methods[call.Method]
 		if !ok {
 			service, name, _ := strings.Cut(strings.TrimPrefix(call.Method, "/"), "/")
-			st.Finish(status.Errorf(codes.Unimplemented, "unknown method %s of service %s", name, service), nil)
+			err = status.Errorf(codes.Unimplemented, "unknown method %s of service %s", name, service)
 			return
 		}
-		err := error(errExited) // unless the handler returns
-		defer func() {
-			if !left {
-				st.Finish(err, nil)
-			}
-		}()
 		err = m.handler(m.impl, st)
-		if left = errors.Is(err, loop.ErrLeft); left {
-			st.onRelease(returned)
-		}
 	}
 }
 
@@ -288,10 +282,8 @@ type serverStream struct {
 
 	mu       sync.Mutex // guards the following fields
 	md       metadata.MD
-	finished bool
-	released bool
-	finish   []func() // called by Finish
-	release  []func() // called by Release
+	finished hooks
+	released hooks
 }
 
 var (
