@@ -31,7 +31,7 @@ type stop struct {
 // KV cache.
 type usage struct {
 	Input         uint32        `json:"input_tokens"`
-	CacheCreation uint32        `json:"cache_creation_input_tokens"` // always 0: what is cached costs nothing more
+	CacheCreation uint32        `json:"cache_creation_input_tokens"` // always 0: caching tokens costs nothing
 	CacheRead     uint32        `json:"cache_read_input_tokens"`
 	Output        uint32        `json:"output_tokens"`
 	Details       *usageDetails `json:"output_tokens_details,omitempty"`

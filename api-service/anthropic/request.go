@@ -67,7 +67,7 @@ var counted = strict.Table[*message]{
 		"output_config": setOutputConfig,
 		"speed":         words("standard"),
 	},
-	// What is cached is the engine's choice, and no context is edited.
+	// The engine decides which tokens it caches, and Whence edits no context.
 	Ignored: []string{"cache_control", "context_management"},
 	Refused: []string{"mcp_servers", "user_profile_id", "workspace_id"},
 }
@@ -189,7 +189,7 @@ func (m *message) setVariable(field, name string, value any) {
 	m.variables[name] = value
 }
 
-// words accepts only these words, none of which changes an answer.
+// words returns a setter that accepts only the allowed words. None of them changes an answer.
 func words(allowed ...string) setter {
 	return func(_ *message, param string, raw json.RawMessage) error {
 		word, err := strict.String(param, raw)

@@ -10,8 +10,9 @@
 // a client for 250 ms at most: the client of a stopped stream that has not emptied the buffer by
 // then is killed, even if it reads a piece now and then.
 //
-// Each connection has one timer, which shares wake-ups with those of other connections. It is armed for what is due first, and set again only when it
-// fires, or when something is due earlier: a token does not touch it. The timer sends the headers
+// Each connection has one timer, which shares wake-ups with the timers of other connections. It is
+// armed for the duty that is due first, and set again only when it fires, or when another duty is due
+// earlier: a token does not touch it. The timer sends the headers
 // of a stream without tokens, comments in silence, finds clients that do not read or have vanished
 // without a word, and ends writes that wait for too long. The rules are in clock, a pure state
 // machine.

@@ -15,7 +15,8 @@ func (c *Conn) arm(now time.Duration) {
 	}
 }
 
-// tick does what is due, on the clock's goroutine: what may wait for others gets a goroutine of its own.
+// tick does the duties that are due. It runs on the Clock's goroutine and must not block, so left and
+// Flush run on goroutines of their own.
 func (c *Conn) tick() {
 	c.mu.Lock()
 	c.armed = never
