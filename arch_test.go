@@ -197,6 +197,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 		"api-service/openai", "api-service/openai/conversation",
 		"api-service/sglang",                                              // its own API has some of the names
 		"api-service/anthropic",                                           // the IDL has some of the names
+		"api-service/responses",                                           // the IDL has some of the names
 		"llm-worker/engine/openai",                                        // calls servers with this API
 		"llm-worker/engine/sglang", "llm-worker/engine/sglang/sglangtest", // its own API has some of the names
 		"client",                     // its requests are chat completions
@@ -234,6 +235,7 @@ func TestOpenAIJSONStaysInOnePackage(t *testing.T) {
 var tooLarge = map[string]string{
 	"pkg/tokenizer":               "one file format with many small components, none of which is of use alone",
 	"chat-service/prompt/hfjinja": "one language, from lexer to filters",
+	"api-service/edge":            "the routes and the runs of one service; its configuration is the next part to leave",
 	"pkg/rpc":                     "the two ends of a call, and the stream between them, which shares their outcomes and timers",
 }
 

@@ -22,10 +22,8 @@ import (
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/worker"
 	"github.com/whence-dev/whence/pkg/drain"
-	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/guard"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // A config holds the options of all three services, except for their connections.
@@ -70,9 +68,10 @@ func main() {
 	var c config
 	process.Main("whence", edge.DefaultListen, c.flags, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return c.watched.Run("whence", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = m, m, m
-			c.edge.Traces, c.server.Traces, c.engine.Traces = t, t, t
+		return c.watched.Run("whence", log, func(out observe.Outputs) error {
+			c.edge.Metrics, c.server.Metrics, c.engine.Metrics = out.Metrics, out.Metrics, out.Metrics
+			c.edge.Traces, c.server.Traces, c.engine.Traces = out.Traces, out.Traces, out.Traces
+			c.edge.Usage, c.server.Usage, c.engine.Usage = out.Usage, out.Usage, out.Usage
 			return run(ctx, c, ln, log)
 		})
 	})
@@ -124,9 +123,10 @@ func serveGateway(args []string) {
 	var watched observe.Config
 	process.Subcommand("whence gateway", args, edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return watched.Run("whence-gateway", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.Edge.Metrics, c.Chat.Metrics = m, m
-			c.Edge.Traces, c.Chat.Traces = t, t
+		return watched.Run("whence-gateway", log, func(out observe.Outputs) error {
+			c.Edge.Metrics, c.Chat.Metrics = out.Metrics, out.Metrics
+			c.Edge.Traces, c.Chat.Traces = out.Traces, out.Traces
+			c.Edge.Usage, c.Chat.Usage = out.Usage, out.Usage
 			return gateway.Run(ctx, c, ln, log)
 		})
 	})

@@ -11,8 +11,6 @@ import (
 	"github.com/whence-dev/whence/api-service/edge"
 	"github.com/whence-dev/whence/internal/observe"
 	"github.com/whence-dev/whence/internal/process"
-	"github.com/whence-dev/whence/pkg/metrics"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
@@ -20,8 +18,8 @@ func main() {
 	var watched observe.Config
 	process.Main("api-service", edge.DefaultListen, func(fs *flag.FlagSet) { c.Flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 		edge.LogTo(process.Lines(log, "cloudwego"))
-		return watched.Run("api-service", log, func(m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.Metrics, c.Traces = m, t
+		return watched.Run("api-service", log, func(out observe.Outputs) error {
+			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
 			return edge.Run(ctx, c, ln, log)
 		})
 	})

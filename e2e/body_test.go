@@ -70,7 +70,7 @@ func TestSlowSendersAreNotWaitedForForever(t *testing.T) {
 			if err != nil || !strings.HasPrefix(string(got), want) {
 				t.Errorf("after %.200q: %v %q", sent, err, got)
 			}
-			if strings.Contains(want, "408") && !strings.Contains(string(got), `"code":"deadline","reason":"deadline","path":["api-service"]`) {
+			if strings.Contains(want, "408") && !strings.Contains(string(got), `"reason":"deadline","origin":"api-service","path":["api-service"]`) {
 				t.Errorf("after %.200q: %q", sent, got)
 			}
 		}

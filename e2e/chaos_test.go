@@ -211,7 +211,7 @@ func (v *visitor) read(resp *http.Response, how int, id string, leave func()) st
 		case err != nil || json.Unmarshal(body, &c) != nil:
 			return cut
 		case c.Error != nil:
-			return c.Error.code()
+			return c.Error.reason()
 		default:
 			return done
 		}
@@ -231,7 +231,7 @@ func (v *visitor) read(resp *http.Response, how int, id string, leave func()) st
 	}
 	switch {
 	case l.err != nil:
-		return l.err.code()
+		return l.err.reason()
 	case l.done:
 		return done
 	default:

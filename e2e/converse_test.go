@@ -83,7 +83,7 @@ func (c conversation) over() (last *chatv1.ConverseResponse, l endingView) {
 
 // refusal is what the trailers say.
 func (l *endingView) refusal() *refusal {
-	return &refusal{Code: &l.trailerReason, Path: strings.Split(l.trailPath, " > ")}
+	return &refusal{Reason: l.trailerReason, Path: strings.Split(l.trailPath, " > ")}
 }
 
 // TestConversationsAnswerAsHTTPDoesAndReadOnlyWhatIsNew: the second turn finds the first in the KV cache, and has the answer that

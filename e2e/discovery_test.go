@@ -156,7 +156,7 @@ func TestSeveralChatServices(t *testing.T) {
 		if r := readAll(t, resp); r.status != http.StatusAccepted {
 			t.Errorf("status %d: %s", r.status, r.body)
 		}
-		if e := l.failed(t); e.code() != "user_stop" || strings.Join(e.Path[:2], " > ") != "client > api-service/other" {
+		if e := l.failed(t); e.reason() != "user_stop" || strings.Join(e.Path[:2], " > ") != "client > api-service/other" {
 			t.Error(e)
 		}
 	}

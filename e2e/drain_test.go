@@ -53,8 +53,8 @@ func TestDrainingProcessFinishesItsStreamsAndTakesNoMore(t *testing.T) {
 			}
 			r := readAll(t, resp)
 			e := r.completion(t).Error
-			ok := e.code() == "draining" && slices.Equal(e.Path, v.path)
-			if v.service == llmWorker && e.code() == "unavailable" {
+			ok := e.reason() == "draining" && slices.Equal(e.Path, v.path)
+			if v.service == llmWorker && e.reason() == "unavailable" {
 				ok = slices.Equal(e.Path, v.path[1:]) // the chat-service need not ask a worker that drains
 			}
 			if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" || !ok {
@@ -74,8 +74,8 @@ func TestStreamsThatOutlastTheDrainEndWithAnError(t *testing.T) {
 		p := w.processes[v.service]
 		p.terminate(t)
 		e := running.failed(t)
-		if e.code() != "draining" || !slices.Equal(e.Path, v.path) {
-			t.Errorf("the client reads code %q, path %v, message %q; want draining, %v", e.code(), e.Path, e.Message, v.path)
+		if e.reason() != "draining" || !slices.Equal(e.Path, v.path) {
+			t.Errorf("the client reads reason %q, path %v, message %q; want draining, %v", e.reason(), e.Path, e.Message, v.path)
 		}
 		p.exit(t)
 		w.drained(t, running.id, v)
@@ -111,8 +111,8 @@ func TestSecondSignalEndsEachStreamOnce(t *testing.T) {
 			t.Errorf("the process waits for %d streams until %v", first.Streams, first.Until)
 		}
 		p.terminate(t)
-		if e := running.failed(t); e.code() != "draining" || !slices.Equal(e.Path, v.path) {
-			t.Errorf("the client reads code %q, path %v; want draining, %v", e.code(), e.Path, v.path)
+		if e := running.failed(t); e.reason() != "draining" || !slices.Equal(e.Path, v.path) {
+			t.Errorf("the client reads reason %q, path %v; want draining, %v", e.reason(), e.Path, v.path)
 		}
 		p.exitWith(t, 130)
 		w.drained(t, running.id, v)

@@ -74,10 +74,10 @@ func TestOpenAIGoGetsVectors(t *testing.T) {
 		}
 		p.Dimensions = param.NewOpt[int64](8)
 		_, err = c.Embeddings.New(t.Context(), p)
-		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "invalid", "dimensions")
+		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "unsupported_parameter", "dimensions")
 		p.Dimensions, p.Model = param.Opt[int64]{}, "gpt-none"
 		_, err = c.Embeddings.New(t.Context(), p)
-		wantAPIError(t, err, http.StatusNotFound, "invalid_request_error", "not_found", "model")
+		wantAPIError(t, err, http.StatusNotFound, "invalid_request_error", "model_not_found", "model")
 	})
 }
 
@@ -179,7 +179,7 @@ func TestVectorsAreStoppedByTheirID(t *testing.T) {
 	}()
 	w.busy(t, 1, 0)
 	w.cancel(t, w.api, "vectors")
-	if r := <-over; r.status != http.StatusConflict || !strings.Contains(string(r.body), `"code":"user_stop"`) {
+	if r := <-over; r.status != http.StatusConflict || !strings.Contains(string(r.body), `"reason":"user_stop"`) {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	w.idle(t)

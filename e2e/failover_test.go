@@ -157,14 +157,17 @@ type sight struct {
 
 // A sightError is an error object, in a body or in a stream.
 type sightError struct {
-	Message, Code, Reason string
-	Path                  []string
+	Message, Code string
+	Whence        struct {
+		Reason string
+		Path   []string
+	}
 }
 
-// reason is the word for why, which is the code where the provider has given none.
+// reason returns the reason of the ending, or the code of an error of the test.
 func (e *sightError) reason() string {
-	if e.Reason != "" {
-		return e.Reason
+	if e.Whence.Reason != "" {
+		return e.Whence.Reason
 	}
 	return e.Code
 }
@@ -287,7 +290,7 @@ func (s *sight) compare(want *outcome, mode string) (wrong []string) {
 	}
 	check(len(s.errors) == 1 && (!s.done || mode == modeWhole), "errors %v, [DONE] %t; want one error and no [DONE]", s.errors, s.done)
 	for _, e := range s.errors {
-		check(len(e.Path) > 0, "the error names no origin: %+v", e)
+		check(len(e.Whence.Path) > 0, "the error names no origin: %+v", e)
 		if want.code != "" {
 			check(e.Code == want.code, "the error has the code %q, want the provider's %q", e.Code, want.code)
 		}

@@ -247,14 +247,14 @@ func TestStreamsEndTypedWhenNoWorkerIsLeft(t *testing.T) {
 	}
 	for i, l := range all {
 		e := l.failed(t)
-		byWorker := e.code() == "peer_lost" && len(e.Path) == 3 && serviceOf(e.Path[0]) == llmWorker
-		if !byWorker && e.code() != "unavailable" {
-			t.Errorf("stream %d ended with %s, path %v", i, e.code(), e.Path)
+		byWorker := e.reason() == "peer_lost" && len(e.Path) == 3 && serviceOf(e.Path[0]) == llmWorker
+		if !byWorker && e.reason() != "unavailable" {
+			t.Errorf("stream %d ended with %s, path %v", i, e.reason(), e.Path)
 		}
 	}
 	eventually(t, "/readyz says that no request can be answered", func() bool { return w.readiness() == http.StatusServiceUnavailable })
 	r := w.post(t, greedy(short))
-	if e := r.completion(t).Error; r.status != http.StatusServiceUnavailable || e.code() != "unavailable" || r.header.Get("Retry-After") == "" {
+	if e := r.completion(t).Error; r.status != http.StatusServiceUnavailable || e.reason() != "unavailable" || r.header.Get("Retry-After") == "" {
 		t.Errorf("status %d: %s", r.status, r.body)
 	}
 	w.again(t, 1, 2)
@@ -273,7 +273,7 @@ func TestFullWorkersHandStreamsOn(t *testing.T) {
 				all[i] = w.open(t, greedy(long)).begun(t)
 			}
 			r := w.post(t, greedy(short))
-			if e := r.completion(t).Error; r.status != http.StatusTooManyRequests || e.code() != "overloaded" || r.header.Get("Retry-After") == "" {
+			if e := r.completion(t).Error; r.status != http.StatusTooManyRequests || e.reason() != "overloaded" || r.header.Get("Retry-After") == "" {
 				t.Errorf("status %d: %s", r.status, r.body)
 			}
 			for _, l := range all {

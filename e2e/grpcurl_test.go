@@ -198,8 +198,8 @@ func TestOperatorStopsAStream(t *testing.T) {
 				t.Errorf("%s: %s", at.method, out)
 			}
 			e := running.failed(t)
-			if e.code() != "operator_stop" || strings.Join(e.Path, " > ") != at.path {
-				t.Errorf("after %s the client reads code %q, path %v", at.method, e.code(), e.Path)
+			if e.reason() != "operator_stop" || strings.Join(e.Path, " > ") != at.path {
+				t.Errorf("after %s the client reads reason %q, path %v", at.method, e.reason(), e.Path)
 			}
 			w.idle(t)
 		}

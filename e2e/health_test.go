@@ -45,7 +45,7 @@ func TestProblemOfAnEngineTravelsUp(t *testing.T) {
 		return r.status == http.StatusServiceUnavailable && strings.Contains(string(r.body), problem)
 	})
 	r := w.post(t, greedy(short))
-	if e := r.completion(t).Error; r.status != http.StatusServiceUnavailable || e.code() != "unavailable" || !strings.Contains(e.Message, problem) {
+	if e := r.completion(t).Error; r.status != http.StatusServiceUnavailable || e.reason() != "unavailable" || !strings.Contains(e.Message, problem) {
 		t.Errorf("status %d: %s", r.status, r.body)
 	}
 	if all := w.workersNow(t); len(all) != 1 || all[0].State != "down" || !strings.Contains(all[0].Message, says) {

@@ -16,8 +16,8 @@ func TestLostProcessIsNamedAndComesBack(t *testing.T) {
 			running := w.open(t, greedy(long)).begun(t)
 			w.processes[v.service].kill(t)
 			e := running.failed(t)
-			if e.code() != "peer_lost" || !slices.Equal(e.Path, v.path) {
-				t.Errorf("the client reads code %q, path %v, message %q; want peer_lost, %v", e.code(), e.Path, e.Message, v.path)
+			if e.reason() != "peer_lost" || !slices.Equal(e.Path, v.path) {
+				t.Errorf("the client reads reason %q, path %v, message %q; want peer_lost, %v", e.reason(), e.Path, e.Message, v.path)
 			}
 			if got := w.ended(t, "api-service", running.id); got.Reason != "peer_lost" || got.Path != strings.Join(v.path, " > ") {
 				t.Errorf("api-service logged reason %s, path %q", got.Reason, got.Path)
@@ -33,7 +33,7 @@ func TestLostProcessIsNamedAndComesBack(t *testing.T) {
 			}
 			for _, stream := range []bool{false, true} {
 				r := w.post(t, greedy(short, "stream", stream))
-				if e := r.completion(t).Error; r.status != status || e.code() != code {
+				if e := r.completion(t).Error; r.status != status || e.reason() != code {
 					t.Errorf("without %s: status %d: %s", v.service, r.status, r.body)
 				}
 			}

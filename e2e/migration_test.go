@@ -52,7 +52,7 @@ func (l *live) pass() (p passage) {
 	if l.done && l.err == nil && l.usage != nil {
 		p.result, p.err = streamResult{l.text.String(), l.finish, *l.usage}, nil
 	} else if l.err != nil {
-		p.err = fmt.Errorf("%s: %s", l.err.code(), l.err.Message)
+		p.err = fmt.Errorf("%s: %s", l.err.reason(), l.err.Message)
 	}
 	return p
 }

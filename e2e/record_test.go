@@ -21,6 +21,7 @@ type record struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
 	Trace   string `json:"trace"`
+	Extent  string `json:"extent"`
 
 	// Of "streams go over links".
 	Target string `json:"target"`

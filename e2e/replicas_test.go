@@ -41,11 +41,11 @@ func (s *redisServer) stop(t *testing.T) {
 }
 
 // replicas are two api-services that share a Redis.
-func replicas(t *testing.T, pace string) (*scene, *redisServer) {
+func replicas(t *testing.T, pace string, more ...string) (*scene, *redisServer) {
 	t.Helper()
 	server := startRedis(t)
 	return stage(t, "", t.TempDir(), flags{
-		api:    []string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests"},
+		api:    append([]string{"--redis", "redis://" + server.addr + "/0", "--token-key", "for tests", "--redis-lease", "3s"}, more...), // 3 s, because processes of tests are short of CPU
 		worker: []string{"--pace", pace},
 	}), server
 }
@@ -98,9 +98,10 @@ func TestReaderOfAnotherReplicaKeepsAStreamAlive(t *testing.T) {
 	there.rest().failed("client_gone: client > api-service/0")
 }
 
+// TestDeadReplicaLosesNothingThatItHasSent: no request is kept, so the stream ends with its api-service.
 func TestDeadReplicaLosesNothingThatItHasSent(t *testing.T) {
 	t.Parallel()
-	s, _ := replicas(t, "40")
+	s, _ := replicas(t, "40", "--takeover-bytes", "0")
 	want := s.answer(t, greedy(long))
 	m := s.makeStream(t, greedy(long))
 	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -120,7 +121,33 @@ type refusal struct {
 	Path          []string
 }
 
-// code returns the error's code: our reason, or the code of the server beside the worker.
+// UnmarshalJSON reads the reason and the path from the member whence.
+func (r *refusal) UnmarshalJSON(b []byte) error {
+	type plain refusal
+	object := struct {
+		*plain
+		Whence struct {
+			Reason, Origin string
+			Path           []string
+		}
+	}{plain: (*plain)(r)}
+	err := json.Unmarshal(b, &object)
+	r.Reason, r.Path = object.Whence.Reason, object.Whence.Path
+	if err == nil && len(r.Path) > 0 && object.Whence.Origin != r.Path[0] {
+		err = fmt.Errorf("the origin %q does not begin the path %v", object.Whence.Origin, r.Path)
+	}
+	return err
+}
+
+// reason returns why the stream ended, or was refused; "" if it was not.
+func (r *refusal) reason() string {
+	if r == nil {
+		return ""
+	}
+	return r.Reason
+}
+
+// code returns the error's code.
 func (r *refusal) code() string {
 	if r == nil || r.Code == nil {
 		return ""

@@ -177,7 +177,7 @@ func (r *refusal) heard() saying {
 	if r == nil {
 		return "nothing"
 	}
-	return says(r.code(), r.Path)
+	return says(r.reason(), r.Path)
 }
 
 // logged returns what a hop's log says of the stream: once, or it is no ending.

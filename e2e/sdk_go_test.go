@@ -149,7 +149,7 @@ func TestOpenAIGoListsAndFindsModels(t *testing.T) {
 			t.Errorf("model %s, in the list %s", one.RawJSON(), list.Data[0].RawJSON())
 		}
 		_, err = c.Models.Get(t.Context(), "no/such model")
-		wantAPIError(t, err, http.StatusNotFound, "invalid_request_error", "not_found", "model")
+		wantAPIError(t, err, http.StatusNotFound, "invalid_request_error", "model_not_found", "model")
 	})
 }
 
@@ -161,10 +161,10 @@ func TestOpenAIGoUnderstandsRefusals(t *testing.T) {
 			status              int
 			kind, code, atFault string
 		}{
-			{func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-4o" }, http.StatusNotFound, "invalid_request_error", "not_found", "model"},
-			{func(p *openai.ChatCompletionNewParams) { p.Temperature = param.NewOpt(3.0) }, http.StatusBadRequest, "invalid_request_error", "invalid", "temperature"},
-			{func(p *openai.ChatCompletionNewParams) { p.MaxTokens = param.NewOpt[int64](5000) }, http.StatusBadRequest, "invalid_request_error", "invalid", "max_tokens"},
-			{func(p *openai.ChatCompletionNewParams) { p.N = param.NewOpt[int64](17) }, http.StatusBadRequest, "invalid_request_error", "invalid", "n"},
+			{func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-4o" }, http.StatusNotFound, "invalid_request_error", "model_not_found", "model"},
+			{func(p *openai.ChatCompletionNewParams) { p.Temperature = param.NewOpt(3.0) }, http.StatusBadRequest, "invalid_request_error", "decimal_above_max_value", "temperature"},
+			{func(p *openai.ChatCompletionNewParams) { p.MaxTokens = param.NewOpt[int64](5000) }, http.StatusBadRequest, "invalid_request_error", "context_length_exceeded", "max_tokens"},
+			{func(p *openai.ChatCompletionNewParams) { p.N = param.NewOpt[int64](17) }, http.StatusBadRequest, "invalid_request_error", "integer_above_max_value", "n"},
 		} {
 			p := asked(short, 0)
 			test.change(&p)
@@ -196,7 +196,7 @@ func TestOpenAIGoHearsThatAStreamFailed(t *testing.T) {
 		t.Fatalf("the SDK says %v", stream.Err())
 	}
 	var body struct{ Error refusal }
-	if err := json.Unmarshal(failed.Event.Data, &body); err != nil || body.Error.code() != "peer_lost" {
+	if err := json.Unmarshal(failed.Event.Data, &body); err != nil || body.Error.reason() != "peer_lost" {
 		t.Errorf("%s: %v", failed.Event.Data, err)
 	}
 }

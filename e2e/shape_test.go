@@ -18,8 +18,11 @@ type shape struct{ schema *jsonschema.Schema }
 // ours are the fields of our own that objects of OpenAI's have here.
 var ours = map[string]map[string]any{
 	"Error": {
-		"path":   map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
-		"reason": map[string]any{"type": "string", "minLength": 1},
+		"whence": map[string]any{"type": "object", "required": []any{"reason"}, "additionalProperties": false, "properties": map[string]any{
+			"reason": map[string]any{"type": "string", "minLength": 1},
+			"origin": map[string]any{"type": "string", "minLength": 1},
+			"path":   map[string]any{"type": "array", "minItems": 1, "items": map[string]any{"type": "string"}},
+		}},
 	},
 	"Model": {
 		"context_length": map[string]any{"type": "integer", "minimum": 1},

@@ -151,7 +151,7 @@ func TestOneRequestTooManyIsToldToComeBack(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			r := w.post(t, greedy(short, "stream", stream))
 			e := r.completion(t).Error
-			if r.status != http.StatusTooManyRequests || e.code() != "overloaded" || e.Type != "rate_limit_error" || r.header.Get("Retry-After") != "1" {
+			if r.status != http.StatusTooManyRequests || e.reason() != "overloaded" || e.Type != "rate_limit_error" || r.header.Get("Retry-After") != "1" {
 				t.Errorf("status %d, Retry-After %q: %s", r.status, r.header.Get("Retry-After"), r.body)
 			}
 		}
@@ -174,12 +174,18 @@ func (w *whence) dial(t *testing.T, a ask, id string) *net.TCPConn {
 // ask writes a request.
 func (w *whence) ask(t *testing.T, conn net.Conn, a ask, id string) {
 	t.Helper()
+	w.askFor(t, conn, "/v1/chat/completions", a, id)
+}
+
+// askFor writes a request for a path.
+func (w *whence) askFor(t *testing.T, conn net.Conn, path string, a ask, id string) {
+	t.Helper()
 	body, err := json.Marshal(a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", w.api, idName, id, len(body), body)
+	fmt.Fprintf(&b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\n\r\n%s", path, w.api, idName, id, len(body), body)
 	if _, err := conn.Write(b.Bytes()); err != nil {
 		t.Fatal(err)
 	}

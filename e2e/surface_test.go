@@ -103,7 +103,7 @@ func TestOpenAIGoContinuesPromptsAsTheyStand(t *testing.T) {
 		}
 		p.Suffix = param.NewOpt("end")
 		_, err = c.Completions.New(t.Context(), p)
-		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "invalid", "suffix")
+		wantAPIError(t, err, http.StatusBadRequest, "invalid_request_error", "unsupported_value", "suffix")
 	})
 }
 

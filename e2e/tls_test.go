@@ -103,8 +103,8 @@ func TestTLSStreamsStopsAndRenews(t *testing.T) {
 		}
 		failed := s.open(t, greedy(long)).begun(t)
 		w.cancel(t, w.api, failed.id)
-		if e := failed.failed(t); e.code() != "user_stop" {
-			t.Errorf("HTTP/2 %t: a stopped stream ends with %s", h2, e.code())
+		if e := failed.failed(t); e.reason() != "user_stop" {
+			t.Errorf("HTTP/2 %t: a stopped stream ends with %s", h2, e.reason())
 		}
 	}
 

@@ -95,7 +95,7 @@ func overTT(ctx context.Context, st twinStream) *refusal {
 		return nil
 	}
 	reason := trailer["whence-end-reason"]
-	return &refusal{Code: &reason, Path: strings.Split(trailer["whence-end-path"], " > ")}
+	return &refusal{Reason: reason, Path: strings.Split(trailer["whence-end-path"], " > ")}
 }
 
 // canceledTT is a stream that its caller cancels.

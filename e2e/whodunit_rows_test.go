@@ -277,6 +277,12 @@ func drain(f flags) flags {
 func (s *scene) doomed() *refusal {
 	l := s.open()
 	e := l.failed(s.t)
+	s.faultLogged()
+	return e
+}
+
+// faultLogged sets the time of the fault to that in the log of the faulty process.
+func (s *scene) faultLogged() {
 	for _, p := range s.procs {
 		lines, _ := p.logs.since(0)
 		for _, line := range lines {
@@ -285,7 +291,6 @@ func (s *scene) doomed() *refusal {
 			}
 		}
 	}
-	return e
 }
 
 // betrayed is a stream that its engine does not bring to an end.

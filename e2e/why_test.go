@@ -79,8 +79,8 @@ func TestEveryHopTellsTheSameStory(t *testing.T) {
 			t.Errorf("while it runs: %+v", s)
 		}
 		w.cancel(t, w.api, id)
-		if e := l.failed(t); e.code() != "user_stop" {
-			t.Errorf("the reader was told %s", e.code())
+		if e := l.failed(t); e.reason() != "user_stop" {
+			t.Errorf("the reader was told %s", e.reason())
 		}
 		w.idle(t)
 		paths := []string{"client > api-service", "client > api-service > chat-service", "client > api-service > chat-service > llm-worker/0"}
@@ -130,7 +130,7 @@ func TestAnotherReplicaStopsAStream(t *testing.T) {
 	id := l.id
 	w.cancel(t, other.listening(t), id)
 	e := l.failed(t)
-	if want := "client > api-service/1 > chat-service > api-service"; e.code() != "user_stop" || strings.Join(e.Path, " > ") != want {
+	if want := "client > api-service/1 > chat-service > api-service"; e.reason() != "user_stop" || strings.Join(e.Path, " > ") != want {
 		t.Errorf("%+v", e)
 	}
 	w.idle(t)

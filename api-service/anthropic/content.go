@@ -6,13 +6,10 @@ import (
 	"strings"
 
 	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
-
-// paragraph separates texts that are merged into one turn: blocks of the system prompt, and
-// consecutive messages of one role.
-const paragraph = "\n\n"
 
 // A block is an element of a content array.
 type block struct {
@@ -25,7 +22,7 @@ type block struct {
 func blocks(param string, raw json.RawMessage) ([]block, error) {
 	switch {
 	case len(raw) == 0:
-		return nil, streamerr.InvalidParam(param, "%s is missing", param)
+		return nil, streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	case raw[0] == '"':
 		return []block{{at: param, kind: "text", fields: map[string]json.RawMessage{"text": raw}}}, nil
 	case raw[0] != '[':
@@ -69,7 +66,7 @@ func (b *block) member(name string) (string, error) {
 }
 
 func (b *block) unsupported() error {
-	return streamerr.InvalidParam(b.at, "%s is of the type %q, which is not supported here by this model", b.at, strict.Printable(b.kind))
+	return streamerr.InvalidParam(b.at, "%s is of the type %q, which is not supported here by this model", b.at, strict.Printable(b.kind)).WithCode(streamerr.CodeUnsupportedValue)
 }
 
 // texts joins content that consists of text blocks.
@@ -89,7 +86,7 @@ func texts(param string, raw json.RawMessage, separator string) (string, error) 
 
 func setSystem(m *message, param string, raw json.RawMessage) error {
 	var err error
-	m.system, err = texts(param, raw, paragraph)
+	m.system, err = texts(param, raw, transcript.Paragraph)
 	return err
 }
 
@@ -104,9 +101,13 @@ func setMessages(m *message, param string, raw json.RawMessage) error {
 			return err
 		}
 	}
-	m.request.Messages, m.origins = c.messages()
+	m.request.Messages, m.origins = c.Messages()
 	return nil
 }
+
+// A conversation collects the turns of a body's messages. Consecutive messages of one role become
+// one turn, as in Anthropic's API, and a message without content becomes none.
+type conversation struct{ transcript.Transcript }
 
 // add adds a message. Each tool_result of a user message becomes a turn of its own.
 func (c *conversation) add(param string, raw json.RawMessage) error {
@@ -116,7 +117,7 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 	}
 	role, err := strict.Member(param, "role", fields)
 	if err == nil {
-		err = oneOf(param+".role", role, "user", "assistant", "system")
+		err = strict.OneOf(param+".role", role, "user", "assistant", "system")
 	}
 	if err == nil {
 		err = strict.Only(param, fields, "role", "content")
@@ -128,11 +129,14 @@ func (c *conversation) add(param string, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	c.separate(role)
+	if t := c.Last(role); t != nil { // a paragraph separates the texts of messages that become one turn
+		t.Content.Separate()
+		t.Reasoning.Separate()
+	}
 	for i := range all {
 		b := &all[i]
 		if role == "user" && b.kind == "tool_result" {
-			err = b.toolResult(c.begin(b.at, "tool"))
+			err = b.toolResult(c.Begin(b.at, "tool"))
 		} else {
 			err = b.addTo(c, param, role)
 		}
@@ -152,7 +156,7 @@ func (b *block) addTo(c *conversation, param, role string) error {
 		}
 		text, err := b.member("thinking")
 		if text != "" {
-			c.turn(param, role).reasoning.write(text)
+			c.Continue(param, role).Reasoning.Write(text)
 		}
 		return err
 	case b.kind == "tool_use" && role == "assistant":
@@ -160,13 +164,13 @@ func (b *block) addTo(c *conversation, param, role string) error {
 		if err != nil {
 			return err
 		}
-		t := c.turn(param, role)
-		t.message.ToolCalls = append(t.message.ToolCalls, made)
+		t := c.Continue(param, role)
+		t.Message.ToolCalls = append(t.Message.ToolCalls, made)
 		return nil
 	default:
 		text, err := b.text()
 		if text != "" {
-			c.turn(param, role).content.write(text)
+			c.Continue(param, role).Content.Write(text)
 		}
 		return err
 	}
@@ -188,7 +192,7 @@ func (b *block) toolUse() (*chatv1.ToolCall, error) {
 	at := b.at + ".input"
 	raw, ok := b.fields["input"]
 	if !ok {
-		return nil, streamerr.InvalidParam(at, "%s is missing", at)
+		return nil, streamerr.InvalidParam(at, "%s is missing", at).WithCode(streamerr.CodeMissing)
 	}
 	made.Arguments, err = strict.Compact(at, raw)
 	return made, err
@@ -196,12 +200,12 @@ func (b *block) toolUse() (*chatv1.ToolCall, error) {
 
 // toolResult parses the result of a call. Chat templates have no place for is_error: the text of the
 // result says it.
-func (b *block) toolResult(to *turn) error {
+func (b *block) toolResult(to *transcript.Turn) error {
 	if err := strict.Only(b.at, b.fields, "type", "tool_use_id", "content", "is_error", "cache_control"); err != nil {
 		return err
 	}
 	var err error
-	if to.message.ToolCallId, err = b.member("tool_use_id"); err != nil {
+	if to.Message.ToolCallId, err = b.member("tool_use_id"); err != nil {
 		return err
 	}
 	if raw, ok := b.fields["is_error"]; ok && !strict.Null(raw) {
@@ -212,7 +216,7 @@ func (b *block) toolResult(to *turn) error {
 	if raw, ok := b.fields["content"]; ok && !strict.Null(raw) {
 		var text string
 		text, err = texts(b.at+".content", raw, "")
-		to.content.write(text)
+		to.Content.Write(text)
 	}
 	return err
 }

@@ -162,5 +162,6 @@ func (e *events) end(end *llmv1.End) {
 		Delta stop   `json:"delta"`
 		Usage *usage `json:"usage"`
 	}{"message_delta", stopOf(end), usageOf(end.GetUsage())})...))
+	call.Answered(e.lines)
 	e.lines.End(append(e.lines.BeginEvent(done), `{"type":"message_stop"}`...))
 }

@@ -64,25 +64,20 @@ func kindOf(status int, err *streamerr.Error) string {
 	}
 }
 
-// An ending has the fields for which Anthropic's error object has no place.
-type ending struct {
-	Reason string         `json:"reason"`
-	Origin string         `json:"origin,omitempty"`
-	Path   streamerr.Path `json:"path,omitempty"`
-	Param  string         `json:"param,omitempty"`
-	Code   string         `json:"code,omitempty"`
-}
+// tooLong begins the message of an error about the length of the prompt. Anthropic's API has no code
+// for it, so its clients look for these words.
+const tooLong = "prompt is too long: "
 
 // appendError appends the error object.
 func appendError(b []byte, status int, err *streamerr.Error, id string) []byte {
-	whence := ending{Reason: err.Reason.String(), Path: err.Path, Param: err.Param, Code: streamerr.CleanCode(err.Code)}
-	if len(err.Path) > 0 {
-		whence.Origin = err.Path[0]
+	message := err.Text()
+	if err.Code == streamerr.CodeContextLength {
+		message = tooLong + message
 	}
 	b = append(append(append(b, `{"type":"error","error":{"type":"`...), kindOf(status, err)...), `","message":`...)
-	b = append(jsontext.String(b, err.Text()), `},"request_id":`...)
+	b = append(jsontext.String(b, message), `},"request_id":`...)
 	b = append(jsontext.String(b, id), `,"whence":`...)
-	return append(append(b, marshal(whence)...), '}')
+	return append(append(b, marshal(err.Extension())...), '}')
 }
 
 func marshal(v any) []byte {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/transcript"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -42,12 +43,12 @@ func CheckVersion(version string) error {
 type message struct {
 	request      *chatv1.ChatRequest
 	stream       bool
-	system       string         // until parse adds it to the messages of request
-	origins      []string       // for each message of request, the field that it comes from
-	guide        string         // name of the field that asks for a guide
-	variables    map[string]any // of the chat template
-	variablesBy  string         // name of the field that sets variables
-	hideThinking bool           // reasoning is announced, and its text left out
+	system       string              // until parse adds it to the messages of request
+	origins      []transcript.Origin // for each message of request, the field that it comes from
+	guide        string              // name of the field that asks for a guide
+	variables    map[string]any      // of the chat template
+	variablesBy  string              // name of the field that sets variables
+	hideThinking bool                // reasoning is announced, and its text left out
 }
 
 type setter = strict.Setter[*message]
@@ -131,7 +132,7 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 		return nil, err
 	}
 	if m.request.GetSampling().MaxTokens == nil {
-		return nil, streamerr.InvalidParam("max_tokens", "max_tokens is missing")
+		return nil, streamerr.InvalidParam("max_tokens", "max_tokens is missing").WithCode(streamerr.CodeMissing)
 	}
 	return &call.Call{
 		Request: m.request, Stream: m.stream, Param: m.param, Events: m.events, Whole: m.whole,
@@ -149,12 +150,12 @@ func (m *message) parse(body []byte, table *strict.Table[*message], lenient []st
 	case err != nil:
 		return err
 	case m.request.GetModel() == "":
-		return streamerr.InvalidParam("model", "model is missing")
+		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
 	case len(m.request.GetMessages()) == 0:
-		return streamerr.InvalidParam("messages", "messages is missing or empty")
+		return streamerr.InvalidParam("messages", "messages is missing or empty").WithCode(streamerr.CodeMissing)
 	}
 	if last := len(m.request.GetMessages()) - 1; m.request.GetMessages()[last].GetRole() == "assistant" {
-		return streamerr.InvalidParam(m.origins[last], "%s is the assistant's; an answer cannot be continued, so the last message must be the user's", m.origins[last])
+		return streamerr.InvalidParam(m.origins[last].At, "%s is the assistant's; an answer cannot be continued, so the last message must be the user's", m.origins[last].At)
 	}
 	m.prependSystem()
 	if len(m.variables) > 0 {
@@ -171,11 +172,11 @@ func (m *message) prependSystem() {
 		return
 	}
 	if first := m.request.GetMessages()[0]; first.GetRole() == "system" {
-		first.Content = m.system + paragraph + first.GetContent()
-		m.origins[0] = "system"
+		first.Content = m.system + transcript.Paragraph + first.GetContent()
+		m.origins[0] = transcript.Origin{At: "system"}
 	} else {
 		m.request.Messages = slices.Insert(m.request.GetMessages(), 0, &chatv1.Message{Role: "system", Content: m.system})
-		m.origins = slices.Insert(m.origins, 0, "system")
+		m.origins = slices.Insert(m.origins, 0, transcript.Origin{At: "system"})
 	}
 	m.system = ""
 }
@@ -196,17 +197,8 @@ func words(allowed ...string) setter {
 		if err != nil {
 			return err
 		}
-		return oneOf(param, word, allowed...)
+		return strict.OneOf(param, word, allowed...)
 	}
-}
-
-func oneOf(param, word string, allowed ...string) error {
-	for _, w := range allowed {
-		if w == word {
-			return nil
-		}
-	}
-	return streamerr.InvalidParam(param, "%s is %q; it must be %s", param, strict.Printable(word), strings.Join(allowed, " or "))
 }
 
 // maxSession bounds Request.Session, in bytes.
@@ -237,7 +229,7 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 	}
 	kind, err := strict.Member(param, "type", fields)
 	if err == nil {
-		err = oneOf(param+".type", kind, "adaptive", "disabled", "enabled")
+		err = strict.OneOf(param+".type", kind, "adaptive", "disabled", "enabled")
 	}
 	if err == nil {
 		err = strict.Only(param, fields, "type", "budget_tokens", "display")
@@ -248,7 +240,7 @@ func setThinking(m *message, param string, raw json.RawMessage) error {
 	if raw, ok := fields["display"]; err == nil && ok && !strict.Null(raw) {
 		var display string
 		if display, err = strict.String(param+".display", raw); err == nil {
-			err = oneOf(param+".display", display, "summarized", "omitted")
+			err = strict.OneOf(param+".display", display, "summarized", "omitted")
 		}
 		m.hideThinking = display == "omitted"
 	}
@@ -283,7 +275,7 @@ func (m *message) setFormat(param string, raw json.RawMessage) error {
 	}
 	kind, err := strict.Member(param, "type", fields)
 	if err == nil {
-		err = oneOf(param+".type", kind, "json_schema")
+		err = strict.OneOf(param+".type", kind, "json_schema")
 	}
 	if err == nil {
 		err = strict.Only(param, fields, "type", "schema")
@@ -328,7 +320,7 @@ func (m *message) param(inner string) string {
 	if at := inMessages.FindStringSubmatch(name); at != nil {
 		// The number matches, so it is one.
 		if i, _ := strconv.Atoi(at[1]); i < len(m.origins) {
-			return m.origins[i]
+			return m.origins[i].At
 		}
 	}
 	return inTools.ReplaceAllString(name, "$1.input_schema")

@@ -185,7 +185,7 @@ func TestALenientServiceIgnoresWhatItDoesNotHonour(t *testing.T) {
 	}{
 		{nil, "container"},
 		{[]string{"container"}, "novelty"},
-		{[]string{"container", "novelty", "temperature"}, "temperature"}, // what is honoured stays so
+		{[]string{"container", "novelty", "temperature"}, "temperature"}, // --lenient does not touch honoured fields
 	} {
 		if _, err := anthropic.Parse([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
 			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)

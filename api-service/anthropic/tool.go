@@ -38,7 +38,7 @@ func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
 			return nil, err
 		}
 		if kind != "custom" {
-			return nil, streamerr.InvalidParam(at+".type", "%s.type is %q; only custom tools are supported", at, strict.Printable(kind))
+			return nil, streamerr.InvalidParam(at+".type", "%s.type is %q; only custom tools are supported", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 		}
 	}
 	// A required call is always strict, other calls never are; and arguments are always streamed.
@@ -47,12 +47,12 @@ func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
 	}
 	if raw, ok := fields["defer_loading"]; ok && !strict.Null(raw) {
 		if deferred, err := strict.Boolean(at+".defer_loading", raw); err != nil || deferred {
-			return nil, streamerr.InvalidParam(at+".defer_loading", "%s.defer_loading must be false: the prompt holds all tools", at)
+			return nil, streamerr.InvalidParam(at+".defer_loading", "%s.defer_loading must be false: the prompt holds all tools", at).WithCode(streamerr.CodeUnsupportedValue)
 		}
 	}
 	if raw, ok := fields["allowed_callers"]; ok && !strict.Null(raw) {
 		if callers, err := strict.Strings(at+".allowed_callers", raw); err != nil || !slices.Equal(callers, []string{"direct"}) {
-			return nil, streamerr.InvalidParam(at+".allowed_callers", `%s.allowed_callers must be ["direct"]: only the model calls tools`, at)
+			return nil, streamerr.InvalidParam(at+".allowed_callers", `%s.allowed_callers must be ["direct"]: only the model calls tools`, at).WithCode(streamerr.CodeUnsupportedValue)
 		}
 	}
 	tool := &chatv1.Tool{}
@@ -66,7 +66,7 @@ func toolOf(at string, raw json.RawMessage) (*chatv1.Tool, error) {
 	}
 	raw, ok := fields["input_schema"]
 	if !ok {
-		return nil, streamerr.InvalidParam(at+".input_schema", "%s.input_schema is missing", at)
+		return nil, streamerr.InvalidParam(at+".input_schema", "%s.input_schema is missing", at).WithCode(streamerr.CodeMissing)
 	}
 	tool.Parameters, err = strict.Compact(at+".input_schema", raw)
 	return tool, err
@@ -84,7 +84,7 @@ func setToolChoice(m *message, param string, raw json.RawMessage) error {
 	}
 	kind, err := strict.Member(param, "type", fields)
 	if err == nil {
-		err = oneOf(param+".type", kind, "auto", "any", "tool", "none")
+		err = strict.OneOf(param+".type", kind, "auto", "any", "tool", "none")
 	}
 	if err != nil {
 		return err

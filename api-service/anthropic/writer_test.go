@@ -180,6 +180,7 @@ func TestErrorsHaveTheAPIsOwnFormWithTheEndingBeside(t *testing.T) {
 	}{
 		{streamerr.Error{Reason: streamerr.Invalid, Param: "model"}, 0, 400, "invalid_request_error"},
 		{streamerr.Error{Reason: streamerr.Invalid}, http.StatusRequestEntityTooLarge, 413, "request_too_large"},
+		{streamerr.Error{Reason: streamerr.Invalid, Code: streamerr.CodeContextLength}, 0, 400, "invalid_request_error"},
 		{streamerr.Error{Reason: streamerr.Unauthenticated}, 0, 401, "authentication_error"},
 		{streamerr.Error{Reason: streamerr.Forbidden}, 0, 403, "permission_error"},
 		{streamerr.Error{Reason: streamerr.NotFound}, 0, 404, "not_found_error"},
@@ -209,6 +210,15 @@ func TestErrorsHaveTheAPIsOwnFormWithTheEndingBeside(t *testing.T) {
 			got.Ours.Reason != test.err.Reason.String() || got.Ours.Param != test.err.Param || got.Ours.Code != test.err.Code {
 			t.Errorf("%v: %d %s, want %d and %s", test.err.Reason, status, body, test.want, test.kind)
 		}
+	}
+}
+
+// TestLongPromptHasTheWordsOfAnthropic checks the words by which clients decide to make the conversation shorter.
+func TestLongPromptHasTheWordsOfAnthropic(t *testing.T) {
+	long := streamerr.InvalidParam("messages", "they are 9 tokens long").WithCode(streamerr.CodeContextLength)
+	_, body := anthropic.Form.Refusal(http.StatusBadRequest, long, "s")
+	if !strings.Contains(string(body), `"message":"prompt is too long: they are 9 tokens long"`) || !strings.Contains(string(body), `"code":"context_length_exceeded"`) {
+		t.Errorf("%s", body)
 	}
 }
 

@@ -35,6 +35,10 @@ type Call struct {
 	// one body.
 	Events func() Writer
 	Whole  func() Gatherer
+	// Failure and Done, if not nil, replace those of the API's Form, for an API whose last event
+	// depends on the events that the encoder of Events has encoded.
+	Failure func(err *streamerr.Error, id string, lines Lines)
+	Done    func() string
 	// Forget frees what Param needs of the request's messages. LetGo calls it; nil means nothing.
 	Forget func()
 }
@@ -50,6 +54,14 @@ type Lines interface {
 	Begin() []byte
 	BeginEvent(name string) []byte
 	End(line []byte)
+}
+
+// Answered marks that the answer is complete with the last line: what follows is its usage and its
+// terminator. Writers call it once the finish reason is written. Lines may have no use for it.
+func Answered(lines Lines) {
+	if marked, ok := lines.(interface{ Answered() }); ok {
+		marked.Answered()
+	}
 }
 
 // A Gatherer collects the items of a stream, in order. It returns the body of the answer with the

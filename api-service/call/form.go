@@ -18,3 +18,20 @@ type Form struct {
 	// Ping writes an event without a meaning into a silent stream; nil means a comment.
 	Ping func(lines Lines)
 }
+
+// LastEvent returns the name of the last event of a call's stream that completed.
+func (f *Form) LastEvent(c *Call) string {
+	if c.Done != nil {
+		return c.Done()
+	}
+	return f.Done
+}
+
+// Fail writes the last event of a call's stream that failed.
+func (f *Form) Fail(c *Call, err *streamerr.Error, id string, lines Lines) {
+	encode := f.Failure
+	if c.Failure != nil {
+		encode = c.Failure
+	}
+	encode(err, id, lines)
+}

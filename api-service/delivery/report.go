@@ -27,7 +27,7 @@ func Parse(body []byte) (Report, error) {
 		return Report{}, err
 	}
 	if raw, told := fields["gaps"]; !told || strict.Null(raw) {
-		return Report{}, streamerr.InvalidParam("gaps", "gaps is missing")
+		return Report{}, streamerr.InvalidParam("gaps", "gaps is missing").WithCode(streamerr.CodeMissing)
 	}
 	var r Report
 	err = strict.Each(fields, &r, setters)

@@ -56,7 +56,7 @@ func TestLargeBodyIsRefusedWhenItIsAnnounced(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s, %s, %q: %v", route, length, also, err)
 				}
-				if body := whole(t, resp); resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close || !strings.Contains(body, `"code":"invalid"`) {
+				if body := whole(t, resp); resp.StatusCode != http.StatusRequestEntityTooLarge || !resp.Close || !strings.Contains(body, `"reason":"invalid"`) {
 					t.Errorf("%s, %s, %q: %d %v %s", route, length, also, resp.StatusCode, resp.Header, body)
 				}
 				_ = conn.Close()

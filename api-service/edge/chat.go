@@ -12,6 +12,7 @@ import (
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 )
 
@@ -52,7 +53,7 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 	in.Request.Gathered = !in.Stream && !policy.Keeps() // otherwise readers of the log see each piece
 	var kept *replay.Head
 	if policy.Keeps() {
-		if kept, err = e.keep(conn, in, "", ""); err != nil {
+		if kept, err = e.keep(exchange.Traced(conn, c), in, policy, "", ""); err != nil {
 			e.desk.Refuse(c, err)
 			return
 		}
@@ -69,33 +70,45 @@ func (e *Edge) answerCall(conn context.Context, c *app.RequestContext, parse par
 		e.relay(ctx, conn, c, in, r, e.delivers(c, id, kept))
 		return
 	}
-	defer r.finish(conn)
-	client, _, release := e.take(ctx, conn, c, r)
-	defer release()
-	if in.Stream {
-		e.stream(e.newAnswer(ctx, c, client, in, r, e.delivers(c, id, kept)))
-	} else {
-		e.complete(ctx, c, client, in, r, kept)
+	client, release := e.take(ctx, conn, c, r, nil)
+	finish := func() {
+		defer release() // the next request on the connection may use the id again
+		r.finish(conn)
 	}
+	if !in.Stream {
+		defer r.finish(conn)
+		defer release()
+		e.complete(ctx, c, client, in, r, kept)
+		return
+	}
+	handed := false
+	defer func() {
+		if !handed { // after a panic
+			finish()
+		}
+	}()
+	a := e.newAnswer(ctx, c, client, in, r, e.delivers(c, id, kept))
+	handed = true
+	e.stream(c, a, finish)
 }
 
 // take takes over the connection of the client that asked for r. The client leaves when it closes
 // its connection, does not read or vanishes. Its connection is reset when it leaves, or does not
-// read the ending of the stream of ctx. The returned context ends when the client leaves. The
-// caller calls release before it returns.
-func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run) (client *clientconn.Conn, present context.Context, release func()) {
+// read the ending of the stream of ctx. left, which may be nil, is called when the client leaves. The
+// caller calls release when the client has been answered.
+func (e *Edge) take(ctx, conn context.Context, c *app.RequestContext, r *run, left func()) (client *clientconn.Conn, release func()) {
 	client = clientconn.Take(c)
-	present, leave := context.WithCancel(conn)
-	r.enter(func() {
-		leave()
+	r.enter(client.Extent, func() {
+		if left != nil {
+			left()
+		}
 		client.Kill()
 	})
 	client.Bound(e.bounds(), r.leave)
 	client.EndWith(ctx)
 	undo := context.AfterFunc(conn, func() { r.leave(clientconn.Gone()) })
-	return client, present, func() {
+	return client, func() {
 		undo()
-		leave()
 		client.GiveBack()
 	}
 }
@@ -108,7 +121,9 @@ func (e *Edge) bounds() clientconn.Bounds {
 // readCall reads a request for a stream and returns it, its leave policy and its body. The policy
 // comes from the request's header, then from its key, then from otherwise.
 func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Policy) (*call.Call, leave.Policy, []byte, error) {
-	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
+	in, caller, body, err := read(e, c, func(body []byte) (*call.Call, error) {
+		return strict.Lenient(body, e.config.Lenient, func(body []byte) (*call.Call, error) { return parse(body, e.config.Lenient...) })
+	})
 	if err != nil {
 		return nil, otherwise, nil, err
 	}
@@ -154,11 +169,11 @@ func (e *Edge) complete(ctx context.Context, c *app.RequestContext, client *clie
 		return nil
 	})
 	if r.kept() && r.started {
-		e.offerToken(c, *kept)
+		e.offerToken(&c.Response.Header, *kept)
 	}
 	if o.Err != nil {
-		exchange.Failed(ctx, c, client, in.Param, o)
+		exchange.Failed(ctx, exchange.Form(c), client, in.Param, o)
 		return
 	}
-	exchange.Completed(ctx, c, client, body, o)
+	exchange.Completed(ctx, client, body, o)
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/usage"
 )
 
 // A Config is the configuration of api-service.
@@ -49,27 +50,32 @@ type Config struct {
 	Replay       replay.Limits // of the replay log, for readers that come late or come back
 	// URL of the Redis server that shares the replay log between instances; "" keeps the log in
 	// memory.
-	Redis       string
-	Keys        string        // YAML file of API keys and tenants; "" accepts every caller
-	TokenKey    string        // signs read tokens; equal on all instances; "" means a random key
-	TokenTTL    time.Duration // of read tokens; 0 is DefaultTokenTTL
-	OperatorKey string        // lists, shows and stops the streams of all owners; "" means none
-	Origins     gate.List     // origins whose pages may read answers, besides this service's own
-	Hosts       gate.List     // host names of this service, besides those of loopback
-	Lenient     gate.List     // fields of bodies that are ignored instead of refused
-	Timers      rpc.Timers
-	TLS         front.Config // uses the timeouts above
+	Redis         string
+	RedisLease    time.Duration // without Redis, until other instances take its streams over; 0 is redislog.DefaultLease
+	TakeoverBytes int           // maximum bytes of a request that Redis keeps for a takeover; 0 keeps none
+	Keys          string        // YAML file of API keys and tenants; "" accepts every caller
+	TokenKey      string        // signs read tokens; equal on all instances; "" means a random key
+	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
+	OperatorKey   string        // lists, shows and stops the streams of all owners; "" means none
+	Origins       gate.List     // origins whose pages may read answers, besides this service's own
+	Hosts         gate.List     // host names of this service, besides those of loopback
+	Lenient       gate.List     // fields of bodies that are ignored instead of refused
+	Timers        rpc.Timers
+	TLS           front.Config // uses the timeouts above
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address: all
 	// connections come from a trusted proxy.
 	TrustForwarded bool
 	Metrics        *metrics.Metrics    // nil for none
 	Traces         *streamtrace.Tracer // nil for none
+	Usage          *usage.Log          // nil for none
 	Grace          time.Duration       // for streams that run when the process drains
 	Link           bool                // streams go over the links of chat-services that have them
 	// Connect connects to a chat-service, for programs that bring their own transport; nil means
 	// Kitex clients.
 	Connect chats.Connect
 	Stage   Stage // a middleware around the chat-service, for programs that embed this service; nil means none
+	// The stage passes items on unchanged. Otherwise no instance can take its streams over.
+	StagePasses bool
 }
 
 // A Stage is a middleware for every stream of the service. See stream.Stage for what it must not do.
@@ -90,6 +96,7 @@ const (
 	DefaultGrace         = 30 * time.Second
 	DefaultKeepAlive     = 15 * time.Second
 	DefaultTokenTTL      = time.Hour
+	DefaultTakeoverBytes = 1 << 20
 
 	idleTimeout = 2 * time.Minute // of an idle connection between requests
 )
@@ -125,7 +132,7 @@ func (c *Config) HTTPFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.KeepAlive, "keep-alive", DefaultKeepAlive, "how long a stream may be silent before its reader gets a comment; 0 for no comments")
 	fs.Var(&c.Origins, "cors-origin", "`origin` whose pages may use this service, such as https://app.example; repeated, or separated by commas")
 	fs.Var(&c.Hosts, "host", "host `name` of a listener on loopback, besides localhost and its addresses; repeated, or separated by commas")
-	fs.Var(&c.Lenient, "lenient", "ignore this `field` of requests instead of refusing it; repeated, or separated by commas")
+	fs.Var(&c.Lenient, "lenient", "ignore this `field` of requests instead of refusing it, such as container or messages[].cache_control; repeated, or separated by commas")
 	c.streamFlags(fs)
 }
 
@@ -137,6 +144,8 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.IntVar(&c.Replay.StreamBytes, "replay-stream-bytes", replay.DefaultStreamBytes, "maximum `bytes` of the replay log, per stream")
 	fs.DurationVar(&c.Replay.TTL, "replay-ttl", replay.DefaultTTL, "how long a stream is kept in the replay log after its end")
 	fs.StringVar(&c.Redis, "redis", "", "`URL` of a Redis server through which instances share the replay log, such as redis://127.0.0.1:6379/0; without it each instance has its own in memory")
+	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may not reach Redis before the others take its streams over; the same for all instances")
+	fs.IntVar(&c.TakeoverBytes, "takeover-bytes", DefaultTakeoverBytes, "maximum `bytes` of a request that Redis keeps so that another instance can take its stream over; 0 keeps no requests, and streams end with their instance")
 	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with API keys and their tenants; each tenant sees only its own streams. Without it every caller is served")
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
 	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists workers and the streams of all owners, and shows and stops every stream. Without it and --keys, lists are open")
@@ -159,6 +168,8 @@ func (c *Config) Validate() error {
 		return errors.New("--client-timeout, --max-unsent and --keep-alive must not be negative")
 	case c.Replay.Bytes < 0 || c.Replay.StreamBytes < 0 || c.Replay.TTL < 0 || c.TokenTTL < 0:
 		return errors.New("--replay-bytes, --replay-stream-bytes, --replay-ttl and --token-ttl must not be negative")
+	case c.TakeoverBytes < 0:
+		return errors.New("--takeover-bytes must not be negative")
 	case c.OperatorKey != "" && strings.TrimSpace(c.OperatorKey) == "":
 		return errors.New("--operator-key is blank; give it a key, or leave it out")
 	case c.Replay.StreamBytes > math.MaxInt32:
@@ -170,6 +181,9 @@ func (c *Config) Validate() error {
 	if c.Redis != "" {
 		if err := redislog.CheckURL(c.Redis); err != nil {
 			return fmt.Errorf("--redis: %w", err)
+		}
+		if err := redislog.CheckLease(c.RedisLease); c.RedisLease != 0 && err != nil {
+			return fmt.Errorf("--redis-lease: %w", err)
 		}
 		if c.TokenKey == "" {
 			return errors.New("--redis needs --token-key, so that instances take each other's read tokens")

@@ -132,11 +132,14 @@ func wantEnd(t *testing.T, e wstest.Ending, reason, path string, code int) {
 		Reason string   `json:"reason"`
 		Path   []string `json:"path"`
 	}
-	var m struct{ Ending, Error *jsonEnding }
+	var m struct {
+		Ending *jsonEnding
+		Error  struct{ Whence *jsonEnding }
+	}
 	if err := json.Unmarshal([]byte(e.Last()), &m); err != nil {
 		t.Fatalf("%v: %+v", err, e)
 	}
-	got := m.Error
+	got := m.Error.Whence
 	if reason == "completed" {
 		got = m.Ending
 	}

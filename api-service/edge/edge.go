@@ -1,8 +1,8 @@
 // Package edge is api-service: HTTP on one side, whence.chat.v1.Chat on the other.
 //
 // A request's status waits, for a short time, until the chat-service has accepted the request; then
-// the headers are sent. After that a stream ends with the last event of its API, [DONE] or
-// message_stop, if and only if it completed, otherwise with one event that has the error; if even
+// the headers are sent. After that a stream ends with the last event of its API, such as
+// [DONE], if and only if it completed, otherwise with one event that has the error; if even
 // that event cannot be written, the body is truncated. When the client goes, the engine stops.
 package edge
 
@@ -22,25 +22,27 @@ import (
 	hertzconfig "github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/common/tracer/stats"
-	"github.com/cloudwego/hertz/pkg/network/netpoll"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/chats"
-	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/converse"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/heir"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
 	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pages"
 	"github.com/whence-dev/whence/api-service/edge/readers"
+	"github.com/whence-dev/whence/api-service/edge/reports"
+	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
+	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/internal/pollnet"
@@ -61,18 +63,19 @@ type Edge struct {
 	desk    *exchange.Desk
 	hop     *rpc.Hop
 	chats   *chats.Fleet
-	chat    chats.Engine
+	chat    chats.Starter
 	replay  replay.Log
 	keyring *follow.Keyring
 	guard   *access.Guard
 	repeats bool // a request may be sent again after its stream has started
 
 	runs       runs
-	clock      coarse.Clock // of the clients' connections
+	clock      coarse.Clock // of the clients' connections and their requests
 	deliveries delivery.Book
-	collects   delivery.Seldom // rate limit of log lines about proxies
 
-	behind  sync.WaitGroup // streams that outlive their requests; Serve waits for them
+	made    chan struct{}  // closed when New has returned
+	heir    *heir.Heir     // nil until New has succeeded
+	behind  sync.WaitGroup // streams that outlive their requests or handlers; Serve waits for them
 	readers *readers.Readers
 }
 
@@ -85,7 +88,9 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := newReplay(c, log)
+	e := &Edge{made: make(chan struct{})}
+	defer close(e.made)
+	kept, err := e.newReplay(c, log)
 	if err != nil {
 		return nil, err
 	}
@@ -100,21 +105,15 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
 	}
-	engine := chats.Engine(fleet.Generate)
-	if c.Stage != nil {
-		engine = c.Stage(engine)
-	}
-	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces, Usage: c.Usage}
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Observer: records}
 	keyring := follow.NewKeyring(c.TokenKey)
-	e := &Edge{
-		config: c, log: log, chats: fleet, chat: engine, hop: hop,
-		desk:    &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics},
-		replay:  kept,
-		keyring: keyring,
-		guard:   &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring},
-		repeats: fleet.Resumes() || c.Stage != nil,
-	}
+	e.config, e.log, e.chats, e.hop = c, log, fleet, hop
+	e.chat = e.staged(fleet.Start)
+	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics}
+	e.replay, e.keyring = kept, keyring
+	e.guard = &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring}
+	e.repeats = fleet.Resumes() || c.Stage != nil
 	e.readers = &readers.Readers{
 		Name: c.Name, Log: log, Desk: e.desk, Guard: e.guard, Keyring: keyring, Replay: kept, Ledger: records, Deliveries: &e.deliveries,
 		Enter: e.enter, TokenTTL: c.TokenTTL, KeepAlive: c.KeepAlive, ClientTimeout: c.ClientTimeout, WriteTimeout: c.WriteTimeout,
@@ -123,24 +122,22 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if c.TokenTTL == 0 {
 		e.readers.TokenTTL = DefaultTokenTTL
 	}
+	e.heir = &heir.Heir{Hop: hop, Chats: fleet, Replay: kept, Log: log, Run: e.resume}
 	return e, nil
 }
 
-// newReplay returns the replay log of c.
-func newReplay(c Config, log *slog.Logger) (replay.Log, error) {
-	if c.Redis == "" {
-		return replay.NewMemory(c.Replay), nil
+// staged returns an engine below the stage of the Config.
+func (e *Edge) staged(engine chats.Starter) chats.Starter {
+	if e.config.Stage == nil {
+		return engine
 	}
-	return redislog.New(redislog.Config{URL: c.Redis, Limits: c.Replay, Log: log, Lost: func(h replay.Head) replay.Event {
-		return follow.Failed(&streamerr.Error{
-			Reason: streamerr.PeerLost, Path: streamerr.NewPath(h.Edge, c.Name), Message: h.Edge + ", which ran the stream, has died",
-		})
-	}})
+	return e.config.Stage(engine.Engine()).Starter()
 }
 
 // Close closes the connections to chat-services, and the replay log. Streams must have ended.
 func (e *Edge) Close() error {
 	e.chats.Close()
+	ledger.At(e.hop).Settle()
 	return e.replay.Close()
 }
 
@@ -153,13 +150,14 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 		return err
 	}
 	// The only transport that detects disconnects at once.
-	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(netpoll.NewTransporter))
+	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(socket.Transport))
 	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
 }
 
 // Drain takes no new streams, lets the live streams finish for the grace of the Config, and ends
 // the rest with DRAINING. It returns how long connections may take to close.
 func (e *Edge) Drain(ctx context.Context) (goodbye time.Duration) {
+	e.replay.Retire()
 	e.hop.Drain(ctx, e.config.Grace)
 	e.behind.Wait()
 	return e.dismiss(drain.Goodbye(ctx, httpd.StopWait))
@@ -176,16 +174,18 @@ func (e *Edge) server(addr net.Addr, transport ...hertzconfig.Option) *server.He
 	}
 	e.guard.Loopback = gate.Loopback(reached)
 	arrival := httpd.Arrival{Within: e.config.ReadTimeout, MaxBody: e.config.MaxBody}
+	accepted := socket.Options{Silence: e.config.ReadTimeout, Idle: idleTimeout, Unsent: e.config.MaxUnsent, Clock: &e.clock}
 	h := server.New(append(transport,
 		server.WithOnAccept(func(conn net.Conn) context.Context {
-			if err := clientconn.Tune(conn, e.config.MaxUnsent); err != nil {
+			ctx, err := socket.Accept(context.Background(), conn, accepted)
+			if err != nil {
 				// The connection is closed, or is not TCP.
 				e.log.Debug("the options of a new connection cannot be set", "err", err)
 			}
-			return arrival.Accepted(context.Background(), conn)
+			return ctx
 		}),
 		server.WithTracer(arrival), server.WithTraceLevel(stats.LevelDisabled),
-		server.WithKeepAliveTimeout(clientconn.ProbeEvery),
+		server.WithKeepAliveTimeout(socket.ProbeEvery),
 		server.WithSenseClientDisconnection(true),
 		server.WithStreamBody(true), // so that the edge itself refuses bodies over the limit
 		server.WithMaxRequestBodySize(int(e.config.MaxBody)),
@@ -224,6 +224,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/completions", e.answer(openAI(openai.ParseCompletion)))
 	h.POST("/v1/embeddings", e.embeddings)
 	h.POST("/generate", e.answer(sglang.Parse))
+	h.POST("/v1/responses", e.answer(responses.Parse))
 	h.POST("/v1/messages", e.desk.Version, e.answer(anthropic.Parse))
 	h.POST("/v1/streams", e.makeStream)
 	h.GET("/v1/streams/:id/events", e.readers.Events)
@@ -233,13 +234,14 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	}
 	h.GET("/v1/converse", conversations.Handle)
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
-	h.POST("/v1/streams/:id/seen", e.seen)
-	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats, Lenient: e.config.Lenient}
+	told := reports.Reports{Desk: e.desk, Hop: e.hop, Guard: e.guard, Deliveries: &e.deliveries, Caller: e.readers.Caller, Log: e.log}
+	h.POST("/v1/streams/:id/seen", told.Seen)
+	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats, Replay: e.replay, Lenient: e.config.Lenient}
 	o.Routes(h)
 	pages.Routes(h)
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {
 		exchange.ID(c)
-		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()))
+		e.desk.Refuse(c, streamerr.New(streamerr.NotFound, "there is no %s", c.Path()).WithCode(streamerr.CodeUnknownURL))
 	})
 	taken := h.Routes()
 	h.NoMethod(func(_ context.Context, c *app.RequestContext) {

@@ -21,6 +21,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/api-service/edge/chats"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -28,6 +29,7 @@ import (
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
+	"github.com/whence-dev/whence/pkg/rpc/link"
 	"github.com/whence-dev/whence/pkg/rpc/methods"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -46,7 +48,9 @@ type scriptedChat struct {
 	causes chan error    // a stream was stopped
 	claim  atomic.Pointer[llmv1.Claim]
 	stop   atomic.Pointer[streamv1.Stop] // of the last unary Stop
-	stays  bool                          // until the edge has drained, at the end of the test
+	// What "hold x" waits for.
+	release chan struct{}
+	stays   bool // until the edge has drained, at the end of the test
 }
 
 func (s *scriptedChat) Generate(st grpc.BidiStreamingServer[chatv1.GenerateRequest, chatv1.GenerateResponse]) error {
@@ -85,12 +89,16 @@ func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.S
 					yield(nil, stream.Cause(ctx))
 					return
 				}
-			case "start":
-				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: arg}}}, nil) {
+			case "start", "say", "call", "finish":
+				if !yield(item(req, words[i], arg), nil) {
 					return
 				}
-			case "say":
-				if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: arg, Tokens: 1}}}, nil) {
+			case "hold":
+				select {
+				case <-s.release:
+				case <-stopping:
+					s.causes <- stream.Cause(ctx)
+					yield(nil, stream.Cause(ctx))
 					return
 				}
 			case "pour":
@@ -125,6 +133,22 @@ func (s *scriptedChat) play(ctx context.Context, req *chatv1.ChatRequest) iter.S
 	}
 }
 
+// item returns the item of a word of a script.
+func item(req *chatv1.ChatRequest, word, arg string) *chatv1.GenerateResponse {
+	switch word {
+	case "start":
+		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{StreamId: req.GetStreamId(), Model: arg}}}
+	case "call":
+		call := &chatv1.ToolCallDelta{Id: "c", Name: "f", Arguments: arg}
+		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{call}, Tokens: 1}}}
+	case "finish":
+		n, _ := strconv.Atoi(arg)
+		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_ChoiceEnd{ChoiceEnd: &chatv1.ChoiceEnd{Choice: uint32(n), Finish: llmv1.Finish_FINISH_STOP}}}
+	default:
+		return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: &chatv1.Delta{Text: arg, Tokens: 1}}}
+	}
+}
+
 // script returns the first message of a request. A request with a prompt has none, and gets a
 // script of its own.
 func script(req *chatv1.ChatRequest) string {
@@ -134,7 +158,7 @@ func script(req *chatv1.ChatRequest) string {
 	return req.GetMessages()[0].GetContent()
 }
 
-// start runs an edge in front of a scripted chat-service.
+// start runs an edge in front of a scripted chat-service: over a link if the Config says Link, otherwise over gRPC.
 func start(t *testing.T, change func(*edge.Config)) (url string, chat *scriptedChat) {
 	t.Helper()
 	return startLogging(t, io.Discard, change)
@@ -143,11 +167,7 @@ func start(t *testing.T, change func(*edge.Config)) (url string, chat *scriptedC
 func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url string, chat *scriptedChat) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(logs, nil))
-	chat = &scriptedChat{hop: rpc.Hop{Name: "chat-service", Log: log, Observer: &ledger.Ledger{}}, begun: make(chan struct{}, 100), causes: make(chan error, 100)}
-	gs := grpc.NewServer()
-	chatv1.RegisterChatServer(gs, chat)
-	inspect.Register(gs, &chat.hop, nil)
-	healthpb.RegisterHealthServer(gs, health.NewServer())
+	chat = &scriptedChat{hop: rpc.Hop{Name: "chat-service", Log: log, Observer: &ledger.Ledger{}}, begun: make(chan struct{}, 100), causes: make(chan error, 100), release: make(chan struct{})}
 	back, front := listen(t), listen(t)
 	c := edge.Config{
 		Name: "api-service", Chat: back.Addr().String(), MaxBody: 10000, MaxStreams: 10, ReadTimeout: 5 * time.Second,
@@ -156,6 +176,19 @@ func startLogging(t *testing.T, logs io.Writer, change func(*edge.Config)) (url 
 	if change != nil {
 		change(&c)
 	}
+	type server interface {
+		grpc.ServiceRegistrar
+		Serve(ln net.Listener) error
+		Stop()
+	}
+	var gs server = grpc.NewServer()
+	if c.Link {
+		gs = link.NewServer(link.Options{})
+		c.Connect = func(addr string) (chats.Conn, error) { return link.NewClient(addr, link.Options{}), nil }
+	}
+	chatv1.RegisterChatServer(gs, chat)
+	inspect.Register(gs, &chat.hop, nil)
+	healthpb.RegisterHealthServer(gs, health.NewServer())
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg, drained sync.WaitGroup
 	wg.Go(func() { _ = gs.Serve(back) })
@@ -213,7 +246,7 @@ func TestRefusalHasItsOwnStatus(t *testing.T) {
 		for _, streamed := range []bool{true, false} {
 			resp, body := post(t, url, "fail "+reason, streamed)
 			if resp.StatusCode != want || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("Retry-After") != "2" ||
-				!strings.Contains(body, `"code":"`+reason+`"`) || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
+				!strings.Contains(body, `"reason":"`+reason+`"`) || !strings.Contains(body, `"path":["chat-service","api-service"]`) {
 				t.Errorf("%s (stream %t): %d %v %s", reason, streamed, resp.StatusCode, resp.Header, body)
 			}
 		}
@@ -236,7 +269,7 @@ func TestFailureInMidStreamIsOneDataLineAndNoDone(t *testing.T) {
 
 func TestEndWithoutEndingIsNoCleanEnd(t *testing.T) {
 	url, _ := start(t, nil)
-	if _, body := post(t, url, "start m say hello", true); strings.Contains(body, "[DONE]") || !strings.Contains(body, `"code":"internal"`) {
+	if _, body := post(t, url, "start m say hello", true); strings.Contains(body, "[DONE]") || !strings.Contains(body, `"reason":"internal"`) {
 		t.Error(body)
 	}
 }
@@ -364,7 +397,7 @@ func TestUserStopsAStreamByItsID(t *testing.T) {
 		}
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if strings.Contains(string(text), "[DONE]") || !strings.Contains(string(text), `"code":"user_stop"`) || !strings.Contains(string(text), `"path":["client","api-service"]`) {
+		if strings.Contains(string(text), "[DONE]") || !strings.Contains(string(text), `"reason":"user_stop"`) || !strings.Contains(string(text), `"path":["client","api-service"]`) {
 			t.Errorf("%s: %s", name, text)
 		}
 		again, err := http.DefaultClient.Do(stop(id))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/openai"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -26,14 +27,17 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		return
 	}
 	in.Request.StreamId = id
-	ctx, end, err := e.admit(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim().GetOwner())
+	ctx, end, err := e.admit(exchange.Traced(conn, c), c, &in.Request.StreamId, in.Request.GetClaim())
 	if err != nil {
 		e.desk.Refuse(c, err)
 		return
 	}
 	defer end()
 	control := stream.ControlOf(ctx)
-	leave := func(cause *streamerr.Error) { control.Stop(cause) }
+	leave := func(cause *streamerr.Error) {
+		ledger.Of(ctx).Left(extent.Nothing)
+		control.Stop(cause)
+	}
 	client := clientconn.Take(c)
 	defer client.GiveBack()
 	client.Bound(e.bounds(), leave)
@@ -46,10 +50,10 @@ func (e *Edge) embeddings(conn context.Context, c *app.RequestContext) {
 		return nil
 	})
 	if o.Err != nil {
-		exchange.Failed(ctx, c, client, in.Param, o)
+		exchange.Failed(ctx, exchange.Form(c), client, in.Param, o)
 		return
 	}
-	exchange.Completed(ctx, c, client, body, o)
+	exchange.Completed(ctx, client, body, o)
 }
 
 func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error) {

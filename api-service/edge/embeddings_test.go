@@ -66,8 +66,8 @@ func TestEmbeddingsAreAnsweredOrRefusedInTheClientsWords(t *testing.T) {
 		words  string
 	}{
 		`{"model":"m","input":"x"}`:                   {200, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}`},
-		`{"model":"m","input":["fail invalid"]}`:      {400, `{"message":"input[0] is as scripted","type":"invalid_request_error","param":"input[0]","code":"invalid","reason":"invalid","path":["chat-service","api-service"]}`},
-		`{"model":"m","input":"fail unavailable"}`:    {503, `"code":"unavailable"`},
+		`{"model":"m","input":["fail invalid"]}`:      {400, `{"message":"input[0] is as scripted","type":"invalid_request_error","param":"input[0]","code":"invalid_value","whence":{"reason":"invalid","origin":"chat-service","path":["chat-service","api-service"]}}`},
+		`{"model":"m","input":"fail unavailable"}`:    {503, `"reason":"unavailable"`},
 		`{"model":"m","input":"x","frequency":"low"}`: {400, `"param":"frequency"`},
 	} {
 		resp, got, err := embed(t, t.Context(), url, body)
@@ -119,7 +119,7 @@ func TestEmbeddingsThatNobodyWaitsForAreStoppedWithTheCause(t *testing.T) {
 		}
 	}()
 	resp, body, err = embed(t, t.Context(), url, wait, "X-Request-Id", "embed-1")
-	if err != nil || resp.StatusCode != http.StatusConflict || !strings.Contains(body, `"code":"user_stop"`) {
+	if err != nil || resp.StatusCode != http.StatusConflict || !strings.Contains(body, `"reason":"user_stop"`) {
 		t.Error(resp, body, err)
 	}
 	heard(streamerr.UserStop, "client > api-service")

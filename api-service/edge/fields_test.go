@@ -10,6 +10,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/responses"
 	"github.com/whence-dev/whence/api-service/sglang"
 )
 
@@ -23,6 +24,7 @@ func TestTheDocsListTheFieldsOfEachSurface(t *testing.T) {
 	}{
 		{"/v1/chat/completions", openai.ChatFields()},
 		{"/v1/completions", openai.CompletionFields()},
+		{"/v1/responses", responses.Fields()},
 		{"/v1/messages", anthropic.Fields()},
 		{"/v1/messages/count_tokens", anthropic.CountFields()},
 		{"/generate", sglang.Fields()},

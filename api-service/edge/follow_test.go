@@ -211,7 +211,7 @@ func TestLateRefusalIsTheEndingOfAStream(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.HeadersAfter = 10 * time.Millisecond })
 	m := makeStream(t, url, "wait 100ms fail overloaded")
 	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
-	if len(all) != 1 || all[0].name != "error" || !strings.Contains(all[0].data, `"code":"overloaded"`) {
+	if len(all) != 1 || all[0].name != "error" || !strings.Contains(all[0].data, `"reason":"overloaded"`) {
 		t.Error(all)
 	}
 }
@@ -289,7 +289,7 @@ func TestStopEndsTheStreamForAllReaders(t *testing.T) {
 		t.Fatal(resp.StatusCode)
 	}
 	e, _ := next(t, r)
-	if e.name != "error" || !strings.Contains(e.data, `"code":"user_stop"`) || !strings.Contains(e.data, `"path":["client","api-service"]`) {
+	if e.name != "error" || !strings.Contains(e.data, `"reason":"user_stop"`) || !strings.Contains(e.data, `"path":["client","api-service"]`) {
 		t.Error(e)
 	}
 	_ = first.Body.Close()
@@ -327,7 +327,7 @@ func TestStreamLingersForItsReaders(t *testing.T) {
 		t.Error(cause)
 	}
 	all, _ := events(t, ask(t, http.MethodGet, url+m.Events, ""))
-	if e := all[len(all)-1]; e.name != "error" || !strings.Contains(e.data, `"code":"client_gone"`) {
+	if e := all[len(all)-1]; e.name != "error" || !strings.Contains(e.data, `"reason":"client_gone"`) {
 		t.Error(all)
 	}
 	var told struct{ Hops []struct{ Hop, Leave string } }

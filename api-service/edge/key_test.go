@@ -45,10 +45,10 @@ keys:
 		if resp.StatusCode != request.want {
 			t.Errorf("%v: status %d: %.200s", request, resp.StatusCode, body)
 		}
-		if resp.StatusCode == http.StatusForbidden && (resp.Header.Get("WWW-Authenticate") != "" || !strings.Contains(body, `"code":"forbidden"`)) {
+		if resp.StatusCode == http.StatusForbidden && (resp.Header.Get("WWW-Authenticate") != "" || !strings.Contains(body, `"reason":"forbidden"`)) {
 			t.Errorf("%v: %v %s", request, resp.Header, body)
 		}
-		if resp.StatusCode == http.StatusUnauthorized && (resp.Header.Get("WWW-Authenticate") != "Bearer" || resp.Header.Get("X-Request-Id") == "" || !strings.Contains(body, `"code":"unauthenticated"`)) {
+		if resp.StatusCode == http.StatusUnauthorized && (resp.Header.Get("WWW-Authenticate") != "Bearer" || resp.Header.Get("X-Request-Id") == "" || !strings.Contains(body, `"reason":"unauthenticated"`)) {
 			t.Errorf("%v: %v %s", request, resp.Header, body)
 		}
 	}

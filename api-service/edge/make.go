@@ -7,14 +7,19 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/heir"
 	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 // Headers of requests and responses for kept streams.
@@ -31,12 +36,14 @@ const maxKey = 255
 
 // keep begins the replay log of a stream. key and body are those of an idempotent request, or
 // empty.
-func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*replay.Head, error) {
+func (e *Edge) keep(ctx context.Context, in *call.Call, p leave.Policy, key, body string) (*replay.Head, error) {
 	id, owner := in.Request.GetStreamId(), in.Request.GetClaim().GetOwner()
 	if key != "" {
 		key = follow.Digest(owner, key) // owners do not share keys
 	}
-	h, err := e.replay.Begin(ctx, replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()})
+	head := replay.Head{ID: id, Epoch: replay.NewEpoch(), Owner: owner, Key: key, Body: body, Edge: e.hop.Name, Began: time.Now()}
+	heir.Bequeath(&head, in, p, streamtrace.ParentOf(ctx), e.config.maxRequest())
+	h, err := e.replay.Begin(ctx, head)
 	switch {
 	case errors.Is(err, replay.ErrFull):
 		return nil, noRoom(err)
@@ -51,8 +58,20 @@ func (e *Edge) keep(ctx context.Context, in *call.Call, key, body string) (*repl
 // offerToken adds a read token to the headers of a response. It is called for a stream that has
 // started, or whose headers are sent with status 200 before it starts, and never for a refused
 // stream.
-func (e *Edge) offerToken(c *app.RequestContext, h replay.Head) {
-	c.Header(tokenHeader, e.readers.Made(h).Token)
+func (e *Edge) offerToken(to *protocol.ResponseHeader, h replay.Head) {
+	to.Set(tokenHeader, e.readers.Made(h).Token)
+}
+
+// delivers begins the record of how a stream is sent to one reader. kept is the head of a stream
+// that can be read again, or nil.
+func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *delivery.Delivery {
+	d := &delivery.Delivery{Head: replay.Head{ID: id}}
+	if kept != nil {
+		d.Head, d.Kept = *kept, true
+	} else if caller, err := e.caller(c); err == nil { // otherwise the request would have been refused
+		d.Head.Owner = caller.Owner
+	}
+	return e.deliveries.Open(d)
 }
 
 // makeStream is POST /v1/streams: a stream that runs independently of the request that made it. The
@@ -73,7 +92,7 @@ func (e *Edge) makeStream(conn context.Context, c *app.RequestContext) {
 	}
 	digest := follow.Digest(string(body))
 	in.Request.StreamId = id
-	head, err := e.keep(conn, in, key, digest)
+	head, err := e.keep(exchange.Traced(conn, c), in, policy, key, digest)
 	switch {
 	case err != nil:
 		e.desk.Refuse(c, err)

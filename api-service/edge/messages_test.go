@@ -143,16 +143,26 @@ func TestASilentMessageIsPinged(t *testing.T) {
 }
 
 func TestALenientServiceAcceptsMoreFields(t *testing.T) {
-	url, _ := start(t, func(c *edge.Config) { c.Lenient = []string{"container", "audio", "novelty"} })
+	url, _ := start(t, func(c *edge.Config) {
+		c.Lenient = []string{"container", "audio", "novelty", "messages[].novelty", "tools[].strange"}
+	})
 	for path, body := range map[string]string{
 		"/v1/messages":         messages("start m end x", `,"container":"c","novelty":1`),
 		"/v1/chat/completions": `{"model":"m","audio":{},"novelty":1,"messages":[{"role":"user","content":"start m end x"}]}`,
 		"/generate":            `{"model":"m","text":"x","novelty":1}`,
+		"/v1/streams":          `{"model":"m","messages":[{"role":"user","novelty":{"novelty":1},"content":"start m end x"}]}`,
 	} {
-		if resp := ask(t, http.MethodPost, url+path, body); resp.StatusCode != http.StatusOK {
+		if resp := ask(t, http.MethodPost, url+path, body); resp.StatusCode/100 != 2 {
 			t.Errorf("%s: %d %s", path, resp.StatusCode, whole(t, resp))
 		} else {
 			whole(t, resp)
+		}
+	}
+	// A field of the answer's own is never left out, and a field that is not named is refused.
+	for _, field := range []string{`"other":1`, `"role":7`} {
+		resp := ask(t, http.MethodPost, url+"/v1/messages", strings.Replace(messages("x", ""), `"content"`, field+`,"novelty":1,"content"`, 1))
+		if body := whole(t, resp); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", field, resp.StatusCode, body)
 		}
 	}
 }

@@ -11,13 +11,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/readers"
+	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/leave"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
@@ -29,6 +32,7 @@ import (
 // A run is a stream of this edge, from its admission to its ending.
 type run struct {
 	edge     *Edge
+	engine   chats.Starter
 	id       string
 	recorder *follow.Recorder // writes the stream's events into the replay log; nil if the stream is not kept
 	epoch    string           // of that log
@@ -41,6 +45,7 @@ type run struct {
 
 	absent   atomic.Bool                  // the client that asked for the stream does not read it, or has left
 	leave    func(cause *streamerr.Error) // records that this client has left; nil if it was absent from the start
+	taken    func() extent.Extent         // how much of the answer this client has
 	admitted chan struct{}                // closed when the stream has started; nil if there is no waiter
 	carrier  loop.Carrier                 // of the goroutine that passes items on
 
@@ -92,18 +97,33 @@ func (e *Edge) enter(h replay.Head) (leave func(cause *streamerr.Error)) {
 // end with it. With a head, which replay.Begin has returned, the stream's events are kept. The
 // caller calls close.
 func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call, p leave.Policy, head *replay.Head) (context.Context, *run, error) {
-	r := &run{edge: e}
-	if head != nil {
-		log, err := e.replay.Writer(head.ID, head.Epoch)
-		if err != nil {
-			return nil, nil, readers.Lost(head.ID, err)
-		}
-		r.epoch, r.recorder = head.Epoch, follow.NewRecorder(log, in.Apart())
+	r := &run{edge: e, engine: e.chat}
+	if err := r.keepEvents(in, head); err != nil {
+		return nil, nil, err
 	}
-	ctx, end, err := e.admit(conn, c, &in.Request.StreamId, in.Request.GetClaim().GetOwner())
+	ctx, end, err := e.admit(conn, c, &in.Request.StreamId, in.Request.GetClaim())
 	if err != nil {
 		return nil, nil, err
 	}
+	return r.enroll(ctx, end, in, p), r, nil
+}
+
+// keepEvents has the run record its events in the log of head, if there is one.
+func (r *run) keepEvents(in *call.Call, head *replay.Head) error {
+	if head == nil {
+		return nil
+	}
+	log, err := r.edge.replay.Writer(head.ID, head.Epoch)
+	if err != nil {
+		return readers.Lost(head.ID, err)
+	}
+	r.epoch, r.recorder = head.Epoch, follow.NewRecorder(log, in.Apart())
+	return nil
+}
+
+// enroll makes the admitted stream of ctx one of the edge's live streams.
+func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Policy) context.Context {
+	e := r.edge
 	r.id, r.end = in.Request.GetStreamId(), end
 	control, record := stream.ControlOf(ctx), ledger.Of(ctx)
 	r.control, r.record = control, record
@@ -115,32 +135,42 @@ func (e *Edge) begin(conn context.Context, c *app.RequestContext, in *call.Call,
 	r.watch, r.outlives = leave.New(p, s), p.Kind != leave.Cancel
 	record.Leaves(p.String())
 	e.runs.set(r.id, r)
-	return rpc.WithDeadline(ctx, in.Timeout), r, nil
+	return rpc.WithDeadline(ctx, in.Timeout)
 }
 
-// admit admits a stream of an owner under its id. Its context has the values of the request's, but
+// admit admits a stream under its id, with the claim of its caller. Its context has the values of the request's, but
 // does not end with it.
-func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, owner string) (ctx context.Context, end func(), err error) {
-	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, owner, e.desk.Peer(c), clientconn.Gone)
+func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
+	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, claim.GetOwner(), e.desk.Peer(c), clientconn.Gone)
 	if err != nil {
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
 		}
 		return nil, nil, err
 	}
+	ledger.Of(ctx).Charge(claim.GetTenant(), claim.GetKey(), exchange.Surface(c))
 	return ctx, end, nil
 }
 
-// enter records that the client that asked for the stream is reading it. left is called when the
-// client leaves; nothing is written to the client after that.
-func (r *run) enter(left func()) {
+// enter records that the client that asked for the stream is reading it. taken returns how much of
+// the answer it has. left is called when the client leaves; nothing is written to the client after
+// that. A client that has the whole answer does not end the stream.
+func (r *run) enter(taken func() extent.Extent, left func()) {
 	leave := r.watch.Enter()
+	r.taken = taken
 	r.leave = func(cause *streamerr.Error) {
 		if !r.absent.CompareAndSwap(false, true) {
 			return
 		}
+		has := taken()
+		if r.control.Cause() == nil { // otherwise the client has stayed to the end
+			r.record.Left(has)
+		}
 		if r.outlives {
-			r.edge.log.Info("reader left", "stream", r.id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text())
+			r.edge.log.Info("reader left", "stream", r.id, "hop", r.edge.hop.Name, "reason", cause.Reason.String(), "message", cause.Text(), "extent", ledger.Word(has))
+		}
+		if extent.Whole(has) && cause.Reason == streamerr.ClientGone { // a reset connection drops what the kernel has accepted
+			cause = nil
 		}
 		r.carrier.Wait() // the policy may ask Redis
 		leave(cause)
@@ -168,7 +198,18 @@ func (r *run) close() {
 // drive runs the stream. write passes an item to the client that asked for the stream, while that
 // client is there.
 func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error) rpc.Outcome {
-	o := rpc.Drive(loop.With(ctx, &r.carrier), r.edge.hop, methods.Chat, r.edge.chat, in.Request, func(out *chatv1.GenerateResponse) error {
+	ended := make(chan rpc.Outcome, 1)
+	o, over := r.start(ctx, in, write, func(o rpc.Outcome) { ended <- o })
+	if !over {
+		o = <-ended
+	}
+	return o
+}
+
+// start is drive without a goroutine that waits: while other goroutines carry the stream, over is false,
+// and a new goroutine calls ended with the outcome.
+func (r *run) start(ctx context.Context, in *call.Call, write func(*chatv1.GenerateResponse) error, ended func(rpc.Outcome)) (o rpc.Outcome, over bool) {
+	o, over = rpc.DriveStarter(loop.With(ctx, &r.carrier), r.edge.hop, methods.Chat, r.engine, in.Request, func(out *chatv1.GenerateResponse) error {
 		if out.GetStarted() != nil && !r.started {
 			r.started = true
 			if r.admitted != nil {
@@ -179,12 +220,26 @@ func (r *run) drive(ctx context.Context, in *call.Call, write func(*chatv1.Gener
 			}
 		}
 		return r.deliver(out, write)
+	}, func(o rpc.Outcome) {
+		r.noteFailure(ctx, in, o)
+		ended(o)
 	})
-	if o.Err != nil && r.kept() {
+	if over {
+		r.noteFailure(ctx, in, o)
+	}
+	return o, over
+}
+
+// noteFailure adds the error of the stream to the replay log, unless another instance continues the stream.
+func (r *run) noteFailure(ctx context.Context, in *call.Call, o rpc.Outcome) {
+	if o.Err == nil || !r.kept() {
+		return
+	}
+	drains := o.Err.Reason == streamerr.Draining && o.Err.Path.Origin() == r.edge.hop.Name
+	if !drains || !r.edge.replay.HandOver(context.WithoutCancel(ctx), r.id, r.epoch) {
 		// Its error does not matter: the log always has room for endings.
 		_ = r.recorder.Fail(exchange.Outward(in.Param, o.Err))
 	}
-	return o
 }
 
 // deliver passes an item on. Its errors are those of a send.
@@ -224,7 +279,11 @@ func (r *run) pass(out *chatv1.GenerateResponse, write func(*chatv1.GenerateResp
 		if err == nil {
 			return nil
 		}
-		r.leave(streamerr.As(err))
+		gone := streamerr.As(err)
+		r.leave(gone)
+		if out.GetEnd() != nil && gone.Reason == streamerr.ClientGone && extent.Whole(r.taken()) {
+			return nil // only the terminator is missing
+		}
 		if cause := r.control.Cause(); cause != nil {
 			return cause
 		}

@@ -34,7 +34,7 @@ func TestOneTenantDoesNotFillTheLog(t *testing.T) {
 	if all, text := events(t, ask(t, http.MethodGet, url+other.Events, "", bearer("you")...)); len(text) != 30_000 || all[len(all)-1].name != "ending" {
 		t.Errorf("the other tenant's stream says %d bytes and ends with %v", len(text), all[len(all)-1])
 	}
-	if all, _ := events(t, ask(t, http.MethodGet, url+large.Events, "", bearer("me")...)); all[len(all)-1].name != "error" || !strings.Contains(all[len(all)-1].data, `"code":"overloaded"`) {
+	if all, _ := events(t, ask(t, http.MethodGet, url+large.Events, "", bearer("me")...)); all[len(all)-1].name != "error" || !strings.Contains(all[len(all)-1].data, `"reason":"overloaded"`) {
 		t.Errorf("the greedy tenant's largest stream ends with %v", all[len(all)-1])
 	}
 	if body := whole(t, ask(t, http.MethodGet, url+"/v1/streams", "", bearer("me")...)); !strings.Contains(body, small.ID) {

@@ -5,12 +5,15 @@ import (
 	"net/http"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol"
 
 	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/delivery"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/api-service/edge/sse"
+	"github.com/whence-dev/whence/api-service/extent"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
@@ -21,7 +24,6 @@ import (
 type answer struct {
 	edge     *Edge
 	ctx      context.Context //nolint:containedctx // the stream's
-	c        *app.RequestContext
 	client   *clientconn.Conn
 	call     *call.Call
 	run      *run
@@ -30,17 +32,19 @@ type answer struct {
 	form   *call.Form
 	encode call.Writer
 	lines  sse.Encoder
+	extent extent.Tracker
 }
 
 func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, in *call.Call, r *run, d *delivery.Delivery) *answer {
 	a := &answer{
-		edge: e, ctx: ctx, c: c, client: client, call: in, run: r, delivery: d,
+		edge: e, ctx: ctx, client: client, call: in, run: r, delivery: d,
 		form: exchange.Form(c), encode: in.Events(), lines: sse.Encoder{Identity: client.Identity()},
+		extent: extent.Tracker{Choices: call.Choices(in.Request)},
 	}
-	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func() {
+	events := clientconn.Events{First: e.config.HeadersAfter, KeepAlive: e.config.KeepAlive, Sent: d.Sent, Opened: func(h *protocol.ResponseHeader) {
 		exchange.ToldStatus(r.record, http.StatusOK)
 		if d.Kept {
-			e.offerToken(c, d.Head)
+			e.offerToken(h, d.Head)
 		}
 	}}
 	if ping := a.form.Ping; ping != nil {
@@ -54,30 +58,62 @@ func (e *Edge) newAnswer(ctx context.Context, c *app.RequestContext, client *cli
 // Flush or Serve of the client.
 func (a *answer) write(out *chatv1.GenerateResponse) (waits bool, err error) {
 	a.encode(out, &a.lines)
+	mark := clientconn.Mark{Extent: a.extent.Take(out), At: a.lines.AnsweredAt(), Last: out.GetEnd() != nil}
 	encoded, size := a.lines.Take()
 	if size == 0 {
 		return false, nil
+	}
+	if mark.At == 0 {
+		mark.At = len(encoded)
 	}
 	a.run.record.OutBytes(size)
 	events := 0
 	if out.GetDelta() != nil {
 		events = 1
 	}
-	return a.client.Write(encoded, events)
+	return a.client.WriteMarked(encoded, events, mark)
 }
 
-// stream answers with server-sent events. The goroutine that carries an item waits for a client that
-// does not take it, so a client that reads slowly slows the stream down.
-func (e *Edge) stream(a *answer) {
-	defer e.deliveries.Close(a.delivery)
-	a.tell(a.run.drive(a.ctx, a.call, func(out *chatv1.GenerateResponse) error {
-		waits, err := a.write(out)
-		if err == nil && waits {
-			a.run.carrier.Wait()
-			err = a.client.Flush()
+// stream answers the request c with server-sent events. The goroutine that carries an item waits for a
+// client that does not take it, so a client that reads slowly slows the stream down. If other
+// goroutines carry the items, the handler of c leaves, and must not use c any more. finish is called when the
+// client has been answered.
+func (e *Edge) stream(c *app.RequestContext, a *answer, finish func()) {
+	a.client.Detach(c)
+	ended := make(chan struct{})
+	e.behind.Add(1)
+	finishes := func() {
+		defer e.behind.Done()
+		defer close(ended)
+		defer finish()
+		e.deliveries.Close(a.delivery)
+	}
+	carried := false
+	defer func() {
+		if !carried { // also after a panic
+			finishes()
 		}
-		return err
-	}))
+	}()
+	o, over := a.run.start(a.ctx, a.call, a.send, func(o rpc.Outcome) {
+		defer finishes()
+		a.tell(o)
+	})
+	switch carried = !over; {
+	case over:
+		a.tell(o)
+	case !socket.Leave(c):
+		<-ended
+	}
+}
+
+// send writes an item, and waits until the client has taken it.
+func (a *answer) send(out *chatv1.GenerateResponse) error {
+	waits, err := a.write(out)
+	if err == nil && waits {
+		a.run.carrier.Wait()
+		err = a.client.Flush()
+	}
+	return err
 }
 
 // relay is stream for a stream that outlives its client. A goroutine of the edge drives the stream
@@ -85,7 +121,9 @@ func (e *Edge) stream(a *answer) {
 // client leaves behind. So a slow client slows down neither the stream nor its other readers.
 func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.Call, r *run, d *delivery.Delivery) {
 	defer e.deliveries.Close(d)
-	client, present, release := e.take(ctx, conn, c, r)
+	present, leave := context.WithCancel(conn)
+	defer leave()
+	client, release := e.take(ctx, conn, c, r, leave)
 	a := e.newAnswer(ctx, c, client, in, r, d)
 	outcome, driven, answered := make(chan rpc.Outcome, 1), make(chan struct{}), make(chan struct{})
 	e.behind.Go(func() {
@@ -112,23 +150,23 @@ func (e *Edge) relay(ctx, conn context.Context, c *app.RequestContext, in *call.
 func (a *answer) tell(o rpc.Outcome) {
 	switch opened := a.client.EndComments(); {
 	case o.Err == nil: // the last event said so
-		o.Told(a.ctx, a.form.Done)
+		o.Told(a.ctx, a.form.LastEvent(a.call))
 		a.lines.Finish()
-		a.send()
+		a.flush()
 	case !opened: // nothing has been sent, so the status can still report the error
-		exchange.Failed(a.ctx, a.c, a.client, a.call.Param, o)
+		exchange.Failed(a.ctx, a.form, a.client, a.call.Param, o)
 	default:
-		a.form.Failure(exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
+		a.form.Fail(a.call, exchange.Outward(a.call.Param, o.Err), a.run.id, &a.lines)
 		a.lines.Finish()
-		if a.send() {
+		if a.flush() {
 			exchange.ToldEnding(a.ctx, exchange.ErrorLine, o)
 		}
 	}
 }
 
-// send writes the encoded bytes, and reports whether the client has taken them. Otherwise it
+// flush writes the encoded bytes, and reports whether the client has taken them. Otherwise it
 // truncates the body: a failed stream never ends cleanly.
-func (a *answer) send() (taken bool) {
+func (a *answer) flush() (taken bool) {
 	encoded, size := a.lines.Take()
 	if size > 0 {
 		a.run.record.OutBytes(size)

@@ -3,6 +3,7 @@ package follow
 import (
 	"github.com/whence-dev/whence/api-service/jsontext"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/position"
 	"github.com/whence-dev/whence/api-service/replay"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -14,13 +15,18 @@ import (
 type Recorder struct {
 	log   *replay.Writer
 	apart bool
+	notes bool
 	part  part   // reused
 	buf   []byte // reused
+	note  []byte // reused
 }
 
 // NewRecorder returns the recorder of a stream. If apart is true, each delta names its choice
-// (call.Apart).
-func NewRecorder(log *replay.Writer, apart bool) *Recorder { return &Recorder{log: log, apart: apart} }
+// (call.Apart). If the head of the stream has a form, each delta gets a note (package position), so that
+// another instance can continue the stream.
+func NewRecorder(log *replay.Writer, apart bool) *Recorder {
+	return &Recorder{log: log, apart: apart, notes: log.Head().Form != ""}
+}
 
 // Record appends an item. It returns the number of bytes that it has added to the log, which is 0
 // for items that readers do not get, and the errors of replay.Writer.
@@ -40,7 +46,10 @@ func (r *Recorder) Record(out *chatv1.GenerateResponse) (bytes int, err error) {
 	default:
 		return 0, nil
 	}
-	return len(r.buf), r.log.Delta(r.buf)
+	if r.notes {
+		r.note = position.AppendNote(r.note[:0], out)
+	}
+	return len(r.buf), r.log.Delta(r.buf, r.note)
 }
 
 // Fail appends the closing event of a stream that did not complete.

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/whence-dev/whence/api-service/form"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -71,13 +72,17 @@ func refuse(ctx context.Context, c *Config, w http.ResponseWriter, r *http.Reque
 	if !stream.ValidID(id) {
 		id = stream.NewID()
 	}
-	status := out.Reason.HTTPStatus()
+	shape := form.Of(r.URL.Path)
+	status, body := shape.Refusal(out.Reason.HTTPStatus(), out, id)
 	logger.WarnContext(r.Context(), "request refused", "stream", id, "hop", c.Name, "status", status, "reason", out.Reason.String(), "message", out.Message, "err", err)
 	w.Header().Set("X-Request-Id", id)
+	if shape.IDHeader != "" {
+		w.Header().Set(shape.IDHeader, id)
+	}
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(out.RetryAfter.Seconds()))))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(out.JSON()) // fails only if the client has gone
+	_, _ = w.Write(body) // fails only if the client has gone
 }
 
 // A writer writes to one client. A write over HTTP/1 takes at most timeout. A write that waits for

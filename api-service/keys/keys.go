@@ -33,6 +33,8 @@ type Entry struct {
 	// them is there.
 	Key    string `yaml:"key"`
 	SHA256 string `yaml:"sha256"`
+	// ID names the key in usage records; "" means the first 12 hex digits of its digest.
+	ID string `yaml:"id"`
 	// Tenant owns the streams that are made with the key.
 	Tenant string `yaml:"tenant"`
 	// Weight is the tenant's share among tenants; 0 is 1.
@@ -86,7 +88,7 @@ func Parse(data []byte) (*Ring, error) {
 		return nil, errors.New("the file has no keys: it would refuse every caller")
 	}
 	r := &Ring{entries: make(map[[sha256.Size]byte]*Entry, len(file.Keys))}
-	weights := map[string]uint32{}
+	weights, ids := map[string]uint32{}, map[string]bool{}
 	for i, e := range file.Keys {
 		digest, err := e.check()
 		if err != nil {
@@ -99,13 +101,24 @@ func Parse(data []byte) (*Ring, error) {
 			return nil, fmt.Errorf("keys[%d]: the tenant %q has the weights %d and %d", i, e.Tenant, was, e.Weight)
 		}
 		weights[e.Tenant] = e.Weight
-		r.entries[digest] = e
+		if e.ID == "" {
+			e.ID = hex.EncodeToString(digest[:idDigits/2])
+		}
+		if ids[e.ID] {
+			return nil, fmt.Errorf("keys[%d]: the id %q is there twice", i, e.ID)
+		}
+		ids[e.ID], r.entries[digest] = true, e
 	}
 	return r, nil
 }
 
-// maxTenant bounds a tenant's name, in bytes.
-const maxTenant = 64
+const (
+	// maxTenant and maxID bound a tenant's name and a key's id, in bytes.
+	maxTenant = 64
+	maxID     = 64
+	// idDigits is the number of hex digits of a key's digest that name the key.
+	idDigits = 12
+)
 
 // check completes an entry, and returns the digest of its key.
 func (e *Entry) check() (digest [sha256.Size]byte, err error) {
@@ -114,6 +127,8 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 		return digest, errors.New("there must be either key or sha256")
 	case e.Tenant == "" || len(e.Tenant) > maxTenant:
 		return digest, fmt.Errorf("tenant must have 1 to %d bytes", maxTenant)
+	case len(e.ID) > maxID:
+		return digest, fmt.Errorf("id has %d bytes; it must have at most %d", len(e.ID), maxID)
 	case e.Weight > MaxWeight:
 		return digest, fmt.Errorf("weight is %d; it must be at most %d", e.Weight, MaxWeight)
 	}
@@ -177,11 +192,11 @@ func (r *Ring) Find(header string) (*Entry, error) {
 	case header == "":
 		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the header " + Header + " with an API key is missing"}
 	case !strings.EqualFold(scheme, "bearer"), key == "":
-		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: Header + " must be Bearer and an API key"}
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: Header + " must be Bearer and an API key"}
 	}
 	e := r.entries[sha256.Sum256([]byte(key))]
 	if e == nil {
-		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Message: "the API key is not known"}
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: "the API key is not known"}
 	}
 	return e, nil
 }
@@ -198,7 +213,7 @@ func (e *Entry) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	if tier > e.tier {
 		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "service_tier", Message: "the API key may not ask for a service_tier over " + tierWord(e.tier)}
 	}
-	return &llmv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier}, nil
+	return &llmv1.Claim{Tenant: e.Tenant, Weight: e.Weight, Tier: tier, Key: e.ID}, nil
 }
 
 // Policy returns the leaving policy of a request: the policy that it asks for, unless asked is nil,

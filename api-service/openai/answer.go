@@ -106,6 +106,7 @@ type model struct {
 
 	// Not OpenAI's.
 	ContextLength uint32       `json:"context_length"`
+	Parent        string       `json:"parent,omitempty"` // the model whose adapter it is, as vLLM has it
 	Aliases       []string     `json:"aliases,omitempty"`
 	Sampling      []string     `json:"sampling,omitempty"` // fields that are honoured
 	Embeddings    bool         `json:"embeddings,omitempty"`
@@ -121,7 +122,7 @@ type modelWorkers struct {
 func modelOf(m *chatv1.Model) model {
 	return model{
 		ID: m.GetId(), Object: "model", Created: m.GetCreated(), OwnedBy: m.GetOwnedBy(), ContextLength: m.GetContextLength(),
-		Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()},
+		Parent: m.GetParent(), Aliases: m.GetAliases(), Sampling: m.GetSampling(), Embeddings: m.GetEmbeds(), Workers: modelWorkers{m.GetHealthyWorkers(), m.GetKnownWorkers(), m.GetProblem()},
 	}
 }
 

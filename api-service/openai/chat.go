@@ -53,6 +53,7 @@ func (c *Chat) events() call.Writer {
 
 // done encodes the events after the last choice.
 func done(chunks *Chunks, end *llmv1.End, lines call.Lines) {
+	call.Answered(lines)
 	if chunks.usage {
 		lines.End(chunks.AppendUsage(lines.Begin(), end))
 	}

@@ -59,7 +59,7 @@ func parseCompletion(fields map[string]json.RawMessage, stream bool, lenient []s
 	}
 	switch {
 	case len(c.Request.GetPrompts()) == 0:
-		return nil, streamerr.InvalidParam("prompt", "prompt is missing or empty")
+		return nil, streamerr.InvalidParam("prompt", "prompt is missing or empty").WithCode(streamerr.CodeMissing)
 	case c.bestOf != 0 && c.bestOf != max(1, int64(c.Request.GetN())):
 		return nil, streamerr.InvalidParam("best_of", "best_of is %d, and n %d: all answers are returned, so best_of must be n, or left out", c.bestOf, max(1, c.Request.GetN()))
 	}

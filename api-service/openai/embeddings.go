@@ -74,9 +74,9 @@ func ParseEmbeddings(body []byte) (*Embeddings, error) {
 	}
 	switch {
 	case e.Request.GetModel() == "":
-		return nil, streamerr.InvalidParam("model", "model is missing")
+		return nil, streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
 	case len(e.Request.GetInputs()) == 0:
-		return nil, streamerr.InvalidParam("input", "input is missing or empty")
+		return nil, streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
 	}
 	return e, nil
 }

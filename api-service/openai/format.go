@@ -45,7 +45,7 @@ func setResponseFormat(c *Chat, param string, raw json.RawMessage) error {
 // namedSchema parses a schema with its name. Strict and lax schemas are both enforced.
 func namedSchema(param string, raw json.RawMessage) (string, error) {
 	if len(raw) == 0 {
-		return "", streamerr.InvalidParam(param, "%s is missing", param)
+		return "", streamerr.InvalidParam(param, "%s is missing", param).WithCode(streamerr.CodeMissing)
 	}
 	fields, err := object(param, raw)
 	if err != nil {

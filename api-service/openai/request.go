@@ -212,7 +212,7 @@ func parseChat(fields map[string]json.RawMessage, stream bool, lenient []string)
 	}
 	switch {
 	case len(c.Request.GetMessages()) == 0:
-		return nil, streamerr.InvalidParam("messages", "messages is missing or empty")
+		return nil, streamerr.InvalidParam("messages", "messages is missing or empty").WithCode(streamerr.CodeMissing)
 	case c.topLogprobs != nil && *c.topLogprobs > 0 && !c.logprobs:
 		return nil, streamerr.InvalidParam("top_logprobs", "top_logprobs is only allowed when logprobs is true")
 	case c.logprobs && c.topLogprobs == nil:
@@ -231,7 +231,7 @@ func (c *Chat) set(fields map[string]json.RawMessage, table *strict.Table[*Chat]
 	}
 	switch {
 	case c.Request.GetModel() == "":
-		return streamerr.InvalidParam("model", "model is missing")
+		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
 	case c.IncludeUsage && !c.Stream:
 		return streamerr.InvalidParam("stream_options", "stream_options is only allowed when stream is true")
 	}
@@ -281,7 +281,7 @@ func claim(param string, raw json.RawMessage) (*llmv1.Claim, error) {
 }
 
 func unsupported(param, format string, args ...any) error {
-	return streamerr.InvalidParam(param, format, args...)
+	return streamerr.InvalidParam(param, format, args...).WithCode(streamerr.CodeUnsupportedValue)
 }
 
 // onlyTrue accepts only true, for behaviour that cannot be turned off.
@@ -349,7 +349,7 @@ func setStreamOptions(c *Chat, param string, raw json.RawMessage) error {
 			}
 		case "stream_options.include_obfuscation": // padding against eavesdroppers; has no effect on an answer
 		default:
-			return streamerr.InvalidParam(name, "unknown field %q", name)
+			return streamerr.InvalidParam(name, "unknown field %q", name).WithCode(streamerr.CodeUnknownField)
 		}
 	}
 	return nil

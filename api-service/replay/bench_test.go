@@ -94,7 +94,7 @@ func BenchmarkDelta200(b *testing.B) {
 		i := int(next.Add(benchStreams / 2))
 		for pb.Next() {
 			i++
-			if err := writers[i%benchStreams].Delta(token); err != nil {
+			if err := writers[i%benchStreams].Delta(token, nil); err != nil {
 				b.Error(err)
 				return
 			}

@@ -20,6 +20,13 @@
 // ends, expires or is forgotten, when a reader opens a stream, and when the log is full and evicts
 // something. It is always taken before the lock of a stream.
 //
+// # Generations
+//
+// A stream can be taken over by another instance that shares the log. Each takeover begins a generation
+// of events. The number of an event is its generation (from 0) times 1e9, plus its position in the log
+// (from 1). So numbers grow, and a number that an earlier instance has shown to a reader and has not
+// stored never names another event: a cursor with such a number is refused with ErrAhead.
+//
 // Memory keeps the log in the process. Package redislog shares it between processes. Package replaytest
 // tests what every log must do.
 package replay
@@ -51,6 +58,9 @@ type Event struct {
 	Seq  uint64 // from 1; an event with several deltas has the number of the last. Append sets it
 	Kind Kind
 	Data string
+	// Note is for an instance that takes the stream over, not for readers. Only deltas have notes, and
+	// the log never parses them.
+	Note string
 }
 
 // A Head describes a stream.
@@ -62,12 +72,28 @@ type Head struct {
 	Body  string // digest of the request
 	Edge  string // the hop that runs the stream
 	Began time.Time
+	// Form names the form of Request and of the notes of the events. "" means that no other instance
+	// can continue the stream.
+	Form string
+	// Request is what another instance needs to continue the stream, besides its events. Begin stores
+	// it; the heads that readers get have none. The log never parses it.
+	Request string
 	// Shared is set by Begin. If true, every instance that shares the log can read the stream.
 	Shared bool
 }
 
 // NewEpoch returns an epoch that no other log has.
 func NewEpoch() string { return strings.ToLower(rand.Text()[:10]) }
+
+// An Orphan is a stream whose instance has died or has handed it over, for the instance that takes the
+// stream over.
+type Orphan struct {
+	Head       Head // with the request; Edge is the instance that ran the stream
+	Age        time.Duration
+	HandedOver bool    // the instance has handed the stream over
+	Deltas     []Event // all events so far, with their notes
+	Stop       string  // the cause with which the stream is to end at once; "" for none
+}
 
 // Errors of a log. Errors of the server that a log is built on come besides them.
 var (
@@ -96,6 +122,16 @@ type Log interface {
 	// Seen returns how long ago a reader of another instance had the stream open. ok is false if there
 	// was no such reader.
 	Seen(ctx context.Context, id string) (ago time.Duration, ok bool)
+	// HandOver leaves a stream that began or was taken over here to another instance that shares the
+	// log. It returns false if there is no such instance, or if the stream cannot be taken over. After
+	// true the stream has no writer here, and its readers continue to read it.
+	HandOver(ctx context.Context, id, epoch string) bool
+	// Retire has this instance take over no more streams.
+	Retire()
+	// Stop asks the instance that runs a stream, or the next one that takes it over, to end the stream
+	// with the cause. It returns false if there is no such live stream, or if no other instance shares
+	// the log.
+	Stop(ctx context.Context, id, cause string, allowed func(Head) bool) bool
 	// Close frees the log. All streams have their closing events, and all readers are closed.
 	Close() error
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,15 +58,55 @@ func (m *Memory) Add(h Head) (*Writer, error) {
 	if !m.makeRoom(h.Owner, headCost, nil) {
 		return nil, ErrFull
 	}
-	s := &memoryStream{head: h}
+	return &m.add(h, nil).writer, nil
+}
+
+// add adds a stream, for which headCost is reserved. mu is held.
+func (m *Memory) add(h Head, seams Seams) *memoryStream {
+	s := &memoryStream{head: h, seams: seams}
 	s.writer = Writer{m, s}
 	m.streams[h.ID] = s
-	if h.Key != "" {
+	if h.Key != "" && m.keys[h.Key] == nil {
 		m.keys[h.Key] = s
 	}
 	m.openAccount(s)
+	return s
+}
+
+// Resume adds a stream that another instance has begun, with its deltas so far, and returns the writer of
+// its next generation. The last seam is the position of the last delta. Resume fails with ErrTaken,
+// ErrFull, or with errGap if the deltas are not all that the stream had.
+func (m *Memory) Resume(h Head, seams Seams, deltas []Event) (*Writer, error) {
+	if len(seams) == 0 || seams[len(seams)-1] != uint64(len(deltas)) {
+		return nil, errGap
+	}
+	size := int64(headCost)
+	for i, e := range deltas {
+		if e.Kind != Delta || e.Seq != seams.Number(uint64(i+1)) {
+			return nil, errGap
+		}
+		size += int64(len(e.Data) + len(e.Note) + eventCost)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.streams[h.ID] != nil {
+		return nil, ErrTaken
+	}
+	if !m.makeRoom(h.Owner, size, nil) {
+		return nil, ErrFull
+	}
+	s := m.add(h, seams)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.charge(size - headCost)
+	for _, e := range deltas {
+		s.add(e)
+	}
 	return &s.writer, nil
 }
+
+// errGap reports that a stream cannot be resumed, because some of its events are missing.
+var errGap = errors.New("replay: the log of the stream has a gap")
 
 // Writer implements Log.
 func (m *Memory) Writer(id, epoch string) (*Writer, error) {
@@ -150,6 +191,15 @@ func (m *Memory) Open(_ context.Context, id string) (Reader, error) {
 	}
 	return s.open(), nil
 }
+
+// HandOver implements Log. There are no other instances.
+func (m *Memory) HandOver(context.Context, string, string) bool { return false }
+
+// Retire implements Log. There are no other instances.
+func (m *Memory) Retire() {}
+
+// Stop implements Log. There are no other instances.
+func (m *Memory) Stop(context.Context, string, string, func(Head) bool) bool { return false }
 
 // Seen implements Log. There are no other instances.
 func (m *Memory) Seen(context.Context, string) (time.Duration, bool) { return 0, false }

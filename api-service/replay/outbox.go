@@ -5,37 +5,60 @@ package replay
 // If the server is down, Release lets them see everything at once. One goroutine uses the outbox.
 type Outbox struct{ stream *memoryStream }
 
-// Outbox returns the outbox of the stream, and hides all events from readers until Show or Release. It
-// is called once, before the first event is appended.
+// Outbox returns the outbox of the stream, and hides all events that follow from readers until Show or
+// Release. It is called once.
 func (w *Writer) Outbox() *Outbox {
 	s := w.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held, s.ready = true, make(chan struct{}, 1)
+	s.held, s.shown, s.ready = true, s.last(), make(chan struct{}, 1)
 	return &Outbox{s}
+}
+
+// Shipped reports whether the outbox of the stream is empty: all events are shown to readers because they
+// are written.
+func (w *Writer) Shipped() bool {
+	s := w.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held && s.shown == s.last()
 }
 
 // Head returns the head of the stream.
 func (o *Outbox) Head() Head { return o.stream.head }
 
+// Seams returns the seams of the stream's log.
+func (o *Outbox) Seams() Seams { return o.stream.seams }
+
 // Ready receives a value after an event was appended or the stream was forgotten.
 func (o *Outbox) Ready() <-chan struct{} { return o.stream.ready }
 
-// Unwritten appends at most n events, of those that follow the event with number after, to events. Each
-// delta is an event of its own. closing reports that the closing event is among them. over reports that
-// no event is or will be left.
+// Unwritten appends at most n deltas, of those that follow the event with number after, to events, and
+// the other events if no delta is left. Each delta is an event of its own, with its note. closing reports
+// that the closing event is among them. over reports that no event is or will be left.
 func (o *Outbox) Unwritten(events []Event, after uint64, n int) (unwritten []Event, closing, over bool) {
 	s := o.stream
 	s.mu.Lock()
 	last := s.last()
-	over = s.phase == phaseForgotten || s.phase == phaseEnded && after == last
-	v := s.section()
-	s.mu.Unlock()
+	position, _ := s.seams.position(after)
+	over = s.phase == phaseForgotten || s.phase == phaseEnded && position == last
 	if over {
+		s.mu.Unlock()
 		return events, false, true
 	}
-	after = max(after, v.dropped)
-	unwritten = v.merged(events, after, min(last, after+uint64(n)), 0)
+	v := s.section()
+	position = max(position, v.dropped)
+	to := position + uint64(n)
+	if to >= s.deltas() {
+		to = last // what follows the deltas belongs together
+	}
+	unwritten = v.merged(events, position, to, 0)
+	for i := range unwritten[len(events):] {
+		if e := &unwritten[len(events)+i]; e.Kind == Delta {
+			e.Note = s.notes.of(int(position-v.dropped) + i)
+		}
+	}
+	s.mu.Unlock()
 	return unwritten, len(unwritten) > 0 && unwritten[len(unwritten)-1].Kind.Closing(), false
 }
 
@@ -48,8 +71,9 @@ func (o *Outbox) Show(upto uint64) {
 	if s.phase == phaseForgotten {
 		return
 	}
-	if s.held || upto == s.last() {
-		s.held, s.shown = true, upto
+	position, _ := s.seams.position(upto)
+	if s.held || position == s.last() {
+		s.held, s.shown = true, position
 	}
 	s.wakeReaders()
 }
@@ -59,20 +83,6 @@ func (o *Outbox) Release() {
 	s := o.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.release()
-}
-
-// Fence ends the stream from outside: Release, and the next append fails with cause.
-func (o *Outbox) Fence(cause error) {
-	s := o.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.release()
-	s.cause = cause
-}
-
-// release shows all events. mu is held.
-func (s *memoryStream) release() {
 	if s.held && s.phase != phaseForgotten {
 		s.held = false
 		s.wakeReaders()

@@ -41,7 +41,7 @@ func TestParallelStreamsStayWithinBounds(t *testing.T) {
 				all.Go(func() { readToTheEnd(t, r, deltas*10) })
 				err = nil
 				for i := range deltas {
-					if err = w.Delta(fmt.Appendf(nil, "%10d", i)); err != nil {
+					if err = w.Delta(fmt.Appendf(nil, "%10d", i), nil); err != nil {
 						break
 					}
 					if bytes := m.bytes.Load(); bytes > bound {
@@ -119,7 +119,7 @@ func TestTokensCostNoAllocation(t *testing.T) {
 	defer r.Close()
 	token, after := []byte(" token"), uint64(0)
 	if n := testing.AllocsPerRun(10_000, func() {
-		if err := w.Delta(token); err != nil {
+		if err := w.Delta(token, nil); err != nil {
 			t.Fatal(err)
 		}
 		p, err := r.Read(t.Context(), after)
@@ -143,7 +143,7 @@ func TestPageKeepsItsTextWhileTheStreamGoesOn(t *testing.T) {
 	}
 	r := m.stream("s").open()
 	defer r.Close()
-	if err := w.Delta([]byte("first")); err != nil {
+	if err := w.Delta([]byte("first"), nil); err != nil {
 		t.Fatal(err)
 	}
 	p, err := r.Read(t.Context(), 0)
@@ -151,7 +151,7 @@ func TestPageKeepsItsTextWhileTheStreamGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		if err := w.Delta([]byte(strings.Repeat("x", 100))); err != nil {
+		if err := w.Delta([]byte(strings.Repeat("x", 100)), nil); err != nil {
 			t.Fatal(err)
 		}
 	}

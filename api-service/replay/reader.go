@@ -65,11 +65,12 @@ func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
 	if s.held {
 		to = min(to, s.shown)
 	}
+	position, ok := s.seams.position(after)
 	switch {
 	case s.phase == phaseForgotten:
 		s.mu.Unlock()
 		return Page{}, ErrUnknown
-	case after > to:
+	case !ok || position > to:
 		s.mu.Unlock()
 		return Page{}, ErrAhead
 	}
@@ -80,7 +81,7 @@ func (r *memoryReader) Read(_ context.Context, after uint64) (Page, error) {
 	v := s.section()
 	s.mu.Unlock()
 	clear(r.events) // a reader that waits keeps no old text alive
-	r.events = v.merged(r.events[:0], after, to, MaxMerged)
+	r.events = v.merged(r.events[:0], position, to, MaxMerged)
 	p.Events = r.events
 	return p, nil
 }

@@ -22,6 +22,7 @@ const (
 // A memoryStream is the log of one stream.
 type memoryStream struct {
 	head    Head
+	seams   Seams // of the generations before the one that is written here
 	account *account
 	writer  Writer // of this stream, so that handing it out allocates nothing
 	// bytes is the charge of the stream. It is 0 between the eviction of a live stream and its closing
@@ -34,26 +35,28 @@ type memoryStream struct {
 	// text holds the data of all deltas after the dropped ones. It only grows, so a substring of it is
 	// valid without the lock.
 	text    strings.Builder
-	ends    []uint32 // the end of each delta in text; it only grows, like text
-	dropped uint64   // the number of deltas whose data was evicted
-	rest    []Event  // the events after the deltas
-	evicted bool     // the text was dropped to make room
-	cause   error    // why the stream must end; nil while it may continue
-	held    bool     // readers see the events up to shown, not those after it
-	shown   uint64
+	ends    []uint32      // the end of each delta in text; it only grows, like text
+	notes   notes         // of the deltas in text
+	dropped uint64        // the number of deltas whose data was evicted
+	rest    []Event       // the events after the deltas
+	evicted bool          // the text was dropped to make room
+	cause   error         // why the stream must end; nil while it may continue
+	held    bool          // readers see the events up to shown, not those after it
+	shown   uint64        // a position
 	ready   chan struct{} // capacity 1: the outbox has something to do; nil without an outbox
 	readers []*memoryReader
 }
 
-// deltas returns the number of the last delta. mu is held.
+// deltas returns the position of the last delta. mu is held.
 func (s *memoryStream) deltas() uint64 { return s.dropped + uint64(len(s.ends)) }
 
-// last returns the number of the last event. mu is held.
+// last returns the position of the last event. mu is held.
 func (s *memoryStream) last() uint64 { return s.deltas() + uint64(len(s.rest)) }
 
 // addDelta stores a delta. mu is held.
-func (s *memoryStream) addDelta(data []byte) {
+func (s *memoryStream) addDelta(data, note []byte) {
 	s.text.Write(data)
+	s.notes.add(len(s.ends), note)
 	s.endDelta()
 }
 
@@ -66,17 +69,18 @@ func (s *memoryStream) endDelta() {
 func (s *memoryStream) add(e Event) {
 	if e.Kind == Delta {
 		s.text.WriteString(e.Data)
+		s.notes.add(len(s.ends), []byte(e.Note))
 		s.endDelta()
 		return
 	}
-	e.Seq = s.last() + 1
+	e.Seq, e.Note = s.seams.Number(s.last()+1), ""
 	s.rest = append(s.rest, e)
 }
 
 // drop removes the data of all events. mu is held.
 func (s *memoryStream) drop() {
 	s.text.Reset()
-	s.ends, s.rest = nil, nil
+	s.ends, s.rest, s.notes = nil, nil, notes{}
 }
 
 // evict drops the deltas of a live stream, which must then end with a Failure. It returns the charge
@@ -84,7 +88,7 @@ func (s *memoryStream) drop() {
 func (s *memoryStream) evict() int64 {
 	s.evicted, s.dropped = true, s.deltas()
 	s.text.Reset()
-	s.ends = nil
+	s.ends, s.notes = nil, notes{}
 	if s.cause == nil {
 		s.cause = errEvicted
 	}
@@ -119,22 +123,23 @@ type section struct {
 	ends    []uint32
 	dropped uint64 // the number of deltas before ends
 	rest    []Event
+	seams   Seams
 }
 
 // section returns the log of the stream as it is now. mu is held.
 func (s *memoryStream) section() section {
-	return section{text: s.text.String(), ends: s.ends, dropped: s.dropped, rest: s.rest}
+	return section{text: s.text.String(), ends: s.ends, dropped: s.dropped, rest: s.rest, seams: s.seams}
 }
 
-// offset returns the end in text of the delta with this number.
-func (v *section) offset(seq uint64) int {
-	if seq <= v.dropped {
+// offset returns the end in text of the delta at this position.
+func (v *section) offset(position uint64) int {
+	if position <= v.dropped {
 		return 0
 	}
-	return int(v.ends[seq-v.dropped-1])
+	return int(v.ends[position-v.dropped-1])
 }
 
-// merged appends the events in (after, to] to events. Deltas that follow each other become one event of
+// merged appends the events at the positions in (after, to] to events. Deltas that follow each other become one event of
 // at most maxBytes; a larger delta is an event of its own.
 func (v *section) merged(events []Event, after, to uint64, maxBytes int) []Event {
 	deltas := v.dropped + uint64(len(v.ends))
@@ -143,7 +148,7 @@ func (v *section) merged(events []Event, after, to uint64, maxBytes int) []Event
 		from, rest := v.offset(after), v.ends[after-v.dropped:stop-v.dropped]
 		n := max(1, sort.Search(len(rest), func(i int) bool { return int(rest[i])-from > maxBytes }))
 		after += uint64(n)
-		events = append(events, Event{Seq: after, Kind: Delta, Data: v.text[from:rest[n-1]]})
+		events = append(events, Event{Seq: v.seams.Number(after), Kind: Delta, Data: v.text[from:rest[n-1]]})
 	}
 	if to > deltas {
 		events = append(events, v.rest[after-deltas:to-deltas]...)

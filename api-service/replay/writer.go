@@ -18,19 +18,19 @@ type Writer struct {
 // Head returns the head of the stream.
 func (w *Writer) Head() Head { return w.stream.head }
 
-// Delta appends one delta. It copies data, and allocates nothing but the growth of the stream's
+// Delta appends one delta with its note, which may be empty. It copies both, and allocates nothing but the growth of the stream's
 // buffer.
-func (w *Writer) Delta(data []byte) error {
-	s, size := w.stream, int64(len(data)+eventCost)
+func (w *Writer) Delta(data, note []byte) error {
+	s, size := w.stream, int64(len(data)+len(note)+eventCost)
 	s.mu.Lock()
 	err := w.admit(batch{size: size, deltas: true})
 	if err == nil {
-		s.addDelta(data)
+		s.addDelta(data, note)
 		s.announce()
 	}
 	s.mu.Unlock()
 	if errors.Is(err, errNoRoom) {
-		return w.appendSlowly(batch{size: size, deltas: true}, []Event{{Kind: Delta, Data: string(data)}})
+		return w.appendSlowly(batch{size: size, deltas: true}, []Event{{Kind: Delta, Data: string(data), Note: string(note)}})
 	}
 	return err
 }
@@ -70,7 +70,7 @@ type batch struct {
 
 func batchOf(events []Event) (b batch) {
 	for _, e := range events {
-		b.size += int64(len(e.Data) + eventCost)
+		b.size += int64(len(e.Data) + len(e.Note) + eventCost)
 		b.deltas = b.deltas || e.Kind == Delta
 		b.closing = b.closing || e.Kind.Closing()
 		b.failed = b.failed || e.Kind == Failure

@@ -156,6 +156,7 @@ func (g *generate) events() call.Writer {
 			if len(a.all) == 1 {
 				write(0, a.end(lone(m.End)))
 			}
+			call.Answered(lines)
 			lines.End(append(lines.Begin(), done...))
 		}
 	}

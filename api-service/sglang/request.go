@@ -103,7 +103,7 @@ func Parse(body []byte, lenient ...string) (*call.Call, error) {
 		return nil, err
 	}
 	if len(g.request.GetPrompts()) == 0 {
-		return nil, streamerr.InvalidParam("text", "there is neither text nor input_ids")
+		return nil, streamerr.InvalidParam("text", "there is neither text nor input_ids").WithCode(streamerr.CodeMissing)
 	}
 	if err := g.checkRIDs(); err != nil {
 		return nil, err

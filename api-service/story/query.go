@@ -84,7 +84,7 @@ func (q *Query) set(name, value string) error {
 		}
 		q.After = after
 	default:
-		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; the parameters are state, reason, hop, limit and page_token", name)
+		return streamerr.InvalidParam(clip(name), "there is no parameter %.32q; the parameters are state, reason, hop, limit and page_token", name).WithCode(streamerr.CodeUnknownField)
 	}
 	return nil
 }

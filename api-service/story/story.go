@@ -31,6 +31,8 @@ type Story struct {
 	Hops    []Hop    `json:"hops"`
 	// Delivery is present once the client has reported how the stream arrived.
 	Delivery *Delivery `json:"delivery,omitempty"`
+	// Extent is present if the client has left: "nothing", "part", "tool_call" or "answer".
+	Extent string `json:"extent,omitempty"`
 }
 
 // Tokens are the figures of the stream, as ledger.Tokens defines them.
@@ -93,6 +95,9 @@ func New(records []*streamv1.Record) *Story {
 		Reason: reason(first), Path: first.GetPath(), Origin: streamerr.Path(first.GetPath()).Origin(), Tokens: tokens(first),
 	}
 	for _, r := range records {
+		if has := ledger.Word(r.GetExtent()); has != "" {
+			s.Extent = has
+		}
 		if d := NewDelivery(r.GetDelivery()); d != nil {
 			s.Delivery = d
 		}
@@ -142,7 +147,7 @@ func ParseAbort(body []byte) (rid string, err error) {
 	case err != nil:
 		return "", err
 	case rid == "":
-		return "", streamerr.InvalidParam("rid", "rid is missing")
+		return "", streamerr.InvalidParam("rid", "rid is missing").WithCode(streamerr.CodeMissing)
 	case !stream.ValidID(rid):
 		return "", streamerr.InvalidParam("rid", "rid is %.64q, which is not a valid stream id", rid)
 	}
@@ -157,7 +162,7 @@ var aborts = map[string]func(rid *string, param string, raw json.RawMessage) err
 	"abort_all": func(_ *string, param string, raw json.RawMessage) error {
 		all, err := strict.Boolean(param, raw)
 		if err == nil && all {
-			return streamerr.InvalidParam(param, "%s is not supported: it would end other users' streams", param)
+			return streamerr.InvalidParam(param, "%s is not supported: it would end other users' streams", param).WithCode(streamerr.CodeUnsupportedValue)
 		}
 		return err
 	},
@@ -174,6 +179,9 @@ func (s *Story) Print(w io.Writer) error {
 		fmt.Fprintf(&b, " (%s)", s.Message)
 	}
 	fmt.Fprintf(&b, "\n%d prompt tokens%s; %d generated, %d delivered, %d wasted\n", s.Tokens.Prompt, s.Tokens.cached(), s.Tokens.Generated, s.Tokens.Delivered, s.Tokens.Wasted)
+	if text := extents[s.Extent]; text != "" {
+		fmt.Fprintf(&b, "%s\n", text)
+	}
 	if s.Delivery != nil {
 		fmt.Fprintf(&b, "%s\n", s.Delivery.text())
 	}
@@ -199,6 +207,14 @@ func (s *Story) Print(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// extents describe for people how much of the answer a client had when it left.
+var extents = map[string]string{
+	"nothing":   "the client left before the first token",
+	"part":      "the client left with a part of the answer",
+	"tool_call": "the client left with a whole tool call, and before the end of the answer",
+	"answer":    "the client left with the whole answer, without the terminator of the stream",
 }
 
 func (t *Tokens) cached() string {

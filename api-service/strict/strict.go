@@ -14,6 +14,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -21,7 +22,7 @@ import (
 
 // Mismatch returns the error for a field of the wrong type.
 func Mismatch(param, want string, raw json.RawMessage) error {
-	return streamerr.InvalidParam(param, "%s must be %s; got %s", param, want, kindOf(raw))
+	return streamerr.InvalidParam(param, "%s must be %s; got %s", param, want, kindOf(raw)).WithCode(streamerr.CodeInvalidType)
 }
 
 func kindOf(raw json.RawMessage) string {
@@ -82,7 +83,7 @@ func String(param string, raw json.RawMessage) (string, error) {
 func Member(param, name string, fields map[string]json.RawMessage) (string, error) {
 	raw, ok := fields[name]
 	if !ok {
-		return "", streamerr.InvalidParam(param+"."+name, "%s.%s is missing", param, name)
+		return "", streamerr.InvalidParam(param+"."+name, "%s.%s is missing", param, name).WithCode(streamerr.CodeMissing)
 	}
 	return String(param+"."+name, raw)
 }
@@ -106,9 +107,18 @@ func Number(param string, raw json.RawMessage, low, high float64) (float32, erro
 		return 0, Mismatch(param, "a number", raw)
 	}
 	if v < low || v > high {
-		return 0, streamerr.InvalidParam(param, "%s is %v; it must be from %v to %v", param, v, low, high)
+		return 0, outside(v < low, streamerr.CodeNumberBelow, streamerr.CodeNumberAbove, param, "%s is %v; it must be from %v to %v", param, v, low, high)
 	}
 	return float32(v), nil
+}
+
+// outside returns the refusal of a number outside of its range, with the code below or above.
+func outside(isBelow bool, below, above, param, format string, args ...any) error {
+	code := above
+	if isBelow {
+		code = below
+	}
+	return streamerr.InvalidParam(param, format, args...).WithCode(code)
 }
 
 // Integer parses an integer in [low, high].
@@ -118,7 +128,7 @@ func Integer(param string, raw json.RawMessage, low, high int64) (int64, error) 
 		return 0, Mismatch(param, "an integer", raw)
 	}
 	if v < low || v > high {
-		return 0, streamerr.InvalidParam(param, "%s is %d; it must be from %d to %d", param, v, low, high)
+		return 0, outside(v < low, streamerr.CodeIntegerBelow, streamerr.CodeIntegerAbove, param, "%s is %d; it must be from %d to %d", param, v, low, high)
 	}
 	return v, nil
 }
@@ -138,10 +148,28 @@ func Only(param string, fields map[string]json.RawMessage, names ...string) erro
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(names, name) {
 			at := param + "." + Printable(name)
-			return streamerr.InvalidParam(at, "unknown field %q", at)
+			return streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
 		}
 	}
 	return nil
+}
+
+// Members parses an object that may have only the named members. Members that are null are left out.
+func Members(param string, raw json.RawMessage, names ...string) (map[string]json.RawMessage, error) {
+	fields, err := Object(param, raw)
+	if err == nil {
+		err = Only(param, fields, names...)
+	}
+	maps.DeleteFunc(fields, func(_ string, raw json.RawMessage) bool { return Null(raw) })
+	return fields, err
+}
+
+// OneOf refuses a word that is not allowed.
+func OneOf(param, word string, allowed ...string) error {
+	if slices.Contains(allowed, word) {
+		return nil
+	}
+	return streamerr.InvalidParam(param, "%s is %q; it must be %s", param, Printable(word), strings.Join(allowed, " or "))
 }
 
 // Compact returns an object without white space.

@@ -44,9 +44,9 @@ func (t *Table[T]) Parse(fields map[string]json.RawMessage, to T, lenient []stri
 			}
 		case slices.Contains(t.Ignored, name), slices.Contains(lenient, name):
 		case !slices.Contains(t.Refused, name):
-			return streamerr.InvalidParam(Printable(name), "unknown field \"%s\"", Printable(name))
+			return streamerr.InvalidParam(Printable(name), "unknown field \"%s\"", Printable(name)).WithCode(streamerr.CodeUnknownField)
 		case !Null(raw):
-			return streamerr.InvalidParam(name, "%s is not supported by this model", name)
+			return streamerr.InvalidParam(name, "%s is not supported by this model", name).WithCode(streamerr.CodeUnsupportedField)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func only(want bool) setter {
 	return func(_ *body, param string, raw json.RawMessage) error {
 		v, err := strict.Boolean(param, raw)
 		if err == nil && v != want {
-			return streamerr.InvalidParam(param, "%s must be %t, or left out", param, want)
+			return streamerr.InvalidParam(param, "%s must be %t, or left out", param, want).WithCode(streamerr.CodeUnsupportedValue)
 		}
 		return err
 	}
@@ -89,7 +89,7 @@ func ParseTokenize(data []byte) (*chatv1.TokenizeRequest, error) {
 	case b.prompt && len(b.request.GetMessages()) > 0:
 		return nil, streamerr.InvalidParam("prompt", "there are both messages and a prompt; one of them must be left out")
 	case !b.prompt && len(b.request.GetMessages()) == 0:
-		return nil, streamerr.InvalidParam("prompt", "there is neither a prompt nor a message")
+		return nil, streamerr.InvalidParam("prompt", "there is neither a prompt nor a message").WithCode(streamerr.CodeMissing)
 	}
 	b.request.AddSpecial = b.prompt
 	if b.special != nil {
@@ -120,7 +120,7 @@ func ParseDetokenize(data []byte) (*chatv1.DetokenizeRequest, error) {
 	case err != nil:
 		return nil, err
 	case b.tokens == nil:
-		return nil, streamerr.InvalidParam("tokens", "tokens is missing")
+		return nil, streamerr.InvalidParam("tokens", "tokens is missing").WithCode(streamerr.CodeMissing)
 	}
 	return &chatv1.DetokenizeRequest{Model: b.request.GetModel(), Ids: b.tokens}, nil
 }

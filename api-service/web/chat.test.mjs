@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
 import { useKey } from './assets/api.js';
-import { Answer, ask, curl, mint } from './assets/chat.js';
+import { Answer, ask, mint } from './assets/chat.js';
+import { curl, missing } from './assets/curl.js';
 import { describe } from './assets/ending.js';
 
 const chunk = (delta, finish_reason = null) => JSON.stringify({ choices: [{ index: 0, delta, finish_reason }], usage: null });
@@ -88,7 +89,7 @@ test('ids are minted for streams, each its own', () => {
 });
 
 test('an error in mid-stream is the ending, whatever follows', async () => {
-  const error = '{"error":{"message":"the worker went away","type":"server_error","param":null,"code":"peer_lost","path":["llm-worker","chat-service","api-service"]}}';
+  const error = '{"error":{"message":"the worker went away","type":"server_error","param":null,"code":"server_error","whence":{"reason":"peer_lost","path":["llm-worker","chat-service","api-service"]}}}';
   const { text, line } = await answerTo([frames(role, chunk({ content: 'Hel' }), error, chunk({ content: 'lo' }), '[DONE]')]);
   assert.equal(text, 'Hel');
   assert.equal(line, 'ended: peer_lost — the worker went away — path: llm-worker > chat-service > api-service');
@@ -108,7 +109,7 @@ test('a broken connection and an unreadable frame are cut off', async () => {
 });
 
 test('a refusal shows status, message and field', async () => {
-  const body = '{"error":{"message":"max_tokens is over the context","type":"invalid_request_error","param":"max_tokens","code":"invalid","path":["api-service"]}}';
+  const body = '{"error":{"message":"max_tokens is over the context","type":"invalid_request_error","param":"max_tokens","code":"context_length_exceeded","whence":{"reason":"invalid","path":["api-service"]}}}';
   assert.equal(
     (await answerTo([body], { status: 400, type: 'application/json' })).line,
     'refused: 400 invalid — max_tokens is over the context — field: max_tokens — path: api-service',
@@ -144,4 +145,19 @@ test('curl survives quotes, has one field a line, and never the key', () => {
   assert.ok(command.includes(String.raw`it'\''s \"$HOME\" ` + '`x` $' + String.raw`'\'' and\nmore`), command);
   assert.match(command, /\n {2}-H "Authorization: Bearer \$WHENCE_KEY" \\\n/);
   assert.match(command, /-d '\{\n {4}"model": "m",\n {4}"messages": \[.*\]\n {2}\}'$/);
+});
+
+test('curl sends the same request to the other APIs', () => {
+  const request = {
+    model: 'm', stream: true, stream_options: { include_usage: true }, temperature: 0, max_tokens: undefined, seed: 7, stop: ['x'],
+    messages: [{ role: 'system', content: 's' }, { role: 'user', content: 'Hi' }],
+  };
+  const sent = (api) => {
+    const command = curl('http://localhost', request, false, api);
+    return [command.split(' ')[2], JSON.parse(command.slice(command.indexOf('{'), command.lastIndexOf('}') + 1))];
+  };
+  const messages = [{ role: 'user', content: 'Hi' }];
+  assert.deepEqual(sent('Responses'), ['http://localhost/v1/responses', { model: 'm', instructions: 's', input: messages, stream: true, store: false, temperature: 0 }]);
+  assert.deepEqual(sent('Messages'), ['http://localhost/v1/messages', { model: 'm', max_tokens: 400, system: 's', messages, stream: true, temperature: 0, stop_sequences: ['x'] }]);
+  assert.deepEqual([missing(request, 'Chat completions'), missing(request, 'Responses'), missing(request, 'Messages')], [[], ['seed', 'stop'], ['seed']]);
 });

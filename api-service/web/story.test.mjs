@@ -3,7 +3,7 @@ import { afterEach, test } from 'node:test';
 import { ended, settled, stop } from './assets/api.js';
 import { bands, lanes, scale, threads } from './assets/lanes.js';
 import { latency, recall, remember, Seen } from './assets/seen.js';
-import { count, duration, mood, wall } from './assets/words.js';
+import { count, duration, left, mood, wall } from './assets/words.js';
 
 const realFetch = globalThis.fetch;
 afterEach(() => (globalThis.fetch = realFetch));
@@ -125,6 +125,11 @@ test('a story is settled when every hop has ended it, or when it takes too long'
   assert.equal((await settled('x', { tries: 3, wait })).hops[0].state, 'live');
 });
 
+test('an extent is told in words, also one that is new', () => {
+  assert.equal(left('tool_call'), 'the client left with a whole tool call');
+  assert.equal(left('more'), 'the client left with: more');
+});
+
 test('requests name what they want, and failures say why', async () => {
   const asked = [];
   globalThis.fetch = async (path, { method }) => {
@@ -134,7 +139,7 @@ test('requests name what they want, and failures say why', async () => {
   await ended({ reason: 'user_stop', hop: 'llm-worker/0', limit: '' });
   await stop('a/b');
   assert.deepEqual(asked, ['GET /v1/streams?state=ended&reason=user_stop&hop=llm-worker%2F0', 'DELETE /v1/streams/a%2Fb']);
-  globalThis.fetch = async () => answer({ error: { message: 'no such stream', code: 'not_found' } }, 404);
+  globalThis.fetch = async () => answer({ error: { message: 'no such stream', whence: { reason: 'not_found' } } }, 404);
   await assert.rejects(stop('x'), { message: 'no such stream', status: 404 });
   globalThis.fetch = async () => answer('', 502);
   await assert.rejects(stop('x'), /the server answered 502/);

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -79,8 +80,17 @@ func (a *answerRun) carry(ctx context.Context, out *workerv1.GenerateResponse) b
 	}
 }
 
+// adapter returns the name of a request's model if it is an adapter of m, otherwise "".
+func (m *Model) adapter(name string) string {
+	if slices.Contains(m.Adapters, name) {
+		return name
+	}
+	return ""
+}
+
 // begin yields Started, the text of the prompt if it is asked for, and again what another chat-service has delivered.
 func (a *answerRun) begin(started *llmv1.Started) bool {
+	started.Model = cmp.Or(a.model.adapter(a.req.GetModel()), started.GetModel())
 	if !a.send(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: started}}, nil) {
 		return false
 	}
@@ -111,7 +121,7 @@ func (a *answerRun) send(delta, end *chatv1.GenerateResponse) bool {
 func (p *tokenPrompt) ended(id string, end *chatv1.ChoiceEnd) iter.Seq2[*chatv1.GenerateResponse, error] {
 	return func(yield func(*chatv1.GenerateResponse, error) bool) {
 		if !yield(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: &llmv1.Started{
-			StreamId: id, Model: p.model.Name, PromptTokens: end.GetUsage().GetPromptTokens(),
+			StreamId: id, Model: cmp.Or(p.model.adapter(p.req.GetModel()), p.model.Name), PromptTokens: end.GetUsage().GetPromptTokens(),
 		}}}, nil) {
 			return
 		}
@@ -135,7 +145,7 @@ func (p *tokenPrompt) request(id string, choice int, answered []uint32) *workerv
 	}
 	return &workerv1.TokenRequest{
 		StreamId: id, Model: p.model.Name, Prompt: ids, Generated: uint32(len(answered)),
-		Sampling: sampling, Claim: p.req.GetClaim(), Session: p.req.GetSession(),
+		Sampling: sampling, Adapter: p.model.adapter(p.req.GetModel()), Claim: p.claim(id), Session: p.req.GetSession(),
 	}
 }
 
@@ -176,4 +186,18 @@ func complete(prompt, answered int) TokenEngine {
 			}}}, nil)
 		}
 	}
+}
+
+// claim returns the claim of a stream on the worker. That of one of several choices names the whole stream.
+func (p *tokenPrompt) claim(id string) *llmv1.Claim {
+	claim, whole := p.req.GetClaim(), p.req.GetStreamId()
+	if id == whole {
+		return claim
+	}
+	part := &llmv1.Claim{}
+	if claim != nil {
+		part = proto.CloneOf(claim)
+	}
+	part.Whole = whole
+	return part
 }

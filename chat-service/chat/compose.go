@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/conversation"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -16,6 +17,9 @@ type Composition struct {
 	First *chatv1.ChatRequest
 	Later *stream.Inbox[*chatv1.ComposeRequest]
 }
+
+// GetClaim returns the claim of the request, for the records of its stream.
+func (c *Composition) GetClaim() *llmv1.Claim { return c.First.GetClaim() }
 
 // Compose answers a request as next would have answered it at once, when it is complete: the caller has said so, or will say
 // nothing more.

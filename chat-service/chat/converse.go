@@ -8,6 +8,7 @@ import (
 
 	"github.com/whence-dev/whence/chat-service/conversation"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/stream"
 )
 
@@ -19,6 +20,9 @@ type Conversation struct {
 	First *chatv1.ChatRequest
 	Later *stream.Inbox[*chatv1.ConverseRequest]
 }
+
+// GetClaim returns the claim of the whole conversation, for the records of its stream.
+func (c *Conversation) GetClaim() *llmv1.Claim { return c.First.GetClaim() }
 
 // Converse answers each turn as next would answer the conversation so far. Package conversation decides what follows what.
 func Converse(next Engine) stream.Engine[*Conversation, *chatv1.ConverseResponse] {

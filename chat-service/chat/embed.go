@@ -54,6 +54,9 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 	if n := len(req.GetInputs()); n == 0 || n > maxInputs {
 		return nil, streamerr.InvalidParam("inputs", "there are %d inputs; there must be 1 to %d", n, maxInputs)
 	}
+	if adapter := m.adapter(req.GetModel()); adapter != "" {
+		return nil, streamerr.InvalidParam("model", "%q is an adapter, and makes no vectors; ask for %q", adapter, m.Name)
+	}
 	asked := &workerv1.EmbedRequest{StreamId: req.GetStreamId(), Model: m.Name, Dimensions: req.Dimensions, Claim: req.GetClaim()}
 	length := m.Context()
 	for i, in := range req.GetInputs() {
@@ -72,7 +75,7 @@ func (m *Model) embedRequest(ctx context.Context, req *chatv1.EmbeddingsRequest)
 			ids = m.Tokenizer.Encode(in.GetText(), true)
 		}
 		if len(ids) > length {
-			return nil, streamerr.InvalidParam(param, "%s is %d tokens long; %s has a context of %d tokens", param, len(ids), m.Name, length)
+			return nil, streamerr.InvalidParam(param, "%s is %d tokens long; %s has a context of %d tokens", param, len(ids), m.Name, length).WithCode(streamerr.CodeContextLength)
 		}
 		asked.Inputs = append(asked.Inputs, &workerv1.TokenIds{Ids: ids})
 	}

@@ -88,7 +88,7 @@ func (m *Model) Offered(req Offer) ([]*chatv1.Tool, error) {
 	case mode == chatv1.ToolMode_TOOL_MODE_NONE || len(req.GetTools()) == 0:
 		return nil, nil
 	case m.Markup.Calls == nil:
-		return nil, streamerr.InvalidParam("tools", "%s has no way to call tools that is known; --tool-format of chat-service can name one", m.Name)
+		return nil, streamerr.InvalidParam("tools", "%s has no way to call tools that is known; --tool-format of chat-service can name one", m.Name).WithCode(streamerr.CodeUnsupportedField)
 	}
 	return req.GetTools(), nil
 }

@@ -43,6 +43,7 @@ type Model struct {
 	Checksum      string // of the tokenizer, as tokenizer.Checksum has it
 	Render        prompt.Renderer
 	Markup        Markup
+	Adapters      []string // LoRA adapters of the model, which requests name like models
 	EOS           []uint32 // tokens that end an answer, beside those that the worker knows
 	Restarts      restart.Options
 

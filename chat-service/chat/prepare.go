@@ -96,10 +96,10 @@ func (p *tokenPrompt) fit() error {
 	switch {
 	case p.room <= 0:
 		return streamerr.InvalidParam(p.from,
-			"the %s %d tokens long; %s has a context of %d tokens, for %s and answer together", are, len(p.ids), m.Name, length, p.from)
+			"the %s %d tokens long; %s has a context of %d tokens, for %s and answer together", are, len(p.ids), m.Name, length, p.from).WithCode(streamerr.CodeContextLength)
 	case asked > p.room:
 		return streamerr.InvalidParam("sampling.max_tokens",
-			"the %s %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", are, len(p.ids), asked, m.Name, length)
+			"the %s %d tokens long and max_tokens is %d; %s has a context of %d tokens, for both together", are, len(p.ids), asked, m.Name, length).WithCode(streamerr.CodeContextLength)
 	}
 	if err := p.checkIDs("answered", p.req.GetAnswered().GetIds()); err != nil {
 		return err

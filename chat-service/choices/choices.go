@@ -37,7 +37,7 @@ func Check(req *chatv1.ChatRequest) error {
 	prompts := max(1, len(req.GetPrompts()))
 	switch {
 	case req.GetN() > MaxEach:
-		return streamerr.InvalidParam("n", "n is %d; it must be at most %d", req.GetN(), MaxEach)
+		return streamerr.InvalidParam("n", "n is %d; it must be at most %d", req.GetN(), MaxEach).WithCode(streamerr.CodeIntegerAbove)
 	case prompts > Max:
 		return streamerr.InvalidParam("prompt", "there are %d prompts; at most %d are allowed", prompts, Max)
 	case Count(req) > Max:

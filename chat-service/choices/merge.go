@@ -233,7 +233,7 @@ func (m *merge) ends(choice uint32, end *llmv1.End) *chatv1.GenerateResponse {
 
 // starts records that a choice has started.
 func (m *merge) starts(s *llmv1.Started, first bool) {
-	m.started.StreamId, m.started.Model = stream.ID(m.ctx), s.GetModel()
+	m.started.StreamId, m.started.Model, m.started.Worker = stream.ID(m.ctx), s.GetModel(), s.GetWorker()
 	m.started.QueuedBehind = max(m.started.QueuedBehind, s.GetQueuedBehind())
 	if first {
 		m.started.PromptTokens += s.GetPromptTokens()

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,31 +140,31 @@ func TestFailuresCountAsLoadForAWhile(t *testing.T) {
 
 func TestStreamsHearThatTheirWorkerIsDown(t *testing.T) {
 	w := Pretended("w/0", nil)
-	down := func() bool {
-		select {
-		case <-w.Down():
-			return true
-		default:
-			return false
-		}
-	}
-	if !down() {
-		t.Error("a worker that was never healthy is not down")
-	}
+	var heard atomic.Int32
+	var hearing sync.WaitGroup
+	after := func() (undo func()) { return w.AfterDown(func() { heard.Add(1); hearing.Done() }) }
+	hearing.Add(1)
+	undo := after() // the worker was never healthy
+	hearing.Wait()
+	undo()
 	w.Say(info("w/0"))
-	heard := w.Down()
-	if down() {
-		t.Error("a healthy worker is down")
+	hearing.Add(3)
+	first, _, left, _ := after(), after(), after(), after()
+	left()
+	left()
+	if got := heard.Load(); got != 1 {
+		t.Errorf("%d streams hear that a healthy worker is down", got-1)
 	}
 	w.Say(nil)
 	w.Say(info("w/0"))
-	select {
-	case <-heard:
-	default:
-		t.Error("a stream did not hear that its worker was down for a moment")
-	}
-	if down() {
-		t.Error("the worker is back")
+	hearing.Wait() // the worker was down for a moment
+	first()
+	hearing.Add(1)
+	after()
+	w.Say(nil)
+	hearing.Wait()
+	if got := heard.Load(); got != 5 {
+		t.Errorf("%d calls, want 5: each stream that has not left hears once", got)
 	}
 }
 

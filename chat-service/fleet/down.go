@@ -8,31 +8,63 @@ import (
 
 // A downSignal tells streams that their worker is no longer healthy. The zero value is not healthy.
 type downSignal struct {
-	mu sync.Mutex    // guards ch
-	ch chan struct{} // closed while the worker is not healthy; nil until Down is called or the worker becomes healthy
+	mu    sync.Mutex // guards the following field, and changes of the worker's info
+	first *downHook  // of the list of hooks; nil while the worker is not healthy
 }
 
-// Down returns a channel that is closed as soon as the worker is not healthy: its health probes fail, or it says that it
-// takes no streams.
-func (w *Worker) Down() <-chan struct{} {
+// A downHook is called once, when the worker is no longer healthy.
+type downHook struct {
+	f          func()
+	next, prev *downHook
+	done       bool // it is not in the list
+}
+
+// AfterDown calls f on a goroutine of its own as soon as the worker is not healthy: its health probes fail, or it says that it
+// takes no streams. undo keeps f from being called, unless it has begun.
+func (w *Worker) AfterDown(f func()) (undo func()) {
 	w.down.mu.Lock()
 	defer w.down.mu.Unlock()
-	if w.down.ch == nil {
-		w.down.ch = make(chan struct{})
-		close(w.down.ch)
+	if w.info.Load() == nil {
+		go f()
+		return func() {}
 	}
-	return w.down.ch
+	h := &downHook{f: f, next: w.down.first}
+	if h.next != nil {
+		h.next.prev = h
+	}
+	w.down.first = h
+	return func() { w.down.remove(h) }
+}
+
+// remove takes a hook out of the list.
+func (d *downSignal) remove(h *downHook) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.done {
+		return
+	}
+	h.done = true
+	if h.next != nil {
+		h.next.prev = h.prev
+	}
+	if h.prev != nil {
+		h.prev.next = h.next
+	} else {
+		d.first = h.next
+	}
 }
 
 // setInfo stores the worker's info; nil if the worker is not healthy.
 func (w *Worker) setInfo(info *llmv1.WorkerInfo) {
 	w.down.mu.Lock()
 	defer w.down.mu.Unlock()
-	was := w.info.Swap(info)
-	switch {
-	case info != nil && was == nil:
-		w.down.ch = make(chan struct{})
-	case info == nil && was != nil:
-		close(w.down.ch)
+	w.info.Store(info)
+	if info != nil {
+		return
 	}
+	for h := w.down.first; h != nil; h = h.next {
+		h.done = true
+		go h.f()
+	}
+	w.down.first = nil
 }

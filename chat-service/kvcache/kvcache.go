@@ -117,7 +117,7 @@ func (l *Lookup) in(size int) *chain {
 			return &l.sizes[i]
 		}
 	}
-	s := chain{size: size, names: kvblock.Chain(make([]uint64, 0, len(l.req.GetPrompt())/size), 0, l.req.GetPrompt(), size)}
+	s := chain{size: size, names: kvblock.Chain(make([]uint64, 0, len(l.req.GetPrompt())/size), kvblock.Root(l.req.GetAdapter()), l.req.GetPrompt(), size)}
 	s.overlap = l.tracker.index.Match(s.names)
 	l.sizes = append(l.sizes, s)
 	return &l.sizes[len(l.sizes)-1]

@@ -123,3 +123,17 @@ func TestWorkerThatNamesNoBlockIsGuessed(t *testing.T) {
 		expect("a block was named again", 1, s.tracker.awaited)
 	})
 }
+
+// TestCacheOfAnAdapterIsItsOwn: blocks of an adapter serve only requests for the adapter.
+func TestCacheOfAnAdapterIsItsOwn(t *testing.T) {
+	legal := prompt(100)
+	legal.Adapter = "legal"
+	names := kvblock.Chain(nil, kvblock.Root("legal"), legal.GetPrompt(), 16)
+	follow(t, func(s *setup) {
+		s.send(&workerv1.KVEventsResponse{Sequence: 1, Reset_: true, Stored: names[:4]})
+		s.expect(0)
+		if got := s.tracker.Lookup(legal).Cached(s.worker, &llmv1.WorkerInfo{KvBlockSize: 16}); got != 64 {
+			t.Errorf("%d tokens of the adapter's prompt are expected in the cache, want 64", got)
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -24,6 +25,7 @@ import (
 type Card struct {
 	Name       string   // what requests and workers call it; "" is the directory's name
 	Aliases    []string // what requests may call it, too
+	Adapters   []string // LoRA adapters of the model, by their names on its engines, which requests may name like models
 	Directory  string   // Hugging Face directory with tokenizer and template; "" is the embedded model
 	Template   string   // file with a chat template; "" is the directory's
 	ToolFormat string   // how the model writes calls of tools; "" is what its template says
@@ -46,8 +48,17 @@ type Card struct {
 	Timers        rpc.Timers
 }
 
-// maxName bounds names, which stand in messages.
-const maxName = 128
+const (
+	// maxName bounds names, in bytes. They stand in messages.
+	maxName = 128
+	// maxAdapters bounds the adapters of a model. Their names are labels of metrics.
+	maxAdapters = 64
+)
+
+// names returns everything that requests may call the model and its adapters.
+func (c *Card) names() []string {
+	return slices.Concat([]string{c.ID()}, c.Aliases, c.Adapters)
+}
 
 // ID returns what requests and workers call the model.
 func (c *Card) ID() string {
@@ -63,7 +74,10 @@ func (c *Card) ID() string {
 
 // Validate reports what is wrong with c, by the names of flags.
 func (c *Card) Validate() error {
-	for _, name := range append([]string{c.ID()}, c.Aliases...) {
+	if n := len(c.Adapters); n > maxAdapters {
+		return fmt.Errorf("there are %d adapters; %d are the most", n, maxAdapters)
+	}
+	for _, name := range c.names() {
 		if name == "" || len(name) > maxName || !utf8.ValidString(name) {
 			return fmt.Errorf("the name %.64q must be UTF-8 of 1 to %d bytes", name, maxName)
 		}

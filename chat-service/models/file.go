@@ -23,6 +23,7 @@ const (
 type fileCard struct {
 	Name         string         `yaml:"name"`
 	Aliases      []string       `yaml:"aliases"`
+	Adapters     []string       `yaml:"adapters"`
 	Directory    string         `yaml:"directory"`
 	Template     string         `yaml:"template"`
 	ToolFormat   string         `yaml:"tool-format"`
@@ -102,7 +103,7 @@ func parse(text []byte, path string, defaults Card) ([]Card, error) {
 var keys = strings.NewReplacer("--worker", "workers", "--", "")
 
 func (f *fileCard) card(dir string, c Card) Card {
-	c.Name, c.Aliases, c.Context, c.EOS = f.Name, f.Aliases, f.Context, f.EOS
+	c.Name, c.Aliases, c.Adapters, c.Context, c.EOS = f.Name, f.Aliases, f.Adapters, f.Context, f.EOS
 	c.Directory, c.Template = within(dir, f.Directory), within(dir, f.Template)
 	if f.ToolFormat != "" {
 		c.ToolFormat = f.ToolFormat
@@ -149,7 +150,7 @@ func check(cards []Card) error {
 	}
 	taken := map[string]bool{}
 	for i := range cards {
-		for _, name := range append([]string{cards[i].ID()}, cards[i].Aliases...) {
+		for _, name := range cards[i].names() {
 			if taken[name] {
 				return fmt.Errorf("two models, or a model twice, have the name %q", name)
 			}

@@ -86,7 +86,7 @@ func (r *Registry) prepare(c Card) (*model, error) {
 			return nil, fmt.Errorf("eos has %d; the vocabulary has %d tokens", id, loaded.Tokenizer.VocabSize())
 		}
 	}
-	loaded.EOS = c.EOS
+	loaded.EOS, loaded.Adapters = c.EOS, c.Adapters
 	pool := route.New(route.Options{
 		Self: self, Connect: r.Connect, Policy: streams, Prompts: prompts, KV: kv, Metrics: m.Router(cmp.Or(c.Policy, policy.LeastLoaded)),
 		Migrations: c.Migrations, MigrateAfter: c.MigrateAfter, FirstTokenMove: c.FirstTokenMove, HandoverAbove: c.HandoverAbove,

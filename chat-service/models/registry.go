@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/whence-dev/whence/chat-service/chat"
 	"github.com/whence-dev/whence/chat-service/fleet"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -145,7 +147,7 @@ func (r *Registry) replace(next []*model) (retired []*model) {
 	r.byName, r.served = map[string]*model{}, nil
 	for _, m := range next {
 		r.served = append(r.served, entry{m, m.card.Aliases})
-		for _, name := range append([]string{m.model.Name}, m.card.Aliases...) {
+		for _, name := range slices.Concat([]string{m.model.Name}, m.card.Aliases, m.model.Adapters) {
 			r.byName[name] = m
 		}
 	}
@@ -243,9 +245,9 @@ func (r *Registry) named(name string) (*model, error) {
 		return r.served[0].model, nil
 	}
 	if name == "" {
-		return nil, streamerr.InvalidParam("model", "model is missing; there is %s", r.names())
+		return nil, streamerr.InvalidParam("model", "model is missing; there is %s", r.names()).WithCode(streamerr.CodeMissing)
 	}
-	e := streamerr.New(streamerr.NotFound, "the model %.128q does not exist; there is %s", name, r.names())
+	e := streamerr.New(streamerr.NotFound, "the model %.128q does not exist; there is %s", name, r.names()).WithCode(streamerr.CodeModelNotFound)
 	e.Param = "model"
 	return nil, e
 }
@@ -273,12 +275,17 @@ func (r *Registry) everyone() (served []entry, leaving []*model) {
 	return slices.Clone(r.served), slices.Clone(r.leaving)
 }
 
-// Models describes the models that are served, by name.
-func (r *Registry) Models() []*chatv1.Model {
+// Models describes the models that are served, by name, each before its adapters.
+func (r *Registry) Models() (all []*chatv1.Model) {
 	served, _ := r.everyone()
-	all := make([]*chatv1.Model, len(served))
-	for i, m := range served {
-		all[i] = m.tell(m.aliases)
+	for _, m := range served {
+		base := m.tell(m.aliases)
+		all = append(all, base)
+		for _, name := range m.model.model.Adapters {
+			adapter := proto.CloneOf(base)
+			adapter.Id, adapter.Parent, adapter.Aliases, adapter.Embeds = name, base.GetId(), nil, false
+			all = append(all, adapter)
+		}
 	}
 	return all
 }

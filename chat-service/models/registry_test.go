@@ -46,6 +46,44 @@ func TestRequestsFindModelsByNameAndAlias(t *testing.T) {
 	}
 }
 
+// TestRequestsNameAdaptersLikeModels: they are answered by workers of the model whose engines have adapters, under the adapter's name.
+func TestRequestsNameAdaptersLikeModels(t *testing.T) {
+	with := work(t, "w/with", "base", func(i *llmv1.WorkerInfo) { i.Capabilities.Adapters = true })
+	without := work(t, "w/without", "base", nil)
+	r, _ := open(t)
+	c := card("base", with, without)
+	c.Adapters = []string{"legal", "medical"}
+	set(t, r, c)
+	healthy(t, r, 2)
+	for range 4 {
+		if _, err := ask(t, r, "legal", 3, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := with.last(); got.GetAdapter() != "legal" || got.GetModel() != "base" {
+		t.Errorf("the worker was asked for adapter %q of %q", got.GetAdapter(), got.GetModel())
+	}
+	without.mu.Lock()
+	if n := len(without.asked); n > 0 {
+		t.Errorf("a worker without adapters got %d requests for one", n)
+	}
+	without.mu.Unlock()
+	if _, err := ask(t, r, "tax", 3, nil); streamerr.As(err).Reason != streamerr.NotFound {
+		t.Errorf("an unknown adapter: %v", err)
+	}
+	list := r.Models()
+	if len(list) != 3 || list[0].GetParent() != "" || list[1].GetId() != "legal" || list[1].GetParent() != "base" || list[2].GetId() != "medical" || list[2].GetContextLength() != list[0].GetContextLength() {
+		t.Error(list)
+	}
+	only := card("base", without)
+	only.Adapters = c.Adapters
+	set(t, r, only)
+	healthy(t, r, 1)
+	if _, err := ask(t, r, "legal", 3, nil); streamerr.As(err).Reason != streamerr.Invalid || streamerr.As(err).Param != "model" || !strings.Contains(err.Error(), "adapter") {
+		t.Errorf("no worker has adapters: %v", err)
+	}
+}
+
 func TestWorkersWithAnotherTokenizerAreRefused(t *testing.T) {
 	same := work(t, "w/same", "m", func(i *llmv1.WorkerInfo) { i.ModelChecksum = tinySum(t) })
 	unknown := work(t, "w/unknown", "m", nil)

@@ -27,9 +27,8 @@ type attempt struct {
 	// Set by open.
 	stop   func(cause error)
 	finish func()
-	down   <-chan struct{} // closed when the worker is no longer healthy
-	own    *loop.Carrier   // of the call; nil if no Loop carries the stream
-	whole  *loop.Carrier   // of the stream
+	own    *loop.Carrier // of the call; nil if no Loop carries the stream
+	whole  *loop.Carrier // of the stream
 
 	// Guarded by the stream's mu.
 	moved  func() // releases the stream's place among those that have moved there; nil if it has none
@@ -61,17 +60,20 @@ func (a *attempt) settle() {
 	}
 }
 
-// open returns the context of the attempt's call. A stop of ctx's stream reaches the call with its cause.
-func (a *attempt) open(ctx context.Context) context.Context {
+// open returns the context of the attempt's call. A stop of ctx's stream reaches the call with its cause. down is called on a
+// goroutine of its own when the worker is no longer healthy.
+func (a *attempt) open(ctx context.Context, down func()) context.Context {
 	calling, ctl := stream.WithControl(context.WithoutCancel(ctx), rpc.DefaultGrace)
 	undo := stream.AfterStop(ctx, ctl.Stop)
-	a.stop, a.down = ctl.Stop, a.worker.Down()
+	a.stop = ctl.Stop
+	well := a.worker.AfterDown(down)
 	if a.whole = loop.Of(ctx); a.whole != nil { // a call that was left may still have messages
 		a.own = &loop.Carrier{}
 		calling = loop.With(calling, a.own)
 	}
 	a.finish = func() {
 		undo()
+		well()
 		ctl.Release()
 		a.charge.End()
 		close(a.ended)

@@ -143,5 +143,5 @@ func session(req *workerv1.TokenRequest) uint64 {
 		return policy.Hash(0, s)
 	}
 	prompt := req.GetPrompt()
-	return kvblock.Next(0, prompt[:min(len(prompt), sessionTokens)])
+	return kvblock.Next(kvblock.Root(req.GetAdapter()), prompt[:min(len(prompt), sessionTokens)])
 }

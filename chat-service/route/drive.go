@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/whence-dev/whence/chat-service/crash"
@@ -13,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/bigstack"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -27,8 +29,8 @@ type (
 // A drive runs one stream: it executes the actions of the stream's failover machine, and feeds it events.
 //
 // Each attempt has a goroutine, which calls the worker. That goroutine carries each message through the machine and up to the
-// reader (receive.go), or ends while the Loop that reads the worker's link does. Another goroutine sleeps meanwhile; it wakes up for
-// timers, for the worker's health and for the stream's turn to move (watch.go). All of them step the machine under mu, which is free
+// reader (receive.go), or ends while the Loop that reads the worker's link does. Timers, the worker's health, stops and the stream's
+// turn to move each come on a goroutine of their own (watch.go). All of them step the machine under mu, which is free
 // while the reader has a message: events that occur then wait in pending for the goroutine that yields.
 type drive struct {
 	// Static.
@@ -37,10 +39,9 @@ type drive struct {
 	req      *workerv1.TokenRequest // as it was asked
 	sampling *llmv1.Sampling        // as it was asked, with a seed
 	began    time.Time
-	timer    *time.Timer
-	waiter   *waiter       // to move
-	changed  chan struct{} // capacity 1: tells watch to select its channels again
-	done     chan struct{} // closed when the stream has ended, or its reader has left
+	waiter   waiter      // to move
+	turns    atomic.Bool // called has started a goroutine that has not taken the turn yet
+	unstop   func() bool // nil before Start has set it
 
 	mu      sync.Mutex // guards the following fields
 	machine *failover.Machine[*fleet.Worker]
@@ -54,11 +55,12 @@ type drive struct {
 	yielding bool             // the reader has a message, and the goroutine that yields steps the machine afterwards
 	ending   bool             // the current call has had its last message, and its goroutine steps the machine when it is over
 	pending  failover.Pending // happened meanwhile
-	over     bool             // done is closed
+	over     bool             // the stream has ended, or its reader has left
+	ended    func()           // is told of over; nil until Start returns false. It must not wait
+	timer    *time.Timer      // nil until the machine wants one
 	armed    time.Duration    // when timer fires, since began; 0 if it does not
 	crash    *crash.Crash     // of the goroutine of an attempt
 	stopped  bool             // the machine knows of the stream's stop
-	ill      *attempt         // the machine knows that its worker is down
 
 	attempt *attempt   // answers, or will answer when its prompt has been read; may be nil
 	next    *attempt   // was found to replace attempt
@@ -69,25 +71,13 @@ type drive struct {
 // errReaderPanicked is the cause for which a call is left whose reader neither took a message nor left.
 var errReaderPanicked = streamerr.New(streamerr.Internal, "the reader panicked")
 
-// Generate is a stream.Engine. A stream ends UNAVAILABLE if no worker can be reached, and with its first loss if no
-// other worker can continue it. It yields on other goroutines than its caller's, one at a time; a panic of the reader is
-// repeated by the caller's.
+// Generate is Start as a stream.Engine.
 func (p *Pool) Generate(ctx context.Context, req *workerv1.TokenRequest) iter.Seq2[*workerv1.GenerateResponse, error] {
-	return func(yield func(*workerv1.GenerateResponse, error) bool) {
-		if cause := stream.Cause(ctx); cause != nil {
-			yield(nil, cause)
-			return
-		}
-		d := p.drive(ctx, req, yield)
-		defer d.close()
-		d.handle(failover.Begin)
-		d.watch()
-		d.crash.Repeat()
-	}
+	return stream.Starter[*workerv1.TokenRequest, *workerv1.GenerateResponse](p.Start).Engine()(ctx, req)
 }
 
-// Start is Generate as a stream.Starter. While the stream runs, it has one goroutine, which watches. Nothing lies below the
-// watch on its stack, which therefore stays small.
+// Start is a stream.Starter. A stream ends UNAVAILABLE if no worker can be reached, and with its first loss if no other worker can
+// continue it. A stream that Loops carry has no goroutine.
 func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yielder, resume func(rest func() (over bool))) (over bool) {
 	if cause := stream.Cause(ctx); cause != nil {
 		yield(nil, cause)
@@ -96,50 +86,60 @@ func (p *Pool) Start(ctx context.Context, req *workerv1.TokenRequest, yield yiel
 	d := p.drive(ctx, req, yield)
 	return stream.Finally(d.close, resume, func(resume func(rest func() (over bool))) bool {
 		d.handle(failover.Begin)
-		select {
-		case <-d.done: // no worker was found
-			d.crash.Repeat()
-			return true
-		default:
-		}
-		go func() { // the stream is over only when rest has been called
-			defer resume(func() bool {
+		d.unstop = stream.AfterStop(ctx, func(error) { d.watch(d.halt) })
+		if d.goesOn(func() {
+			resume(func() bool {
 				d.crash.Repeat()
 				return true
 			})
-			crash.Watch(d.watch, d.collapse)
-		}()
-		return false
+		}) {
+			return false
+		}
+		d.crash.Repeat()
+		return true
 	})
 }
 
 func (p *Pool) drive(ctx context.Context, req *workerv1.TokenRequest, yield yielder) *drive {
 	now := time.Now()
 	p.retries.Earn(now)
-	return &drive{
-		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now, timer: time.NewTimer(time.Hour), waiter: newWaiter(now),
-		changed: make(chan struct{}, 1), done: make(chan struct{}),
+	d := &drive{
+		ctx: ctx, pool: p, req: req, sampling: fit.Seeded(req.GetSampling()), began: now,
 		machine: failover.New[*fleet.Worker](p.opts.limits()), yield: yield, err: errReaderPanicked,
 	}
+	d.waiter = waiter{began: now, turn: d.called}
+	return d
 }
 
-// collapse ends the stream after a panic, or an exit, of the goroutine that watches: its steps call the reader, the policy of the
-// pool and the log.
-func (d *drive) collapse(c *crash.Crash) {
+// goesOn has ended called when the stream is over. It returns false if the stream is over already.
+func (d *drive) goesOn(ended func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.yield = nil
-	if !d.over {
-		d.crash, d.over = c, true
-		close(d.done)
+	if d.over {
+		return false
+	}
+	d.ended = ended
+	return true
+}
+
+// end ends the stream, once. mu is held.
+func (d *drive) end() {
+	d.over = true
+	if d.ended != nil {
+		d.ended()
 	}
 }
 
 // close ends the calls that are still running, and waits for them. Calls that were left behind end by themselves.
 func (d *drive) close() {
-	d.timer.Stop()
-	d.pool.leaveQueue(d.waiter)
+	if d.unstop != nil {
+		d.unstop()
+	}
+	d.pool.leaveQueue(&d.waiter)
 	d.mu.Lock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
 	a := d.attempt
 	if d.next != nil {
 		d.next.abandon()
@@ -170,8 +170,7 @@ func (d *drive) step(e event) {
 	}
 	if d.finished() {
 		if !d.over {
-			d.over = true
-			close(d.done)
+			d.end()
 		}
 		return
 	}
@@ -226,7 +225,9 @@ func (d *drive) do(a action) (answer event, again bool) {
 	case failover.End:
 		d.pass(nil, a.Err)
 	case failover.Wait:
-		d.rewatch()
+		if !d.stopped && stream.Cause(d.ctx) != nil {
+			d.pending.Add(failover.Tick) // no call hears of the stop
+		}
 	case failover.Done:
 	}
 	return answer, false
@@ -241,7 +242,7 @@ func (d *drive) find(a action) event {
 	}
 	w := wish{req: req, without: append(d.deaf(), a.Without...), idle: a.Idle, pays: a.Retry && !a.Move}
 	if a.Move {
-		w.waiter = d.waiter
+		w.waiter = &d.waiter
 	}
 	found, outcome := d.pool.take(w, positions)
 	switch outcome {
@@ -282,10 +283,10 @@ func (d *drive) call() {
 
 // start opens the call of an attempt.
 func (d *drive) start(a *attempt, req *workerv1.TokenRequest) {
-	ctx, r := a.open(d.ctx), &reception{drive: d, attempt: a}
+	r := &reception{drive: d, attempt: a}
+	ctx := a.open(d.ctx, func() { d.watch(func() { d.sicken(a) }) })
 	d.pool.calls.Add(1)
-	go r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) })
-	d.rewatch()
+	bigstack.Go(func() { r.run(func() bool { return a.worker.Starter(a.peer)(ctx, req, r.take, r.resume) }) })
 }
 
 // leave leaves the current attempt, or the attempt that reads the prompt for it, without waiting: it must delay

@@ -36,7 +36,7 @@ func (d *drive) isReadFor(a *attempt, req *workerv1.TokenRequest) bool {
 func (d *drive) read() event {
 	req := d.request(nil)
 	ask := &workerv1.TokenRequest{
-		StreamId: req.GetStreamId(), Model: req.GetModel(), Prompt: req.GetPrompt(), Session: req.GetSession(), Claim: req.GetClaim(),
+		StreamId: req.GetStreamId(), Model: req.GetModel(), Prompt: req.GetPrompt(), Session: req.GetSession(), Claim: req.GetClaim(), Adapter: req.GetAdapter(),
 		Sampling:   &llmv1.Sampling{MaxTokens: new(uint32(1)), Temperature: new(float32(0))},
 		KvTransfer: &workerv1.KVTransfer{What: &workerv1.KVTransfer_Ask{Ask: true}},
 	}

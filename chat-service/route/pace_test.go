@@ -135,17 +135,17 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	}
 	began := time.Now()
 	for range maxMoving {
-		if got := move(newWaiter(began)); got != found {
+		if got := move(newWaiter(began).waiter); got != found {
 			t.Fatal("a stream does not move:", got)
 		}
 	}
 	head, behind := newWaiter(began), newWaiter(began.Add(time.Second))
-	if first, second := move(head), move(behind); first != busy || second != busy {
+	if first, second := move(head.waiter), move(behind.waiter); first != busy || second != busy {
 		t.Fatal("the streams do not wait for their turn:", first, second)
 	}
 	moved[0].settle()
 	<-head.ready
-	if got := move(head, w); got != nobody {
+	if got := move(head.waiter, w); got != nobody {
 		t.Fatal("a worker was found that was ruled out:", got)
 	}
 	select {
@@ -153,13 +153,29 @@ func TestStreamThatFindsNoWorkerPassesItsTurnOn(t *testing.T) {
 	default:
 		t.Fatal("the stream behind was not woken")
 	}
-	if got := move(behind); got != found {
+	if got := move(behind.waiter); got != found {
 		t.Error("the stream behind does not move:", got)
 	}
-	if got := move(head); got != busy || len(p.queue.waiting) != 1 {
+	if got := move(head.waiter); got != busy || len(p.queue.waiting) != 1 {
 		t.Error("the first stream does not wait for a worker again:", got, len(p.queue.waiting))
 	}
-	p.leaveQueue(head)
+	p.leaveQueue(head.waiter)
+}
+
+// A calledWaiter is a waiter whose turns a test awaits.
+type calledWaiter struct {
+	*waiter
+	ready chan struct{} // capacity 1
+}
+
+func newWaiter(began time.Time) calledWaiter {
+	ready := make(chan struct{}, 1)
+	return calledWaiter{&waiter{began: began, turn: func() {
+		select {
+		case ready <- struct{}{}:
+		default:
+		}
+	}}, ready}
 }
 
 // TestYoungerStreamLeavesAFreedPlaceToTheOldest: a stream that was called because the one before it passed its turn on does not take
@@ -168,22 +184,22 @@ func TestYoungerStreamLeavesAFreedPlaceToTheOldest(t *testing.T) {
 	began := time.Now()
 	oldest, second, third := newWaiter(began), newWaiter(began.Add(time.Second)), newWaiter(began.Add(2*time.Second))
 	var q queue
-	q.join(oldest)
-	q.join(second)
-	q.join(oldest) // asks again, and passes its place on
+	q.join(oldest.waiter)
+	q.join(second.waiter)
+	q.join(oldest.waiter) // asks again, and passes its place on
 	<-second.ready
 	q.call(0) // a place is free
-	for _, younger := range []*waiter{second, third} {
+	for _, younger := range []*waiter{second.waiter, third.waiter} {
 		if !q.yields(younger) || !younger.queued {
 			t.Error("a younger stream goes first")
 		}
 	}
-	if q.yields(oldest) {
+	if q.yields(oldest.waiter) {
 		t.Error("the oldest stream waits")
 	}
-	q.leave(oldest)
+	q.leave(oldest.waiter)
 	<-second.ready
-	if q.yields(second) {
+	if q.yields(second.waiter) {
 		t.Error("the next stream waits")
 	}
 }
@@ -201,13 +217,13 @@ func TestSilentWorkerIsNotLeftForATurn(t *testing.T) {
 		}}
 		p := poolOf(t, Options{Policy: inOrder, Migrations: 1, MigrateAfter: time.Second}, silent)
 		p.mu.Lock()
-		p.queue.join(older)
+		p.queue.join(older.waiter)
 		p.queue.call(0)
 		p.mu.Unlock()
 		if got := read(t.Context(), p, ask(9), nil); got.err != nil || len(got.tokens) != 9 {
 			t.Error(len(got.tokens), got.err)
 		}
-		p.leaveQueue(older)
+		p.leaveQueue(older.waiter)
 	})
 }
 
@@ -216,12 +232,12 @@ func TestStreamsOfOneTimeMoveInTheOrderInWhichTheyAsk(t *testing.T) {
 	began := time.Now()
 	first, second := newWaiter(began), newWaiter(began)
 	var q queue
-	q.join(first)
+	q.join(first.waiter)
 	q.call(0)
-	if !q.yields(second) {
+	if !q.yields(second.waiter) {
 		t.Fatal("the second stream goes first")
 	}
-	q.leave(first)
+	q.leave(first.waiter)
 	select {
 	case <-second.ready:
 	default:

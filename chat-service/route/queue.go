@@ -10,13 +10,11 @@ import (
 // A waiter is a stream's place in the queue of streams that wait to move. The oldest stream goes first: its client has
 // waited longest, and it is nearest to its end.
 type waiter struct {
-	began  time.Time     // of the stream
-	ready  chan struct{} // capacity 1: the stream may ask for a worker again
-	queued bool          // guarded by the pool's mu
-	called bool          // ready was sent, and the stream has not asked since; guarded by the pool's mu
+	began  time.Time // of the stream
+	turn   func()    // tells the stream that it may ask for a worker again; must not block
+	queued bool      // guarded by the pool's mu
+	called bool      // turn was called, and the stream has not asked since; guarded by the pool's mu
 }
-
-func newWaiter(began time.Time) *waiter { return &waiter{began: began, ready: make(chan struct{}, 1)} }
 
 // A queue is the streams that wait to move, oldest first. It is guarded by the pool's mu. It is bounded by the live streams.
 type queue struct{ waiting []*waiter }
@@ -74,10 +72,7 @@ func (q *queue) leave(w *waiter) {
 func (q *queue) call(at int) {
 	if at < len(q.waiting) {
 		q.waiting[at].called = true
-		select {
-		case q.waiting[at].ready <- struct{}{}:
-		default:
-		}
+		q.waiting[at].turn()
 	}
 }
 

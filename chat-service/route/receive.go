@@ -9,6 +9,7 @@ import (
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/bigstack"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -51,7 +52,7 @@ func (r *reception) receive(f func() (over bool)) (over bool) {
 }
 
 // resume has a goroutine do the rest of a call that Loops have carried.
-func (r *reception) resume(rest func() (over bool)) { go r.run(rest) }
+func (r *reception) resume(rest func() (over bool)) { bigstack.Go(func() { r.run(rest) }) }
 
 // take carries a message to the reader, or keeps it if it is the last. It reports whether the call goes on.
 func (r *reception) take(out *workerv1.GenerateResponse, failed error) bool {
@@ -143,6 +144,9 @@ func (d *drive) conclusion(a *attempt, last *workerv1.GenerateResponse, err erro
 
 // deliver passes on the message in hand, and n tokens of it if it has tokens.
 func (d *drive) deliver(n int) {
+	if started := d.out.GetStarted(); started != nil {
+		started.Worker = d.attempt.peer
+	}
 	if tokens := d.out.GetTokens(); tokens != nil {
 		cut(tokens, n)
 		if tokens.CachedTokens != nil && d.attempt.found != nil {
@@ -208,7 +212,14 @@ func (d *drive) crashed(a *attempt, c *crash.Crash) {
 		}
 		return
 	}
-	d.crash = c
-	d.yield, d.over = nil, true
-	close(d.done)
+	d.collapse(c)
+}
+
+// collapse ends the stream after a panic, or an exit. mu is held.
+func (d *drive) collapse(c *crash.Crash) {
+	d.yield = nil
+	if !d.over {
+		d.crash = c
+		d.end()
+	}
 }

@@ -1,16 +1,13 @@
 package route
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/whence-dev/whence/chat-service/fleet"
 	"github.com/whence-dev/whence/chat-service/route/failover"
 	"github.com/whence-dev/whence/chat-service/route/fit"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
-	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
@@ -30,7 +27,7 @@ func (p *Pool) unavailable(model string) error {
 func (d *drive) request(info *llmv1.WorkerInfo) *workerv1.TokenRequest {
 	req := &workerv1.TokenRequest{
 		StreamId: d.req.GetStreamId(), Model: d.req.GetModel(), Sampling: d.req.GetSampling(), Prompt: d.req.GetPrompt(), Generated: d.req.GetGenerated(),
-		Session: d.req.GetSession(), Claim: d.req.GetClaim(),
+		Session: d.req.GetSession(), Claim: d.req.GetClaim(), Adapter: d.req.GetAdapter(),
 	}
 	if len(d.answer) > 0 {
 		req.Prompt = slices.Concat(req.Prompt, d.answer)
@@ -63,11 +60,11 @@ func (p *Pool) refused(req *workerv1.TokenRequest) error {
 	var nearest *llmv1.WorkerInfo // the healthy worker that lacks the least
 	var missing []string
 	for _, w := range p.Members() {
-		if last := w.Last(); last != nil && len(capability.Missing(req.GetSampling(), last.GetCapabilities())) == 0 {
+		if last := w.Last(); last != nil && len(fit.Missing(last, req)) == 0 {
 			return p.unavailable(req.GetModel())
 		}
 		info := w.Info()
-		lacks := capability.Missing(req.GetSampling(), info.GetCapabilities())
+		lacks := fit.Missing(info, req)
 		if info != nil && len(lacks) > 0 && (nearest == nil || len(lacks) < len(missing)) {
 			nearest, missing = info, lacks
 		}
@@ -75,7 +72,5 @@ func (p *Pool) refused(req *workerv1.TokenRequest) error {
 	if nearest == nil {
 		return p.unavailable(req.GetModel())
 	}
-	engine := cmp.Or(nearest.GetCapabilities().GetUpstream(), nearest.GetEngine())
-	return streamerr.InvalidParam("sampling."+missing[0], "no engine here honours all that is asked for: %s (%s) would ignore %s",
-		nearest.GetInstance(), engine, strings.Join(missing, ", "))
+	return fit.Refusal(nearest, req, missing)
 }

@@ -3,61 +3,39 @@ package route
 import (
 	"time"
 
+	"github.com/whence-dev/whence/chat-service/crash"
 	"github.com/whence-dev/whence/chat-service/route/failover"
-	"github.com/whence-dev/whence/pkg/stream"
 )
 
 // This file feeds the machine the events that are no messages: time, a worker's health, and the stream's turn to move.
 
-// watch waits until the stream has ended or its reader has left, and feeds timer, health and turn events to the machine.
-func (d *drive) watch() {
-	var stopping <-chan struct{} // nil until the stream waits without a call
-	for {
-		a, idle := d.watched()
-		var down <-chan struct{}
-		if a != nil {
-			down = a.down
-		}
-		var stopped <-chan struct{}
-		if idle { // the call of an attempt watches for a stop itself
-			if stopping == nil {
-				stopping = stream.Stopping(d.ctx)
-			}
-			stopped = stopping
-		}
-		select {
-		case <-d.done:
-			return
-		case <-d.changed:
-		case <-d.timer.C:
-			d.fire()
-		case <-down:
-			d.sicken(a)
-		case <-d.waiter.ready:
+// watch calls f on a goroutine that an event has started. f may call the reader, the policy of the pool and the log; their panic ends
+// the stream.
+func (d *drive) watch(f func()) {
+	crash.Watch(f, func(c *crash.Crash) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.collapse(c)
+	})
+}
+
+// called has a goroutine take the stream's turn to move.
+func (d *drive) called() {
+	if d.turns.CompareAndSwap(false, true) {
+		go d.watch(func() {
+			d.turns.Store(false)
 			d.handle(failover.Turn)
-		case <-stopped:
-			d.handle(failover.Tick)
-		}
+		})
 	}
 }
 
-// rewatch has watch look for what it waits for.
-func (d *drive) rewatch() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
-}
-
-// watched returns the attempt whose worker's health matters, if there is one. idle reports that no call runs.
-func (d *drive) watched() (a *attempt, idle bool) {
+// halt tells the machine that the stream was stopped. The call of an attempt hears of the stop itself.
+func (d *drive) halt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a = d.current()
-	if a != nil && a == d.ill {
-		return nil, false
+	if d.current() == nil {
+		d.notice(failover.Tick)
 	}
-	return a, a == nil && !d.yielding && !d.finished()
 }
 
 // current returns the attempt whose messages the stream waits for; nil while the stream waits for its turn.
@@ -80,6 +58,9 @@ func (d *drive) handle(kind failover.Kind) {
 }
 
 func (d *drive) notice(kind failover.Kind) {
+	if d.over || d.finished() {
+		return
+	}
 	if d.yielding || d.ending {
 		d.pending.Add(kind)
 		return
@@ -100,7 +81,6 @@ func (d *drive) fire() {
 func (d *drive) sicken(a *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ill = a
 	if a == d.current() {
 		d.notice(failover.Down)
 	}
@@ -116,5 +96,9 @@ func (d *drive) arm() {
 	}
 	delay := wake - d.now
 	d.armed = time.Since(d.began) + delay
-	d.timer.Reset(delay)
+	if d.timer == nil {
+		d.timer = time.AfterFunc(delay, func() { d.watch(d.fire) })
+	} else {
+		d.timer.Reset(delay)
+	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/inspect"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/usage"
 )
 
 // A Config says what chat-service does. The zero value serves the embedded model from a worker at DefaultWorker.
@@ -60,6 +61,7 @@ type Config struct {
 	Registered    discover.Registration // for api-services to find this one
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
+	Usage         *usage.Log            // nil for none
 	Grace         time.Duration         // for streams that run when the process drains
 	Stage         Stage                 // put around the pipeline by a program that builds this service in; nil is none
 	// Local gets a connection for callers in this process, when they may call; nil is for programs without such callers.
@@ -158,7 +160,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces}
+	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces, Usage: c.Usage}
+	defer records.Settle()
 	// All other timers are the models'.
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: rpc.Timers{Idle: c.Timers.Idle}, Log: log, Observer: records}
 	health := health.NewServer()

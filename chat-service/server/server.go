@@ -138,7 +138,23 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, grace time.Duration
 	}
 	s.Drain(ctx, grace)
 	srv.Stop()
-	return <-failed
+	return ended(ctx, failed)
+}
+
+// ended waits for the end of a Kitex server that was stopped. Kitex waits for up to a second until its callers have closed their
+// connections. After the second signal the process exits in a moment, and must still export its last spans.
+func ended(ctx context.Context, failed <-chan error) error {
+	select {
+	case err := <-failed:
+		return err
+	case <-drain.Hurried(ctx):
+	}
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(drain.Goodbye(ctx, stopWait)):
+		return nil
+	}
 }
 
 // Register registers all services of s with a gRPC server.

@@ -51,6 +51,16 @@ inBrowser('the chat', (at) => {
     assert.match(output, /data: \[DONE\]\s*$/);
   });
 
+  test('the curl lines of the other APIs are answered', async () => {
+    await at.ask('What is Whence?');
+    await at.ending();
+    for (const [api, last] of [['Responses', /^event: response\.completed$/m], ['Messages', /^event: message_stop$/m]]) {
+      await at.page.getByLabel('API', { exact: true }).selectOption(api);
+      const command = await at.page.locator('#curl').textContent();
+      assert.match(execFileSync('sh', ['-c', `${command} -s --max-time 20`], { encoding: 'utf8' }), last);
+    }
+  });
+
   test('Stop ends the answer, and the next message is answered', async () => {
     await at.page.getByRole('button', { name: story }).click();
     await at.answerOf(40);

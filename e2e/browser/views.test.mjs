@@ -130,7 +130,7 @@ inBrowser('the views', (at) => {
     await at.page.getByRole('link', { name: 'Workers' }).click();
     await at.page.getByText('<b>nobody</b> listens').waitFor(); // as text
     await at.page.unroute('**/v1/workers');
-    await at.page.route('**/v1/workers', (route) => route.fulfill({ status: 429, json: { error: { message: 'later', code: 'overloaded' } } }));
+    await at.page.route('**/v1/workers', (route) => route.fulfill({ status: 429, json: { error: { message: 'later', code: 'rate_limit_exceeded', whence: { reason: 'overloaded' } } } }));
     await at.page.getByText('The workers cannot be listed: later.').waitFor();
   });
 

@@ -92,7 +92,7 @@ describe('WebSocket', { skip: !base && 'WHENCE_URL is not set' }, () => {
       '/v1/converse', { chat: { messages: [{ role: 'user', content: 'Tell me a long story.' }], sampling: { max_tokens: 500 } } },
       (m, send, socket, { text }) => { if (m.delta && text.length < 8) send({ stop: { message: 'enough' } }); },
     ));
-    assert.deepEqual([seen.code, seen.reason, seen.last.error.reason, seen.last.error.message], [4003, 'user_stop', 'user_stop', 'enough']);
+    assert.deepEqual([seen.code, seen.reason, seen.last.error.whence.reason, seen.last.error.message], [4003, 'user_stop', 'user_stop', 'enough']);
     for (const { reason } of await story(seen.id)) assert.equal(reason, 'user_stop');
   });
 

@@ -18,10 +18,8 @@ import (
 	"github.com/whence-dev/whence/internal/observe"
 	"github.com/whence-dev/whence/internal/process"
 	"github.com/whence-dev/whence/llm-worker/worker"
-	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
-	"github.com/whence-dev/whence/pkg/streamtrace"
 )
 
 func main() {
@@ -31,37 +29,39 @@ func main() {
 	}
 	service := os.Args[1]
 	var watched observe.Config
-	serve := func(listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger, *metrics.Metrics, *streamtrace.Tracer) error) {
+	serve := func(listen string, flags func(*flag.FlagSet), run func(context.Context, net.Listener, *slog.Logger, observe.Outputs) error) {
 		process.Subcommand(service, os.Args[2:], listen, func(fs *flag.FlagSet) { flags(fs); watched.Flags(fs) }, func(ctx context.Context, ln net.Listener, log *slog.Logger) error {
 			edge.LogTo(process.Lines(log, "cloudwego"))
-			return watched.Run(service, log, func(m *metrics.Metrics, t *streamtrace.Tracer) error { return run(ctx, ln, log, m, t) })
+			return watched.Run(service, log, func(out observe.Outputs) error { return run(ctx, ln, log, out) })
 		})
 	}
 	switch service {
 	case "api-service":
-		c := edge.Config{Stage: stage(service, edge.Stage(nil))}
-		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.Metrics, c.Traces = m, t
+		c := edge.Config{Stage: stage(service, edge.Stage(nil)), StagePasses: true}
+		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
+			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
 			return edge.Run(ctx, c, ln, log)
 		})
 	case "chat-service":
 		c := server.Config{Stage: stage(service, server.Stage(nil))}
-		serve(server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.Metrics, c.Traces = m, t
+		serve(server.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
+			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
 			return server.Run(ctx, c, ln, log)
 		})
 	case "llm-worker":
 		c := worker.Config{Stage: stage(service, worker.Stage(nil))}
-		serve(worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.Metrics, c.Traces = m, t
+		serve(worker.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
+			c.Metrics, c.Traces, c.Usage = out.Metrics, out.Traces, out.Usage
 			return worker.Run(ctx, c, ln, log)
 		})
 	case "gateway":
 		var c gateway.Config
 		c.Edge.Stage, c.Chat.Stage = stage("api-service", edge.Stage(nil)), stage("chat-service", server.Stage(nil))
-		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, m *metrics.Metrics, t *streamtrace.Tracer) error {
-			c.Edge.Metrics, c.Chat.Metrics = m, m
-			c.Edge.Traces, c.Chat.Traces = t, t
+		c.Edge.StagePasses = true
+		serve(edge.DefaultListen, c.Flags, func(ctx context.Context, ln net.Listener, log *slog.Logger, out observe.Outputs) error {
+			c.Edge.Metrics, c.Chat.Metrics = out.Metrics, out.Metrics
+			c.Edge.Traces, c.Chat.Traces = out.Traces, out.Traces
+			c.Edge.Usage, c.Chat.Usage = out.Usage, out.Usage
 			return gateway.Run(ctx, c, ln, log)
 		})
 	default:

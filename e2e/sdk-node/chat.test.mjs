@@ -90,10 +90,10 @@ describe('openai', { skip: !base && 'WHENCE_URL is not set' }, () => {
 
   test('refusals have their class, code and field', async () => {
     for (const [body, type, status, code, param] of [
-      [{ model: 'gpt-4o' }, NotFoundError, 404, 'not_found', 'model'],
-      [{ temperature: 3 }, BadRequestError, 400, 'invalid', 'temperature'],
-      [{ max_tokens: 5000 }, BadRequestError, 400, 'invalid', 'max_tokens'],
-      [{ n: 17 }, BadRequestError, 400, 'invalid', 'n'],
+      [{ model: 'gpt-4o' }, NotFoundError, 404, 'model_not_found', 'model'],
+      [{ temperature: 3 }, BadRequestError, 400, 'decimal_above_max_value', 'temperature'],
+      [{ max_tokens: 5000 }, BadRequestError, 400, 'context_length_exceeded', 'max_tokens'],
+      [{ n: 17 }, BadRequestError, 400, 'integer_above_max_value', 'n'],
     ]) {
       for (const stream of [false, true]) {
         await assert.rejects(client.chat.completions.create(ask(short, { ...body, stream })), (err) => {

@@ -461,6 +461,8 @@ struct Model {
   // Why no worker takes streams, for people; empty while one does. Names no addresses, because
   // clients may read it.
   11: string problem
+  // The model of which this one is a LoRA adapter; empty if it is a model of its own.
+  12: string parent
 }
 
 // ModelsResponse lists all models.

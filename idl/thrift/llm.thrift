@@ -118,6 +118,11 @@ struct Claim {
   // The owner: a digest of the tenant, or of the credentials that made the stream; empty for none.
   // Hops compare owners, and read nothing else from them.
   4: string owner
+  // The id of the API key that made the stream, for usage records; empty for none.
+  5: string key
+  // The id of the stream that this one is a part of, where one of several choices is a stream of its
+  // own on the hops below; empty for a whole stream.
+  6: string whole
 }
 
 // Started says that the request is valid and has been admitted. From here on the stream ends with
@@ -131,6 +136,8 @@ struct Started {
   3: i64 prompt_tokens
   // Streams that were waiting ahead of this one when it was admitted.
   4: i64 queued_behind
+  // The worker that admitted the request; with several choices one of their workers.
+  5: string worker
 }
 
 // End is the last message of a completed answer. Fields 1 to 3 are those of whence.stream.v1.End.
@@ -238,6 +245,8 @@ struct Capabilities {
   3: list<string> sampling
   // The make of the server that generates, such as "vllm"; empty if the worker generates.
   4: string upstream
+  // Whether requests may name an adapter of the model.
+  5: bool adapters
 }
 
 // Load is how busy a worker is now.

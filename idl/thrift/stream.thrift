@@ -16,6 +16,21 @@ enum State {
   STATE_ENDED = 3
 }
 
+// Extent is how much of an answer a client has received. What the kernel of the client's hop has
+// accepted counts as received.
+enum Extent {
+  // The client has not left, or it is not known.
+  EXTENT_UNSPECIFIED = 0
+  // No token.
+  EXTENT_NOTHING = 1
+  // A part of the answer.
+  EXTENT_PART = 2
+  // A part of the answer with a whole tool call in it.
+  EXTENT_TOOL_CALL = 3
+  // Everything but the terminator of the stream.
+  EXTENT_ANSWER = 4
+}
+
 // Verdict says what sets the pace at which a client receives a stream.
 enum Verdict {
   // Not known.
@@ -171,6 +186,9 @@ struct Record {
   26: list<Handover> handovers
   // The stream's owner; empty for a stream without an owner. Not set by a hop that knows no owners.
   27: optional string owner
+  // How much of the answer the client had received when it left; set on the hop to which the client
+  // was connected, if it left.
+  28: Extent extent
 }
 
 // Handover records how the KV cache of a prompt went from the worker that read the prompt to the

@@ -97,7 +97,8 @@ func TestCollectorGetsBothBeforeTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := &collector{}
 			c := observe.Config{OTLP: over(got, t)}
-			if err := c.Run("whence", slog.New(slog.DiscardHandler), func(m *metrics.Metrics, traces *streamtrace.Tracer) error {
+			if err := c.Run("whence", slog.New(slog.DiscardHandler), func(out observe.Outputs) error {
+				m, traces := out.Metrics, out.Traces
 				count := tally.New(time.Now())
 				s, trace := m.Hop("h", metrics.Chat).Begin(count), traces.Begin(count, streamtrace.Parent{}, "")
 				count.Received(1, nil)
@@ -116,7 +117,7 @@ func TestCollectorGetsBothBeforeTheEnd(t *testing.T) {
 
 func TestWrongAddressIsSaidBeforeTheServicesStart(t *testing.T) {
 	c := observe.Config{OTLP: "ftp://host:1"}
-	err := c.Run("whence", slog.New(slog.DiscardHandler), func(*metrics.Metrics, *streamtrace.Tracer) error {
+	err := c.Run("whence", slog.New(slog.DiscardHandler), func(observe.Outputs) error {
 		t.Error("the services run")
 		return nil
 	})

@@ -1,5 +1,5 @@
-// Package otlp holds the address of an OpenTelemetry collector, and its exporters of metrics and
-// spans.
+// Package otlp holds the address of an OpenTelemetry collector, and its exporters of metrics, spans
+// and logs.
 package otlp
 
 import (
@@ -10,10 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploggrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/log"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
 )
@@ -23,7 +26,7 @@ import (
 type Collector string
 
 // Usage describes the flag.
-const Usage = "`address` of an OpenTelemetry collector that metrics and traces are pushed to: grpc://host:4317, or http://host:4318, whose scheme may be left out; empty is off"
+const Usage = "`address` of an OpenTelemetry collector that metrics, traces and, if asked for, usage records are pushed to: grpc://host:4317, or http://host:4318, whose scheme may be left out; empty is off"
 
 // Timeout bounds one push, and the last one at the end of a process.
 const Timeout = 5 * time.Second
@@ -83,6 +86,24 @@ func (c Collector) Spans(ctx context.Context) (e trace.SpanExporter, err error) 
 		e, err = otlptracegrpc.New(ctx, otlptracegrpc.WithEndpoint(addr), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(Timeout))
 	default:
 		e, err = otlptracehttp.New(ctx, otlptracehttp.WithEndpoint(addr), otlptracehttp.WithInsecure(), otlptracehttp.WithTimeout(Timeout))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--otlp: %w", err)
+	}
+	return e, nil
+}
+
+// logPatience bounds the attempts to push one batch of log records. Its exporter repeats those that
+// the collector may take later, and further records wait meanwhile.
+const logPatience = time.Minute
+
+// Logs returns an exporter of log records to c, which must not be "".
+func (c Collector) Logs(ctx context.Context) (e log.Exporter, err error) {
+	switch scheme, addr := c.split(); scheme {
+	case overGRPC:
+		e, err = otlploggrpc.New(ctx, otlploggrpc.WithEndpoint(addr), otlploggrpc.WithInsecure(), otlploggrpc.WithTimeout(logPatience))
+	default:
+		e, err = otlploghttp.New(ctx, otlploghttp.WithEndpoint(addr), otlploghttp.WithInsecure(), otlploghttp.WithTimeout(Timeout))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--otlp: %w", err)

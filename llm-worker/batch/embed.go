@@ -49,7 +49,7 @@ func (l *Loop) Embed(ctx context.Context, req *workerv1.EmbedRequest) (*workerv1
 // model work.
 func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*llmv1.Usage, error) {
 	if req.Dimensions != nil {
-		return nil, streamerr.InvalidParam("dimensions", "the vectors of this model have one size; leave dimensions out")
+		return nil, streamerr.InvalidParam("dimensions", "the vectors of this model have one size; leave dimensions out").WithCode(streamerr.CodeUnsupportedField)
 	}
 	if len(req.GetInputs()) == 0 {
 		return nil, streamerr.InvalidParam("inputs", "there are no inputs")
@@ -58,7 +58,7 @@ func (l *Loop) checkEmbed(req *workerv1.EmbedRequest) (*llmv1.Usage, error) {
 	for i, text := range req.GetInputs() {
 		if err := l.embedder.CheckEmbed(text.GetIds()); err != nil {
 			param := fmt.Sprintf("inputs[%d]", i)
-			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text())
+			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text()).WithCode(streamerr.As(err).Code)
 		}
 		used.PromptTokens += uint32(len(text.GetIds()))
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/whence-dev/whence/pkg/rpc/guard"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/usage"
 )
 
 // A Config is the configuration of llm-worker.
@@ -48,6 +49,7 @@ type Config struct {
 	Registered    discover.Registration // registration of this worker, with which chat-services discover it
 	Metrics       *metrics.Metrics      // nil for none
 	Traces        *streamtrace.Tracer   // nil for none
+	Usage         *usage.Log            // nil for none
 	Grace         time.Duration
 	Stage         Stage // a middleware around the engine, for programs that embed this service; nil means none
 }
@@ -154,6 +156,8 @@ func Run(ctx context.Context, c Config, ln net.Listener, log *slog.Logger) error
 	s.hop.Timers = c.Timers
 	s.Measure(hop)
 	s.Trace(c.Traces)
+	s.Account(c.Usage)
+	defer s.records.Settle()
 	s.Limit(c.Calls.For(maxStreams))
 	s.Tell(e.held)
 	if c.Link {

@@ -2,6 +2,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -18,6 +19,7 @@ import (
 
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
+	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/llm-worker/kvevents"
 	"github.com/whence-dev/whence/pkg/drain"
 	"github.com/whence-dev/whence/pkg/ledger"
@@ -32,6 +34,7 @@ import (
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
 	"github.com/whence-dev/whence/pkg/streamtrace"
+	"github.com/whence-dev/whence/pkg/usage"
 )
 
 // An Engine is the engine of a worker.
@@ -82,6 +85,9 @@ func (s *Server) Measure(h *metrics.Hop) { s.records.Metrics = h }
 // Trace sets the tracer of the streams. It must be called before Serve.
 func (s *Server) Trace(t *streamtrace.Tracer) { s.records.Traces = t }
 
+// Account sets the log of the streams' usage records. It must be called before Serve.
+func (s *Server) Account(l *usage.Log) { s.records.Usage = l }
+
 // Limit bounds the calls that callers hold open. It must be called before Serve.
 func (s *Server) Limit(l guard.Limits) { s.limits = l }
 
@@ -102,6 +108,9 @@ func (s *Server) check(ctx context.Context, req *workerv1.TokenRequest) iter.Seq
 	if n := req.GetGenerated(); n > 0 && !info.GetContinues() && !info.GetResumes() {
 		return stream.Fail[*workerv1.GenerateResponse](streamerr.InvalidParam("generated", "generated is %d, but this worker's engine cannot continue an answer that another engine began", n))
 	}
+	if adapter := req.GetAdapter(); adapter != "" && !info.GetCapabilities().GetAdapters() {
+		return stream.Fail[*workerv1.GenerateResponse](capability.NoAdapters(cmp.Or(info.GetCapabilities().GetUpstream(), info.GetEngine()), adapter))
+	}
 	if err := checkRole(info.GetRole(), req); err != nil {
 		return stream.Fail[*workerv1.GenerateResponse](err)
 	}
@@ -113,7 +122,7 @@ func serves(info *llmv1.WorkerInfo, model string) error {
 	if model == "" || info.GetModel() == "" || model == info.GetModel() {
 		return nil
 	}
-	e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", info.GetModel(), model)
+	e := streamerr.New(streamerr.NotFound, "this worker serves %q, not %.128q", info.GetModel(), model).WithCode(streamerr.CodeModelNotFound)
 	e.Param = "model"
 	return e
 }

@@ -109,6 +109,7 @@ func TestWrongModelAndBadSamplingAreRefusedByName(t *testing.T) {
 		param  string
 	}{
 		"model":       {func(r *workerv1.TokenRequest) { r.Model = "other" }, streamerr.NotFound, "model"},
+		"adapter":     {func(r *workerv1.TokenRequest) { r.Adapter = "legal" }, streamerr.Invalid, "model"},
 		"temperature": {func(r *workerv1.TokenRequest) { r.Sampling.Temperature = proto.Float32(-1) }, streamerr.Invalid, "sampling.temperature"},
 		"prompt":      {func(r *workerv1.TokenRequest) { r.Prompt = nil }, streamerr.Invalid, "prompt"},
 		"context":     {func(r *workerv1.TokenRequest) { r.Prompt = make([]uint32, 1024) }, streamerr.Invalid, "prompt"},

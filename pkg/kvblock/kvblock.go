@@ -3,7 +3,8 @@
 //
 // A block's name is a hash of its token ids and of the name of the previous block, so it identifies
 // the whole prefix that ends with the block. It is XXH64 with seed 0, over the previous name (8
-// bytes) and the ids (4 bytes each), little-endian. The hash has 64 bits and no secret: two
+// bytes) and the ids (4 bytes each), little-endian. Blocks of different LoRA adapters have different
+// names, as they have in vLLM and SGLang, because their chains have different roots. The hash has 64 bits and no secret: two
 // prefixes may have the same name, which costs a wrong guess about a cache, never a wrong answer.
 package kvblock
 
@@ -17,8 +18,17 @@ import (
 // stackTokens is the number of ids that are hashed without an allocation.
 const stackTokens = 32
 
-// Next returns the name of the block of these tokens after the block parent. The parent of a first
-// block is 0, which is never a name.
+// Root returns the parent of first blocks: 0 for a model, which is never a name, and a hash for a LoRA
+// adapter of the model, whose cache has other contents for the same tokens.
+func Root(adapter string) uint64 {
+	if adapter == "" {
+		return 0
+	}
+	return max(1, xxhash.Sum64String(adapter))
+}
+
+// Next returns the name of the block of these tokens after the block parent, which is a Root for a
+// first block.
 func Next(parent uint64, tokens []uint32) uint64 {
 	var few [8 + 4*stackTokens]byte
 	b := few[:]

@@ -57,3 +57,20 @@ func BenchmarkChain(b *testing.B) {
 		names = kvblock.Chain(names[:0], 0, ids, 16)
 	}
 }
+
+// TestAdaptersHaveBlocksOfTheirOwn: the same tokens have other names under an adapter, and under each adapter others.
+func TestAdaptersHaveBlocksOfTheirOwn(t *testing.T) {
+	ids := tokens(48)
+	seen := map[uint64]string{}
+	for _, adapter := range []string{"", "legal", "medical"} {
+		for _, name := range kvblock.Chain(nil, kvblock.Root(adapter), ids, 16) {
+			if other, taken := seen[name]; taken {
+				t.Errorf("a block of %q has the name of one of %q", adapter, other)
+			}
+			seen[name] = adapter
+		}
+	}
+	if kvblock.Root("") != 0 {
+		t.Error("blocks of a model without an adapter have other names than before")
+	}
+}

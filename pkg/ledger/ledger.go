@@ -11,6 +11,7 @@ import (
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/streamtrace"
 	"github.com/whence-dev/whence/pkg/tally"
+	"github.com/whence-dev/whence/pkg/usage"
 )
 
 // DefaultMax is how many ended streams a ledger keeps; a record is about half a kilobyte, and
@@ -27,12 +28,15 @@ type Ledger struct {
 	Metrics *metrics.Hop
 	// Traces keeps what happens to the streams; nil for none.
 	Traces *streamtrace.Tracer
+	// Usage gets a record for each ended stream that this hop has to account for; nil for none.
+	Usage *usage.Log
 
 	mu    sync.Mutex // guards the following fields
 	byID  map[string]*Record
-	ended []*Record // a ring once it is full
-	next  int       // the place in ended that is written next
-	total uint64    // streams that have ended
+	ended []*Record            // a ring once it is full
+	next  int                  // the place in ended that is written next
+	total uint64               // streams that have ended
+	owed  map[*Record]struct{} // ended streams whose usage record waits for the end of calls that they have left
 }
 
 // Open begins the record of a stream on hop that came from peer. A reused id refers to this stream from now on.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/metrics"
 	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/rpc/observer"
@@ -34,6 +35,7 @@ func (l *Ledger) Begin(ctx context.Context, b observer.Beginning) observer.Flow 
 	r := l.record(b.ID, b.Hop, b.Peer)
 	owner := b.Owner // a pointer into b would keep the call's metadata for as long as the record
 	r.owner, r.parent = &owner, parent
+	r.open(b.First)
 	r.trace = l.Traces.Begin(r.tally, parent, b.Method)
 	r.trace.Header(streamtrace.RecvHeader, streamtrace.Up, "", b.Path...)
 	r.seen.Link(r.trace.Place)
@@ -79,6 +81,7 @@ func (r *Record) Note(e observer.Event) {
 	case observer.Running:
 		r.seen.Does(metrics.Operation(e.Text))
 		r.trace.Does(e.Text)
+		r.claimed(e.Message)
 	case observer.Calling:
 		r.trace.Header(streamtrace.SendHeader, streamtrace.Down, "", e.Path...)
 		r.called(e.Kind)
@@ -114,7 +117,12 @@ func (r *Record) Note(e observer.Event) {
 		r.tally.Waited(e.Took)
 	case observer.Ended:
 		r.End(e.Reason, e.Path, e.Text)
+	case observer.CallerLost:
+		r.settle(func(a *account) { a.orphaned = e.Err.Reason == streamerr.PeerLost })
+	case observer.CalleeGone:
+		r.settle(func(a *account) { a.left-- })
 	case observer.CallerTold:
+		r.settle(func(a *account) { a.told = true })
 		r.trace.Note(streamtrace.SendTrailer, streamtrace.Up, e.Code, e.Reason, e.Path)
 	}
 }
@@ -126,11 +134,19 @@ func (r *Record) called(kind observer.Kind) {
 	switch kind {
 	case observer.Calling:
 		r.calls++
+		if r.account != nil {
+			r.account.called = true
+		}
 	case observer.Confirmed:
 		r.owned = true
 	case observer.Unconfirmed:
 		r.unsure = true
-	case observer.CallOver, observer.CalleeLeft:
+	case observer.CalleeLeft:
+		r.calls--
+		if r.account != nil {
+			r.account.left++
+		}
+	case observer.CallOver:
 		r.calls--
 	default:
 	}
@@ -155,16 +171,31 @@ func (r *Record) Headers(set func(key, value string)) {
 }
 
 // LogAttrs implements observer.Flow.
-func (r *Record) LogAttrs() []slog.Attr {
+func (r *Record) LogAttrs() (attrs []slog.Attr) {
 	if id := r.Events().ID(); id != "" {
-		return []slog.Attr{slog.String("trace", id)}
+		attrs = append(attrs, slog.String("trace", id))
 	}
-	return nil
+	if has := r.has(); has != streamv1.Extent_EXTENT_UNSPECIFIED {
+		attrs = append(attrs, slog.String("extent", Word(has)))
+	}
+	return attrs
 }
 
-// Close implements observer.Flow: it exports the trace of the ended stream.
+// has returns how much of the answer the client had when it left.
+func (r *Record) has() streamv1.Extent {
+	if r == nil {
+		return streamv1.Extent_EXTENT_UNSPECIFIED
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.extent
+}
+
+// Close implements observer.Flow: it exports the trace of the ended stream, and its usage record unless calls that the stream has
+// left may still count tokens.
 func (r *Record) Close() {
 	if r != nil {
 		r.ledger.Traces.Ended(r.trace, r.Reason(), r.Told)
+		r.settle(func(a *account) { a.closed = true })
 	}
 }

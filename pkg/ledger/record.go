@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +50,8 @@ type Record struct {
 	unsure    bool                 // a call is over, and nobody knows whether its callee has stopped
 	parts     int                  // streams that it is on the hop below; 0 is one, of the same id
 	delivery  *streamv1.Delivery
+	account   *account        // nil if no usage records are written
+	extent    streamv1.Extent // of the answer that the client had when it left
 }
 
 // With returns a context that carries the record of its stream.
@@ -108,6 +111,9 @@ func (r *Record) Started(s *llmv1.Started) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.model, r.prompt = s.GetModel(), s.GetPromptTokens()
+	if r.account != nil && s.GetWorker() != "" {
+		r.account.worker = s.GetWorker()
+	}
 }
 
 // Used records the usage of a completed answer. The usage includes the prompts of all choices and turns, some of
@@ -131,6 +137,31 @@ func (r *Record) Leaves(policy string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leave = policy
+}
+
+// Left records that the client has left, and how much of the answer it had. EXTENT_UNSPECIFIED is ignored: the client lacks
+// nothing. Only the first call counts, and none after the end of the stream.
+func (r *Record) Left(has streamv1.Extent) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	first := has != streamv1.Extent_EXTENT_UNSPECIFIED && r.extent == streamv1.Extent_EXTENT_UNSPECIFIED && r.ended.IsZero()
+	if first {
+		r.extent = has
+	}
+	r.mu.Unlock()
+	if first {
+		r.seen.Left(Word(has))
+	}
+}
+
+// Word returns the word of an extent in logs, labels and JSON, such as "tool_call"; "" for EXTENT_UNSPECIFIED.
+func Word(e streamv1.Extent) string {
+	if e == streamv1.Extent_EXTENT_UNSPECIFIED {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(e.String(), "EXTENT_"))
 }
 
 // In notes an item with tokens that came from below, and is no protobuf message.
@@ -181,6 +212,9 @@ func (r *Record) Moved(from, to string, reason streamerr.Reason, tokens int) {
 	r.trace.NoteAt(now, streamtrace.Move, streamtrace.Down, "", reason, streamerr.NewPath(from, to))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.account != nil {
+		r.account.worker = to
+	}
 	r.moves = append(r.moves, &streamv1.Move{From: from, To: to, Reason: reason.Proto(), At: timestamppb.New(now), Tokens: uint32(tokens)})
 }
 
@@ -288,6 +322,7 @@ func (r *Record) Proto() *streamv1.Record {
 		Reason: r.reason.Proto(), Path: r.path, Message: r.message, Leave: r.leave,
 		TokensIn: uint32(figures.Received.Tokens), TokensOut: uint32(figures.Delivered()),
 		Moves: slices.Clone(r.moves), Handovers: slices.Clone(r.handovers), Delivery: r.delivery, Owner: r.owner,
+		Extent: r.extent,
 	}
 	if !r.heard.IsZero() {
 		p.State, p.StopHeard = streamv1.State_STATE_STOPPED, timestamppb.New(r.heard)

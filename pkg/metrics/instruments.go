@@ -19,6 +19,7 @@ const (
 	sources  = "{source}"
 	reloads  = "{reload}"
 	blocks   = "{block}"
+	records  = "{record}"
 )
 
 // Buckets. Those of gen_ai.* are the ones that its conventions advise; the request's are continued to ten minutes, which
@@ -37,9 +38,11 @@ var (
 // instruments are what is recorded once per stream, step or collection. What is counted per message is in produce.go.
 type instruments struct {
 	endings, refused, wasted, judged, reloads metric.Int64Counter
+	left                                      metric.Int64Counter
 	chosen, expected, cached, dropped         metric.Int64Counter
 	refusedCalls                              metric.Int64Counter
 	retried, unretried, cooled                metric.Int64Counter
+	recorded                                  metric.Int64Counter
 
 	duration, first, perToken, stop metric.Float64Histogram
 	usage                           metric.Int64Histogram
@@ -57,12 +60,14 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	m := maker{meter: meter}
 	in := &instruments{
 		endings:      m.counter("whence.stream.endings", streams, "Streams that have ended, by why and where the ending began; each exactly once."),
+		left:         m.counter("whence.clients.left", streams, "Streams whose client has left, by how much of the answer it had."),
 		refused:      m.counter("whence.requests.refused", requests, "Requests that did not become a stream, by why."),
 		refusedCalls: m.counter("whence.calls.refused", rpcs, "Calls of gRPC that met a limit: of the time to a first message, or of open calls of a connection or in all."),
 
 		wasted: m.counter("whence.tokens.wasted", tokens, "Tokens that were generated below and not passed on."),
 		judged: m.counter("whence.streams.judged", streams, "Streams whose client has reported how they arrived, by the verdict."),
 
+		recorded:  m.counter("whence.usage.records", records, "Usage records, by where they go and whether they were written or lost."),
 		reloads:   m.counter("whence.config.reloads", reloads, "Files of models that were read while the process ran, by whether they were taken."),
 		chosen:    m.counter("whence.route.decisions", streams, "Workers chosen for a stream, by policy and role; a stream that moves or is handed over counts several times."),
 		retried:   m.counter("whence.route.retries", streams, "Streams for which another worker was asked after a failure, by reason, and by phase: before the first token or after it."),

@@ -23,7 +23,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/otel/attribute"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -103,6 +105,18 @@ func (m *Metrics) Hop(name string, op Operation) *Hop {
 	defer m.mu.Unlock()
 	m.hops = append(m.hops, h)
 	return h
+}
+
+// Recorded counts usage records that were written, or lost. sink is a word of an enum.
+func (m *Metrics) Recorded(sink string, lost bool, n int) {
+	if m == nil {
+		return
+	}
+	result := "written"
+	if lost {
+		result = "lost"
+	}
+	m.instruments.recorded.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("sink", sink), attribute.String("result", result)))
 }
 
 // Pause has streams that begin from now on not be measured, until it is ended. It is there to compare the one with the other on

@@ -76,6 +76,13 @@ func (s *Stream) Stopped(after time.Duration, why streamerr.Reason) {
 	}
 }
 
+// Left counts a client that has left its stream, by how much of the answer it had: a word of an enum.
+func (s *Stream) Left(extent string) {
+	if s != nil {
+		s.hop.left.Add(context.Background(), 1, metric.WithAttributes(s.hop.name, attribute.String("extent", extent)))
+	}
+}
+
 // Cached counts tokens of the prompt of a completed answer that the engine found in its KV cache.
 func (s *Stream) Cached(tokens uint32) {
 	if s != nil && tokens > 0 {

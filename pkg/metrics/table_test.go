@@ -30,6 +30,7 @@ func everything(t *testing.T) string {
 		t.Fatal(err)
 	}
 	h.Reloaded(true)
+	m.Recorded("file", true, 1)
 	if _, err := h.Load(func() metrics.Load { return metrics.Load{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +51,7 @@ func everything(t *testing.T) string {
 		s.Out(1)
 		s.Stopped(1, streamerr.UserStop)
 		s.Cached(1)
+		s.Left("part")
 		s.End(reason, "client")
 	}
 	return scrape(t, m)

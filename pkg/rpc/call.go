@@ -77,9 +77,11 @@ func (c *call) end() {
 		<-c.told
 	}
 	c.running.Stop(&c.mu, &c.timer)
-	if !c.left {
-		c.flow.Note(observer.Event{Kind: observer.CallOver})
+	over := observer.CallOver
+	if c.left {
+		over = observer.CalleeGone
 	}
+	c.flow.Note(observer.Event{Kind: over})
 	c.cut(nil)
 }
 

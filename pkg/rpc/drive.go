@@ -21,6 +21,11 @@ func WithDeadline(ctx context.Context, d time.Duration) context.Context {
 	return watchdog.WithDeadline(ctx, d)
 }
 
+// WithAge returns a context whose stream has run for age on another instance of the hop. Its deadline counts that time.
+func WithAge(ctx context.Context, age time.Duration) context.Context {
+	return watchdog.WithAge(ctx, age)
+}
+
 // ErrUndelivered is what send returns to Drive for an item that reached no reader, of a stream that continues.
 var ErrUndelivered = errors.New("rpc: there is nobody to deliver to")
 
@@ -32,6 +37,34 @@ func Drive[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out
 	o := drive(ctx, h, m, engine, req, send, false)
 	h.close(ctx, o, begun)
 	return o
+}
+
+// DriveStarter is Drive for a Starter. It returns over false while other goroutines carry the stream, so that the stream keeps no
+// goroutine; when the stream is over, a new goroutine records the outcome and calls ended with it.
+func DriveStarter[Req, In, Out any](ctx context.Context, h *Hop, m *Method[Req, In, Out], engine stream.Starter[Req, *Out], req Req, send func(*Out) error, ended func(Outcome)) (o Outcome, over bool) {
+	begun := time.Now()
+	d := &driving[Req, In, Out]{ctx: ctx, hop: h, m: m, send: send}
+	o, over = d.start(engine, req, func(rest func() (Outcome, bool)) {
+		go func() {
+			o, over := h.exited(), true // if rest exits the goroutine
+			defer func() {
+				if over {
+					h.close(ctx, o, begun)
+					h.attempt(ctx, func() { ended(o) }) // a panic must not end the process
+				}
+			}()
+			o, over = rest()
+		}()
+	})
+	if over {
+		h.close(ctx, o, begun)
+	}
+	return o, over
+}
+
+// exited returns the outcome of a stream whose goroutine has exited (runtime.Goexit).
+func (h *Hop) exited() Outcome {
+	return Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
 }
 
 // drive is Drive without the record of the ending. asItIs reports whether send sends the messages unchanged, so that their
@@ -60,7 +93,7 @@ type driving[Req, In, Out any] struct {
 func (d *driving[Req, In, Out]) start(engine stream.Starter[Req, *Out], req Req, resume func(rest func() (o Outcome, over bool))) (o Outcome, over bool) {
 	return d.run(func() bool {
 		d.flow = observer.Of(d.ctx)
-		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation()})
+		d.flow.Note(observer.Event{Kind: observer.Running, Text: d.m.operation(), Message: req})
 		d.timers = d.hop.watch(d.ctx, d.flow)
 		return engine(d.ctx, req, d.take, func(rest func() (over bool)) {
 			resume(func() (o Outcome, over bool) { return d.run(rest) })

@@ -1,6 +1,8 @@
 package rpc_test
 
 import (
+	"context"
+	"runtime"
 	"testing"
 
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
@@ -26,5 +28,48 @@ func TestStreamThatNobodyReadsRunsOnUncounted(t *testing.T) {
 	})
 	if r := ledger.At(s.hop).Get(id); o.Reason() != streamerr.Completed || r.GetTokensOut() != 4 || sent != 10 {
 		t.Error(o, r, sent)
+	}
+}
+
+// TestStreamWithoutAGoroutine: DriveStarter returns, other goroutines send the items, and the outcome is recorded when the
+// stream is over, also if its goroutine exits.
+func TestStreamWithoutAGoroutine(t *testing.T) {
+	for name, exits := range map[string]bool{"ends": false, "exits": true} {
+		s := newService("hop", newCounter().generate)
+		id, sent := "", 0
+		ctx, end, err := s.hop.Begin(t.Context(), &id, "", "", func() *streamerr.Error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := make(chan struct{})
+		engine := func(ctx context.Context, req *workerv1.TokenRequest, yield func(*workerv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
+			go func() {
+				<-start
+				resume(func() bool {
+					if exits {
+						runtime.Goexit()
+					}
+					return s.engine.Starter()(ctx, req, yield, nil)
+				})
+			}()
+			return false
+		}
+		ended := make(chan rpc.Outcome)
+		_, over := rpc.DriveStarter(ctx, s.hop, methods.Worker, engine, &workerv1.TokenRequest{Prompt: []uint32{9}}, func(*workerv1.GenerateResponse) error {
+			sent++
+			return nil
+		}, func(o rpc.Outcome) { ended <- o })
+		if over || sent > 0 {
+			t.Errorf("%s: over is %v after %d items", name, over, sent)
+		}
+		close(start)
+		o, want := <-ended, streamerr.Completed
+		if exits {
+			want = streamerr.Internal
+		}
+		if r := ledger.At(s.hop).Get(id); o.Reason() != want || streamerr.Reason(r.GetReason()) != want {
+			t.Errorf("%s: %v, %v, %d items", name, o, r, sent)
+		}
+		end()
 	}
 }

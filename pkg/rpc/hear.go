@@ -11,6 +11,7 @@ import (
 
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/loop"
+	"github.com/whence-dev/whence/pkg/rpc/observer"
 	"github.com/whence-dev/whence/pkg/rpc/protocol"
 	"github.com/whence-dev/whence/pkg/rpc/wire"
 	"github.com/whence-dev/whence/pkg/stream"
@@ -107,4 +108,14 @@ func size(m any) int {
 		return proto.Size(m)
 	}
 	return 0
+}
+
+// lost notes that the caller has gone and was not told the outcome, if that is so.
+func (s *callee) lost() {
+	s.mu.Lock()
+	lost := s.machine.Lost()
+	s.mu.Unlock()
+	if lost || s.call.Err() != nil {
+		observer.Of(s.ctx).Note(observer.Event{Kind: observer.CallerLost, Err: wire.Lost(s.call)})
+	}
 }

@@ -110,7 +110,7 @@ type rootKey struct{}
 // observe returns the Flow of the stream of ctx, which came with call.
 func (h *Hop) observe(ctx, call context.Context, id, owner, peer string) observer.Flow {
 	method, _ := grpc.Method(call)
-	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call)}
+	b := observer.Beginning{ID: id, Hop: h.Name, Owner: owner, Peer: peer, Method: strings.TrimPrefix(method, "/"), Path: wire.Callers(call), First: len(wire.Via(call)) == 0}
 	b.Header = func(key string) []string { return wire.Header(call, key) }
 	if flow := h.observers().Begin(call, b); flow != nil && flow != (observer.Nobody{}) {
 		return observer.Shield(flow, func(v any) { _ = h.panicked(ctx, v) })

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/whence-dev/whence/internal/bigstack"
 	"github.com/whence-dev/whence/pkg/rpc/cause"
 	"github.com/whence-dev/whence/pkg/rpc/delivery"
 	"github.com/whence-dev/whence/pkg/rpc/direct"
@@ -102,7 +103,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 			}
 			exited := o == (Outcome{})
 			if exited {
-				o = Outcome{Err: streamerr.Via(h.Name, streamerr.New(streamerr.Internal, "the goroutine of the stream has exited"))}
+				o = h.exited()
 			}
 			detach(s.close(o, func() error { return answer(o) }), end, returns && !exited)
 		}()
@@ -124,7 +125,7 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 	case sink != nil:
 		sink.Carried(k)
 		over := start(k, send, engine, func(rest func() (Outcome, bool)) {
-			go func() {
+			bigstack.Go(func() {
 				over := true // also if the goroutine exits
 				defer func() {
 					if over {
@@ -132,15 +133,15 @@ func serve[Req, In, Out any](h *Hop, st grpc.BidiStreamingServer[In, Out], m *Me
 					}
 				}()
 				over = conclude(false, rest)
-			}()
+			})
 		})
 		if !over {
 			return loop.ErrLeft
 		}
 	case config.Whole:
-		go run(k, send)
+		bigstack.Go(func() { run(k, send) })
 	case !direct.Give(incoming, func(pass func(*Out)) { run(loop.Of(incoming), func(out *Out) error { pass(out); return nil }) }):
-		go run(nil, send)
+		bigstack.Go(func() { run(nil, send) })
 	}
 	ended.Wait()
 	return status
@@ -309,8 +310,8 @@ func (s *callee) close(o Outcome, answer func() error) Outcome {
 	if do.Verb == protocol.Record && do.Err != nil && why == nil {
 		o = Outcome{Err: streamerr.Via(s.hop.Name, do.Err)}
 	}
-	if answered {
-		s.tell(o)
+	if !answered || !s.tell(o) {
+		s.lost()
 	}
 	s.hop.close(s.ctx, o, s.begun)
 	return o

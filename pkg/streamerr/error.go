@@ -1,6 +1,6 @@
 // Package streamerr describes why a stream ended, who ended it, and along which path, in one type
 // that crosses process boundaries: as a gRPC status with google.rpc.ErrorInfo, as an HTTP status,
-// and as the OpenAI error object.
+// and as OpenAI's error object.
 //
 // Every error that leaves a hop is an *Error made by Via.
 package streamerr
@@ -27,7 +27,8 @@ type Error struct {
 	Path    Path   // hops crossed, origin first
 	Message string // for people; names the field when the request is at fault
 	Param   string // the field of the request at fault, such as "messages[0].role"
-	// Error code of the server behind the worker, such as "context_length_exceeded"; see CleanCode.
+	// What the Reason does not say, in a word of OpenAI's API, such as "context_length_exceeded"; or the
+	// error code of the server behind the worker. See CleanCode. "" means that the Reason says all.
 	Code       string
 	RetryAfter time.Duration // when the caller may try again; 0 means unknown
 	Cause      error         // local only; if Message is empty its text crosses the wire instead

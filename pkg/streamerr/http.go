@@ -2,29 +2,46 @@ package streamerr
 
 import "encoding/json"
 
-// envelope is the OpenAI error object of bodies and mid-stream data lines, with the reason and the
-// path as extensions.
+// An envelope is the error object of OpenAI's API, in bodies and in data lines of streams.
 type envelope struct {
 	Error errorObject `json:"error"`
 }
 
 type errorObject struct {
-	Message string  `json:"message"`
-	Type    string  `json:"type"`
-	Param   *string `json:"param"`
-	Code    *string `json:"code"`
-	Reason  string  `json:"reason,omitempty"`
-	Path    Path    `json:"path,omitempty"`
+	Message string     `json:"message"`
+	Type    string     `json:"type"`
+	Param   *string    `json:"param"`
+	Code    *string    `json:"code"`
+	Whence  *Extension `json:"whence,omitempty"`
 }
 
-// JSON returns {"error":{"message","type","param","code","reason","path"}} in one line. code is e's
-// Code, or the Reason's word if there is none; reason is always the Reason's word.
+// An Extension is the member "whence" of error objects: the fields of an Error for which the API of
+// the error object has no place.
+type Extension struct {
+	Reason string `json:"reason"`
+	Origin string `json:"origin,omitempty"`
+	Path   Path   `json:"path,omitempty"` // origin first
+	Param  string `json:"param,omitempty"`
+	Code   string `json:"code,omitempty"`
+}
+
+// Extension returns all fields of e but the message.
+func (e *Error) Extension() Extension {
+	return Extension{Reason: e.Reason.String(), Origin: e.Path.Origin(), Path: e.Path, Param: e.Param, Code: CleanCode(e.Code)}
+}
+
+// JSON returns the error object of OpenAI's API in one line:
+//
+//	{"error":{"message","type","param","code","whence":{"reason","origin","path"}}}
+//
+// type is Type, and code is APICode, or null if that is "".
 func (e *Error) JSON() []byte {
-	reason, code := e.Reason.String(), CleanCode(e.Code)
-	if code == "" {
-		code = reason
+	whence := e.Extension()
+	whence.Param, whence.Code = "", ""
+	obj := errorObject{Message: e.Text(), Type: e.Type(), Whence: &whence}
+	if code := e.APICode(); code != "" {
+		obj.Code = &code
 	}
-	obj := errorObject{Message: e.Text(), Type: e.Reason.Type(), Code: &code, Reason: reason, Path: e.Path}
 	if e.Param != "" {
 		obj.Param = &e.Param
 	}
@@ -36,8 +53,7 @@ func (e *Error) JSON() []byte {
 }
 
 // ParseJSON parses the output of JSON, or the error object of another OpenAI-compatible server; ok
-// is false for anything else. Without a reason, the Reason follows from code, or is Unspecified if
-// code is not one of ours.
+// is false for anything else. The Reason of another server's object is Unspecified.
 func ParseJSON(b []byte) (e *Error, ok bool) {
 	var env envelope
 	_ = json.Unmarshal(b, &env) // input that is not an error object has no message
@@ -45,15 +61,14 @@ func ParseJSON(b []byte) (e *Error, ok bool) {
 	if obj.Message == "" {
 		return nil, false
 	}
-	e = &Error{Message: obj.Message, Reason: ParseReason(obj.Reason), Path: NewPath(obj.Path...)}
+	e = &Error{Message: obj.Message}
+	if obj.Whence != nil {
+		e.Reason, e.Path = ParseReason(obj.Whence.Reason), NewPath(obj.Whence.Path...)
+	}
 	if obj.Param != nil {
 		e.Param = *obj.Param
 	}
-	switch {
-	case obj.Code == nil:
-	case obj.Reason == "" && ParseReason(*obj.Code) != Unspecified:
-		e.Reason = ParseReason(*obj.Code)
-	case *obj.Code != obj.Reason:
+	if obj.Code != nil {
 		e.Code = CleanCode(*obj.Code)
 	}
 	return e, true

@@ -47,27 +47,30 @@ const StatusClientClosed = 499
 type forms struct {
 	code codes.Code
 	http int
-	kind string // error.type of the OpenAI error object
+	kind string // error.type of OpenAI's error object
+	word string // error.code of OpenAI's error object, of an Error without a Code; "" for null
 }
 
 var known = map[Reason]forms{
-	Completed:       {codes.OK, http.StatusOK, ""},
-	ClientGone:      {codes.Canceled, StatusClientClosed, "stream_error"},
-	UserStop:        {codes.Canceled, http.StatusConflict, "stream_error"},
-	OperatorStop:    {codes.Canceled, http.StatusServiceUnavailable, "stream_error"},
-	SlowReader:      {codes.ResourceExhausted, http.StatusServiceUnavailable, "stream_error"},
-	Deadline:        {codes.DeadlineExceeded, http.StatusGatewayTimeout, "timeout_error"},
-	Draining:        {codes.Unavailable, http.StatusServiceUnavailable, "server_error"},
-	PeerReset:       {codes.Canceled, http.StatusBadGateway, "server_error"},
-	PeerLost:        {codes.Unavailable, http.StatusBadGateway, "server_error"},
-	Overloaded:      {codes.ResourceExhausted, http.StatusTooManyRequests, "rate_limit_error"},
-	Unavailable:     {codes.Unavailable, http.StatusServiceUnavailable, "server_error"},
-	Invalid:         {codes.InvalidArgument, http.StatusBadRequest, "invalid_request_error"},
-	NotFound:        {codes.NotFound, http.StatusNotFound, "invalid_request_error"},
-	Unauthenticated: {codes.Unauthenticated, http.StatusUnauthorized, "authentication_error"},
-	Forbidden:       {codes.PermissionDenied, http.StatusForbidden, "permission_error"},
-	EngineFailed:    {codes.Internal, http.StatusInternalServerError, "server_error"},
-	Internal:        {codes.Internal, http.StatusInternalServerError, "server_error"},
+	Completed:    {codes.OK, http.StatusOK, "", ""},
+	ClientGone:   {codes.Canceled, StatusClientClosed, typeStopped, ""},
+	UserStop:     {codes.Canceled, http.StatusConflict, typeStopped, ""},
+	OperatorStop: {codes.Canceled, http.StatusServiceUnavailable, typeStopped, ""},
+	SlowReader:   {codes.ResourceExhausted, http.StatusServiceUnavailable, typeStopped, ""},
+	Deadline:     {codes.DeadlineExceeded, http.StatusGatewayTimeout, typeServer, ""},
+	// Some agents give up at once on the code server_is_overloaded. Another instance takes the request
+	// now, so Draining has none.
+	Draining:        {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, ""},
+	PeerReset:       {codes.Canceled, http.StatusBadGateway, typeServer, codeServer},
+	PeerLost:        {codes.Unavailable, http.StatusBadGateway, typeServer, codeServer},
+	Overloaded:      {codes.ResourceExhausted, http.StatusTooManyRequests, typeRateLimit, codeRateLimit},
+	Unavailable:     {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, codeOverloaded},
+	Invalid:         {codes.InvalidArgument, http.StatusBadRequest, typeInvalid, ""},
+	NotFound:        {codes.NotFound, http.StatusNotFound, typeInvalid, ""},
+	Unauthenticated: {codes.Unauthenticated, http.StatusUnauthorized, typeInvalid, ""},
+	Forbidden:       {codes.PermissionDenied, http.StatusForbidden, typeInvalid, ""},
+	EngineFailed:    {codes.Internal, http.StatusInternalServerError, typeServer, codeServer},
+	Internal:        {codes.Internal, http.StatusInternalServerError, typeServer, codeServer},
 }
 
 func (r Reason) forms() forms {
@@ -105,7 +108,7 @@ func (r Reason) Code() codes.Code { return r.forms().code }
 // HTTPStatus returns the HTTP status for r before the first byte.
 func (r Reason) HTTPStatus() int { return r.forms().http }
 
-// Type returns the error.type of the OpenAI error object for r.
+// Type returns the error.type of OpenAI's error object for r.
 func (r Reason) Type() string { return r.forms().kind }
 
 // Proto returns r as the enum of the IDL.

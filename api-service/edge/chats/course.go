@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
@@ -29,14 +30,15 @@ const (
 	maxChoices = 64
 )
 
-// A course tracks one stream as it moves between chat-services. Only the stream's goroutine uses
-// it.
+// A course tracks one stream as it moves between chat-services. One goroutine at a time uses it.
 type course struct {
 	fleet *Fleet
 	asked *chatv1.ChatRequest
-	moves bool // another chat-service can resume the stream: this one reports the ids of delivered tokens
+	moves bool // another chat-service can resume the stream
+	tells bool // the chat-service reports the ids of delivered tokens
 	yield func(*chatv1.GenerateResponse, error) bool
 
+	failed error          // why the current chat-service has lost the stream; nil if it has not
 	ending error          // the ending if no chat-service resumes the stream
 	tried  []*peer        // since the last pause
 	begun  bool           // Started was delivered
@@ -47,14 +49,15 @@ type course struct {
 	from  *peer // the previous chat-service; nil if no move is in progress
 	until time.Time
 	pause time.Duration
-	moved int // number of moves made
+	moved int  // number of moves made
+	heir  bool // the move is a takeover of another edge's stream
 
 	remainders []*chatv1.GenerateResponse // not delivered yet; at most one per choice
 }
 
 func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool) *course {
 	c := &course{
-		fleet: f, asked: req, yield: yield, ending: errNobody, moves: f.Resumes(),
+		fleet: f, asked: req, yield: yield, ending: errNobody, moves: f.Resumes(), tells: f.Resumes() || req.GetTellIds(),
 		told: make([]progress, min(maxChoices, max(1, int(req.GetN()))*max(1, len(req.GetPrompts())))),
 	}
 	if req.GetGathered() {
@@ -63,9 +66,44 @@ func newCourse(f *Fleet, req *chatv1.ChatRequest, yield func(*chatv1.GenerateRes
 	return c
 }
 
+// run runs the stream on one chat-service after another, as a Starter.
+func (c *course) run(ctx context.Context, resume func(rest func() (over bool))) (over bool) {
+	for p := c.next(ctx); p != nil; p = c.next(ctx) {
+		if !c.ask(ctx, p, resume) {
+			return false
+		}
+		if !c.lost(ctx, p) {
+			return true
+		}
+	}
+	if cause := stream.Cause(ctx); cause != nil {
+		c.ending = cause
+	}
+	c.end()
+	return true
+}
+
+// ask runs the stream on p, which choose has counted. If other goroutines carry the stream, the goroutine that calls rest goes on
+// with run.
+func (c *course) ask(ctx context.Context, p *peer, resume func(rest func() (over bool))) (over bool) {
+	c.failed = nil
+	return stream.Finally(p.done, func(rest func() (over bool)) {
+		resume(func() (over bool) { return rest() && (!c.lost(ctx, p) || c.run(ctx, resume)) })
+	}, func(resume func(rest func() (over bool))) bool {
+		return p.engine(ctx, c.request(), func(out *chatv1.GenerateResponse, err error) bool {
+			if err != nil {
+				c.failed = err
+				p.note(ctx, err)
+				return false
+			}
+			return c.deliver(ctx, p, out)
+		}, resume)
+	})
+}
+
 // request returns the request for the next chat-service.
 func (c *course) request() *chatv1.ChatRequest {
-	if !c.moves {
+	if !c.tells {
 		return c.asked
 	}
 	req := &chatv1.ChatRequest{}
@@ -126,13 +164,21 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// lost records that the stream has failed at p with err.
-func (c *course) lost(ctx context.Context, p *peer, err error) {
+// lost reports whether the stream has failed at p, and records it.
+func (c *course) lost(ctx context.Context, p *peer) bool {
+	err := c.failed
+	if err == nil {
+		return false
+	}
 	e := streamerr.As(err)
-	if !c.begun && c.moves && e.Param == "tell_ids" {
+	if !c.begun && c.tells && e.Param == "tell_ids" {
 		// An older chat-service refuses tell_ids; retry the request without it.
-		c.moves = false
-		return
+		c.moves, c.tells = false, false
+		if c.asked.GetTellIds() {
+			c.asked = proto.CloneOf(c.asked)
+			c.asked.TellIds = false
+		}
+		return true
 	}
 	c.tried = append(c.tried, p)
 	switch {
@@ -148,6 +194,7 @@ func (c *course) lost(ctx context.Context, p *peer, err error) {
 		// The worker's error: it still has the stream from the previous chat-service.
 		c.from = nil
 	}
+	return true
 }
 
 // elsewhere reports whether another chat-service might accept a stream that has not begun.
@@ -161,11 +208,16 @@ func elsewhere(err error) bool {
 func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateResponse) bool {
 	switch m := out.GetMessage().(type) {
 	case *chatv1.GenerateResponse_Started:
-		if c.begun {
-			c.move(ctx, p)
+		switch {
+		case !c.begun:
+			c.begun = true
+		case c.heir:
+			c.takeOver(ctx)
+			c.heir = false // later moves are moves between chat-services
+		default:
+			c.move(ctx, p.name)
 			return true
 		}
-		c.begun = true
 	case *chatv1.GenerateResponse_Restarted:
 		choice := m.Restarted.GetChoice()
 		c.takeBack(ctx, choice)
@@ -173,11 +225,11 @@ func (c *course) deliver(ctx context.Context, p *peer, out *chatv1.GenerateRespo
 		c.remainders = slices.DeleteFunc(c.remainders, func(r *chatv1.GenerateResponse) bool { return r.GetDelta().GetChoice() == choice })
 	case *chatv1.GenerateResponse_Delta:
 		switch {
-		case !c.moves:
+		case !c.tells:
 		case m.Delta.GetRemainder():
 			c.remainders = append(c.remainders, out)
 			return true
-		case !c.choice(m.Delta.GetChoice()).add(m.Delta):
+		case !c.choice(m.Delta.GetChoice()).add(m.Delta, c.asked.GetTellIds()):
 			return true
 		}
 		c.count(m.Delta.GetChoice(), m.Delta.GetTokens())
@@ -210,8 +262,8 @@ func (c *course) takeBack(ctx context.Context, choice uint32) {
 	delete(c.tokens, choice)
 }
 
-// move records that p continues the stream.
-func (c *course) move(ctx context.Context, p *peer) {
+// move records that another hop continues the stream.
+func (c *course) move(ctx context.Context, to string) {
 	c.moved++
 	delivered := 0
 	for i := range c.told {
@@ -221,16 +273,16 @@ func (c *course) move(ctx context.Context, p *peer) {
 	c.remainders = nil
 	why := streamerr.As(c.ending)
 	c.fleet.log.LogAttrs(ctx, slog.LevelInfo, "stream moved",
-		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", p.name),
+		slog.String("stream", stream.ID(ctx)), slog.String("hop", c.fleet.self), slog.String("from", c.from.name), slog.String("to", to),
 		slog.String("reason", why.Reason.String()), slog.Int("tokens", delivered), slog.String("message", why.Text()))
-	ledger.Of(ctx).Moved(c.from.name, p.name, why.Reason, delivered)
+	ledger.Of(ctx).Moved(c.from.name, to, why.Reason, delivered)
 }
 
 // end yields the ending of a stream that no chat-service resumes.
 func (c *course) end() {
 	// The failed chat-service may have been repeating parts that were delivered before.
 	for _, r := range c.remainders {
-		if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta()) && !c.yield(r, nil) {
+		if c.choice(r.GetDelta().GetChoice()).add(r.GetDelta(), c.asked.GetTellIds()) && !c.yield(r, nil) {
 			return
 		}
 	}

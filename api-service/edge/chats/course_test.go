@@ -178,11 +178,13 @@ func TestRemainderOfWhatIsToldAgainIsNotDeliveredTwice(t *testing.T) {
 		c.deliver(t.Context(), first, started)
 		c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "abc", Ids: []uint32{1, 2, 3}}))
 		c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "d", Remainder: true}))
-		c.lost(t.Context(), first, gone)
+		c.failed = gone
+		c.lost(t.Context(), first)
 		c.deliver(t.Context(), second, started)
 		c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: again}))
 		c.deliver(t.Context(), second, delta(&chatv1.Delta{Text: "abcd"[len(again) : len(again)+1], Remainder: true}))
-		c.lost(t.Context(), second, gone)
+		c.failed = gone
+		c.lost(t.Context(), second)
 		if c.end(); said != want {
 			t.Errorf("%q was told again: %q, want %q", again, said, want)
 		}
@@ -205,7 +207,7 @@ func readChoices(t *testing.T, f *Fleet, req *chatv1.ChatRequest, each func(all 
 	req.StreamId = stream.NewID()
 	kept := records.Open(req.GetStreamId(), "api", "client")
 	all = make([]choice, several(req))
-	for out, err := range f.Generate(ledger.With(ctx, kept), req) {
+	for out, err := range Starter(f.Start).Engine()(ledger.With(ctx, kept), req) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +322,8 @@ func TestAnswerThatChatServiceStartsAnewIsResumedFromThere(t *testing.T) {
 	c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "lost", Ids: []uint32{1, 2, 3}}))
 	c.deliver(t.Context(), first, restarted)
 	c.deliver(t.Context(), first, delta(&chatv1.Delta{Text: "a", Ids: []uint32{4}}))
-	c.lost(t.Context(), first, streamerr.New(streamerr.Draining, "it goes"))
+	c.failed = streamerr.New(streamerr.Draining, "it goes")
+	c.lost(t.Context(), first)
 	if ids := c.request().GetAnswered().GetIds(); len(ids) != 1 || ids[0] != 4 {
 		t.Error(ids)
 	}

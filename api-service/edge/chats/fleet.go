@@ -37,6 +37,9 @@ const (
 // An Engine answers conversations. An item is valid until the next one.
 type Engine = stream.Engine[*chatv1.ChatRequest, *chatv1.GenerateResponse]
 
+// A Starter is an Engine whose streams need no goroutine over links.
+type Starter = stream.Starter[*chatv1.ChatRequest, *chatv1.GenerateResponse]
+
 // An EmbedEngine computes vectors of texts.
 type EmbedEngine = stream.Engine[*chatv1.EmbeddingsRequest, *chatv1.EmbeddingsResponse]
 
@@ -194,22 +197,9 @@ func (f *Fleet) choose(tried []*peer) (best *peer) {
 	return best
 }
 
-// Generate is an Engine.
-func (f *Fleet) Generate(ctx context.Context, req *chatv1.ChatRequest) iter.Seq2[*chatv1.GenerateResponse, error] {
-	return func(yield func(*chatv1.GenerateResponse, error) bool) {
-		c := newCourse(f, req, yield)
-		for p := c.next(ctx); p != nil; p = c.next(ctx) {
-			err := run(ctx, p, p.engine, c.request(), func(out *chatv1.GenerateResponse) bool { return c.deliver(ctx, p, out) })
-			if err == nil {
-				return
-			}
-			c.lost(ctx, p, err)
-		}
-		if cause := stream.Cause(ctx); cause != nil {
-			c.ending = cause
-		}
-		c.end()
-	}
+// Start is a Starter.
+func (f *Fleet) Start(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
+	return newCourse(f, req, yield).run(ctx, resume)
 }
 
 // Embed is an EmbedEngine. If one chat-service does not answer, another one is called.

@@ -156,7 +156,7 @@ func ask(t *testing.T, f *Fleet, req *chatv1.ChatRequest) *live {
 		defer close(l.over)
 		defer ctl.Release()
 		req.StreamId = l.id
-		for out, err := range f.Generate(ctx, req) {
+		for out, err := range Starter(f.Start).Engine()(ctx, req) {
 			if out.GetStarted() != nil {
 				close(l.begun)
 			}
@@ -370,7 +370,7 @@ func TestContract(t *testing.T) {
 			return func() *chatv1.ChatRequest { return &chatv1.ChatRequest{Model: model} }
 		}
 		return streamtest.Subject[*chatv1.ChatRequest, *chatv1.GenerateResponse]{
-			Engine: gatherAll(t, a, b).Generate, Short: ask("short"), Long: ask("long"), Bad: ask("none"),
+			Engine: Starter(gatherAll(t, a, b).Start).Engine(), Short: ask("short"), Long: ask("long"), Bad: ask("none"),
 			Live: func() int { return int(a.live.Load() + b.live.Load()) },
 		}
 	})

@@ -40,7 +40,7 @@ type peer struct {
 	chat     chatv1.ChatClient
 	streams  streamv1.StreamsClient
 	health   healthpb.HealthClient
-	engine   Engine
+	engine   Starter
 	embed    EmbedEngine
 	converse ConverseEngine
 
@@ -76,7 +76,7 @@ func dial(connect Connect, self, name, addr string) (*peer, error) {
 	chat := chatv1.NewChatClient(conn)
 	return &peer{
 		addr: addr, name: name, conn: conn, chat: chat, streams: streamv1.NewStreamsClient(conn), health: healthpb.NewHealthClient(conn),
-		engine: rpc.Dial(self, name, codec.Deltas(chat.Generate), methods.Chat),
+		engine: rpc.DialStarter(self, name, codec.Deltas(chat.Generate), methods.Chat),
 		embed: rpc.DialUnary(self, name, chat.Embeddings, func(ctx context.Context, stop *streamv1.StopStreamRequest) error {
 			_, err := chat.Stop(ctx, &chatv1.StopRequest{Stream: stop})
 			return err
@@ -178,9 +178,7 @@ func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, 
 	defer p.done()
 	for out, err := range engine(ctx, req) {
 		if err != nil {
-			if stream.Cause(ctx) == nil && away(streamerr.As(err)) {
-				p.ill.Store(true) // until it answers a probe
-			}
+			p.note(ctx, err)
 			return err
 		}
 		if !yield(out) {
@@ -188,6 +186,13 @@ func run[Req, Item any](ctx context.Context, p *peer, engine stream.Engine[Req, 
 		}
 	}
 	return nil
+}
+
+// note records the failure of a stream on the chat-service.
+func (p *peer) note(ctx context.Context, err error) {
+	if stream.Cause(ctx) == nil && away(streamerr.As(err)) {
+		p.ill.Store(true) // until it answers a probe
+	}
 }
 
 // away reports whether an ending means that the chat-service itself takes no streams.

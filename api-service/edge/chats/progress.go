@@ -14,6 +14,8 @@ type progress struct {
 	text, reasoning int            // bytes
 	arguments       map[uint32]int // bytes, per tool call
 
+	noted int // the number of ids that deltas have passed on to the edge
+
 	// known is the delivered part that the stream has yet to repeat after a restart.
 	known struct {
 		ids, text, reasoning int
@@ -27,8 +29,9 @@ func (t *progress) again() {
 }
 
 // add removes from d the part that was delivered before, and reports whether anything is left. Each
-// repetition has new ids of tool calls; the first ids are kept.
-func (t *progress) add(d *chatv1.Delta) bool {
+// repetition has new ids of tool calls; the first ids are kept. If passOn is true, d keeps the ids of its
+// tokens, and of earlier tokens of which nothing was left.
+func (t *progress) add(d *chatv1.Delta, passOn bool) bool {
 	again := min(len(d.GetIds()), t.known.ids)
 	t.known.ids -= again
 	t.ids = append(t.ids, d.GetIds()[again:]...)
@@ -38,7 +41,12 @@ func (t *progress) add(d *chatv1.Delta) bool {
 	d.Reasoning = fresh(d.GetReasoning(), &t.known.reasoning)
 	t.reasoning += len(d.GetReasoning())
 	d.ToolCalls = slices.DeleteFunc(d.GetToolCalls(), t.addCall)
-	return d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0
+	left := d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0
+	if left && passOn {
+		d.Ids = t.ids[t.noted:len(t.ids):len(t.ids)]
+		t.noted = len(t.ids)
+	}
+	return left
 }
 
 // addCall reports false if nothing is left of a piece of a tool call.

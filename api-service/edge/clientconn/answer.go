@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cloudwego/hertz/pkg/protocol"
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 
 	"github.com/whence-dev/whence/api-service/edge/sse"
@@ -18,8 +19,8 @@ type Events struct {
 	KeepAlive time.Duration
 	// Ping encodes an event that is sent instead of comments; nil means comments.
 	Ping func(lines *sse.Encoder)
-	// Opened is called once, before the headers are sent; it may be nil.
-	Opened func()
+	// Opened is called once, before the headers are sent, and may add headers; it may be nil.
+	Opened func(h *protocol.ResponseHeader)
 	// Sent is called with the number of events that the kernel has accepted, and the time since the
 	// connection was taken; it may be nil. No function may use the Conn.
 	Sent func(at time.Duration, events int)
@@ -57,21 +58,23 @@ func (c *Conn) Identity() bool { return c.identity }
 func (c *Conn) open() []byte {
 	c.opened = true
 	c.clock.opened()
-	h := &c.request.Response.Header
+	h := &c.response.Header
 	h.Set("X-Accel-Buffering", "no")
 	length := chunked
 	if c.identity {
-		c.request.SetConnectionClose()
+		h.SetConnectionClose(true)
 		length = untilClose
 	}
 	h.Set("Cache-Control", "no-cache") // proxies must not cache events
 	h.SetContentType("text/event-stream; charset=utf-8")
 	if c.events.Opened != nil {
-		c.events.Opened()
+		c.events.Opened(h)
 	}
 	h.SetContentLength(length)
-	c.request.Response.HijackWriter(closedWriter{})
-	return append([]byte(nil), h.Header()...)
+	c.response.HijackWriter(closedWriter{})
+	encoded := append([]byte(nil), h.Header()...)
+	c.answered()
+	return encoded
 }
 
 // ping returns what a silent stream sends. mu is held.
@@ -103,25 +106,30 @@ func (c *Conn) Send(b []byte, events int) error {
 	return err
 }
 
-// Respond writes the response of c, whose body must be complete. The server itself would write it
-// only after the handler has returned, when the connection is no longer watched.
-func (c *Conn) Respond() error {
-	r := c.request
-	if r.Request.Header.ConnectionClose() || !r.Request.Header.IsHTTP11() {
+// Respond writes the response, which fill completes; a nil fill does nothing. The headers of events must not have been sent. The
+// server itself would write it only after the handler has returned, when the connection is no longer
+// watched.
+func (c *Conn) Respond(fill func(r *protocol.Response)) error {
+	c.mu.Lock()
+	r := c.response
+	if fill != nil {
+		fill(r)
+	}
+	if c.last {
 		r.SetConnectionClose()
 	}
 	var out bytes
-	err := resp.Write(&r.Response, &out)
+	err := resp.Write(r, &out)
+	r.HijackWriter(closedWriter{})
+	c.events = nil // out contains the headers
+	c.answered()
+	c.mu.Unlock()
 	if err == nil {
-		c.mu.Lock()
-		c.events = nil // out contains the headers
-		c.mu.Unlock()
 		err = c.Send(out, 0)
 	}
 	if err != nil {
 		c.Cut() // the response may have been sent in part
 	}
-	r.Response.HijackWriter(closedWriter{})
 	return err
 }
 

@@ -1,7 +1,7 @@
 // Package clientconn owns the connection of a client while one request of that client is answered.
 //
-// While the handler of a request runs, it writes the whole answer through a Conn. Write never
-// blocks: it makes one system call on the goroutine that has the token, and buffers the bytes that
+// The whole answer is written through a Conn, while the handler of the request runs or after the handler has
+// left (package socket). Write never blocks: it makes one system call on the goroutine that has the token, and buffers the bytes that
 // the kernel does not take. Flush writes the buffer and blocks until it is empty. Three goroutines
 // call Flush: the handler in Serve, the goroutine that drives a stream with backpressure from its
 // client, and the timer for the headers and comments that it has written itself.
@@ -25,8 +25,9 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
-	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol"
 
+	"github.com/whence-dev/whence/api-service/edge/socket"
 	"github.com/whence-dev/whence/internal/coarse"
 	"github.com/whence-dev/whence/pkg/stream"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -48,15 +49,14 @@ const (
 // those of the handler.
 type Conn struct {
 	// Static.
-	request      *app.RequestContext
-	net          network.Conn
-	fd           int  // for writes that do not wait
-	raw          bool // fd is valid until the handler returns
+	socket       *socket.Socket
 	began        time.Time
 	behindWaits  chan struct{} // capacity 1: something is behind, for Serve
 	writeTimeout time.Duration
 	left         func(cause *streamerr.Error) // learns why the client counts as gone
 	undo         []func() bool
+	identity     bool // the body has no chunks
+	last         bool // the client wants no further answer on the connection
 
 	flushing sync.Mutex // held while Flush writes; taken before mu
 
@@ -66,10 +66,14 @@ type Conn struct {
 	armed    time.Duration // when timer fires; never if it does not
 	events   *Events       // of an answer that is server-sent events; nil before Begin
 	sent     func(at time.Duration, events int)
-	opened   bool   // the headers of the events are sent
-	identity bool   // the body has no chunks
-	behind   []byte // not taken by the client yet. While there is any, Flush alone writes
-	late     int    // events in behind that are counted when they are written
+	response *protocol.Response // the answer, until it is sent; nil then
+	own      bool               // response is not that of the handler's request
+	opened   bool               // the headers of the events are sent
+	behind   []byte             // not taken by the client yet. While there is any, Flush alone writes
+	late     int                // events in behind that are counted when they are written
+	written  int64              // bytes of the answer, behind included
+	taken    int64              // bytes of the answer that the kernel has accepted
+	reached  marks
 	gone     *streamerr.Error
 	released bool // the handler is about to return, and the connection may serve another request
 }
@@ -77,12 +81,28 @@ type Conn struct {
 // Take takes over the connection of c for one request. The handler calls Bound next, and GiveBack
 // before it returns.
 func Take(c *app.RequestContext) *Conn {
+	old := !c.Request.Header.IsHTTP11()
 	client := &Conn{
-		request: c, net: c.GetConn(), began: time.Now(), behindWaits: make(chan struct{}, 1), left: func(*streamerr.Error) {},
-		clock: newClock(0, 0), armed: never, identity: !c.Request.Header.IsHTTP11(),
+		socket: socket.Of(c), began: time.Now(), behindWaits: make(chan struct{}, 1), left: func(*streamerr.Error) {},
+		clock: newClock(0, 0), armed: never, identity: old, last: old || c.Request.Header.ConnectionClose(), response: &c.Response,
 	}
-	client.fd, client.raw = socket(client.net)
+	client.socket.Take()
 	return client
+}
+
+// Detach makes the Conn independent of c, which Take was called with: the handler may leave (package
+// socket), and GiveBack is then called when the answer has ended. The answer has the headers that c
+// has now.
+func (c *Conn) Detach(from *app.RequestContext) {
+	own := protocol.AcquireResponse()
+	from.Response.Header.CopyTo(&own.Header)
+	from.Response.HijackWriter(closedWriter{})
+	if c.last {
+		from.SetConnectionClose()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.response, c.own = own, true
 }
 
 // Bounds are how long a client is waited for; 0 is no bound.
@@ -96,10 +116,10 @@ type Bounds struct {
 // reason why the client counts as gone: it does not read, or has vanished, or its connection is
 // broken. It is called once, before all writes.
 func (c *Conn) Bound(b Bounds, left func(cause *streamerr.Error)) {
-	if !c.raw {
+	if !c.socket.Direct() {
 		b.Client = 0 // it cannot be measured
 	}
-	_ = c.net.SetWriteTimeout(0) // netpoll's never fails. The timer of the Conn bounds writes
+	c.socket.SetWriteTimeout(0) // the timer of the Conn bounds writes
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.left, c.writeTimeout = left, b.Write
@@ -137,9 +157,14 @@ func (c *Conn) tell(what func(*clock, time.Duration)) {
 // the rest is written by Flush. With too much behind, the client is too slow. Errors are
 // *streamerr.Error, and final.
 func (c *Conn) Write(b []byte, events int) (waits bool, err error) {
+	return c.WriteMarked(b, events, Mark{})
+}
+
+// WriteMarked is Write for bytes with which the client reaches an extent of the answer.
+func (c *Conn) WriteMarked(b []byte, events int, m Mark) (waits bool, err error) {
 	c.mu.Lock()
 	before := c.gone
-	gone := c.write(b, events, c.now())
+	gone := c.write(b, events, m, c.now())
 	waits = len(c.behind) > 0
 	c.mu.Unlock()
 	if gone == nil {
@@ -152,22 +177,27 @@ func (c *Conn) Write(b []byte, events int) (waits bool, err error) {
 }
 
 // write is Write. mu is held.
-func (c *Conn) write(b []byte, events int, now time.Duration) *streamerr.Error {
+func (c *Conn) write(b []byte, events int, m Mark, now time.Duration) *streamerr.Error {
 	if c.gone != nil || c.released {
 		return c.why()
 	}
 	c.clock.wrote = now
 	if c.events != nil && !c.opened {
-		b = append(c.open(), b...)
+		head := c.open()
+		m.At += len(head)
+		b = append(head, b...)
 		c.arm(now) // the first comment may be due before the headers were
 	}
+	c.reached.add(m, c.written, len(b))
+	c.written += int64(len(b))
 	n := 0
-	if len(c.behind) == 0 && c.raw {
+	if len(c.behind) == 0 && c.socket.Direct() {
 		var err error
-		if n, err = send(c.fd, b); err != nil {
+		if n, err = c.socket.Send(b); err != nil {
 			c.fail(broken(err))
 			return c.gone
 		}
+		c.taken += int64(n)
 		if n == len(b) {
 			c.count(now, events)
 			return nil
@@ -221,10 +251,7 @@ func (c *Conn) flush() (failed bool, err error) {
 		if len(out) == 0 {
 			return false, nil
 		}
-		_, err := c.net.WriteBinary(out)
-		if err == nil {
-			err = c.net.Flush()
-		}
+		err := c.socket.Write(out)
 		if failed, gone := c.flushed(len(out), err); gone != nil {
 			return failed, gone
 		}
@@ -245,6 +272,7 @@ func (c *Conn) flushed(n int, err error) (failed bool, gone *streamerr.Error) {
 		return true, c.gone
 	}
 	c.behind = c.behind[n:]
+	c.taken += int64(n)
 	if len(c.behind) > 0 {
 		c.clock.blocked(now) // the next piece has a time of its own
 		c.arm(now)
@@ -292,13 +320,7 @@ func (c *Conn) fail(gone *streamerr.Error) {
 	if c.released {
 		return
 	}
-	// The handler is still running, so netpoll keeps the descriptor until the handler has returned. The connection is
-	// reset rather than closed, so that the kernel drops the unread data, and a TLS front before the edge notices at
-	// once.
-	if c.raw {
-		reset(c.fd)
-	}
-	_ = c.net.Close() // netpoll's never fails
+	c.socket.Reset()
 }
 
 // Failure returns why the client counts as gone, or nil while it does not. It is set before the connection is
@@ -318,7 +340,7 @@ func (c *Conn) why() *streamerr.Error {
 }
 
 // Cut closes the connection without a complete answer: a body without its end is never a clean end.
-func (c *Conn) Cut() { _ = c.net.Close() }
+func (c *Conn) Cut() { c.socket.Close() }
 
 // GiveBack gives the connection back to the server. It waits until no Flush writes, and cuts the
 // answer if a part of it is still behind.
@@ -338,7 +360,17 @@ func (c *Conn) GiveBack() {
 	defer c.mu.Unlock()
 	c.released = true
 	c.stopTimer()
-	_ = c.net.SetWriteTimeout(c.writeTimeout)
+	c.answered()
+	c.socket.SetWriteTimeout(c.writeTimeout)
+	c.socket.Free(c.last)
+}
+
+// answered frees the response, which was sent or is not needed any more. mu is held.
+func (c *Conn) answered() {
+	if c.own {
+		protocol.ReleaseResponse(c.response)
+	}
+	c.response, c.own = nil, false
 }
 
 // Gone is the ending of a stream whose client has closed its connection.

@@ -44,9 +44,9 @@ func (c *Conn) tick() {
 func (c *Conn) do(due duty, now time.Duration) {
 	switch due {
 	case speak:
-		_ = c.write(c.ping(), 0, now) // c.gone has the error
+		_ = c.write(c.ping(), 0, Mark{}, now) // c.gone has the error
 	case look:
-		all, ago, err := acknowledged(c.fd)
+		all, ago, err := c.socket.Acknowledged()
 		if err != nil {
 			c.clock.look = never // the system does not tell
 		} else if c.clock.looked(now, all, ago) {

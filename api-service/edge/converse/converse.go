@@ -29,6 +29,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/websocket"
+	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/leave"
@@ -57,8 +58,8 @@ type Service struct {
 	Log    *slog.Logger
 	// Maker identifies the caller of a request that makes a stream.
 	Maker func(c *app.RequestContext) (access.Caller, error)
-	// Admit admits a stream of an owner under its id. The caller calls end.
-	Admit func(conn context.Context, c *app.RequestContext, id *string, owner string) (ctx context.Context, end func(), err error)
+	// Admit admits a stream under its id, with the claim of its caller. The caller calls end.
+	Admit func(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error)
 
 	Bounds      clientconn.Bounds
 	KeepAlive   time.Duration // time between pings; 0 means none
@@ -74,7 +75,7 @@ func (s *Service) Handle(conn context.Context, c *app.RequestContext) {
 		s.Desk.Refuse(c, err)
 		return
 	}
-	ctx, end, err := s.Admit(exchange.Traced(conn, c), c, &t.id, t.caller.Owner)
+	ctx, end, err := s.Admit(exchange.Traced(conn, c), c, &t.id, t.claim)
 	if err != nil {
 		shake.Cancel()
 		s.Desk.Refuse(c, err)
@@ -104,6 +105,7 @@ type talk struct {
 	service *Service
 	id      string
 	caller  access.Caller
+	claim   *llmv1.Claim // of the conversation, before its first message may ask for a tier
 	timeout time.Duration
 	later   *stream.Inbox[*chatv1.ConverseRequest] // what the client has sent
 
@@ -118,6 +120,7 @@ type talk struct {
 	// Owned by the goroutine of the handler.
 	carrier loop.Carrier
 	out     websocket.Encoder
+	extent  extent.Tracker
 	end     *llmv1.End
 }
 
@@ -125,6 +128,9 @@ type talk struct {
 func (t *talk) check(c *app.RequestContext) (*websocket.Handshake, error) {
 	var err error
 	if t.caller, err = t.service.Maker(c); err != nil {
+		return nil, err
+	}
+	if t.claim, err = t.caller.Claim(llmv1.Tier_TIER_UNSPECIFIED); err != nil {
 		return nil, err
 	}
 	if t.timeout, err = exchange.Timeout(c, 0); err != nil {
@@ -143,7 +149,12 @@ func (t *talk) check(c *app.RequestContext) (*websocket.Handshake, error) {
 }
 
 // leave ends the stream because its client has gone, or does not read.
-func (t *talk) leave(cause *streamerr.Error) { t.ctl.Stop(cause) }
+func (t *talk) leave(cause *streamerr.Error) {
+	if gone := cause.Reason == streamerr.ClientGone || cause.Reason == streamerr.SlowReader; gone && t.ctl.Cause() == nil {
+		t.record.Left(t.client.Extent())
+	}
+	t.ctl.Stop(cause)
+}
 
 // take takes a message of the client.
 func (t *talk) take(m websocket.Message) *streamerr.Error {
@@ -223,7 +234,10 @@ func (t *talk) send(out *chatv1.ConverseResponse) error {
 		return err
 	}
 	t.record.OutBytes(size)
-	waits, err := t.client.Write(frame, 0)
+	if out.GetStarted() != nil {
+		t.client.NextAnswer()
+	}
+	waits, err := t.client.WriteMarked(frame, 0, clientconn.Mark{Extent: t.extent.TakeTurn(out), At: len(frame), Last: out.GetEnd() != nil})
 	if err == nil && waits {
 		t.carrier.Wait()
 		err = t.client.Flush()

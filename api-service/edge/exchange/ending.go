@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol"
 
+	"github.com/whence-dev/whence/api-service/call"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/pkg/ledger"
 	"github.com/whence-dev/whence/pkg/rpc"
@@ -31,22 +33,24 @@ func ToldStatus(record *ledger.Record, status int) {
 }
 
 // Completed answers a request with the one body of its completed stream.
-func Completed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, body []byte, o rpc.Outcome) {
+func Completed(ctx context.Context, client *clientconn.Conn, body []byte, o rpc.Outcome) {
 	ToldStatus(ledger.Of(ctx), http.StatusOK)
-	JSON(c, body)
-	if client.Respond() == nil { // otherwise the connection is closed
+	if client.Respond(func(r *protocol.Response) { respond(r, http.StatusOK, body) }) == nil { // otherwise the connection is closed
 		o.Told(ctx, strconv.Itoa(http.StatusOK))
 	}
 }
 
-// Failed answers a request whose stream has failed before anything was sent. param converts the
-// name of a field in the IDL, which an inner hop uses, to the client's name.
-func Failed(ctx context.Context, c *app.RequestContext, client *clientconn.Conn, param func(inner string) string, o rpc.Outcome) {
-	status := Error(c, o.Err.Reason.HTTPStatus(), Outward(param, o.Err))
-	if status != streamerr.StatusClientClosed {
-		ToldStatus(ledger.Of(ctx), status)
-	}
-	if client.Respond() == nil { // otherwise the connection is closed
+// Failed answers a request in an API's form, whose stream has failed before anything was sent. param
+// converts the name of a field in the IDL, which an inner hop uses, to the client's name.
+func Failed(ctx context.Context, form *call.Form, client *clientconn.Conn, param func(inner string) string, o rpc.Outcome) {
+	status := 0
+	err := client.Respond(func(r *protocol.Response) {
+		status = fail(r, form, o.Err.Reason.HTTPStatus(), Outward(param, o.Err))
+		if status != streamerr.StatusClientClosed {
+			ToldStatus(ledger.Of(ctx), status)
+		}
+	})
+	if err == nil { // otherwise the connection is closed
 		ToldEnding(ctx, strconv.Itoa(status), o)
 	}
 }

@@ -4,28 +4,19 @@ import (
 	"context"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/protocol"
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/form"
 	"github.com/whence-dev/whence/api-service/keys"
-	"github.com/whence-dev/whence/api-service/openai"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// messages is the root of the routes of Anthropic's API.
-const messages = "/v1/messages"
-
-// Form returns the form of the API that a request's path belongs to. All other routes use OpenAI's
-// form.
-func Form(c *app.RequestContext) *call.Form {
-	if rest, below := strings.CutPrefix(string(c.Path()), messages); below && (rest == "" || rest[0] == '/') {
-		return &anthropic.Form
-	}
-	return &openai.Form
-}
+// Form returns the form of the API that a request's path belongs to.
+func Form(c *app.RequestContext) *call.Form { return form.Of(string(c.Path())) }
 
 // keyHeader is where clients of Anthropic's API send a key.
 const keyHeader = "x-api-key"
@@ -43,12 +34,24 @@ func TakeKey(c *app.RequestContext) {
 // Error answers with an error in the form of the request's API, and returns the status that the
 // client gets.
 func Error(c *app.RequestContext, status int, err *streamerr.Error) int {
+	return fail(&c.Response, Form(c), status, err)
+}
+
+// fail makes r an answer with an error, in an API's form, and returns the status that the client gets.
+func fail(r *protocol.Response, form *call.Form, status int, err *streamerr.Error) int {
 	if err.RetryAfter > 0 {
-		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(err.RetryAfter.Seconds()))))
+		r.Header.Set("Retry-After", strconv.Itoa(int(math.Ceil(err.RetryAfter.Seconds()))))
 	}
-	status, body := Form(c).Refusal(status, err, string(c.Response.Header.Peek(IDHeader)))
-	c.Data(status, "application/json", body)
+	status, body := form.Refusal(status, err, string(r.Header.Peek(IDHeader)))
+	respond(r, status, body)
 	return status
+}
+
+// respond makes r an answer with a body.
+func respond(r *protocol.Response, status int, body []byte) {
+	r.SetStatusCode(status)
+	r.Header.SetContentType("application/json")
+	r.AppendBody(body)
 }
 
 // Version is middleware: it refuses requests for a version of Anthropic's API that is not spoken

@@ -3,7 +3,6 @@ package httpd
 import (
 	"context"
 	"errors"
-	"net"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -20,12 +19,11 @@ const MaxHeader = 64 << 10
 // with unread bytes resets it, and the reset can overtake the response.
 const lingerFor = time.Second
 
-// An Arrival bounds the time in which a request must arrive, header and body together, the time for
-// which a new connection may send nothing, and the announced size of a body.
+// An Arrival bounds the time in which a request must arrive, header and body together, and the
+// announced size of a body. Package socket bounds the time for which a new connection may send nothing.
 //
 // Hertz bounds each read instead, so it would wait for ever for a client that sends a byte now and
-// then, and for a client that sends nothing, because Hertz starts to read with the first byte.
-// Before Hertz calls a handler it also asks for the body and waits for the first 8 KiB, however
+// then. Before Hertz calls a handler it also asks for the body and waits for the first 8 KiB, however
 // large the announced body is. An Arrival is a tracer because Hertz tells only tracers when it
 // starts to read a request and when it has read the header.
 type Arrival struct {
@@ -33,22 +31,9 @@ type Arrival struct {
 	MaxBody int64 // bytes
 }
 
-// silence names the timer of a connection that has sent nothing.
-type silence struct{}
-
-// Accepted bounds the time until the first byte of a connection. The returned context is the
-// connection's.
-func (a Arrival) Accepted(ctx context.Context, conn net.Conn) context.Context {
-	timer := time.AfterFunc(a.Within, func() { _ = conn.Close() }) // no request is in flight
-	return context.WithValue(ctx, silence{}, timer)
-}
-
 // Start implements tracer.Tracer. The idle timeout that Hertz sets before the next request takes
 // the deadline away.
 func (a Arrival) Start(ctx context.Context, c *app.RequestContext) context.Context {
-	if timer, ok := ctx.Value(silence{}).(*time.Timer); ok {
-		timer.Stop()
-	}
 	h := headerOf(c)
 	if h == nil { // Hertz reuses contexts and keeps their values
 		inner := c.GetTraceInfo()

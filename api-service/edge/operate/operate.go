@@ -8,6 +8,7 @@ import (
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
 
@@ -17,6 +18,8 @@ type Operator struct {
 	Guard *access.Guard
 	Hop   *rpc.Hop
 	Chats *chats.Fleet
+	// Replay has the streams of all instances.
+	Replay replay.Log
 	// Lenient names fields of bodies that are ignored instead of refused.
 	Lenient []string
 }

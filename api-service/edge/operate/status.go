@@ -50,7 +50,7 @@ func (o *Operator) model(ctx context.Context, c *app.RequestContext) {
 			return
 		}
 	}
-	missing := streamerr.New(streamerr.NotFound, "the model %q does not exist", id)
+	missing := streamerr.New(streamerr.NotFound, "the model %q does not exist", id).WithCode(streamerr.CodeModelNotFound)
 	missing.Param = "model"
 	o.Refuse(c, missing)
 }

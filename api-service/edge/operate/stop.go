@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/story"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
@@ -54,7 +56,8 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	cause := stopOf(caller)
 	age, ok := o.Hop.Live.Stop(id, cause, owners...)
 	if !ok {
-		if age, err = o.stopBelow(ctx, id, cause, owners); err != nil {
+		age, err = o.stopBelow(ctx, id, cause, owners)
+		if err != nil && !o.stopKept(ctx, id, cause, owners) {
 			o.Refuse(c, named(err, param))
 			return
 		}
@@ -82,6 +85,16 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 		return 0, err
 	}
 	return resp.GetStream().GetAge().AsDuration(), nil
+}
+
+// stopKept records the stop of a kept stream that no chat-service runs, because its api-service has just died: the
+// instance that takes the stream over ends it.
+func (o *Operator) stopKept(ctx context.Context, id string, cause *streamerr.Error, owners []string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return o.Replay.Stop(ctx, id, string(streamerr.Via(o.Hop.Name, cause).JSON()), func(h replay.Head) bool {
+		return len(owners) == 0 || slices.Contains(owners, h.Owner)
+	})
 }
 
 // why is GET /v1/streams/{id}: the records of a stream from every hop that knows it. Each record's owner is checked,

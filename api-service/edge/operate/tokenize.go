@@ -7,6 +7,7 @@ import (
 
 	"github.com/whence-dev/whence/api-service/anthropic"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/strict"
 	"github.com/whence-dev/whence/api-service/tokens"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -48,7 +49,7 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 // countTokens is POST /v1/messages/count_tokens.
 func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 	o.convert(c, func(body []byte) ([]byte, error) {
-		req, err := anthropic.ParseCount(body, o.Lenient...)
+		req, err := strict.Lenient(body, o.Lenient, func(body []byte) (*anthropic.Count, error) { return anthropic.ParseCount(body, o.Lenient...) })
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,8 @@ type Encoder struct {
 	buf   []byte
 	event int // start of the current event in buf, after the size of its chunk
 	size  int // bytes of the events in buf, without framing
+
+	answered int // end of the event in buf that completes the answer; 0 if none does
 }
 
 // sizeRoom is the room for the size of a chunk: two digits, enough for most events, and the end of
@@ -30,7 +32,7 @@ const sizeRoom = len("xx\r\n")
 // valid until the next event begins.
 func (e *Encoder) Take() (encoded []byte, size int) {
 	encoded, size = e.buf, e.size
-	e.size = 0
+	e.size, e.answered = 0, 0
 	if cap(e.buf) > maxKept {
 		e.buf = nil
 	} else {
@@ -38,6 +40,14 @@ func (e *Encoder) Take() (encoded []byte, size int) {
 	}
 	return encoded, size
 }
+
+// Answered marks that the answer is complete with the last event. What follows is its usage and its
+// terminator.
+func (e *Encoder) Answered() { e.answered = len(e.buf) }
+
+// AnsweredAt returns the number of bytes of the next Take up to the mark of Answered; 0 if there is
+// none.
+func (e *Encoder) AnsweredAt() int { return e.answered }
 
 // Begin begins an event that is one data line, and returns the buffer to append the data to.
 func (e *Encoder) Begin() []byte { return append(e.begin(), "data: "...) }

@@ -138,7 +138,7 @@ func (h *Handshake) Cancel() {
 // answer cannot be written: such a client has gone.
 func (h *Handshake) Accept(client *clientconn.Conn, maxMessage int64) *Conn {
 	net := h.c.GetConn()
-	_ = client.Respond()      // client tells why it failed
+	_ = client.Respond(nil)   // client tells why it failed
 	_ = net.SetReadTimeout(0) // netpoll's never fails. A WebSocket may be silent
 	h.c.SetConnectionClose()  // after the response, which must not say so
 	c := &Conn{client: client, in: &inbound{Conn: net}, maxMessage: maxMessage}

@@ -84,19 +84,19 @@ func message(param string, raw json.RawMessage) (*chatv1.Message, error) {
 			}
 		case "function_call", "audio":
 			if !null && !bytes.Equal(bytes.TrimSpace(raw), []byte("[]")) {
-				return nil, streamerr.InvalidParam(at, "%s is not supported by this model", at)
+				return nil, streamerr.InvalidParam(at, "%s is not supported by this model", at).WithCode(streamerr.CodeUnsupportedField)
 			}
 		case "refusal", "annotations": // fields of an answer that clients send back; not a part of its text
 		default:
 			at = param + "." + strict.Printable(name)
-			return nil, streamerr.InvalidParam(at, "unknown field %q", at)
+			return nil, streamerr.InvalidParam(at, "unknown field %q", at).WithCode(streamerr.CodeUnknownField)
 		}
 	}
 	if _, ok := fields["content"]; !ok && len(m.GetToolCalls()) == 0 {
-		return nil, streamerr.InvalidParam(param+".content", "%s.content is missing", param)
+		return nil, streamerr.InvalidParam(param+".content", "%s.content is missing", param).WithCode(streamerr.CodeMissing)
 	}
 	if m.GetRole() == "tool" && m.GetToolCallId() == "" {
-		return nil, streamerr.InvalidParam(param+".tool_call_id", "%s.tool_call_id is missing: it says which call the tool has answered", param)
+		return nil, streamerr.InvalidParam(param+".tool_call_id", "%s.tool_call_id is missing: it says which call the tool has answered", param).WithCode(streamerr.CodeMissing)
 	}
 	return m, nil
 }
@@ -130,7 +130,7 @@ func content(param string, raw json.RawMessage, nullable bool) (string, error) {
 			return "", err
 		}
 		if kind != "text" {
-			return "", streamerr.InvalidParam(at, "%s is of the type %q; this model reads text alone", at, strict.Printable(kind))
+			return "", streamerr.InvalidParam(at, "%s is of the type %q; this model reads text alone", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 		}
 		s, err := strict.Member(at, "text", part)
 		if err != nil {

@@ -22,14 +22,14 @@ func function(param string, raw json.RawMessage, beside []string, names ...strin
 		return nil, nil, err
 	}
 	if kind != "function" {
-		return nil, nil, streamerr.InvalidParam(param+".type", "%s.type is %q; only \"function\" is supported", param, strict.Printable(kind))
+		return nil, nil, streamerr.InvalidParam(param+".type", "%s.type is %q; only \"function\" is supported", param, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
 	}
 	if err := strict.Only(param, outer, append(beside, "type", "function")...); err != nil {
 		return nil, nil, err
 	}
 	raw, ok := outer["function"]
 	if !ok {
-		return nil, nil, streamerr.InvalidParam(param+".function", "%s.function is missing", param)
+		return nil, nil, streamerr.InvalidParam(param+".function", "%s.function is missing", param).WithCode(streamerr.CodeMissing)
 	}
 	if inner, err = strict.Object(param+".function", raw); err != nil {
 		return nil, nil, err

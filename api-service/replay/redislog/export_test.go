@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
 )
@@ -17,7 +20,10 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 		if err != nil {
 			return err.Error()
 		}
-		if id == "" {
+		switch {
+		case state == beginTaken:
+			return "moved"
+		case id == "":
 			return "taken"
 		}
 		return id + " " + state
@@ -28,13 +34,49 @@ func (l *Log) Transition(ctx context.Context, event string, h replay.Head) strin
 	case "write the end":
 		return result(l.write(h, closing, true))
 	case "lose":
-		l.lose(h)
+		return l.asDead(ctx, h, func(owner string) string {
+			if _, err := l.lose(h, owner); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	case "take":
+		return l.asDead(ctx, h, func(owner string) string {
+			answer, err := take.Run(ctx, l.db, append(keysOf(h, owner), streamsKey(l.run), leasesKey), h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), "other").StringSlice()
+			if err != nil {
+				return err.Error()
+			}
+			if len(answer) == 0 {
+				return "refused"
+			}
+			return "seams " + answer[1]
+		})
+	case "take living":
+		l.db.ZAdd(ctx, leasesKey, redis.Z{Score: 1e15, Member: l.owner(ctx, h)})
+		answer, err := take.Run(ctx, l.db, append(keysOf(h, l.owner(ctx, h)), streamsKey(l.run), leasesKey), h.ID, h.Epoch, l.owner(ctx, h), l.run, liveTTL.Milliseconds(), "other").StringSlice()
+		return fmt.Sprint(answer, err)
 	case "forget":
 		l.forget(ctx, h)
 	default:
 		panic(event)
 	}
 	return ""
+}
+
+// owner returns the run that has a stream on the server.
+func (l *Log) owner(ctx context.Context, h replay.Head) string {
+	return l.db.HGet(ctx, headKey(h.ID), "run").Val()
+}
+
+// asDead calls f as if the owner of a stream had no lease.
+func (l *Log) asDead(ctx context.Context, h replay.Head, f func(owner string) string) (result string) {
+	owner := l.owner(ctx, h)
+	for {
+		l.db.ZAdd(ctx, leasesKey, redis.Z{Score: 0, Member: owner})
+		if result = f(owner); strings.HasPrefix(result, "seams") || l.db.ZScore(ctx, leasesKey, owner).Val() == 0 {
+			return result // otherwise the owner has extended its lease in the meantime
+		}
+	}
 }
 
 func result(last uint64, err error) string {

@@ -3,6 +3,7 @@ package redislog_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ func TestBeginThatTheServerAnsweredTooLateLeavesNoStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	way := newProxy(t, s.addr)
-	slow, other := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{})
+	slow, other := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient)
 	defer closeLog(t, slow)
 	defer closeLog(t, other)
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
@@ -75,7 +76,7 @@ func TestStreamThatSaysNothingOutlivesItsBeginning(t *testing.T) {
 	}
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
-	for _, name := range []string{"whence:2:head:quiet", "whence:2:key:k"} {
+	for _, name := range []string{"whence:3:head:quiet", "whence:3:key:k"} {
 		eventually(t, name+" lives as long as a live stream", func() bool { return db.PTTL(t.Context(), name).Val().Minutes() > 30 })
 	}
 	if now := state(t, db, "quiet"); now != "live" {

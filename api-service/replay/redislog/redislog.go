@@ -9,9 +9,10 @@
 // # States
 //
 // A head on the server describes each stream. Its field "state" is beginning, live, ended or forgotten;
-// a stream without a head is absent. The head, the events and the idempotency key expire together. Each
-// transition is one script (scripts.go). In the table, owner is the instance that runs the stream, and
-// other is any other instance.
+// a stream without a head is absent. Its field "run" is the instance that runs the stream. The head, the
+// events, the request and the idempotency key expire together; the request is deleted when the stream ends.
+// Each transition is one script (scripts.go, claims.go). In the table, owner is the instance that runs the
+// stream, and other is any other instance.
 //
 //	state      event                              next       effect
 //	absent     owner: Begin                       beginning  expires after beginTTL
@@ -23,20 +24,29 @@
 //	live       any: Begin with the same key       live       returns the head of this stream
 //	live       owner: write of the closing event  ended      expires after Limits.TTL
 //	live       liveTTL passes                     absent     the next write restores the stream
-//	beginning, other: the owner's lease is gone   ended      appends the closing event of Config.Lost; expires after Limits.TTL
-//	  live
+//	beginning  other: the owner is dead           ended      appends the closing event of Config.Lost; expires after Limits.TTL
+//	live       other: the owner is dead           live       the first other is the owner; a stream that cannot be continued ends as above
+//	live       owner: HandOver                    live       has no owner; another instance takes it over
+//	live       earlier owner: write, Forget       live       nothing is changed: the earlier owner is fenced, and its readers read on from the server
+//	live       any: Stop                          live       the owner gets the cause with its next write, or when it takes the stream over
 //	ended      any: Begin with the same key       ended      returns the head of this stream
 //	ended      owner: write, owner has ended it   ended      nothing is left to write
-//	ended      owner: write, other has ended it   ended      the owner is fenced: its stream ends with PEER_LOST
+//	ended      owner: write, other has ended it   ended      the owner is fenced
 //	ended      Limits.TTL passes                  absent
-//	any        owner: Forget                      forgotten  the events and the key are gone; expires after 2 leaseTTL
+//	any        owner: Forget                      forgotten  the events and the key are gone; expires after forgottenTTL
 //	forgotten  owner: write                       forgotten  the write is dropped
 //	forgotten  any: Begin with the same id        forgotten  fails with ErrTaken
 //	any        the server restarts without data   absent     the owner restores a stream that is not fully written
 //
-// A reader waits for an absent stream for leaseTTL, because its owner may restore it, and then gets
-// ErrUnknown. A reader of a forgotten stream gets ErrUnknown at once. An instance refreshes its lease
-// each heartbeat.
+// A reader waits for an absent stream for restoreTimeout, because its owner may restore it, and then gets
+// ErrUnknown. A reader of a forgotten stream gets ErrUnknown at once.
+//
+// # Leases
+//
+// An instance extends its lease on the server beatsPerLease times within Config.Lease. The answer has the
+// instances without a lease. An instance that has none in two beats in a row is dead (coroner): each of the others
+// takes some of its streams over. The scripts decide races, and refuse the writes of an instance that was taken for dead
+// and is not.
 package redislog
 
 import (
@@ -58,24 +68,24 @@ import (
 
 // Times of a log.
 const (
-	serverTimeout = time.Second            // for one answer of the server; after it the server is down
-	retryInterval = 500 * time.Millisecond // between the writes of one stream while the server is down
-	beginInterval = 20 * time.Millisecond  // between looks at a stream in state beginning
-	heartbeat     = time.Second
-	leaseTTL      = 3 * heartbeat
-	// An instance without a lease is dead; a server that has restarted learns of a lease within it.
-	lostAfter    = 2 * heartbeat
-	aheadWait    = leaseTTL + lostAfter + 2*heartbeat // within it, the death of an instance is noticed
-	beginTTL     = 5 * serverTimeout                  // of a head in state beginning
-	liveTTL      = time.Hour                          // of a head in state live, from the last write
-	seenTTL      = time.Hour                          // of the record that a stream is read
-	closeTimeout = 2 * time.Second                    // for the writes that are left when the log is closed
+	serverTimeout  = time.Second            // for one answer of the server; after it the server is down
+	retryInterval  = 500 * time.Millisecond // between the writes of one stream while the server is down
+	beginInterval  = 20 * time.Millisecond  // between looks at a stream in state beginning
+	heartbeat      = time.Second            // between records that a stream is read
+	restoreTimeout = 3 * time.Second        // within it, an instance writes again what the server has lost
+	aheadWait      = 7 * time.Second        // for an instance to write the events that its readers have had
+	beginTTL       = 5 * serverTimeout      // of a head in state beginning
+	liveTTL        = time.Hour              // of a head in state live, from the last write
+	forgottenTTL   = 6 * time.Second        // of a head in state forgotten
+	seenTTL        = time.Hour              // of the record that a stream is read
+	closeTimeout   = 2 * time.Second        // for the writes that are left when the log is closed
 )
 
 // A Log is a replay.Log on a Redis server.
 type Log struct {
 	config  Config
 	db      *redis.Client
+	leases  *redis.Client // has one connection, for the lease of this process
 	pubsub  *redis.PubSub
 	local   *replay.Memory
 	run     string          // identifies this process, among all that ever were
@@ -86,19 +96,38 @@ type Log struct {
 
 	downSince atomic.Int64 // unix nanoseconds; 0 while the server answers
 
+	dead    chan []string // runs whose streams are to be taken over; capacity 1
+	retired atomic.Bool   // this process takes over no more streams
+	taking  sync.RWMutex  // read-locked during a takeover
+
 	subscribing sync.Mutex // held while a subscription changes, which depends on remote; taken before mu
 
-	mu     sync.Mutex                 // guards remote, and the fields of all remoteStreams
+	mu     sync.Mutex                 // guards the following fields, and those of all remoteStreams
 	remote map[string][]*remoteStream // by id: one for each epoch of the id that is read
+	unsure []replay.Head              // streams that the server may have given to this process
 }
 
 // A Config describes the server and this instance.
 type Config struct {
 	URL    string // redis://user:password@host:port/database
+	Name   string // of this instance; Head.Edge of the streams that it takes over
 	Limits replay.Limits
-	// Lost returns the closing event of a stream whose instance has died.
+	// Lease is the time after which the other instances take this one for dead if it does not reach the server;
+	// 0 is DefaultLease. It should be the same on all instances.
+	Lease time.Duration
+	// Lost returns the closing event of a stream whose instance has died, and which no instance continues.
 	Lost func(replay.Head) replay.Event
-	Log  *slog.Logger
+	// TakeOver continues a stream whose instance has died or has handed it over. The stream has its writer
+	// here. It must not wait. If it is nil, this instance takes over no streams, and ends those of dead
+	// instances.
+	TakeOver func(replay.Orphan)
+	// Fenced is called when another instance has ended a stream of this instance, or has taken it over: the
+	// stream has no writer here any more. It may be nil.
+	Fenced func(replay.Head)
+	// Stopped is called when another instance asks for a stream of this instance to stop. It may be called
+	// several times, and may be nil.
+	Stopped func(h replay.Head, cause string)
+	Log     *slog.Logger
 }
 
 // CheckURL returns an error if a server's URL is not valid.
@@ -118,9 +147,20 @@ func New(c Config) (*Log, error) {
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.DisableIdentity = true
 	c.Limits = c.Limits.WithDefaults()
-	l := &Log{config: c, db: redis.NewClient(o), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}}
+	if c.Lease == 0 {
+		c.Lease = DefaultLease
+	}
+	if err := CheckLease(c.Lease); err != nil {
+		return nil, err
+	}
+	short := *o
+	short.DialTimeout, short.ReadTimeout, short.WriteTimeout, short.PoolTimeout = c.Lease/2, c.Lease/2, c.Lease/2, c.Lease/2
+	short.PoolSize = 1000 // the client pauses for a second after this many failed dials; there is never more than one connection
+	l := &Log{config: c, db: redis.NewClient(o), leases: redis.NewClient(&short), dead: make(chan []string, 1), local: replay.NewMemory(c.Limits), run: replay.NewEpoch(), remote: map[string][]*remoteStream{}}
 	l.closing, l.close = context.WithCancel(context.Background())
-	l.beat() // before the first stream
+	_, _ = l.beatOnce() // before the first stream; if the server is down, a later beat makes the lease
+	l.others.Go(l.keepLease)
+	l.others.Go(l.buryAll)
 	l.pubsub = l.db.Subscribe(l.closing)
 	l.others.Go(l.listen)
 	l.others.Go(func() {
@@ -129,7 +169,7 @@ func New(c Config) (*Log, error) {
 		for {
 			select {
 			case <-tick.C:
-				l.beat()
+				l.showReaders()
 			case <-l.closing.Done():
 				return
 			}
@@ -146,31 +186,6 @@ type printer struct{ w io.Writer }
 // Printf is called by the library.
 func (p printer) Printf(_ context.Context, format string, args ...any) {
 	_, _ = fmt.Fprintf(p.w, format, args...) // nowhere is left to report the error
-}
-
-// keyPrefix begins the names of all keys. It changes with the encoding of heads and events, so that
-// instances of different versions do not read each other's streams.
-const keyPrefix = "whence:2:"
-
-// Names of keys. A message on the channel wakeName says that the stream has new events.
-func headKey(id string) string   { return keyPrefix + "head:" + id }
-func logKey(id string) string    { return keyPrefix + "log:" + id }
-func seenKey(id string) string   { return keyPrefix + "seen:" + id }
-func wakeName(id string) string  { return keyPrefix + "wake:" + id }
-func leaseKey(run string) string { return keyPrefix + "lease:" + run }
-
-// idempotencyKey returns the name of the key that holds the id of the stream with this idempotency key.
-// Scripts take the name of the head for "no key".
-func idempotencyKey(h replay.Head) string {
-	if h.Key == "" {
-		return headKey(h.ID)
-	}
-	return keyPrefix + "key:" + h.Key
-}
-
-// keysOf returns the keys that scripts take.
-func keysOf(h replay.Head) []string {
-	return []string{headKey(h.ID), logKey(h.ID), idempotencyKey(h)}
 }
 
 // answered records whether the server has answered, and logs a change.
@@ -205,7 +220,7 @@ func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
 	case err != nil && h.Key != "":
 		return replay.Head{}, unavailable(err)
 	case err != nil:
-		h.Shared = false
+		h.Shared, h.Form, h.Request = false, "", ""
 		return headOf(l.local.Add(h))
 	case id == "":
 		return replay.Head{}, replay.ErrTaken
@@ -213,14 +228,20 @@ func (l *Log) Begin(ctx context.Context, h replay.Head) (replay.Head, error) {
 		known, _, err := l.head(ctx, id)
 		return known, err
 	}
+	h.Request = "" // only the server keeps it: prompts are large
 	w, err := l.local.Add(h)
 	if err != nil {
 		l.forget(ctx, h)
 		return replay.Head{}, err
 	}
-	outbox := w.Outbox()
-	l.shipped.Go(func() { l.ship(outbox) })
+	l.startShipping(w, 0)
 	return h, nil
+}
+
+// startShipping has the events of a stream written to the server, which has those up to the number written.
+func (l *Log) startShipping(w *replay.Writer, written uint64) {
+	outbox := w.Outbox()
+	l.shipped.Go(func() { l.ship(outbox, written) })
 }
 
 func headOf(w *replay.Writer, err error) (replay.Head, error) {
@@ -256,9 +277,11 @@ func (l *Log) beginShared(ctx context.Context, h replay.Head) (id string, err er
 
 // makeHead makes a head on the server, unless its key or its id has a stream. It returns the id and the
 // state of the stream that has the key, and an empty id if another stream has the id.
-func (l *Log) makeHead(ctx context.Context, h replay.Head) (id, state string, err error) {
-	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey("")}, l.fields(h)...)
-	made, err := begin.Run(ctx, l.db, keysOf(h), args...).StringSlice()
+func (l *Log) makeHead(ctx context.Context, h replay.Head, more ...any) (id, state string, err error) {
+	age := max(0, time.Since(h.Began)).Milliseconds()
+	args := append([]any{beginTTL.Milliseconds(), h.Key, h.ID, headKey(""), age, h.Request, h.Epoch, l.run}, fields(h)...)
+	args = append(args, more...)
+	made, err := begin.Run(ctx, l.db, keysOf(h, l.run), args...).StringSlice()
 	l.answered(err)
 	switch {
 	case err != nil:
@@ -286,41 +309,49 @@ func (l *Log) Forget(ctx context.Context, id, epoch string) {
 
 func (l *Log) forget(ctx context.Context, h replay.Head) {
 	ctx = context.WithoutCancel(ctx) // the caller may have left
-	l.answered(forget.Run(ctx, l.db, keysOf(h), h.ID, h.Epoch, wakeName(h.ID), (2 * leaseTTL).Milliseconds()).Err())
+	l.answered(forget.Run(ctx, l.db, keysOf(h, l.run), h.ID, h.Epoch, wakeName(h.ID), forgottenTTL.Milliseconds(), l.run).Err())
 }
 
 // Open implements replay.Log.
 func (l *Log) Open(ctx context.Context, id string) (replay.Reader, error) {
 	if own, err := l.local.Open(ctx, id); err == nil {
-		return own, nil
+		return &localReader{Reader: own, log: l}, nil
 	}
-	h, run, err := l.head(ctx, id)
+	return l.openRemote(ctx, id)
+}
+
+// openRemote returns a reader of the stream on the server.
+func (l *Log) openRemote(ctx context.Context, id string) (replay.Reader, error) {
+	h, _, err := l.head(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return &remoteReader{log: l, head: h, run: run}, nil
+	return &remoteReader{log: l, head: h}, nil
 }
 
-// head returns the head of a stream on the server, and the run of the process that owns the stream.
-func (l *Log) head(ctx context.Context, id string) (h replay.Head, run string, err error) {
-	fields, err := l.db.HGetAll(ctx, headKey(id)).Result()
+// head returns the head of a stream on the server, and all its fields there.
+func (l *Log) head(ctx context.Context, id string) (h replay.Head, fields map[string]string, err error) {
+	fields, err = l.db.HGetAll(ctx, headKey(id)).Result()
 	l.answered(err)
 	switch {
 	case err != nil:
-		return replay.Head{}, "", unavailable(err)
+		return replay.Head{}, nil, unavailable(err)
 	case len(fields) == 0, fields["state"] == stateForgotten:
-		return replay.Head{}, "", replay.ErrUnknown
+		return replay.Head{}, nil, replay.ErrUnknown
 	}
-	h = replay.Head{ID: id, Epoch: fields["epoch"], Owner: fields["owner"], Key: fields["key"], Body: fields["body"], Edge: fields["edge"], Shared: true}
+	h = replay.Head{
+		ID: id, Epoch: fields["epoch"], Owner: fields["owner"], Key: fields["key"], Body: fields["body"], Edge: fields["edge"],
+		Form: fields["form"], Shared: true,
+	}
 	if h.Began, err = time.Parse(time.RFC3339Nano, fields["began"]); err != nil {
-		return replay.Head{}, "", fmt.Errorf("replay: head of a stream: %w", err)
+		return replay.Head{}, nil, fmt.Errorf("replay: head of a stream: %w", err)
 	}
-	return h, fields["run"], nil
+	return h, fields, nil
 }
 
-// fields are the fields of a head that the method head reads.
-func (l *Log) fields(h replay.Head) []any {
-	return []any{"epoch", h.Epoch, "owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "run", l.run, "began", h.Began.Format(time.RFC3339Nano)}
+// fields are the fields of a head that the method head reads, besides the epoch.
+func fields(h replay.Head) []any {
+	return []any{"owner", h.Owner, "key", h.Key, "body", h.Body, "edge", h.Edge, "form", h.Form, "began", h.Began.Format(time.RFC3339Nano)}
 }
 
 // Seen implements replay.Log. While the server is down, a stream counts as seen when the server went
@@ -340,10 +371,11 @@ func (l *Log) Close() error {
 	l.shipped.Wait()
 	timer.Stop()
 	l.close()
-	err := errors.Join(l.db.Del(context.Background(), leaseKey(l.run)).Err(), l.pubsub.Close())
+	l.leave()
+	err := l.pubsub.Close()
 	if l.downSince.Load() != 0 {
 		err = nil // the server is down
 	}
 	l.others.Wait()
-	return errors.Join(err, l.local.Close(), l.db.Close())
+	return errors.Join(err, l.local.Close(), l.db.Close(), l.leases.Close())
 }

@@ -15,12 +15,10 @@ import (
 // A remoteStream is a stream of another instance that is read here.
 type remoteStream struct {
 	head replay.Head
-	run  string // of the process that owns the stream
 
 	// Guarded by Log.mu.
 	readers int
 	grown   chan struct{} // closed, and replaced, when there may be more to read
-	silent  time.Time     // since when its process has had no lease; zero if it has one
 	absent  time.Time     // since when the server has not known the stream; zero if it does
 	ended   bool
 }
@@ -31,14 +29,14 @@ func (s *remoteStream) wake() {
 }
 
 // follow counts a reader of a remote stream, and subscribes to the stream's id for the first one.
-func (l *Log) follow(h replay.Head, run string) *remoteStream {
+func (l *Log) follow(h replay.Head) *remoteStream {
 	l.mu.Lock()
 	streams := l.remote[h.ID]
 	first := len(streams) == 0
 	i := slices.IndexFunc(streams, func(s *remoteStream) bool { return s.head.Epoch == h.Epoch })
 	if i < 0 {
 		i = len(streams)
-		streams = append(streams, &remoteStream{head: h, run: run, grown: make(chan struct{})})
+		streams = append(streams, &remoteStream{head: h, grown: make(chan struct{})})
 		l.remote[h.ID] = streams
 	}
 	s := streams[i]
@@ -102,9 +100,8 @@ func (l *Log) listen() {
 	}
 }
 
-// beat refreshes the lease of this process and the seen records of its readers, checks the leases of the
-// processes that own the streams they read, and wakes all readers, in case a message was lost.
-func (l *Log) beat() {
+// showReaders refreshes the records that streams are read here, and wakes all readers, in case a message was lost.
+func (l *Log) showReaders() {
 	l.mu.Lock()
 	all := make([]*remoteStream, 0, len(l.remote))
 	for _, streams := range l.remote {
@@ -112,49 +109,26 @@ func (l *Log) beat() {
 			if !s.ended {
 				all = append(all, s)
 			}
+			s.wake()
 		}
 	}
 	l.mu.Unlock()
-	alive := make([]*redis.IntCmd, len(all))
+	if len(all) == 0 {
+		return
+	}
 	_, err := l.db.Pipelined(l.closing, func(p redis.Pipeliner) error {
-		p.Set(l.closing, leaseKey(l.run), "1", leaseTTL)
-		for i, s := range all {
+		for _, s := range all {
 			p.Set(l.closing, seenKey(s.head.ID), "1", seenTTL)
-			alive[i] = p.Exists(l.closing, leaseKey(s.run))
 		}
 		return nil
 	})
 	l.answered(err)
-	now := time.Now()
-	for i, s := range all {
-		l.mu.Lock()
-		switch {
-		case err != nil || alive[i].Val() == 1:
-			s.silent = time.Time{}
-		case s.silent.IsZero():
-			s.silent = now
-		}
-		lost := !s.silent.IsZero() && now.Sub(s.silent) >= lostAfter
-		s.wake()
-		l.mu.Unlock()
-		if lost {
-			l.lose(s.head)
-		}
-	}
-}
-
-// lose ends a stream whose process has died.
-func (l *Log) lose(h replay.Head) {
-	e := l.config.Lost(h)
-	l.answered(lose.Run(l.closing, l.db, keysOf(h),
-		h.ID, h.Epoch, l.run, l.config.Limits.TTL.Milliseconds(), wakeName(h.ID), string(e.Kind), e.Data).Err())
 }
 
 // A remoteReader reads a stream of another instance.
 type remoteReader struct {
 	log    *Log
 	head   replay.Head
-	run    string
 	stream *remoteStream // nil until the first Read: a caller that may not read keeps no stream alive
 	known  bool          // a Read has found the stream, so it exists or has existed
 	ahead  time.Time     // when the first Read had a cursor ahead of the stream; zero for none
@@ -174,7 +148,7 @@ func (r *remoteReader) Close() {
 // page, because the stream may continue.
 func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, error) {
 	if r.stream == nil {
-		r.stream = r.log.follow(r.head, r.run)
+		r.stream = r.log.follow(r.head)
 	}
 	l, s := r.log, r.stream
 	l.mu.Lock()
@@ -183,7 +157,7 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	var entries *redis.XMessageSliceCmd
 	var fields *redis.SliceCmd
 	_, err := l.db.Pipelined(ctx, func(p redis.Pipeliner) error {
-		fields = p.HMGet(ctx, headKey(s.head.ID), "epoch", "state", "last")
+		fields = p.HMGet(ctx, headKey(s.head.ID), "epoch", "state", "last", "seams")
 		entries = p.XRangeN(ctx, logKey(s.head.ID), strconv.FormatUint(after+1, 10)+"-0", "+", maxBatch)
 		return nil
 	})
@@ -199,6 +173,8 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 		return r.absent(more)
 	case state == stateForgotten:
 		return replay.Page{}, replay.ErrUnknown
+	case r.lost(fields.Val()[3], after):
+		return replay.Page{}, replay.ErrAhead
 	case after > last && !r.known && state == stateEnded:
 		return replay.Page{}, replay.ErrAhead
 	case after > last && !r.known:
@@ -226,6 +202,14 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 	return p, nil
 }
 
+// lost reports whether the cursor names an event that an earlier owner of the stream has shown and has not
+// written.
+func (r *remoteReader) lost(field any, after uint64) bool {
+	text, _ := field.(string)
+	seams, err := parseSeams(text)
+	return err == nil && seams.Lost(after)
+}
+
 // absent returns the page of a stream that the server has lost, wholly or its last events. If the server
 // has restarted, the instance that owns the stream writes it again.
 func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
@@ -234,7 +218,7 @@ func (r *remoteReader) absent(more <-chan struct{}) (replay.Page, error) {
 	switch since := &r.stream.absent; {
 	case since.IsZero():
 		*since = time.Now()
-	case time.Since(*since) > leaseTTL:
+	case time.Since(*since) > restoreTimeout:
 		return replay.Page{}, replay.ErrUnknown
 	}
 	return replay.Page{More: more}, nil
@@ -263,7 +247,8 @@ func parse(entries []redis.XMessage) ([]replay.Event, error) {
 		}
 		kind, _ := entry.Values["kind"].(string)
 		data, _ := entry.Values["data"].(string)
-		events = append(events, replay.Event{Seq: seq, Kind: replay.Kind(kind), Data: data})
+		note, _ := entry.Values["note"].(string)
+		events = append(events, replay.Event{Seq: seq, Kind: replay.Kind(kind), Data: data, Note: note})
 	}
 	return events, nil
 }
@@ -277,8 +262,8 @@ func merge(events []replay.Event) []replay.Event {
 			size += len(events[to].Data)
 			to++
 		}
-		if to == from+1 {
-			out = append(out, events[from]) // as it is: the common case of a reader that keeps up
+		if to == from+1 { // the common case of a reader that keeps up
+			out = append(out, replay.Event{Seq: events[from].Seq, Kind: events[from].Kind, Data: events[from].Data})
 			from = to
 			continue
 		}

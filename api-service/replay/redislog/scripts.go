@@ -8,73 +8,107 @@ import "github.com/redis/go-redis/v9"
 //
 // Times (ttl) are in milliseconds.
 const (
+	stateLive      = "live"
 	stateBeginning = "beginning"
 	stateEnded     = "ended"
 	stateForgotten = "forgotten"
+
+	beginTaken = "taken" // what begin returns; no head has this state
 )
+
+// leased is the function of scripts that reports whether an instance has a lease.
+const leased = `
+local function leased(leases, run)
+  local time = redis.call('TIME')
+  local until_ = redis.call('ZSCORE', leases, run)
+  return until_ and tonumber(until_) >= time[1] * 1000 + math.floor(time[2] / 1000)
+end`
 
 var (
 	// begin makes the head of a stream, in state beginning, unless the idempotency key has a stream or the
 	// id has a head. It returns the id and the state of the stream: its own, that of the key's stream, or
 	// an empty id if the id is taken. A log without a head is left from an earlier stream with the id,
-	// whose head the server has evicted: begin deletes it.
+	// whose head the server has evicted: begin deletes it. If another instance has taken the stream over, and
+	// has restored it first, the state is that of a taken stream. age is the stream's.
 	begin = redis.NewScript(`
-local head, log, key, prefix = KEYS[1], KEYS[2], KEYS[3], ARGV[4]
-local ttl, keyed, id = ARGV[1], ARGV[2] ~= '', ARGV[3]
+local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ttl, keyed, id, prefix, age, asked = ARGV[1], ARGV[2] ~= '', ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local epoch, run = ARGV[7], ARGV[8]
+local there = redis.call('HMGET', head, 'epoch', 'run')
+if there[1] == epoch and there[2] and there[2] ~= run then return {'', 'taken'} end
 if keyed then
   local known = redis.call('GET', key)
   local state = known and redis.call('HGET', prefix .. known, 'state')
   if state and state ~= 'forgotten' then return {known, state} end
 end
-if redis.call('EXISTS', head) == 1 then return {'', ''} end
-redis.call('DEL', log)
-redis.call('HSET', head, 'state', 'beginning', 'last', '0', unpack(ARGV, 5))
+if there[1] then return {'', ''} end
+redis.call('DEL', log, request)
+local time = redis.call('TIME')
+local began = time[1] * 1000 + math.floor(time[2] / 1000) - age
+redis.call('HSET', head, 'state', 'beginning', 'last', '0', 'since', began, 'epoch', epoch, 'run', run, unpack(ARGV, 9))
 redis.call('PEXPIRE', head, ttl)
+if asked ~= '' then redis.call('SET', request, asked, 'PX', ttl) end
+redis.call('SADD', streams, id)
 if keyed then redis.call('SET', key, id, 'PX', ttl) end
 return {id, 'beginning'}`)
 
 	// add makes a stream live, appends the events that the server does not have, and makes the stream ended
-	// if the closing event is among them. It returns the number of the last event, -1 if the server does
-	// not know the stream, -2 if another instance has ended it, and -3 if it was forgotten. It can be
-	// repeated.
+	// if the closing event is among them. It returns the number of the last event, and the cause with which
+	// another instance wants the stream to stop. Instead of the number it returns -1 if the server does not
+	// know the stream, -2 if another instance has ended it or has taken it over, and -3 if it was forgotten.
+	// It can be repeated.
 	add = redis.NewScript(`
-local head, log, key = KEYS[1], KEYS[2], KEYS[3]
-local epoch, run, closing, ttl, wake = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local known = redis.call('HMGET', head, 'epoch', 'state', 'last', 'closer')
-local state, last = known[2], tonumber(known[3])
-if known[1] ~= epoch then return -1 end
-if state == 'forgotten' then return -3 end
+local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, epoch, run, closing, ttl, wake = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local known = redis.call('HMGET', head, 'epoch', 'state', 'last', 'closer', 'run', 'stop')
+local state, last, stop = known[2], tonumber(known[3]), known[6] or ''
+if known[1] ~= epoch then return {-1, ''} end
+if state == 'forgotten' then return {-3, ''} end
+if known[5] ~= run then return {-2, ''} end
 if state == 'ended' then
-  if known[4] ~= run then return -2 end
-  return last
+  if known[4] ~= run then return {-2, ''} end
+  return {last, ''}
 end
-for i = 6, #ARGV, 3 do
+for i = 7, #ARGV, 4 do
   local seq = tonumber(ARGV[i])
   if seq > last then
-    redis.call('XADD', log, seq .. '-0', 'kind', ARGV[i+1], 'data', ARGV[i+2])
+    redis.call('XADD', log, seq .. '-0', 'kind', ARGV[i+1], 'data', ARGV[i+2], 'note', ARGV[i+3])
     last = seq
   end
 end
 redis.call('HSET', head, 'last', last, 'state', 'live')
-if closing ~= '' then redis.call('HSET', head, 'state', 'ended', 'closer', run) end
+if closing ~= '' then
+  redis.call('HSET', head, 'state', 'ended', 'closer', run)
+  redis.call('DEL', request)
+  redis.call('SREM', streams, id)
+else
+  redis.call('PEXPIRE', request, ttl)
+  redis.call('SADD', streams, id)
+end
 redis.call('PEXPIRE', head, ttl)
 redis.call('PEXPIRE', log, ttl)
 if key ~= head and redis.call('EXISTS', key) == 1 then redis.call('PEXPIRE', key, ttl) end
 redis.call('PUBLISH', wake, '')
-return last`)
+return {last, stop}`)
 
 	// lose ends a beginning or live stream with a closing event, in place of the instance that has died.
-	// That instance may have shown its readers more events than it has written, so the closing event gets
-	// a number that no event of the stream has reached.
+	// That instance may have shown its readers more events than it has written, so the closing event begins
+	// a generation, as after a takeover: it gets a number that no event of the stream has reached. owner is the
+	// instance that has died, or the one that calls lose. It changes nothing if the owner has a lease.
 	lose = redis.NewScript(`
-local head, log, key = KEYS[1], KEYS[2], KEYS[3]
-local id, epoch, run, ttl, wake, kind, data = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local known = redis.call('HMGET', head, 'epoch', 'state', 'last')
+local head, log, key, request, streams, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local id, epoch, run, ttl, wake, kind, data, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+` + leased + `
+if owner ~= run and leased(leases, owner) then return 0 end
+local known = redis.call('HMGET', head, 'epoch', 'state', 'last', 'run')
 local state = known[2]
-if known[1] ~= epoch or (state ~= 'beginning' and state ~= 'live') then return 0 end
-local last = tonumber(known[3]) + 1000000000
-redis.call('XADD', log, last .. '-0', 'kind', kind, 'data', data)
+if known[4] ~= owner or (state ~= 'beginning' and state ~= 'live') then redis.call('SREM', streams, id) end
+if known[1] ~= epoch or known[4] ~= owner or (state ~= 'beginning' and state ~= 'live') then return 0 end
+local last = (math.floor(known[3] / 1000000000) + 1) * 1000000000 + known[3] % 1000000000 + 1
+redis.call('XADD', log, last .. '-0', 'kind', kind, 'data', data, 'note', '')
 redis.call('HSET', head, 'last', last, 'state', 'ended', 'closer', run)
+redis.call('DEL', request)
+redis.call('SREM', streams, id)
 redis.call('PEXPIRE', head, ttl)
 redis.call('PEXPIRE', log, ttl)
 if key ~= head and redis.call('GET', key) == id then redis.call('PEXPIRE', key, ttl) end
@@ -83,14 +117,15 @@ return 1`)
 
 	// forget drops a stream and frees its key. Its head stays for a while, in state forgotten, so that
 	// readers can tell a dropped stream from a stream that the server has lost. forget changes nothing if
-	// another stream has the id.
+	// another stream has the id, or another instance has taken the stream over.
 	forget = redis.NewScript(`
-local head, log, key = KEYS[1], KEYS[2], KEYS[3]
-local id, epoch, wake, ttl = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local known = redis.call('HGET', head, 'epoch')
-if known and known ~= epoch then return 0 end
+local head, log, key, request, streams = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, epoch, wake, ttl, run = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local known = redis.call('HMGET', head, 'epoch', 'run')
+redis.call('SREM', streams, id)
+if known[1] and (known[1] ~= epoch or known[2] and known[2] ~= run) then return 0 end
 if key ~= head and redis.call('GET', key) == id then redis.call('DEL', key) end
-redis.call('DEL', head, log)
+redis.call('DEL', head, log, request)
 redis.call('HSET', head, 'state', 'forgotten', 'epoch', epoch)
 redis.call('PEXPIRE', head, ttl)
 redis.call('PUBLISH', wake, '')

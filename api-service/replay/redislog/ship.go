@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay"
-	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // maxBatch bounds the events of one write or one read.
@@ -14,15 +13,14 @@ const maxBatch = 500
 var (
 	errLost      = errors.New("replay: the server does not know the stream")
 	errForgotten = errors.New("replay: the stream was forgotten")
-	errFenced    = errors.New("replay: another instance has ended the stream")
+	errFenced    = errors.New("replay: another instance has ended the stream, or has taken it over")
 	errKey       = errors.New("replay: another stream has the idempotency key")
 	errID        = errors.New("replay: another stream has the id")
 )
 
-// ship makes a stream live on the server, and writes its events until it has ended. Readers see an event
-// once it is written.
-func (l *Log) ship(out *replay.Outbox) {
-	var written uint64
+// ship makes a stream live on the server, and writes its events until it has ended. The server has the
+// events up to the number written. Readers see an event once it is written.
+func (l *Log) ship(out *replay.Outbox, written uint64) {
 	var events []replay.Event
 	live, head := false, out.Head()
 	for {
@@ -50,7 +48,10 @@ func (l *Log) ship(out *replay.Outbox) {
 		case errors.Is(err, errLost): // the server has restarted without data, and gets all events again
 			written, live = 0, false
 			out.Release()
-			switch err := l.restore(head); {
+			switch err := l.restore(out); {
+			case errors.Is(err, errFenced):
+				l.fenced(head)
+				return
 			case errors.Is(err, errKey), errors.Is(err, errID):
 				l.config.Log.Warn("redis lost a stream, and another stream has taken its place: the stream goes on, and can be resumed at this instance only", "stream", head.ID, "err", err)
 				return
@@ -58,7 +59,7 @@ func (l *Log) ship(out *replay.Outbox) {
 				return
 			}
 		case errors.Is(err, errFenced):
-			out.Fence(&streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(head.Edge), Message: "other instances took " + head.Edge + " for dead, and have ended the stream"})
+			l.fenced(head)
 			return
 		default:
 			out.Release()
@@ -85,30 +86,43 @@ func (l *Log) write(h replay.Head, events []replay.Event, closing bool) (uint64,
 	if closing {
 		ttl, closed = l.config.Limits.TTL, "1"
 	}
-	args := []any{h.Epoch, l.run, closed, ttl.Milliseconds(), wakeName(h.ID)}
+	args := []any{h.ID, h.Epoch, l.run, closed, ttl.Milliseconds(), wakeName(h.ID)}
 	for _, e := range events {
-		args = append(args, e.Seq, string(e.Kind), e.Data)
+		args = append(args, e.Seq, string(e.Kind), e.Data, e.Note)
 	}
-	last, err := add.Run(l.closing, l.db, keysOf(h), args...).Int64()
+	answer, err := add.Run(l.closing, l.db, keysOf(h, l.run), args...).Slice()
 	l.answered(err)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case last == -1:
-		return 0, errLost
-	case last == -2:
-		return 0, errFenced
-	case last == -3:
-		return 0, errForgotten
 	}
-	return uint64(last), nil
+	last, cause := int64(0), ""
+	if len(answer) == 2 {
+		last, _ = answer[0].(int64)
+		cause, _ = answer[1].(string)
+	}
+	if cause != "" && l.config.Stopped != nil {
+		l.config.Stopped(h, cause)
+	}
+	switch last {
+	case -1:
+		return 0, errLost
+	case -2:
+		return 0, errFenced
+	case -3:
+		return 0, errForgotten
+	default:
+		return uint64(last), nil
+	}
 }
 
 // restore makes a head again that the server has lost. It fails with errKey or errID if another stream
-// has taken the place.
-func (l *Log) restore(h replay.Head) error {
-	id, _, err := l.makeHead(l.closing, h)
+// has taken the place, and with errFenced if another instance has the stream.
+func (l *Log) restore(out *replay.Outbox) error {
+	h := out.Head()
+	id, state, err := l.makeHead(l.closing, h, "seams", formatSeams(out.Seams()))
 	switch {
+	case err == nil && state == beginTaken:
+		return errFenced
 	case err != nil || id == h.ID:
 		return err
 	case id == "":

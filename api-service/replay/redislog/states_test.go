@@ -3,6 +3,7 @@ package redislog_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 // state returns the state of a stream on the server, and "" if the stream is absent.
 func state(t testing.TB, db *redis.Client, id string) string {
 	t.Helper()
-	known, err := db.HGet(t.Context(), "whence:2:head:"+id, "state").Result()
+	known, err := db.HGet(t.Context(), "whence:3:head:"+id, "state").Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -44,6 +45,7 @@ beginning      | write same id         | lost        | beginning | 0
 beginning      | write the end owner   | last 2      | ended     | 2
 beginning      | lose other            |             | ended     | 1
 beginning      | lose same id          |             | beginning | 0
+beginning      | take other            | refused     | beginning | 0
 beginning      | forget owner          |             | forgotten | 0
 beginning      | forget same id        |             | beginning | 0
 live           | begin owner           | s live      | live      | 1
@@ -54,8 +56,21 @@ live           | write same id         | lost        | live      | 1
 live           | write the end owner   | last 2      | ended     | 2
 live           | lose other            |             | ended     | 2
 live           | lose same id          |             | live      | 1
+live           | take other            | seams 1     | live      | 1
+live           | take same id          | refused     | live      | 1
+live           | take living other     | [] <nil>    | live      | 1
 live           | forget owner          |             | forgotten | 0
 live           | forget same id        |             | live      | 1
+taken          | begin owner           | moved       | live      | 1
+taken          | begin same key        | s live      | live      | 1
+taken          | write owner           | fenced      | live      | 1
+taken          | write the end owner   | fenced      | live      | 1
+taken          | write the end other   | last 2      | ended     | 2
+taken          | take owner            | seams 1,1   | live      | 1
+taken          | lose owner            |             | ended     | 2
+taken          | forget owner          |             | live      | 1
+taken          | forget other          |             | forgotten | 0
+ended by owner | take other            | refused     | ended     | 2
 ended by owner | begin owner           | s ended     | ended     | 2
 ended by owner | begin same key        | s ended     | ended     | 2
 ended by owner | begin same id         | taken       | ended     | 2
@@ -86,6 +101,7 @@ var arrivals = map[string][]string{
 	"live":           {"begin owner", "write owner"},
 	"ended by owner": {"begin owner", "write owner", "write the end owner"},
 	"ended by other": {"begin owner", "write owner", "lose other"},
+	"taken":          {"begin owner", "write owner", "take other"},
 	"forgotten":      {"begin owner", "write owner", "forget owner"},
 }
 
@@ -107,7 +123,7 @@ func TestEachScriptInEachState(t *testing.T) {
 	db := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer db.Close()
 	run := func(script string) string {
-		h, by := replay.Head{ID: "s", Epoch: "e", Key: "k"}, owner
+		h, by := replay.Head{ID: "s", Epoch: "e", Key: "k", Form: "f", Request: "prompt"}, owner
 		name, rest := cutAny(script, " owner", " other", " same key", " same id")
 		switch rest {
 		case " other":
@@ -131,10 +147,13 @@ func TestEachScriptInEachState(t *testing.T) {
 		for _, arrival := range arrivals[from] {
 			run(arrival)
 		}
-		if got := run(script); got != result {
+		if got := strings.TrimSpace(run(script)); got != result {
 			t.Errorf("%s, %s: the result is %q, want %q", from, script, got, result)
 		}
 		now := state(t, db, "s")
+		if left := db.Exists(t.Context(), "whence:3:request:s").Val(); left == 1 != (now == "beginning" || now == "live") {
+			t.Errorf("%s, %s: the server has %d requests of a stream that is %s", from, script, left, now)
+		}
 		if now == "" {
 			now = "absent"
 		}
@@ -142,10 +161,10 @@ func TestEachScriptInEachState(t *testing.T) {
 			t.Errorf("%s, %s: the stream is %s, want %s", from, script, now, to)
 			continue
 		}
-		if n := db.XLen(t.Context(), "whence:2:log:s").Val(); fmt.Sprint(n) != events {
+		if n := db.XLen(t.Context(), "whence:3:log:s").Val(); fmt.Sprint(n) != events {
 			t.Errorf("%s, %s: the server has %d events, want %s", from, script, n, events)
 		}
-		left, keyLeft := db.PTTL(t.Context(), "whence:2:head:s").Val(), db.PTTL(t.Context(), "whence:2:key:k").Val()
+		left, keyLeft := db.PTTL(t.Context(), "whence:3:head:s").Val(), db.PTTL(t.Context(), "whence:3:key:k").Val()
 		if bounds := lifetimes[to]; left > bounds[1] || left < bounds[0] && to != "absent" {
 			t.Errorf("%s, %s: the server keeps the head for %v, want %v", from, script, left, bounds)
 		}
@@ -234,7 +253,7 @@ func TestSlowServerGetsEachEventOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	way := newProxy(t, s.addr)
-	slow, b := open(t, way.addr, replay.Limits{}), s.open(t, replay.Limits{})
+	slow, b := openLeased(t, way.addr, replay.Limits{}, slog.DiscardHandler, patient), openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, patient)
 	defer closeLog(t, slow)
 	defer closeLog(t, b)
 	if _, err := slow.Begin(t.Context(), replay.Head{ID: "s", Epoch: "e"}); err != nil {

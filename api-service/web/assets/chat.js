@@ -132,14 +132,3 @@ async function drain(reader) {
     clearTimeout(timer);
   }
 }
-
-// curl returns the command that sends the same request, one field a line. A key is left to the shell: it is nobody's
-// business what is pasted where.
-export function curl(origin, request, withKey = false) {
-  const fields = Object.entries(request).filter(([, value]) => value !== undefined);
-  const json = `{\n${fields.map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(',\n')}\n  }`;
-  const lines = [`curl -N ${origin}${completions}`, "-H 'Content-Type: application/json'"];
-  if (withKey) lines.push('-H "Authorization: Bearer $WHENCE_KEY"');
-  lines.push(`-d '${json.replaceAll("'", "'\\''")}'`);
-  return lines.join(' \\\n  ');
-}

@@ -2,7 +2,8 @@
 
 import { Announcer } from './announce.js';
 import { hasKey, models, settled, stop as stopStream, story, tell as report, useKey } from './api.js';
-import { ask, curl, mint } from './chat.js';
+import { ask, mint } from './chat.js';
+import { apis, curl, missing } from './curl.js';
 import { Life } from './life.js';
 import { poll } from './poll.js';
 import { remember, Seen } from './seen.js';
@@ -19,6 +20,7 @@ const wide = matchMedia('(min-width: 76rem)');
 
 let history = []; // the messages of the turns that have an answer
 let answering = null; // the answer that is under way: {controller, seen}
+let asked = null; // the last request
 let shown = null; // whose life is in the picture: {turn, life}
 
 // send asks a question, unless an answer is under way.
@@ -36,7 +38,8 @@ async function send(question) {
   if (prompt.value === question) prompt.value = '';
   const messages = [...history, { role: 'user', content: question }];
   const request = requestFor(messages);
-  showCurl(request);
+  asked = request;
+  showCurl();
   $('empty').hidden = true;
   announcer.clear();
   const seen = new Seen(mint());
@@ -176,10 +179,14 @@ function newChat() {
   prompt.focus();
 }
 
-function showCurl(request) {
-  $('curl').textContent = curl(location.origin, request, hasKey());
-  $('curl').hidden = $('copy-curl').hidden = false;
-  $('curl-hint').hidden = true;
+// showCurl shows the last request, for the API that is chosen.
+function showCurl() {
+  const api = $('curl-api').value;
+  const left = missing(asked, api);
+  $('curl').textContent = curl(location.origin, asked, hasKey(), api);
+  $('curl').hidden = $('copy-curl').hidden = $('curl-choice').hidden = false;
+  $('curl-hint').textContent = `Without ${left.join(' and ')}, which this API does not have.`;
+  $('curl-hint').hidden = left.length === 0;
 }
 
 async function loadModels() {
@@ -219,6 +226,8 @@ export function chatPage() {
     if (event.detail < 2) stop(); // the second half of a double click on Send is no wish to stop
   });
   $('new').addEventListener('click', newChat);
+  $('curl-api').replaceChildren(...Object.keys(apis).map((name) => new Option(name)));
+  $('curl-api').addEventListener('change', showCurl);
   $('copy-curl').addEventListener('click', () => copy($('copy-curl'), $('curl').textContent, $('curl')));
   $('examples').addEventListener('click', (event) => {
     const button = event.target.closest('button');

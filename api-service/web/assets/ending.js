@@ -2,20 +2,20 @@
 //
 //   completed    finish, tokens, ttft, rate   finish_reason and [DONE] both arrived
 //   stopped      as failed, or nothing        the reader of the page stopped it
-//   failed       code, message, param, path   the stream said why it failed
+//   failed       code, message, param, path   the stream said why it failed; code is the reason
 //   refused      status, retryAfter + those   the answer never began
 //   cut          message                      it just ended: nobody said that it is complete
 //   unreachable                               no response at all
 
-// failure reads the OpenAI error object, with the path as Whence sends it.
+// failure reads OpenAI's error object, with the reason and the path that Whence adds.
 export function failure(error) {
-  const { message, code, type, param, path } = typeof error === 'string' ? { message: error } : error;
+  const { message, code, type, param, whence } = typeof error === 'string' ? { message: error } : error;
   return {
     kind: 'failed',
-    code: String(code ?? type ?? 'error'),
+    code: String(whence?.reason ?? code ?? type ?? 'error'),
     message: String(message ?? ''),
     param: param ?? '',
-    path: Array.isArray(path) ? path.join(' > ') : (path ?? ''),
+    path: Array.isArray(whence?.path) ? whence.path.join(' > ') : '',
   };
 }
 

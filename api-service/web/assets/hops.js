@@ -1,7 +1,7 @@
 // What hops tell of a stream, in words: the path of its ending, the sentence that sums it up, and the table.
 
 import { node } from './node.js';
-import { count, duration, handed, mood } from './words.js';
+import { count, duration, handed, left, mood } from './words.js';
 
 // longest returns the path of the ending as the hop told it to which it went last.
 export function longest(story) {
@@ -23,6 +23,7 @@ export function sentence(story) {
   if (story.reason !== 'completed' && first.stop_confirmed_ms !== null) parts.push(`the engine had stopped after ${duration(first.stop_confirmed_ms)}`);
   if (story.reason === 'completed') parts.push(`${count(delivered, 'token')} delivered`);
   if (story.reason !== 'completed' || wasted > 0) parts.push(`${count(wasted, 'token')} wasted`);
+  if (story.extent) parts.push(left(story.extent));
   if (cached > 0) parts.push(`${cached} of the prompt's ${count(prompt, 'token')} cached`);
   return parts.join('; ');
 }

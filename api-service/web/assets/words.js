@@ -34,3 +34,13 @@ export function handed({ from, to, reason, took_ms }) {
   if (reason === 'completed') return `prompt read by ${from} for ${to} in ${duration(took_ms)}`;
   return from ? `prompt read by ${to} itself: ${from} failed to after ${duration(took_ms)} (${reason})` : `prompt read by ${to} itself: nobody else was there to read it (${reason})`;
 }
+
+const extents = {
+  nothing: 'the client left before the first token',
+  part: 'the client left with a part of the answer',
+  tool_call: 'the client left with a whole tool call',
+  answer: 'the client left with the whole answer, without its terminator',
+};
+
+// left says how much of the answer a client had when it left.
+export const left = (extent) => extents[extent] ?? `the client left with: ${extent}`;

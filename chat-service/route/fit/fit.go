@@ -2,8 +2,10 @@
 package fit
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -11,13 +13,38 @@ import (
 	workerv1 "github.com/whence-dev/whence/idl/gen/whence/worker/v1"
 	"github.com/whence-dev/whence/internal/capability"
 	"github.com/whence-dev/whence/pkg/metrics"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // Takes reports whether a worker can take a request: its engine ignores no field of the request, and can continue an
 // answer that was begun elsewhere.
 func Takes(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) bool {
-	return len(capability.Missing(req.GetSampling(), info.GetCapabilities())) == 0 &&
+	return len(Missing(info, req)) == 0 &&
 		(req.GetGenerated() == 0 || GoesOn(req.GetSampling(), info))
+}
+
+// adapter stands for the adapter of a request among the fields that an engine would ignore.
+const adapter = "adapter"
+
+// Missing returns what a request demands and a worker's engine would ignore: its adapter, and fields of its Sampling. A worker that
+// reports no capabilities refuses requests itself.
+func Missing(info *llmv1.WorkerInfo, req *workerv1.TokenRequest) []string {
+	missing, can := capability.Missing(req.GetSampling(), info.GetCapabilities()), info.GetCapabilities()
+	if req.GetAdapter() != "" && can != nil && !can.GetAdapters() {
+		return append([]string{adapter}, missing...)
+	}
+	return missing
+}
+
+// Refusal returns the error for a request of which no engine honours everything. missing is what the engine of info, which lacks the
+// least, would ignore.
+func Refusal(info *llmv1.WorkerInfo, req *workerv1.TokenRequest, missing []string) error {
+	engine := cmp.Or(info.GetCapabilities().GetUpstream(), info.GetEngine())
+	if missing[0] == adapter {
+		return capability.NoAdapters(engine, req.GetAdapter())
+	}
+	return streamerr.InvalidParam("sampling."+missing[0], "no engine here honours all that is asked for: %s (%s) would ignore %s",
+		info.GetInstance(), engine, strings.Join(missing, ", ")).WithCode(streamerr.CodeUnsupportedField)
 }
 
 // GoesOn reports whether an answer may move to or from a worker. A worker that resumes reads the answer so far as a

@@ -33,13 +33,12 @@ export function completed({ reason, finish, path }, usage) {
   return { reason, origin: path[0] ?? '', path, message: '', param: null, code: null, finish: finish ?? null, usage };
 }
 
-// errorObject reads {"error": {message, param, code, reason, path}}; it returns undefined for
-// anything else. code is the reason, or the error code of the server behind Whence.
+// errorObject reads {"error": {message, param, code, whence: {reason, path}}}; it returns undefined
+// for anything else.
 export function errorObject(body) {
-  const error = body?.error;
-  if (typeof error?.message !== 'string' || typeof error.code !== 'string') return undefined;
-  const reason = typeof error.reason === 'string' ? error.reason : error.code;
-  return failed(reason, error.message, strings(error.path) ? error.path : [], error.param ?? null, error.code === reason ? null : error.code);
+  const { message, param, code, whence } = body?.error ?? {};
+  if (typeof message !== 'string' || typeof whence?.reason !== 'string') return undefined;
+  return failed(whence.reason, message, strings(whence.path) ? whence.path : [], param ?? null, code ?? null);
 }
 
 const strings = (list) => Array.isArray(list) && list.every((item) => typeof item === 'string');

@@ -37,8 +37,8 @@ interface EndingOf<R extends Reason> {
   /** The field of the request at fault. */
   readonly param: string | null;
   /**
-   * The error code of the server behind Whence, such as "context_length_exceeded"; null if it has
-   * none.
+   * The error code of OpenAI's API, such as "context_length_exceeded", or the code of the server
+   * behind Whence; null if the error has none.
    */
   readonly code: string | null;
 }

@@ -30,8 +30,8 @@ export const json = (status, body, headers = {}) => (response) => {
   response.end(typeof body === 'string' ? body : JSON.stringify(body));
 };
 
-export const refusal = (status, code, more = {}, headers = {}) =>
-  json(status, { error: { message: `it is ${code}`, type: 'x', param: null, code, path: ['chat-service', 'api-service'], ...more } }, headers);
+export const refusal = (status, reason, more = {}, headers = {}) =>
+  json(status, { error: { message: `it is ${reason}`, type: 'x', param: null, code: null, whence: { reason, path: ['chat-service', 'api-service'] }, ...more } }, headers);
 
 export const cut = (response) => response.destroy();
 
@@ -55,4 +55,4 @@ export const retry = 'retry: 60\n\n';
 export const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
 export const end = (seq) => `id: e.${seq}\nevent: usage\ndata: ${JSON.stringify(usage)}\n\n`
   + `id: e.${seq + 1}\nevent: ending\ndata: {"reason":"completed","finish":"stop","path":["llm-worker/0","chat-service","api-service"]}\n\n`;
-export const error = (seq, code) => `id: e.${seq}\nevent: error\ndata: {"error":{"message":"why","type":"x","param":null,"code":"${code}","path":["client","api-service"]}}\n\n`;
+export const error = (seq, reason) => `id: e.${seq}\nevent: error\ndata: {"error":{"message":"why","type":"x","param":null,"code":null,"whence":{"reason":"${reason}","path":["client","api-service"]}}}\n\n`;

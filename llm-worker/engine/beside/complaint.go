@@ -88,6 +88,10 @@ var reasons = map[string]streamerr.Reason{
 	"timeout":        streamerr.Deadline,
 }
 
+// contextTypes are the types of servers without codes for a prompt that does not fit, such as
+// llama.cpp's exceed_context_size_error.
+var contextTypes = map[string]bool{"contextlengthexceeded": true, "contextwindowexceeded": true, "exceedcontextsize": true}
+
 // keyWords are codes and types that are about the worker's key.
 var keyWords = map[string]bool{
 	"authentication": true, "invalidapikey": true, "permission": true, "permissiondenied": true, "unauthorized": true,
@@ -156,7 +160,9 @@ func (c *Complaint) Ending(how string) *streamerr.Error {
 		message = "it gave no reason"
 	}
 	e := Fail(c.Reason(), nil, "the server that generates %s: %s", how, message)
-	e.Code = streamerr.CleanCode(c.Code)
+	if e.Code = streamerr.CleanCode(c.Code); e.Code == "" && contextTypes[plain(c.Type)] {
+		e.Code = streamerr.CodeContextLength
+	}
 	if e.Reason == streamerr.Overloaded || e.Reason == streamerr.Unavailable {
 		e.RetryAfter = RetryIn(c.RetryAfter)
 	}

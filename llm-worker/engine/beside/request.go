@@ -25,7 +25,7 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	case len(prompt) == 0:
 		return streamerr.InvalidParam("prompt", "the prompt has no tokens")
 	case len(prompt) >= u.Context:
-		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), u.Context)
+		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), u.Context).WithCode(streamerr.CodeContextLength)
 	case begun > 0 && int64(begun) >= int64(len(prompt)):
 		return streamerr.InvalidParam("generated", "generated is %d, but the prompt has %d tokens with them", begun, len(prompt))
 	case begun > 0 && s != nil && s.MaxTokens != nil && begun >= *s.MaxTokens:
@@ -38,6 +38,9 @@ func (u *Upstream) Check(req *workerv1.TokenRequest) error {
 	}
 	if err := sample.Validate(s, u.Vocab); err != nil {
 		return err
+	}
+	if adapter := req.GetAdapter(); adapter != "" && !u.Capabilities.GetAdapters() {
+		return capability.NoAdapters(u.Capabilities.GetUpstream(), adapter)
 	}
 	if missing := capability.Missing(s, u.Capabilities); len(missing) > 0 {
 		return streamerr.InvalidParam("sampling."+missing[0], "the server that generates (%s) would ignore %s", u.Capabilities.GetUpstream(), missing[0])

@@ -70,7 +70,7 @@ func (e *Engine) askEmbed(up *upstream, req *workerv1.EmbedRequest) (*embedCall,
 		}
 		text, err := e.model.spell(in.GetIds())
 		if err != nil {
-			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text())
+			return nil, streamerr.InvalidParam(param, "%s: %s", param, streamerr.As(err).Text()).WithCode(streamerr.As(err).Code)
 		}
 		texts = append(texts, text)
 	}

@@ -249,7 +249,7 @@ func TestErrorsInTheStreamMeanWhatTheySay(t *testing.T) {
 		"a code that is no word":    {events(ids(100), fmt.Sprintf(vllm, "x", `"a b <c>"`)), streamerr.EngineFailed, "", 0},
 		"SGLang's, on the top":      {events(ids(100), `{"object":"error","message":"because","type":"BadRequest","param":null,"code":400}`), streamerr.Invalid, "", 0},
 		"SGLang's, twice":           {events(ids(100), `{"error":{"object":"error","message":"because","type":"InternalServerError","code":503}}`), streamerr.Unavailable, "", time.Second},
-		"llama.cpp's context":       {events(ids(100), fmt.Sprintf(vllm, "exceed_context_size_error", "400")), streamerr.Invalid, "", 0},
+		"llama.cpp's context":       {events(ids(100), fmt.Sprintf(vllm, "exceed_context_size_error", "400")), streamerr.Invalid, "context_length_exceeded", 0},
 		"when to try again":         {events(ids(100), `{"error":{"message":"because","code":429,"retry_after":7}}`), streamerr.Overloaded, "", 7 * time.Second},
 		"when to try again, a text": {events(ids(100), `{"error":{"message":"because","code":503},"retry_after":"9"}`), streamerr.Unavailable, "", 9 * time.Second},
 		"never again":               {events(ids(100), `{"error":{"message":"because","code":503,"retry_after":1e300}}`), streamerr.Unavailable, "", time.Hour},

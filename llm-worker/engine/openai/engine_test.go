@@ -360,3 +360,49 @@ func TestServersThatSayHowLikelyTokensWereAreBelieved(t *testing.T) {
 		t.Errorf("a server whose logprobs have no ids: %v", r.err)
 	}
 }
+
+// TestAdaptersAreNamedAsEachServerTakesThem, and refused before anything is sent to a server that takes none.
+func TestAdaptersAreNamedAsEachServerTakesThem(t *testing.T) {
+	for owner, want := range map[string]struct{ model, path any }{
+		"vllm":     {"legal", nil},
+		"sglang":   {nil, "legal"}, // nil: the name of the model
+		"somebody": {"legal", nil},
+		"llamacpp": {},
+		"library":  {},
+	} {
+		t.Run(owner, func(t *testing.T) {
+			f := newFake(t, counting, func(f *fake) { f.owner = owner })
+			e := engineOn(t, f.URL)
+			if r := read(t.Context(), e, request(2), nil); r.err != nil {
+				t.Fatal(r.err)
+			}
+			base := (*f.asked.Load())["model"]
+			if _, there := (*f.asked.Load())["lora_path"]; there || base == "legal" {
+				t.Error("a request for the model names an adapter:", *f.asked.Load())
+			}
+			f.asked.Store(nil)
+			req := request(2)
+			req.Adapter = "legal"
+			r := read(t.Context(), e, req, nil)
+			takes := want.model != nil || want.path != nil
+			if can := e.Upstream().Capabilities.GetAdapters(); can != takes {
+				t.Errorf("the worker says that it takes adapters: %t, want %t", can, takes)
+			}
+			if !takes {
+				if e := streamerr.As(r.err); e.Reason != streamerr.Invalid || e.Param != "model" || f.asked.Load() != nil {
+					t.Error(r.err)
+				}
+				return
+			}
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if want.model == nil {
+				want.model = base
+			}
+			if got := *f.asked.Load(); got["model"] != want.model || got["lora_path"] != want.path {
+				t.Errorf("model %v, lora_path %v; want %v, %v", got["model"], got["lora_path"], want.model, want.path)
+			}
+		})
+	}
+}

@@ -13,21 +13,31 @@ type kind struct {
 	owner    string   // the owner of its models in /v1/models
 	fields   []string // the fields of whence.llm.v1.Sampling that it honours, beside everyKind
 	tokenIDs bool     // it may answer return_token_ids
+	adapters adapterField
 }
+
+// An adapterField is the field of a body in which a server takes the name of a LoRA adapter.
+type adapterField uint8
+
+const (
+	noAdapters adapterField = iota // the server has no names for adapters
+	asModel                        // in model, instead of the base model
+	asLoRAPath                     // in lora_path
+)
 
 // everyKind are the fields of OpenAI's API that all servers honour.
 var everyKind = []string{"temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "max_tokens"}
 
 var (
-	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true}
+	vllm = &kind{"vllm", "vllm", slices.Concat(sglang.fields, []string{"logprobs"}), true, asModel}
 	// SGLang honours seed only if it is started with --enable-deterministic-inference, and has no
 	// ids in logprobs.
-	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true}
-	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false}
-	ollama   = &kind{"ollama", "library", nil, false}
+	sglang   = &kind{"sglang", "sglang", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos", "stop_token_ids", "guide"}, true, asLoRAPath}
+	llamacpp = &kind{"llama.cpp", "llamacpp", []string{"top_k", "min_p", "repetition_penalty", "logit_bias", "ignore_eos", "guide"}, false, noAdapters} // its adapters have numbers
+	ollama   = &kind{"ollama", "library", nil, false, noAdapters}                                                                                       // an adapter is a model of its own there
 	// An unknown server gets the fields of OpenAI's API. It may be a proxy for vLLM, so it is asked
 	// for token ids.
-	unknown = &kind{"unknown", "", []string{"logit_bias"}, true}
+	unknown = &kind{"unknown", "", []string{"logit_bias"}, true, asModel}
 )
 
 var kinds = []*kind{vllm, sglang, llamacpp, ollama}

@@ -13,7 +13,8 @@ import (
 // chat-service detects them.
 type completion struct {
 	Model          string          `json:"model"`
-	Prompt         any             `json:"prompt"` // a string or []uint32
+	LoRAPath       string          `json:"lora_path,omitempty"` // of SGLang: the name of an adapter
+	Prompt         any             `json:"prompt"`              // a string or []uint32
 	MaxTokens      int             `json:"max_tokens"`
 	Stream         bool            `json:"stream"`
 	StreamOptions  *streamOptions  `json:"stream_options,omitempty"`
@@ -57,6 +58,7 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 		ReturnTokenIDs: up.askIDs,
 		MaxTokens:      int(s.GetMaxTokens()),
 	}
+	c.adapt(up.kind, req.GetAdapter())
 	if up.prompt == llmv1.Form_FORM_TEXT {
 		text, err := e.model.spell(req.GetPrompt())
 		if err != nil {
@@ -73,6 +75,20 @@ func (e *Engine) completion(up *upstream, req *workerv1.TokenRequest) (*completi
 		return nil, err
 	}
 	return c, nil
+}
+
+// adapt names the adapter that answers, unless it is empty.
+func (c *completion) adapt(k *kind, adapter string) {
+	if adapter == "" {
+		return
+	}
+	switch k.adapters {
+	case asModel:
+		c.Model = adapter
+	case asLoRAPath:
+		c.LoRAPath = adapter
+	case noAdapters: // Check has refused the request
+	}
 }
 
 // sample copies the fields that the request sets. The server's defaults apply to the others.

@@ -154,7 +154,7 @@ func (e *Engine) try(ctx context.Context, up *upstream) (*upstream, error) {
 			}
 			as := *up
 			as.prompt, as.askIDs = form, askIDs
-			as.Capabilities = &llmv1.Capabilities{Prompt: form, Sampling: up.kind.honours(), Upstream: up.kind.name}
+			as.Capabilities = &llmv1.Capabilities{Prompt: form, Sampling: up.kind.honours(), Upstream: up.kind.name, Adapters: up.kind.adapters != noAdapters}
 			err := e.tryAs(ctx, &as)
 			if err == nil {
 				e.tryEmbed(ctx, &as)

@@ -44,7 +44,7 @@ func (g *generator) look(ctx context.Context, was *beside.Upstream, doubt bool) 
 	if err != nil {
 		return nil, err
 	}
-	up.Resumes, up.Capabilities = true, capabilities(now.seeded)
+	up.Resumes, up.Capabilities = true, capabilities(now.seeded, true)
 	up.Ask = func(ctx context.Context, req *workerv1.TokenRequest) (beside.Call, error) { return g.ask(ctx, up, req) }
 	g.last = now
 	return up, nil
@@ -84,6 +84,7 @@ func (g *generator) list(ctx context.Context, anew bool) (*modelInfo, error) {
 type generate struct {
 	ID       string   `json:"rid"`
 	Prompt   []uint32 `json:"input_ids"`
+	Adapter  string   `json:"lora_path,omitempty"` // by the name that the server has loaded it under
 	Sampling params   `json:"sampling_params"`
 	Stream   bool     `json:"stream"`
 }
@@ -112,7 +113,7 @@ func (g *generator) ask(ctx context.Context, up *beside.Upstream, req *workerv1.
 	}
 	s := up.Rest(req)
 	asked := generate{
-		ID: beside.NewID(ctx), Prompt: req.GetPrompt(), Stream: true,
+		ID: beside.NewID(ctx), Prompt: req.GetPrompt(), Adapter: req.GetAdapter(), Stream: true,
 		Sampling: params{
 			Temperature: orOne(s.Temperature), TopP: orOne(s.TopP), TopK: topK(s), MinP: s.GetMinP(),
 			FrequencyPenalty: s.GetFrequencyPenalty(), PresencePenalty: s.GetPresencePenalty(), RepetitionPenalty: orOne(s.RepetitionPenalty),

@@ -88,7 +88,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 	case int64(req.GetGenerated()) >= int64(len(prompt)):
 		return streamerr.InvalidParam("generated", "generated is %d, but must be less than the %d tokens of the prompt", req.GetGenerated(), len(prompt))
 	case len(prompt) >= m.context:
-		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), m.context)
+		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more", len(prompt), m.context).WithCode(streamerr.CodeContextLength)
 	}
 	for i, id := range prompt {
 		if int64(id) >= int64(m.vocabulary.Size) {
@@ -104,7 +104,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 		return streamerr.InvalidParam("generated", "generated is %d and max_tokens %d: there is nothing left to generate", req.GetGenerated(), req.GetSampling().GetMaxTokens())
 	}
 	if m.blocksFor(need) > m.cache.total {
-		return streamerr.InvalidParam("sampling.max_tokens", "prompt and answer can take %d tokens of KV cache, but there are %d in all", need, m.cache.total*m.options.Block)
+		return streamerr.InvalidParam("sampling.max_tokens", "prompt and answer can take %d tokens of KV cache, but there are %d in all", need, m.cache.total*m.options.Block).WithCode(streamerr.CodeContextLength)
 	}
 	return nil
 }

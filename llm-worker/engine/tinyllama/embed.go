@@ -22,9 +22,9 @@ func (m *Model) CheckEmbed(ids []uint32) error {
 	case len(ids) == 0:
 		return streamerr.InvalidParam("", "the text has no tokens")
 	case len(ids) > m.options.ContextLength:
-		return streamerr.InvalidParam("", "the text has %d tokens; the context holds %d", len(ids), m.options.ContextLength)
+		return streamerr.InvalidParam("", "the text has %d tokens; the context holds %d", len(ids), m.options.ContextLength).WithCode(streamerr.CodeContextLength)
 	case kv.Blocks(len(ids)) > m.pool.Total():
-		return streamerr.InvalidParam("", "the text takes %d tokens of KV cache, but there are %d in all", len(ids), m.pool.Total()*kv.BlockTokens)
+		return streamerr.InvalidParam("", "the text takes %d tokens of KV cache, but there are %d in all", len(ids), m.pool.Total()*kv.BlockTokens).WithCode(streamerr.CodeContextLength)
 	}
 	for i, id := range ids {
 		if int64(id) >= int64(m.VocabSize()) {

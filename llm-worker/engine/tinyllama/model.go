@@ -135,7 +135,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 		return streamerr.InvalidParam("generated", "generated is %d, but must be less than the %d tokens of the prompt", req.GetGenerated(), len(prompt))
 	case len(prompt) >= m.options.ContextLength:
 		return streamerr.InvalidParam("prompt", "the prompt has %d tokens; the context of %d must hold it and at least one more",
-			len(prompt), m.options.ContextLength)
+			len(prompt), m.options.ContextLength).WithCode(streamerr.CodeContextLength)
 	}
 	for i, id := range prompt {
 		if int64(id) >= int64(m.VocabSize()) {
@@ -158,7 +158,7 @@ func (m *Model) Check(req *workerv1.TokenRequest) error {
 			param = "sampling.max_tokens"
 		}
 		return streamerr.InvalidParam(param, "prompt and answer can take %d tokens of KV cache, but there are %d in all",
-			need, m.pool.Total()*kv.BlockTokens)
+			need, m.pool.Total()*kv.BlockTokens).WithCode(streamerr.CodeContextLength)
 	}
 	return nil
 }

@@ -13,14 +13,28 @@ import (
 
 // An event is a change of an engine's cache.
 type event struct {
-	kind   string   // one of the following
-	hashes []uint64 // the engine's block hashes
-	parent *uint64  // of the first block; nil for the beginning of a prompt
-	tokens []uint32
-	size   int // tokens per block; 0 if the engine does not report it
-	// Blocks that are not in the GPU's memory, or depend on more than token ids: an adapter,
-	// images, a salt.
+	kind    string   // one of the following
+	hashes  []uint64 // the engine's block hashes
+	parent  *uint64  // of the first block; nil for the beginning of a prompt
+	tokens  []uint32
+	size    int    // tokens per block; 0 if the engine does not report it
+	adapter string // the LoRA adapter that filled the blocks; "" for the model itself
+	// Blocks that are not in the GPU's memory, or depend on more than token ids and an adapter: images,
+	// a salt, an adapter without a name.
 	foreign bool
+
+	adapterID bool     // the event has a number for an adapter
+	extra     []string // further keys of the blocks
+}
+
+// close settles what depends on several fields. vLLM repeats the name of the adapter among the keys.
+func (e *event) close() {
+	if e.adapterID && e.adapter == "" {
+		e.foreign = true
+	}
+	for _, key := range e.extra {
+		e.foreign = e.foreign || key != e.adapter
+	}
 }
 
 // blockSize returns how many tokens each block has, or 0 if the tokens do not make up the blocks.
@@ -71,6 +85,7 @@ func parse(payload []byte) (events []event, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("event %d: %w", len(events), err)
 		}
+		e.close()
 		events = append(events, e)
 	}
 	return events, nil
@@ -149,23 +164,55 @@ func (d decoder) field(e *event, name string) (err error) {
 		group, err = d.DecodeInt()
 		e.foreign = e.foreign || group != 0
 	case "extra_keys":
-		return d.each(func() error { return d.stranger(e) })
-	case "lora_id", "lora_name":
-		return d.stranger(e)
+		return d.each(func() error { return d.keys(e) })
+	case "lora_name":
+		e.adapter, err = d.DecodeString() // "" for nil
+	case "lora_id":
+		code, err := d.PeekCode()
+		if err != nil {
+			return err
+		}
+		e.adapterID = code != msgpcode.Nil
+		return d.skip()
 	default:
 		return d.skip()
 	}
 	return err
 }
 
-// stranger reads a value that makes an event foreign unless it is nil.
-func (d decoder) stranger(e *event) error {
+// keys reads the further keys of a block: nil, or a text, or an array of them. Any other key makes the event foreign.
+func (d decoder) keys(e *event) error {
+	code, err := d.PeekCode()
+	switch {
+	case err != nil:
+		return err
+	case code == msgpcode.Nil:
+		return d.DecodeNil()
+	case msgpcode.IsString(code):
+		key, err := d.DecodeString()
+		e.extra = append(e.extra, key)
+		return err
+	case msgpcode.IsFixedArray(code) || code == msgpcode.Array16 || code == msgpcode.Array32:
+		return d.each(func() error { return d.key(e) })
+	default:
+		e.foreign = true
+		return d.skip()
+	}
+}
+
+// key reads one of several further keys of a block.
+func (d decoder) key(e *event) error {
 	code, err := d.PeekCode()
 	if err != nil {
 		return err
 	}
-	e.foreign = e.foreign || code != msgpcode.Nil
-	return d.skip()
+	if !msgpcode.IsString(code) {
+		e.foreign = e.foreign || code != msgpcode.Nil
+		return d.skip()
+	}
+	key, err := d.DecodeString()
+	e.extra = append(e.extra, key)
+	return err
 }
 
 // token reads a token id. Some engines with speculative decoding send pairs, for which there is no

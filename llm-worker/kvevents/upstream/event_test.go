@@ -37,6 +37,8 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 	stored := event{kind: blockStored, hashes: []uint64{7, 1<<64 - 5}, parent: new(uint64(3)), tokens: []uint32{1, 2, 3, 4}, size: 2}
 	foreign := stored
 	foreign.foreign = true
+	adapted := stored
+	adapted.adapter = "legal"
 	for name, c := range map[string]struct {
 		sent any
 		want event
@@ -45,7 +47,11 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"newer array":     {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{nil, nil}, 0, "what comes next"}, stored},
 		"map":             {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "lora_id": nil, "medium": nil, "new": list{dict{"a": 1}}}, stored},
 		"an adapter":      {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1}, foreign},
-		"a named adapter": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", "lora"}, foreign},
+		"a named adapter": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal"}, adapted},
+		"its name as key": {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal", list{list{"legal"}, list{"legal"}}}, adapted},
+		"key first, map":  {dict{"type": blockStored, "block_hashes": list{7, -5}, "parent_block_hash": 3, "token_ids": list{1, 2, 3, 4}, "block_size": 2, "extra_keys": list{"legal", nil}, "lora_name": "legal"}, adapted},
+		"adapter, salt":   {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, 1, "GPU", "legal", list{list{"legal", "salt"}, list{"legal"}}}, foreignly(adapted)},
+		"an image":        {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{list{"hash", 3}}, nil}}, foreign},
 		"another medium":  {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "CPU"}, foreign},
 		"a salt":          {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, list{list{"salt"}, nil}}, foreign},
 		"a group":         {list{blockStored, list{7, -5}, 3, list{1, 2, 3, 4}, 2, nil, "GPU", nil, nil, 1}, foreign},
@@ -62,9 +68,31 @@ func TestBothFormsOfEventsAreRead(t *testing.T) {
 		"unknown":         {list{"Rumour", dict{"a": list{1}}}, event{kind: "Rumour"}},
 	} {
 		events, err := parse(pack(t, list{1.5, list{c.sent}, nil}))
+		if len(events) == 1 { // which only close needs
+			events[0].adapterID, events[0].extra = false, nil
+		}
 		if err != nil || len(events) != 1 || !reflect.DeepEqual(events[0], c.want) {
 			t.Errorf("%s: %+v, %v; want %+v", name, events, err, c.want)
 		}
+	}
+}
+
+// foreignly returns the event of blocks that also depend on something without a name.
+func foreignly(e event) event {
+	e.foreign = true
+	return e
+}
+
+// TestBlocksOfAnAdapterAreNamedByIt: from its root on, behind a parent like any other, and not as those of the model.
+func TestBlocksOfAnAdapterAreNamedByIt(t *testing.T) {
+	n := names{held: &kvevents.Hub{}, known: map[uint64]uint64{}, most: 100, drop: func(why DropReason, _ int) { t.Error("dropped:", why) }}
+	ids := []uint32{1, 2, 3, 4}
+	n.apply(&event{kind: blockStored, hashes: []uint64{7}, tokens: ids[:2], size: 2, adapter: "legal"})
+	n.apply(&event{kind: blockStored, hashes: []uint64{8}, parent: new(uint64(7)), tokens: ids[2:], size: 2, adapter: "legal"})
+	n.apply(&event{kind: blockStored, hashes: []uint64{9}, tokens: ids[:2], size: 2})
+	want := kvblock.Chain(nil, kvblock.Root("legal"), ids, 2)
+	if n.known[7] != want[0] || n.known[8] != want[1] || n.known[9] != kvblock.Next(0, ids[:2]) {
+		t.Errorf("%x, want %x", n.known, want)
 	}
 }
 

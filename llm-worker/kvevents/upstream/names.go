@@ -17,7 +17,8 @@ const (
 	// UnknownParent: the block follows a block that was not named, such as one stored before the
 	// listener subscribed.
 	UnknownParent DropReason = "unknown_parent"
-	// NotPlainText: the block is not in the GPU's memory, or depends on more than token ids.
+	// NotPlainText: the block is not in the GPU's memory, or depends on more than token ids
+	// and a named adapter.
 	NotPlainText DropReason = "not_plain_text"
 	// Malformed: the event's tokens do not make up its blocks.
 	Malformed DropReason = "malformed"
@@ -85,13 +86,13 @@ func (n *names) store(e *event) {
 // publishers send 0. A block whose hash happens to be 0 is a parent like any other.
 func (n *names) parent(e *event) (name uint64, root, ok bool) {
 	if e.parent == nil {
-		return 0, true, true
+		return kvblock.Root(e.adapter), true, true
 	}
 	if name, ok = n.known[*e.parent]; ok {
 		return name, false, true
 	}
 	root = *e.parent == 0
-	return 0, root, root
+	return kvblock.Root(e.adapter), root, root
 }
 
 func (n *names) clear() {

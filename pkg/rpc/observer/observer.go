@@ -29,6 +29,7 @@ type Beginning struct {
 	Peer    string         // the caller's address
 	Method  string         // the full gRPC method without the leading slash, or empty
 	Path    streamerr.Path // the hops that the call has crossed, origin first
+	First   bool           // the call has crossed no hop: this hop is the stream's first
 	// Header returns the values of a header of the call, none if the stream did not come with a gRPC call. It is valid
 	// until Begin returns.
 	Header func(key string) []string
@@ -50,7 +51,7 @@ type Flow interface {
 	Headers(set func(key, value string))
 	// LogAttrs returns attributes for the log line of the ended stream.
 	LogAttrs() []slog.Attr
-	// Close is called last, when the caller was told the ending. No Note follows, except of Unreceived.
+	// Close is called last, when the caller was told the ending. No Note follows, except of Unreceived and CalleeGone.
 	Close()
 }
 
@@ -73,7 +74,7 @@ type Kind uint8
 
 // The events.
 const (
-	// Running: the engine begins. Text is the operation, if it differs from the hop's.
+	// Running: the engine begins. Text is the operation, if it differs from the hop's; Message is the request.
 	Running Kind = iota
 	// Calling: a call goes out; Path is the hops that it has crossed, this hop included.
 	Calling
@@ -87,6 +88,9 @@ const (
 	StopHeard
 	// CallerGone: the caller has left a stream that was stopped for Reason, along Path; Err says how.
 	CallerGone
+	// CallerLost: the call of the caller was over before the caller could be told the ending; Err says how. It comes before
+	// Ended.
+	CallerLost
 	// StopSent: the callee was asked to stop, for Reason, along Path.
 	StopSent
 	// CallReset: this hop has reset its call, for Reason, along Path.
@@ -101,6 +105,8 @@ const (
 	Unconfirmed
 	// CalleeLeft: the stream goes on without the callee, or ends without its ending. Its CallOver does not follow.
 	CalleeLeft
+	// CalleeGone: the call that CalleeLeft was about is over. It may come after Close.
+	CalleeGone
 	// CallOver: the call that began with Calling is over.
 	CallOver
 	// Unreceived: Tokens were generated below and never reached this hop. It may come after Ended, and, from a call that was

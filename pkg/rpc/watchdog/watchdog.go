@@ -66,8 +66,9 @@ func (t *Timers) Watch(ctx context.Context, clock *coarse.Clock, name string) *W
 	w := &Watch{name: name, timers: *t, ctl: stream.ControlOf(ctx)}
 	w.stall = clock.NewTimer(w.checkStall)
 	asked, _ := ctx.Value(deadlineKey{}).(time.Duration)
+	age, _ := ctx.Value(ageKey{}).(time.Duration)
 	if d := shortest(t.Deadline, asked); d > 0 {
-		w.deadline = time.AfterFunc(d, func() { w.stop("deadline", "the stream has taken longer than", d) })
+		w.deadline = time.AfterFunc(max(0, d-age), func() { w.stop("deadline", "the stream has taken longer than", d) })
 	}
 	w.awaitFirstToken()
 	return w
@@ -202,6 +203,13 @@ type deadlineKey struct{}
 // WithDeadline returns a context whose stream may take at most d, beside what its hop allows.
 func WithDeadline(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, deadlineKey{}, d)
+}
+
+type ageKey struct{}
+
+// WithAge returns a context whose stream has run for age on another instance. Its deadline counts that time.
+func WithAge(ctx context.Context, age time.Duration) context.Context {
+	return context.WithValue(ctx, ageKey{}, age)
 }
 
 // shortest returns the smaller of two bounds, of which 0 is none.

@@ -1883,6 +1883,7 @@ type Model struct {
 	ModelChecksum  string   `thrift:"model_checksum,9" frugal:"9,default,string" json:"model_checksum"`
 	Embeds         bool     `thrift:"embeds,10" frugal:"10,default,bool" json:"embeds"`
 	Problem        string   `thrift:"problem,11" frugal:"11,default,string" json:"problem"`
+	Parent         string   `thrift:"parent,12" frugal:"12,default,string" json:"parent"`
 }
 
 func NewModel() *Model {
@@ -1936,6 +1937,10 @@ func (p *Model) GetProblem() (v string) {
 	return p.Problem
 }
 
+func (p *Model) GetParent() (v string) {
+	return p.Parent
+}
+
 func (p *Model) String() string {
 	if p == nil {
 		return "<nil>"
@@ -1955,6 +1960,7 @@ var fieldIDToName_Model = map[int16]string{
 	9:  "model_checksum",
 	10: "embeds",
 	11: "problem",
+	12: "parent",
 }
 
 type ModelsResponse struct {

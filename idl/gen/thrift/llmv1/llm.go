@@ -504,6 +504,8 @@ type Claim struct {
 	Weight int64  `thrift:"weight,2" frugal:"2,default,i64" json:"weight"`
 	Tier   Tier   `thrift:"tier,3" frugal:"3,default,Tier" json:"tier"`
 	Owner  string `thrift:"owner,4" frugal:"4,default,string" json:"owner"`
+	Key    string `thrift:"key,5" frugal:"5,default,string" json:"key"`
+	Whole  string `thrift:"whole,6" frugal:"6,default,string" json:"whole"`
 }
 
 func NewClaim() *Claim {
@@ -529,6 +531,14 @@ func (p *Claim) GetOwner() (v string) {
 	return p.Owner
 }
 
+func (p *Claim) GetKey() (v string) {
+	return p.Key
+}
+
+func (p *Claim) GetWhole() (v string) {
+	return p.Whole
+}
+
 func (p *Claim) String() string {
 	if p == nil {
 		return "<nil>"
@@ -541,6 +551,8 @@ var fieldIDToName_Claim = map[int16]string{
 	2: "weight",
 	3: "tier",
 	4: "owner",
+	5: "key",
+	6: "whole",
 }
 
 type Started struct {
@@ -548,6 +560,7 @@ type Started struct {
 	Model        string `thrift:"model,2" frugal:"2,default,string" json:"model"`
 	PromptTokens int64  `thrift:"prompt_tokens,3" frugal:"3,default,i64" json:"prompt_tokens"`
 	QueuedBehind int64  `thrift:"queued_behind,4" frugal:"4,default,i64" json:"queued_behind"`
+	Worker       string `thrift:"worker,5" frugal:"5,default,string" json:"worker"`
 }
 
 func NewStarted() *Started {
@@ -573,6 +586,10 @@ func (p *Started) GetQueuedBehind() (v int64) {
 	return p.QueuedBehind
 }
 
+func (p *Started) GetWorker() (v string) {
+	return p.Worker
+}
+
 func (p *Started) String() string {
 	if p == nil {
 		return "<nil>"
@@ -585,6 +602,7 @@ var fieldIDToName_Started = map[int16]string{
 	2: "model",
 	3: "prompt_tokens",
 	4: "queued_behind",
+	5: "worker",
 }
 
 type End struct {
@@ -912,6 +930,7 @@ type Capabilities struct {
 	Answer   Form     `thrift:"answer,2" frugal:"2,default,Form" json:"answer"`
 	Sampling []string `thrift:"sampling,3" frugal:"3,default,list<string>" json:"sampling"`
 	Upstream string   `thrift:"upstream,4" frugal:"4,default,string" json:"upstream"`
+	Adapters bool     `thrift:"adapters,5" frugal:"5,default,bool" json:"adapters"`
 }
 
 func NewCapabilities() *Capabilities {
@@ -937,6 +956,10 @@ func (p *Capabilities) GetUpstream() (v string) {
 	return p.Upstream
 }
 
+func (p *Capabilities) GetAdapters() (v bool) {
+	return p.Adapters
+}
+
 func (p *Capabilities) String() string {
 	if p == nil {
 		return "<nil>"
@@ -949,6 +972,7 @@ var fieldIDToName_Capabilities = map[int16]string{
 	2: "answer",
 	3: "sampling",
 	4: "upstream",
+	5: "adapters",
 }
 
 type Load struct {

@@ -63,6 +63,63 @@ func (p *State) Value() (driver.Value, error) {
 	return int64(*p), nil
 }
 
+type Extent int64
+
+const (
+	Extent_EXTENT_UNSPECIFIED Extent = 0
+	Extent_EXTENT_NOTHING     Extent = 1
+	Extent_EXTENT_PART        Extent = 2
+	Extent_EXTENT_TOOL_CALL   Extent = 3
+	Extent_EXTENT_ANSWER      Extent = 4
+)
+
+func (p Extent) String() string {
+	switch p {
+	case Extent_EXTENT_UNSPECIFIED:
+		return "EXTENT_UNSPECIFIED"
+	case Extent_EXTENT_NOTHING:
+		return "EXTENT_NOTHING"
+	case Extent_EXTENT_PART:
+		return "EXTENT_PART"
+	case Extent_EXTENT_TOOL_CALL:
+		return "EXTENT_TOOL_CALL"
+	case Extent_EXTENT_ANSWER:
+		return "EXTENT_ANSWER"
+	}
+	return "<UNSET>"
+}
+
+func ExtentFromString(s string) (Extent, error) {
+	switch s {
+	case "EXTENT_UNSPECIFIED":
+		return Extent_EXTENT_UNSPECIFIED, nil
+	case "EXTENT_NOTHING":
+		return Extent_EXTENT_NOTHING, nil
+	case "EXTENT_PART":
+		return Extent_EXTENT_PART, nil
+	case "EXTENT_TOOL_CALL":
+		return Extent_EXTENT_TOOL_CALL, nil
+	case "EXTENT_ANSWER":
+		return Extent_EXTENT_ANSWER, nil
+	}
+	return Extent(0), fmt.Errorf("not a valid Extent string")
+}
+
+func ExtentPtr(v Extent) *Extent { return &v }
+func (p *Extent) Scan(value interface{}) (err error) {
+	var result sql.NullInt64
+	err = result.Scan(value)
+	*p = Extent(result.Int64)
+	return
+}
+
+func (p *Extent) Value() (driver.Value, error) {
+	if p == nil {
+		return nil, nil
+	}
+	return int64(*p), nil
+}
+
 type Verdict int64
 
 const (
@@ -402,6 +459,7 @@ type Record struct {
 	CachedTokens     *int64                 `thrift:"cached_tokens,25,optional" frugal:"25,optional,i64" json:"cached_tokens,omitempty"`
 	Handovers        []*Handover            `thrift:"handovers,26" frugal:"26,default,list<Handover>" json:"handovers"`
 	Owner            *string                `thrift:"owner,27,optional" frugal:"27,optional,string" json:"owner,omitempty"`
+	Extent           Extent                 `thrift:"extent,28" frugal:"28,default,Extent" json:"extent"`
 }
 
 func NewRecord() *Record {
@@ -546,6 +604,10 @@ func (p *Record) GetOwner() (v string) {
 	return *p.Owner
 }
 
+func (p *Record) GetExtent() (v Extent) {
+	return p.Extent
+}
+
 func (p *Record) IsSetBegan() bool {
 	return p.Began != nil
 }
@@ -607,6 +669,7 @@ var fieldIDToName_Record = map[int16]string{
 	25: "cached_tokens",
 	26: "handovers",
 	27: "owner",
+	28: "extent",
 }
 
 type Handover struct {

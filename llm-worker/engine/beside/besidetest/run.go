@@ -150,6 +150,7 @@ func Run(t *testing.T, s Subject) {
 		t.Run("every misdeed has its ending", func(t *testing.T) { s.Misdeeds(t, misdeeds) })
 	}
 	t.Run("answer", s.answer)
+	t.Run("adapters", s.adapters)
 	t.Run("ends of answers", s.ends)
 	t.Run("stop", s.stop)
 	t.Run("health", s.health)
@@ -177,6 +178,23 @@ func (s *Subject) Misdeeds(t *testing.T, misdeeds map[string]Misdeed) {
 				t.Error(got.Message)
 			}
 		})
+	}
+}
+
+// adapters tests that a request's adapter is named to the service, or refused before anything is sent.
+func (s *Subject) adapters(t *testing.T) {
+	e, server := s.Start(t, Count)
+	req := Ask(1)
+	req.Adapter = "legal"
+	r := Read(t.Context(), e, req, nil)
+	if e.Upstream().Capabilities.GetAdapters() {
+		if asked := server.Asked(); r.Err != nil || len(asked) != 1 || asked[0].Adapter != "legal" {
+			t.Errorf("%v; the service was asked %+v", r.Err, asked)
+		}
+		return
+	}
+	if streamerr.As(r.Err).Reason != streamerr.Invalid || streamerr.As(r.Err).Param != "model" || len(server.Asked()) != 0 {
+		t.Errorf("%v; the service was asked %+v", r.Err, server.Asked())
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 type Request struct {
 	ID       string
 	Prompt   []uint32
+	Adapter  string         // "" for the model itself
 	Sampling map[string]any // keyed by the field names of whence.llm.v1.Sampling; an absent field was not set
 	Stream   bool
 	Metadata metadata.MD

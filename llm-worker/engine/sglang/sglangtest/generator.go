@@ -91,6 +91,7 @@ func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Req
 	var asked struct {
 		RID      string
 		InputIDs []uint32 `json:"input_ids"`
+		Adapter  string   `json:"lora_path"`
 		Stream   bool
 		Params   map[string]any `json:"sampling_params"`
 	}
@@ -98,7 +99,7 @@ func (w *web) generate(s *besidetest.Server, rw http.ResponseWriter, r *http.Req
 		http.Error(rw, err.Error(), http.StatusBadRequest)
 		return
 	}
-	req := besidetest.Request{ID: asked.RID, Prompt: asked.InputIDs, Stream: asked.Stream, Sampling: asked.Params, Metadata: metadata.MD{}}
+	req := besidetest.Request{ID: asked.RID, Prompt: asked.InputIDs, Adapter: asked.Adapter, Stream: asked.Stream, Sampling: asked.Params, Metadata: metadata.MD{}}
 	req.Metadata.Set("traceparent", r.Header.Values("traceparent")...)
 	for ours, theirs := range map[string]string{"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"} {
 		n, _ := asked.Params[theirs].(float64)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/whence-dev/whence/internal/bigstack"
 	"github.com/whence-dev/whence/pkg/rpc/link/ending"
 	"github.com/whence-dev/whence/pkg/rpc/link/frame"
 	"github.com/whence-dev/whence/pkg/streamerr"
@@ -41,7 +42,7 @@ func (c *Conn) takeOpen(payload []byte) error {
 	c.streams[call.Stream] = s
 	c.serving++
 	c.served.Add(1)
-	go serve(c.returned)
+	bigstack.Go(func() { serve(c.returned) })
 	return nil
 }
 

@@ -2762,7 +2762,9 @@ type Model struct {
 	Embeds bool `protobuf:"varint,10,opt,name=embeds,proto3" json:"embeds,omitempty"`
 	// Why no worker takes streams, for people; empty while one does. Names no addresses, because
 	// clients may read it.
-	Problem       string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,11,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The model of which this one is a LoRA adapter; empty if it is a model of its own.
+	Parent        string `protobuf:"bytes,12,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2870,6 +2872,13 @@ func (x *Model) GetEmbeds() bool {
 func (x *Model) GetProblem() string {
 	if x != nil {
 		return x.Problem
+	}
+	return ""
+}
+
+func (x *Model) GetParent() string {
+	if x != nil {
+		return x.Parent
 	}
 	return ""
 }
@@ -3409,7 +3418,7 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"embeddings\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12$\n" +
 	"\x03end\x18\x03 \x01(\v2\x12.whence.llm.v1.EndR\x03end\"\x0f\n" +
-	"\rModelsRequest\"\xd0\x02\n" +
+	"\rModelsRequest\"\xe8\x02\n" +
 	"\x05Model\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\acreated\x18\x02 \x01(\x03R\acreated\x12\x19\n" +
@@ -3422,7 +3431,8 @@ const file_whence_chat_v1_chat_proto_rawDesc = "" +
 	"\x0emodel_checksum\x18\t \x01(\tR\rmodelChecksum\x12\x16\n" +
 	"\x06embeds\x18\n" +
 	" \x01(\bR\x06embeds\x12\x18\n" +
-	"\aproblem\x18\v \x01(\tR\aproblem\"?\n" +
+	"\aproblem\x18\v \x01(\tR\aproblem\x12\x16\n" +
+	"\x06parent\x18\f \x01(\tR\x06parent\"?\n" +
 	"\x0eModelsResponse\x12-\n" +
 	"\x06models\x18\x01 \x03(\v2\x15.whence.chat.v1.ModelR\x06models\"J\n" +
 	"\vStopRequest\x12;\n" +

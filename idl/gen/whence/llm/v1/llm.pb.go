@@ -552,7 +552,12 @@ type Claim struct {
 	Tier Tier `protobuf:"varint,3,opt,name=tier,proto3,enum=whence.llm.v1.Tier" json:"tier,omitempty"`
 	// The owner: a digest of the tenant, or of the credentials that made the stream; empty for none.
 	// Hops compare owners, and read nothing else from them.
-	Owner         string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The id of the API key that made the stream, for usage records; empty for none.
+	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	// The id of the stream that this one is a part of, where one of several choices is a stream of its
+	// own on the hops below; empty for a whole stream.
+	Whole         string `protobuf:"bytes,6,opt,name=whole,proto3" json:"whole,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -615,6 +620,20 @@ func (x *Claim) GetOwner() string {
 	return ""
 }
 
+func (x *Claim) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Claim) GetWhole() string {
+	if x != nil {
+		return x.Whole
+	}
+	return ""
+}
+
 // Started says that the request is valid and has been admitted. From here on the stream ends with
 // an End or an error status, and no longer with a refusal.
 type Started struct {
@@ -626,7 +645,9 @@ type Started struct {
 	// Tokens of the prompt.
 	PromptTokens uint32 `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	// Streams that were waiting ahead of this one when it was admitted.
-	QueuedBehind  uint32 `protobuf:"varint,4,opt,name=queued_behind,json=queuedBehind,proto3" json:"queued_behind,omitempty"`
+	QueuedBehind uint32 `protobuf:"varint,4,opt,name=queued_behind,json=queuedBehind,proto3" json:"queued_behind,omitempty"`
+	// The worker that admitted the request; with several choices one of their workers.
+	Worker        string `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -687,6 +708,13 @@ func (x *Started) GetQueuedBehind() uint32 {
 		return x.QueuedBehind
 	}
 	return 0
+}
+
+func (x *Started) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
 }
 
 // End is the last message of a completed answer. Fields 1 to 3 are those of whence.stream.v1.End.
@@ -1143,7 +1171,9 @@ type Capabilities struct {
 	// refused with REASON_INVALID.
 	Sampling []string `protobuf:"bytes,3,rep,name=sampling,proto3" json:"sampling,omitempty"`
 	// The make of the server that generates, such as "vllm"; empty if the worker generates.
-	Upstream      string `protobuf:"bytes,4,opt,name=upstream,proto3" json:"upstream,omitempty"`
+	Upstream string `protobuf:"bytes,4,opt,name=upstream,proto3" json:"upstream,omitempty"`
+	// Whether requests may name an adapter of the model.
+	Adapters      bool `protobuf:"varint,5,opt,name=adapters,proto3" json:"adapters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1204,6 +1234,13 @@ func (x *Capabilities) GetUpstream() string {
 		return x.Upstream
 	}
 	return ""
+}
+
+func (x *Capabilities) GetAdapters() bool {
+	if x != nil {
+		return x.Adapters
+	}
+	return false
 }
 
 // Load is how busy a worker is now.
@@ -1362,17 +1399,20 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\tGuideForm\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\tR\x06before\x12\x16\n" +
 	"\x06schema\x18\x02 \x01(\tR\x06schema\x12\x14\n" +
-	"\x05after\x18\x03 \x01(\tR\x05after\"v\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"\x9e\x01\n" +
 	"\x05Claim\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12'\n" +
 	"\x04tier\x18\x03 \x01(\x0e2\x13.whence.llm.v1.TierR\x04tier\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\"\x86\x01\n" +
+	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\tR\x03key\x12\x14\n" +
+	"\x05whole\x18\x06 \x01(\tR\x05whole\"\x9e\x01\n" +
 	"\aStarted\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12#\n" +
 	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12#\n" +
-	"\rqueued_behind\x18\x04 \x01(\rR\fqueuedBehind\"\xb7\x02\n" +
+	"\rqueued_behind\x18\x04 \x01(\rR\fqueuedBehind\x12\x16\n" +
+	"\x06worker\x18\x05 \x01(\tR\x06worker\"\xb7\x02\n" +
 	"\x03End\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.whence.stream.v1.ReasonR\x06reason\x12\x12\n" +
 	"\x04path\x18\x02 \x03(\tR\x04path\x12\x18\n" +
@@ -1415,12 +1455,13 @@ const file_whence_llm_v1_llm_proto_rawDesc = "" +
 	"\rkv_block_size\x18\v \x01(\rR\vkvBlockSize\x12\x1b\n" +
 	"\tkv_events\x18\f \x01(\bR\bkvEvents\x12'\n" +
 	"\x04role\x18\x13 \x01(\x0e2\x13.whence.llm.v1.RoleR\x04role\x12\x18\n" +
-	"\aproblem\x18\x14 \x01(\tR\aproblemJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xa0\x01\n" +
+	"\aproblem\x18\x14 \x01(\tR\aproblemJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11\"\xbc\x01\n" +
 	"\fCapabilities\x12+\n" +
 	"\x06prompt\x18\x01 \x01(\x0e2\x13.whence.llm.v1.FormR\x06prompt\x12+\n" +
 	"\x06answer\x18\x02 \x01(\x0e2\x13.whence.llm.v1.FormR\x06answer\x12\x1a\n" +
 	"\bsampling\x18\x03 \x03(\tR\bsampling\x12\x1a\n" +
-	"\bupstream\x18\x04 \x01(\tR\bupstream\"\x97\x02\n" +
+	"\bupstream\x18\x04 \x01(\tR\bupstream\x12\x1a\n" +
+	"\badapters\x18\x05 \x01(\bR\badapters\"\x97\x02\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x16\n" +
 	"\x06queued\x18\x02 \x01(\rR\x06queued\x12\x1f\n" +

@@ -82,6 +82,68 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{0}
 }
 
+// Extent is how much of an answer a client has received. What the kernel of the client's hop has
+// accepted counts as received.
+type Extent int32
+
+const (
+	// The client has not left, or it is not known.
+	Extent_EXTENT_UNSPECIFIED Extent = 0
+	// No token.
+	Extent_EXTENT_NOTHING Extent = 1
+	// A part of the answer.
+	Extent_EXTENT_PART Extent = 2
+	// A part of the answer with a whole tool call in it.
+	Extent_EXTENT_TOOL_CALL Extent = 3
+	// Everything but the terminator of the stream.
+	Extent_EXTENT_ANSWER Extent = 4
+)
+
+// Enum value maps for Extent.
+var (
+	Extent_name = map[int32]string{
+		0: "EXTENT_UNSPECIFIED",
+		1: "EXTENT_NOTHING",
+		2: "EXTENT_PART",
+		3: "EXTENT_TOOL_CALL",
+		4: "EXTENT_ANSWER",
+	}
+	Extent_value = map[string]int32{
+		"EXTENT_UNSPECIFIED": 0,
+		"EXTENT_NOTHING":     1,
+		"EXTENT_PART":        2,
+		"EXTENT_TOOL_CALL":   3,
+		"EXTENT_ANSWER":      4,
+	}
+)
+
+func (x Extent) Enum() *Extent {
+	p := new(Extent)
+	*p = x
+	return p
+}
+
+func (x Extent) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Extent) Descriptor() protoreflect.EnumDescriptor {
+	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+}
+
+func (Extent) Type() protoreflect.EnumType {
+	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+}
+
+func (x Extent) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Extent.Descriptor instead.
+func (Extent) EnumDescriptor() ([]byte, []int) {
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+}
+
 // Verdict says what sets the pace at which a client receives a stream.
 type Verdict int32
 
@@ -128,11 +190,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[1].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[1]
+	return &file_whence_stream_v1_stream_proto_enumTypes[2]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -141,7 +203,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{1}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
 }
 
 // EventKind is the kind of an event. SEND is what this hop did, RECV what it saw its neighbour do.
@@ -214,11 +276,11 @@ func (x EventKind) String() string {
 }
 
 func (EventKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[2].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[3].Descriptor()
 }
 
 func (EventKind) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[2]
+	return &file_whence_stream_v1_stream_proto_enumTypes[3]
 }
 
 func (x EventKind) Number() protoreflect.EnumNumber {
@@ -227,7 +289,7 @@ func (x EventKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventKind.Descriptor instead.
 func (EventKind) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{2}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
 }
 
 // Side is the direction of a neighbour.
@@ -267,11 +329,11 @@ func (x Side) String() string {
 }
 
 func (Side) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[3].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[4].Descriptor()
 }
 
 func (Side) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[3]
+	return &file_whence_stream_v1_stream_proto_enumTypes[4]
 }
 
 func (x Side) Number() protoreflect.EnumNumber {
@@ -280,7 +342,7 @@ func (x Side) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Side.Descriptor instead.
 func (Side) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{3}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
 }
 
 // Reason is why a stream ended. Logs, metric labels, gRPC trailers and SSE error codes use the same
@@ -381,11 +443,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_whence_stream_v1_stream_proto_enumTypes[4].Descriptor()
+	return file_whence_stream_v1_stream_proto_enumTypes[5].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_whence_stream_v1_stream_proto_enumTypes[4]
+	return &file_whence_stream_v1_stream_proto_enumTypes[5]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -394,7 +456,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{4}
+	return file_whence_stream_v1_stream_proto_rawDescGZIP(), []int{5}
 }
 
 // Record is what one hop knows of one stream. Only hops of language models set the fields about a
@@ -459,7 +521,10 @@ type Record struct {
 	// apart.
 	Handovers []*Handover `protobuf:"bytes,26,rep,name=handovers,proto3" json:"handovers,omitempty"`
 	// The stream's owner; empty for a stream without an owner. Not set by a hop that knows no owners.
-	Owner         *string `protobuf:"bytes,27,opt,name=owner,proto3,oneof" json:"owner,omitempty"`
+	Owner *string `protobuf:"bytes,27,opt,name=owner,proto3,oneof" json:"owner,omitempty"`
+	// How much of the answer the client had received when it left; set on the hop to which the client
+	// was connected, if it left.
+	Extent        Extent `protobuf:"varint,28,opt,name=extent,proto3,enum=whence.stream.v1.Extent" json:"extent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -667,6 +732,13 @@ func (x *Record) GetOwner() string {
 		return *x.Owner
 	}
 	return ""
+}
+
+func (x *Record) GetExtent() Extent {
+	if x != nil {
+		return x.Extent
+	}
+	return Extent_EXTENT_UNSPECIFIED
 }
 
 // Handover records how the KV cache of a prompt went from the worker that read the prompt to the
@@ -1654,7 +1726,7 @@ var File_whence_stream_v1_stream_proto protoreflect.FileDescriptor
 
 const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\a\n" +
+	"\x1dwhence/stream/v1/stream.proto\x12\x10whence.stream.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\b\n" +
 	"\x06Record\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x10\n" +
 	"\x03hop\x18\x02 \x01(\tR\x03hop\x12-\n" +
@@ -1683,7 +1755,8 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\bdelivery\x18\x18 \x01(\v2\x1a.whence.stream.v1.DeliveryR\bdelivery\x12(\n" +
 	"\rcached_tokens\x18\x19 \x01(\rH\x00R\fcachedTokens\x88\x01\x01\x128\n" +
 	"\thandovers\x18\x1a \x03(\v2\x1a.whence.stream.v1.HandoverR\thandovers\x12\x19\n" +
-	"\x05owner\x18\x1b \x01(\tH\x01R\x05owner\x88\x01\x01B\x10\n" +
+	"\x05owner\x18\x1b \x01(\tH\x01R\x05owner\x88\x01\x01\x120\n" +
+	"\x06extent\x18\x1c \x01(\x0e2\x18.whence.stream.v1.ExtentR\x06extentB\x10\n" +
 	"\x0e_cached_tokensB\b\n" +
 	"\x06_ownerJ\x04\b\x12\x10\x13J\x04\b\x13\x10\x14\"\xbb\x01\n" +
 	"\bHandover\x12\x12\n" +
@@ -1754,7 +1827,13 @@ const file_whence_stream_v1_stream_proto_rawDesc = "" +
 	"\n" +
 	"STATE_LIVE\x10\x01\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x02\x12\x0f\n" +
-	"\vSTATE_ENDED\x10\x03*v\n" +
+	"\vSTATE_ENDED\x10\x03*n\n" +
+	"\x06Extent\x12\x16\n" +
+	"\x12EXTENT_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eEXTENT_NOTHING\x10\x01\x12\x0f\n" +
+	"\vEXTENT_PART\x10\x02\x12\x14\n" +
+	"\x10EXTENT_TOOL_CALL\x10\x03\x12\x11\n" +
+	"\rEXTENT_ANSWER\x10\x04*v\n" +
 	"\aVerdict\x12\x17\n" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fVERDICT_FLOWING\x10\x01\x12\x14\n" +
@@ -1816,76 +1895,78 @@ func file_whence_stream_v1_stream_proto_rawDescGZIP() []byte {
 	return file_whence_stream_v1_stream_proto_rawDescData
 }
 
-var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_whence_stream_v1_stream_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_whence_stream_v1_stream_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_whence_stream_v1_stream_proto_goTypes = []any{
 	(State)(0),                    // 0: whence.stream.v1.State
-	(Verdict)(0),                  // 1: whence.stream.v1.Verdict
-	(EventKind)(0),                // 2: whence.stream.v1.EventKind
-	(Side)(0),                     // 3: whence.stream.v1.Side
-	(Reason)(0),                   // 4: whence.stream.v1.Reason
-	(*Record)(nil),                // 5: whence.stream.v1.Record
-	(*Handover)(nil),              // 6: whence.stream.v1.Handover
-	(*Delivery)(nil),              // 7: whence.stream.v1.Delivery
-	(*Pace)(nil),                  // 8: whence.stream.v1.Pace
-	(*Event)(nil),                 // 9: whence.stream.v1.Event
-	(*Move)(nil),                  // 10: whence.stream.v1.Move
-	(*ListRequest)(nil),           // 11: whence.stream.v1.ListRequest
-	(*ListResponse)(nil),          // 12: whence.stream.v1.ListResponse
-	(*WhyRequest)(nil),            // 13: whence.stream.v1.WhyRequest
-	(*WhyResponse)(nil),           // 14: whence.stream.v1.WhyResponse
-	(*Stop)(nil),                  // 15: whence.stream.v1.Stop
-	(*End)(nil),                   // 16: whence.stream.v1.End
-	(*StopStreamRequest)(nil),     // 17: whence.stream.v1.StopStreamRequest
-	(*StopStreamResponse)(nil),    // 18: whence.stream.v1.StopStreamResponse
-	(*StopRequest)(nil),           // 19: whence.stream.v1.StopRequest
-	(*StopResponse)(nil),          // 20: whence.stream.v1.StopResponse
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(Extent)(0),                   // 1: whence.stream.v1.Extent
+	(Verdict)(0),                  // 2: whence.stream.v1.Verdict
+	(EventKind)(0),                // 3: whence.stream.v1.EventKind
+	(Side)(0),                     // 4: whence.stream.v1.Side
+	(Reason)(0),                   // 5: whence.stream.v1.Reason
+	(*Record)(nil),                // 6: whence.stream.v1.Record
+	(*Handover)(nil),              // 7: whence.stream.v1.Handover
+	(*Delivery)(nil),              // 8: whence.stream.v1.Delivery
+	(*Pace)(nil),                  // 9: whence.stream.v1.Pace
+	(*Event)(nil),                 // 10: whence.stream.v1.Event
+	(*Move)(nil),                  // 11: whence.stream.v1.Move
+	(*ListRequest)(nil),           // 12: whence.stream.v1.ListRequest
+	(*ListResponse)(nil),          // 13: whence.stream.v1.ListResponse
+	(*WhyRequest)(nil),            // 14: whence.stream.v1.WhyRequest
+	(*WhyResponse)(nil),           // 15: whence.stream.v1.WhyResponse
+	(*Stop)(nil),                  // 16: whence.stream.v1.Stop
+	(*End)(nil),                   // 17: whence.stream.v1.End
+	(*StopStreamRequest)(nil),     // 18: whence.stream.v1.StopStreamRequest
+	(*StopStreamResponse)(nil),    // 19: whence.stream.v1.StopStreamResponse
+	(*StopRequest)(nil),           // 20: whence.stream.v1.StopRequest
+	(*StopResponse)(nil),          // 21: whence.stream.v1.StopResponse
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 }
 var file_whence_stream_v1_stream_proto_depIdxs = []int32{
 	0,  // 0: whence.stream.v1.Record.state:type_name -> whence.stream.v1.State
-	21, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
-	21, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
-	21, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
-	21, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
-	4,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
-	10, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
-	9,  // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
-	7,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
-	6,  // 9: whence.stream.v1.Record.handovers:type_name -> whence.stream.v1.Handover
-	4,  // 10: whence.stream.v1.Handover.reason:type_name -> whence.stream.v1.Reason
-	21, // 11: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
-	22, // 12: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
-	1,  // 13: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
-	8,  // 14: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
-	8,  // 15: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
-	22, // 16: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
-	2,  // 17: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
-	3,  // 18: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
-	4,  // 19: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
-	4,  // 20: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
-	21, // 21: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
-	5,  // 22: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
-	5,  // 23: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
-	4,  // 24: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
-	22, // 25: whence.stream.v1.Stop.grace:type_name -> google.protobuf.Duration
-	4,  // 26: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
-	15, // 27: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
-	22, // 28: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
-	17, // 29: whence.stream.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
-	18, // 30: whence.stream.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
-	11, // 31: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
-	13, // 32: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
-	19, // 33: whence.stream.v1.StreamControl.Stop:input_type -> whence.stream.v1.StopRequest
-	12, // 34: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
-	14, // 35: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
-	20, // 36: whence.stream.v1.StreamControl.Stop:output_type -> whence.stream.v1.StopResponse
-	34, // [34:37] is the sub-list for method output_type
-	31, // [31:34] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	22, // 1: whence.stream.v1.Record.began:type_name -> google.protobuf.Timestamp
+	22, // 2: whence.stream.v1.Record.stop_heard:type_name -> google.protobuf.Timestamp
+	22, // 3: whence.stream.v1.Record.stop_confirmed:type_name -> google.protobuf.Timestamp
+	22, // 4: whence.stream.v1.Record.ended:type_name -> google.protobuf.Timestamp
+	5,  // 5: whence.stream.v1.Record.reason:type_name -> whence.stream.v1.Reason
+	11, // 6: whence.stream.v1.Record.moves:type_name -> whence.stream.v1.Move
+	10, // 7: whence.stream.v1.Record.events:type_name -> whence.stream.v1.Event
+	8,  // 8: whence.stream.v1.Record.delivery:type_name -> whence.stream.v1.Delivery
+	7,  // 9: whence.stream.v1.Record.handovers:type_name -> whence.stream.v1.Handover
+	1,  // 10: whence.stream.v1.Record.extent:type_name -> whence.stream.v1.Extent
+	5,  // 11: whence.stream.v1.Handover.reason:type_name -> whence.stream.v1.Reason
+	22, // 12: whence.stream.v1.Handover.at:type_name -> google.protobuf.Timestamp
+	23, // 13: whence.stream.v1.Handover.took:type_name -> google.protobuf.Duration
+	2,  // 14: whence.stream.v1.Delivery.verdict:type_name -> whence.stream.v1.Verdict
+	9,  // 15: whence.stream.v1.Delivery.sent:type_name -> whence.stream.v1.Pace
+	9,  // 16: whence.stream.v1.Delivery.seen:type_name -> whence.stream.v1.Pace
+	23, // 17: whence.stream.v1.Event.at:type_name -> google.protobuf.Duration
+	3,  // 18: whence.stream.v1.Event.kind:type_name -> whence.stream.v1.EventKind
+	4,  // 19: whence.stream.v1.Event.side:type_name -> whence.stream.v1.Side
+	5,  // 20: whence.stream.v1.Event.reason:type_name -> whence.stream.v1.Reason
+	5,  // 21: whence.stream.v1.Move.reason:type_name -> whence.stream.v1.Reason
+	22, // 22: whence.stream.v1.Move.at:type_name -> google.protobuf.Timestamp
+	6,  // 23: whence.stream.v1.ListResponse.streams:type_name -> whence.stream.v1.Record
+	6,  // 24: whence.stream.v1.WhyResponse.hops:type_name -> whence.stream.v1.Record
+	5,  // 25: whence.stream.v1.Stop.reason:type_name -> whence.stream.v1.Reason
+	23, // 26: whence.stream.v1.Stop.grace:type_name -> google.protobuf.Duration
+	5,  // 27: whence.stream.v1.End.reason:type_name -> whence.stream.v1.Reason
+	16, // 28: whence.stream.v1.StopStreamRequest.stop:type_name -> whence.stream.v1.Stop
+	23, // 29: whence.stream.v1.StopStreamResponse.age:type_name -> google.protobuf.Duration
+	18, // 30: whence.stream.v1.StopRequest.stream:type_name -> whence.stream.v1.StopStreamRequest
+	19, // 31: whence.stream.v1.StopResponse.stream:type_name -> whence.stream.v1.StopStreamResponse
+	12, // 32: whence.stream.v1.Streams.List:input_type -> whence.stream.v1.ListRequest
+	14, // 33: whence.stream.v1.Streams.Why:input_type -> whence.stream.v1.WhyRequest
+	20, // 34: whence.stream.v1.StreamControl.Stop:input_type -> whence.stream.v1.StopRequest
+	13, // 35: whence.stream.v1.Streams.List:output_type -> whence.stream.v1.ListResponse
+	15, // 36: whence.stream.v1.Streams.Why:output_type -> whence.stream.v1.WhyResponse
+	21, // 37: whence.stream.v1.StreamControl.Stop:output_type -> whence.stream.v1.StopResponse
+	35, // [35:38] is the sub-list for method output_type
+	32, // [32:35] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_whence_stream_v1_stream_proto_init() }
@@ -1899,7 +1980,7 @@ func file_whence_stream_v1_stream_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_whence_stream_v1_stream_proto_rawDesc), len(file_whence_stream_v1_stream_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   2,

@@ -50,7 +50,10 @@ type TokenRequest struct {
 	Session string `protobuf:"bytes,10,opt,name=session,proto3" json:"session,omitempty"`
 	// How the KV cache of the prompt goes from one worker to another, where prefill and decode are
 	// apart.
-	KvTransfer    *KVTransfer `protobuf:"bytes,11,opt,name=kv_transfer,json=kvTransfer,proto3" json:"kv_transfer,omitempty"`
+	KvTransfer *KVTransfer `protobuf:"bytes,11,opt,name=kv_transfer,json=kvTransfer,proto3" json:"kv_transfer,omitempty"`
+	// The LoRA adapter of the model that answers, by the name that the engine has for it; empty for the
+	// model itself. A worker whose engine has no adapters refuses it.
+	Adapter       string `protobuf:"bytes,15,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,6 +142,13 @@ func (x *TokenRequest) GetKvTransfer() *KVTransfer {
 		return x.KvTransfer
 	}
 	return nil
+}
+
+func (x *TokenRequest) GetAdapter() string {
+	if x != nil {
+		return x.Adapter
+	}
+	return ""
 }
 
 // KVTransfer asks a worker to hand over a KV cache, or to use one that was handed over. A worker of
@@ -930,9 +940,9 @@ func (*KVEventsRequest) Descriptor() ([]byte, []int) {
 }
 
 // KVEventsResponse is a change of the KV cache. A block's name is its chained hash, the same on all
-// hops: XXH64, seed 0, of the hash of the block before it (0 for the first) in 8 bytes and of its
-// token ids in 4 bytes each, all little-endian. So a hash stands for a whole prefix. A hash of 0 is
-// replaced by 1.
+// hops: XXH64, seed 0, of the hash of the block before it in 8 bytes and of its token ids in 4 bytes
+// each, all little-endian. Before the first block stands 0, or, for blocks of an adapter, the XXH64 of
+// the adapter's name. So a hash stands for a whole prefix. A hash of 0 is replaced by 1.
 type KVEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One more than in the batch before; 1 in the first.
@@ -1009,7 +1019,7 @@ var File_whence_worker_v1_worker_proto protoreflect.FileDescriptor
 
 const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xc3\x02\n" +
+	"\x1dwhence/worker/v1/worker.proto\x12\x10whence.worker.v1\x1a\x17whence/llm/v1/llm.proto\x1a\x1dwhence/stream/v1/stream.proto\"\xdd\x02\n" +
 	"\fTokenRequest\x12\x1b\n" +
 	"\tstream_id\x18\x01 \x01(\tR\bstreamId\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -1020,7 +1030,8 @@ const file_whence_worker_v1_worker_proto_rawDesc = "" +
 	"\asession\x18\n" +
 	" \x01(\tR\asession\x12=\n" +
 	"\vkv_transfer\x18\v \x01(\v2\x1c.whence.worker.v1.KVTransferR\n" +
-	"kvTransferJ\x04\b\x06\x10\n" +
+	"kvTransfer\x12\x18\n" +
+	"\aadapter\x18\x0f \x01(\tR\aadapterJ\x04\b\x06\x10\n" +
 	"J\x04\b\f\x10\rJ\x04\b\r\x10\x0e\"J\n" +
 	"\n" +
 	"KVTransfer\x12\x12\n" +

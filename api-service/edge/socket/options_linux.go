@@ -1,4 +1,4 @@
-package clientconn
+package socket
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package clientconn
+package socket
 
 import (
 	"errors"

@@ -1,7 +1,10 @@
-package edge
+// Package reports answers readers that report how their stream arrived with a verdict: whether a proxy between
+// them and the edge collects tokens.
+package reports
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -12,47 +15,47 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/follow"
-	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/story"
 	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
 	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/rpc"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-// delivers begins the record of how a stream is sent to one reader. kept is the head of a stream
-// that can be read again, or nil.
-func (e *Edge) delivers(c *app.RequestContext, id string, kept *replay.Head) *delivery.Delivery {
-	d := &delivery.Delivery{Head: replay.Head{ID: id}}
-	if kept != nil {
-		d.Head, d.Kept = *kept, true
-	} else if caller, err := e.caller(c); err == nil { // otherwise the request would have been refused
-		d.Head.Owner = caller.Owner
-	}
-	return e.deliveries.Open(d)
+// Reports serves the readers of one edge.
+type Reports struct {
+	Desk       *exchange.Desk
+	Hop        *rpc.Hop
+	Guard      *access.Guard
+	Deliveries *delivery.Book
+	Caller     func(c *app.RequestContext) (access.Caller, error)
+	Log        *slog.Logger
+
+	collects delivery.Seldom // rate limit of log lines about proxies
 }
 
-// seen is POST /v1/streams/{id}/seen: a reader reports how its stream arrived, and gets the
+// Seen is POST /v1/streams/{id}/seen: a reader reports how its stream arrived, and gets the
 // verdict.
-func (e *Edge) seen(_ context.Context, c *app.RequestContext) {
+func (r *Reports) Seen(_ context.Context, c *app.RequestContext) {
 	exchange.ID(c)
 	id := c.Param("id")
-	d, err := e.told(c, id)
+	d, err := r.verdict(c, id)
 	if err != nil {
-		e.desk.Refuse(c, err)
+		r.Desk.Refuse(c, err)
 		return
 	}
-	ledger.At(e.hop).Delivered(id, d)
-	ledger.At(e.hop).Metrics.Judged(delivery.Word(d.GetVerdict()))
-	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && e.collects.Due(time.Now()) {
-		e.log.Warn("a proxy collects tokens", "stream", id, "hop", e.hop.Name, "proxy", d.GetProxy(),
+	ledger.At(r.Hop).Delivered(id, d)
+	ledger.At(r.Hop).Metrics.Judged(delivery.Word(d.GetVerdict()))
+	if d.GetVerdict() == streamv1.Verdict_VERDICT_BUFFERED && r.collects.Due(time.Now()) {
+		r.Log.Warn("a proxy collects tokens", "stream", id, "hop", r.Hop.Name, "proxy", d.GetProxy(),
 			"events", d.GetSeen().GetEvents(), "sent_bursts", d.GetSent().GetBursts(), "seen_bursts", d.GetSeen().GetBursts())
 	}
 	exchange.JSON(c, story.NewDelivery(d).JSON())
 }
 
-// told reads a reader's report and returns the verdict.
-func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error) {
-	small := *e.desk
+// verdict reads a reader's report and returns the verdict.
+func (r *Reports) verdict(c *app.RequestContext, id string) (*streamv1.Delivery, error) {
+	small := *r.Desk
 	small.MaxBody = delivery.MaxReport
 	body, err := small.Body(c)
 	if err != nil {
@@ -65,16 +68,16 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	if err := operate.CheckID(id); err != nil {
 		return nil, err
 	}
-	caller, err := e.readers.Caller(c)
+	caller, err := r.Caller(c)
 	if err != nil {
 		return nil, err
 	}
-	d := e.deliveries.Find(id)
+	d := r.Deliveries.Find(id)
 	if d == nil {
 		return nil, access.Missing(id)
 	}
-	if anybodys := d.Head.Owner == "" && !d.Kept && e.guard.Keys == nil; !anybodys {
-		if err := e.guard.Read(caller, d.Head, c.Query(follow.TokenParam)); err != nil {
+	if anybodys := d.Head.Owner == "" && !d.Kept && r.Guard.Keys == nil; !anybodys {
+		if err := r.Guard.Read(caller, d.Head, c.Query(follow.TokenParam)); err != nil {
 			return nil, err
 		}
 	}
@@ -84,7 +87,7 @@ func (e *Edge) told(c *app.RequestContext, id string) (*streamv1.Delivery, error
 	}
 	tokens := uint32(0)
 	if !d.Part {
-		tokens = ledger.At(e.hop).Get(id).GetTokensIn()
+		tokens = ledger.At(r.Hop).Get(id).GetTokensIn()
 	}
 	proxy := delivery.Proxy(func(header string) string { return string(c.GetHeader(header)) }, report)
 	return delivery.Judge(tokens, events, sent, report, proxy), nil

@@ -1,0 +1,44 @@
+package chats
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/position"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// An Interruption is the state of a stream whose edge has stopped running it.
+type Interruption struct {
+	From  string            // the edge
+	Cause error             // why it stopped; the ending of the stream if no chat-service resumes it
+	Told  []position.Choice // the part of each choice that readers have received
+}
+
+// Resume returns a Starter that continues an interrupted stream, as Start continues a stream whose
+// chat-service is lost. It sends Started, and then only what readers have not received.
+func (f *Fleet) Resume(i Interruption) Starter {
+	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(rest func() (over bool))) (over bool) {
+		c := newCourse(f, req, yield)
+		c.begun, c.heir, c.ending = true, true, i.Cause
+		c.from, c.until, c.pause = &peer{name: i.From}, time.Now().Add(f.within), firstPause
+		for choice, told := range i.Told[:min(len(i.Told), len(c.told))] {
+			c.told[choice] = progressOf(told)
+		}
+		return c.run(ctx, resume)
+	}
+}
+
+// takeOver records that this edge continues the stream of another.
+func (c *course) takeOver(ctx context.Context) {
+	c.move(ctx, c.fleet.self)
+	c.moved = 0 // moves between chat-services have a bound of their own
+}
+
+// progressOf returns the state of a choice of which a part was received.
+func progressOf(told position.Choice) progress {
+	return progress{
+		end: told.End, ids: told.IDs, text: told.Text, reasoning: told.Reasoning, arguments: maps.Clone(told.Arguments), noted: len(told.IDs),
+	}
+}

@@ -1,0 +1,70 @@
+package clientconn
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/extent"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// TestExtentIsWhatTheClientHasTaken: the client takes the first piece of a long write, and no more.
+func TestExtentIsWhatTheClientHasTaken(t *testing.T) {
+	startServerDate()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeConn(0)
+		client := take(f, func(*streamerr.Error) {})
+		want := func(want extent.Extent) {
+			t.Helper()
+			if got := client.Extent(); got != want {
+				t.Errorf("the client has %s, want %s", got, want)
+			}
+		}
+		send := func(size int, m Mark) {
+			t.Helper()
+			if _, err := client.WriteMarked(make([]byte, size), 1, m); err != nil {
+				t.Error(err)
+			}
+		}
+		want(extent.Nothing)
+		send(10, Mark{Extent: extent.Part, At: 10})
+		want(extent.Nothing) // it waits behind the headers
+		if err := client.Flush(); err != nil {
+			t.Error(err)
+		}
+		want(extent.Part)
+
+		f.flushed = func() { f.readsFrom = time.Now().Add(time.Hour) } // the client reads no further
+		send(piece+10, Mark{Extent: extent.Answer, At: piece, Last: true})
+		go client.Flush() // which fails
+		synctest.Wait()
+		want(extent.Answer)
+		client.Kill()
+		synctest.Wait()
+		want(extent.Answer)
+		client.GiveBack()
+	})
+}
+
+func TestExtentOfAClientWithTheTerminator(t *testing.T) {
+	startServerDate()
+	synctest.Test(t, func(t *testing.T) {
+		client := take(newFakeConn(0), func(*streamerr.Error) {})
+		if _, err := client.WriteMarked([]byte("all"), 1, Mark{Extent: extent.Answer, At: 2, Last: true}); err != nil {
+			t.Error(err)
+		}
+		if err := client.Flush(); err != nil {
+			t.Error(err)
+		}
+		if got := client.Extent(); got != streamv1.Extent_EXTENT_UNSPECIFIED {
+			t.Errorf("the client lacks something after %s", got)
+		}
+		client.NextAnswer()
+		if got := client.Extent(); got != extent.Nothing {
+			t.Errorf("the client has %s of the next answer", got)
+		}
+		client.GiveBack()
+	})
+}

@@ -1,0 +1,28 @@
+package exchange
+
+import (
+	"strings"
+
+	"github.com/cloudwego/hertz/pkg/app"
+)
+
+// surfaces are the words for the APIs that make streams, by route. Usage records and reports contain them.
+var surfaces = map[string]string{
+	"/v1/chat/completions": "chat",
+	"/v1/completions":      "completions",
+	"/v1/embeddings":       "embeddings",
+	"/generate":            "generate",
+	"/v1/messages":         "messages",
+	"/v1/streams":          "streams",
+	"/v1/converse":         "converse",
+	"/v1/responses":        "responses",
+}
+
+// Surface returns the word for the API that a request came by. For a route without a word it is the route.
+func Surface(c *app.RequestContext) string {
+	route := c.FullPath()
+	if word, known := surfaces[route]; known {
+		return word
+	}
+	return strings.TrimPrefix(route, "/")
+}

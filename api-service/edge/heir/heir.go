@@ -1,0 +1,127 @@
+// Package heir continues kept streams whose api-service has died, or has handed them over.
+//
+// The replay log chooses one instance, and fences the writes of all others. The instance has the chat-services
+// end what the earlier instance may still run, and asks one of them to continue the answer behind the last event
+// of the log. A stream that no instance can continue ends with PEER_LOST or DRAINING, whose origin is the
+// earlier instance.
+package heir
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/chats"
+	"github.com/whence-dev/whence/api-service/follow"
+	"github.com/whence-dev/whence/api-service/position"
+	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	streamv1 "github.com/whence-dev/whence/idl/gen/whence/stream/v1"
+	"github.com/whence-dev/whence/pkg/rpc"
+	"github.com/whence-dev/whence/pkg/streamerr"
+	"github.com/whence-dev/whence/pkg/streamtrace"
+)
+
+// stopTimeout bounds how long the chat-services may take to end what the earlier instance runs. A chat-service
+// that does not answer within it is hung, and refuses the stream or is avoided.
+const stopTimeout = 500 * time.Millisecond
+
+// An Heir continues the streams of other instances.
+type Heir struct {
+	Hop    *rpc.Hop
+	Chats  *chats.Fleet
+	Replay replay.Log
+	Log    *slog.Logger
+	// Run runs a stream to its ending, with the items of engine. An error means that the stream has not begun.
+	Run func(ctx context.Context, r *Request, o replay.Orphan, engine chats.Starter) error
+}
+
+// Lost returns the closing event of a stream whose instance has died, and which the hop of this name does not
+// continue.
+func Lost(name string) func(replay.Head) replay.Event {
+	return func(h replay.Head) replay.Event {
+		return follow.Failed(streamerr.Via(name, cause(replay.Orphan{Head: h})))
+	}
+}
+
+// cause returns why the earlier instance does not run a stream any more.
+func cause(o replay.Orphan) *streamerr.Error {
+	if o.HandedOver {
+		return &streamerr.Error{Reason: streamerr.Draining, Path: streamerr.NewPath(o.Head.Edge), Message: o.Head.Edge + ", which ran the stream, has shut down"}
+	}
+	return &streamerr.Error{Reason: streamerr.PeerLost, Path: streamerr.NewPath(o.Head.Edge), Message: o.Head.Edge + ", which ran the stream, has died"}
+}
+
+// Continue continues a stream, and returns when it has ended.
+func (h *Heir) Continue(o replay.Orphan) {
+	r, err := Decode(o.Head.Form, o.Head.Request)
+	if err != nil {
+		h.end(o, err)
+		return
+	}
+	told, err := position.Read(call.Choices(r.Chat), notes(o.Deltas))
+	if err != nil {
+		h.end(o, err)
+		return
+	}
+	why := cause(o)
+	if !o.HandedOver { // otherwise it has stopped its stream itself
+		h.stopBelow(o.Head, why)
+	}
+	ctx := rpc.WithAge(streamtrace.WithParent(context.Background(), r.Trace), o.Age)
+	o.Deltas, o.Head.Request = nil, "" // they may be large, and the stream may last
+	if err := h.Run(ctx, r, o, h.Chats.Resume(chats.Interruption{From: o.Head.Edge, Cause: why, Told: told})); err != nil {
+		h.end(o, err)
+	}
+}
+
+// notes yields the notes of events.
+func notes(events []replay.Event) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, e := range events {
+			if !yield(e.Note) {
+				return
+			}
+		}
+	}
+}
+
+// stopBelow ends the stream of the earlier instance on the chat-services: that instance may be hung, or cut off
+// from the log alone.
+func (h *Heir) stopBelow(head replay.Head, why *streamerr.Error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	// An error means that no chat-service runs it, or that one does not answer.
+	_, _ = h.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{StreamId: head.ID, Stop: h.Hop.StopBelow(why)}})
+}
+
+// end ends a stream that cannot be continued here. If this instance shuts down, another one gets the stream.
+func (h *Heir) end(o replay.Orphan, err error) {
+	id, epoch := o.Head.ID, o.Head.Epoch
+	if streamerr.As(err).Reason == streamerr.Draining && h.Replay.HandOver(context.Background(), id, epoch) {
+		return
+	}
+	why := cause(o)
+	why.Message += ", and " + h.Hop.Name + " cannot continue it: " + streamerr.As(err).Text()
+	h.Log.Warn("a kept stream ends with its api-service", "stream", id, "hop", h.Hop.Name, "from", o.Head.Edge, "err", err)
+	_ = h.Replay.Append(id, epoch, follow.Failed(streamerr.Via(h.Hop.Name, why))) // fails if the stream was forgotten
+}
+
+// Fenced returns the ending of a stream on the hop of this name, whose stream another instance has ended or taken
+// over.
+func Fenced(name string) *streamerr.Error {
+	return &streamerr.Error{
+		Reason: streamerr.PeerLost, Path: streamerr.NewPath(name),
+		Message: "other instances took " + name + " for dead, and one of them has the stream now: read its events",
+	}
+}
+
+// StopCause returns the cause with which another instance wants a stream to stop.
+func StopCause(text string) *streamerr.Error {
+	if cause, ok := streamerr.ParseJSON([]byte(text)); ok {
+		return cause
+	}
+	return streamerr.New(streamerr.UserStop, "another instance asked for the stream to stop")
+}

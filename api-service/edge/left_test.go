@@ -1,0 +1,164 @@
+package edge_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// overLink has the edge reach its chat-service over a link.
+func overLink(c *edge.Config) { c.Link, c.MaxStreams = true, 100 }
+
+// request returns the text of a request for a stream.
+func request(script string, headers ...string) string {
+	body := strings.TrimSuffix(asking(script), "}") + `,"stream":true}`
+	return fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%s\r\n%s",
+		len(body), strings.Join(append(headers, ""), "\r\n"), body)
+}
+
+// sendText writes the text of requests.
+func sendText(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receive reads the next response, without its body.
+func receive(t *testing.T, r *bufio.Reader) *http.Response {
+	t.Helper()
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// handlers returns the number of goroutines of the edge's handlers.
+func handlers() int {
+	buf := make([]byte, 8<<20)
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*Edge).answerCall")
+}
+
+// TestOpenStreamsKeepNoHandler: over a link, the handlers of open streams return. The streams go on, and their connections
+// serve the next requests.
+func TestOpenStreamsKeepNoHandler(t *testing.T) {
+	const streams = 20
+	url, chat := start(t, overLink)
+	var conns []net.Conn
+	var readers []*bufio.Reader
+	for i := range streams {
+		conn, r := connect(t, url)
+		sendText(t, conn, request("start m say one wait 1h end x", fmt.Sprintf("X-Request-Id: s%d", i)))
+		conns, readers = append(conns, conn), append(readers, r)
+	}
+	bodies := make([]*bufio.Reader, streams)
+	for i, r := range readers {
+		resp := receive(t, r)
+		bodies[i] = bufio.NewReader(resp.Body)
+		for line := ""; !strings.Contains(line, `"one"`); {
+			var err error
+			if line, err = bodies[i].ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if id := resp.Header.Get("X-Request-Id"); id != fmt.Sprintf("s%d", i) {
+			t.Errorf("the stream s%d has the id %q", i, id)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); handlers() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d handlers wait for %d streams", handlers(), streams)
+		}
+	}
+	for i := range streams {
+		chat.hop.Live.Stop(fmt.Sprintf("s%d", i), streamerr.New(streamerr.OperatorStop, "enough"))
+	}
+	for i, body := range bodies {
+		if rest, err := io.ReadAll(body); err != nil || !strings.Contains(string(rest), "operator_stop") {
+			t.Errorf("s%d ends with %q, %v", i, rest, err)
+		}
+		sendText(t, conns[i], request("start m say again end x"))
+		if got := whole(t, receive(t, readers[i])); !strings.Contains(got, "again") || !strings.HasSuffix(got, "data: [DONE]\n\n") {
+			t.Errorf("the second answer on the connection of s%d is %q", i, got)
+		}
+	}
+}
+
+// TestPipelinedRequestWaitsForTheAnswerBefore sends several requests at once, and one more while the first is answered.
+func TestPipelinedRequestWaitsForTheAnswerBefore(t *testing.T) {
+	url, chat := start(t, overLink)
+	conn, r := connect(t, url)
+	sendText(t, conn, request("start m wait 50ms say one end x")+request("start m say two end x"))
+	<-chat.begun
+	sendText(t, conn, request("fail invalid")+request("start m say four end x"))
+	for _, want := range []string{"one", "two", `"reason":"invalid"`, "four"} {
+		if got := whole(t, receive(t, r)); !strings.Contains(got, want) {
+			t.Errorf("an answer is %q, want %q", got, want)
+		}
+	}
+	if len(chat.begun) != 3 {
+		t.Errorf("%d more streams have begun, want 3", len(chat.begun))
+	}
+}
+
+// TestPipelinedRequestOfAClientThatLeaves: the client leaves while its second request waits, which is not served.
+func TestPipelinedRequestOfAClientThatLeaves(t *testing.T) {
+	url, chat := start(t, overLink)
+	conn, r := connect(t, url)
+	sendText(t, conn, request("start m say one wait 1h end x"))
+	_ = receive(t, r)
+	<-chat.begun
+	sendText(t, conn, request("start m say two end x"))
+	_ = conn.Close()
+	if cause := <-chat.causes; !errors.Is(cause, streamerr.ClientGone) {
+		t.Errorf("the stream is stopped with %v", cause)
+	}
+	if _, got := post(t, url, "start m say three end x", true); !strings.Contains(got, "three") {
+		t.Error(got)
+	}
+	if len(chat.begun) != 1 {
+		t.Errorf("%d more streams have begun, want that of the other client", len(chat.begun))
+	}
+}
+
+// TestConnectionIsClosedBehindTheLastAnswer: requests of HTTP/1.0, and requests that say so.
+func TestConnectionIsClosedBehindTheLastAnswer(t *testing.T) {
+	url, _ := start(t, overLink)
+	for _, text := range []string{
+		request("start m say one wait 20ms end x", "Connection: close"),
+		request("start m wait 20ms fail unavailable", "Connection: close"),
+		strings.Replace(request("start m say one wait 20ms end x"), "HTTP/1.1", "HTTP/1.0", 1),
+		strings.Replace(request("wait 20ms fail invalid"), "HTTP/1.1", "HTTP/1.0", 1),
+	} {
+		conn, r := connect(t, url)
+		sendText(t, conn, text)
+		if got, err := io.ReadAll(r); err != nil || !strings.HasPrefix(string(got), "HTTP/1.") {
+			t.Errorf("%.60q is answered with %q, %v", text, got, err)
+		}
+	}
+}
+
+// TestNextRequestMayUseTheIDAgain: a stream has ended before the next request of its connection begins, so neither the id nor
+// the place among the live streams is taken.
+func TestNextRequestMayUseTheIDAgain(t *testing.T) {
+	const requests = 30
+	url, _ := start(t, func(c *edge.Config) { c.Link, c.MaxStreams = true, 1 })
+	conn, r := connect(t, url)
+	sendText(t, conn, strings.Repeat(request("start m wait 1ms say one end x", "X-Request-Id: same"), requests))
+	for i := range requests {
+		if got := whole(t, receive(t, r)); !strings.Contains(got, "one") {
+			t.Fatalf("answer %d is %q", i, got)
+		}
+	}
+}

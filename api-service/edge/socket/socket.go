@@ -1,0 +1,201 @@
+// Package socket keeps the connections of clients, each from when it is accepted until it is closed.
+//
+// A handler of Hertz may return while other goroutines still answer its request: Leave. Hertz then
+// reuses the memory of the request, and the stream keeps no goroutine. The goroutines that answer
+// write to the Socket, and call Free when the answer has ended. The next request of the client, which
+// may have come meanwhile, waits for that.
+//
+// netpoll owns the descriptor. It closes the descriptor when the client closes the connection, but not
+// while a handler runs. So a Socket uses the descriptor under a mutex, and learns of its end before
+// netpoll closes it.
+package socket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/network"
+	hertznetpoll "github.com/cloudwego/hertz/pkg/network/netpoll"
+	"github.com/cloudwego/netpoll"
+
+	"github.com/whence-dev/whence/internal/coarse"
+)
+
+// ProbeEvery is the time between probes of an idle connection, such as the connection of a request
+// that waits for its first token. It is also the timeout of a probe.
+const ProbeEvery = 10 * time.Second
+
+// errClosed is the error of a use of a closed connection.
+var errClosed = errors.New("socket: the connection is closed")
+
+// Options are the properties of accepted connections.
+type Options struct {
+	Silence time.Duration // how long a new connection may send nothing
+	Idle    time.Duration // how long a connection may be without a request after an answer
+	Unsent  int           // bytes that may wait in the kernel for a slow client before writes to it block; 0 is the system's limit
+	Clock   *coarse.Clock // of the timers
+}
+
+// A Socket is the connection of one client. All methods are safe for concurrent use.
+type Socket struct {
+	// Static.
+	conn  network.Conn
+	poll  *hertznetpoll.Conn // conn, if netpoll has accepted it; nil otherwise
+	idle  time.Duration
+	timer *coarse.Timer // closes the connection. It runs only while there is no request. nil if poll is nil
+
+	mu      sync.Mutex    // guards the following fields
+	fd      int           // valid while open
+	open    bool          // fd is the connection's
+	running bool          // a handler runs
+	busy    bool          // a request is being answered
+	last    bool          // no request is answered after this one
+	freed   chan struct{} // closed when busy ends; nil if no request waits for that
+}
+
+type key struct{}
+
+// Accept prepares a new connection of netpoll, and adds its Socket to the context of the connection.
+func Accept(ctx context.Context, conn net.Conn, o Options) (context.Context, error) {
+	outer, ok := conn.(*hertznetpoll.Conn)
+	if !ok {
+		return ctx, nil
+	}
+	inner, ok := outer.Conn.(interface {
+		netpoll.Connection
+		Fd() int
+	})
+	if !ok {
+		return ctx, nil
+	}
+	s := &Socket{conn: outer, poll: outer, idle: o.Idle, fd: inner.Fd(), open: true}
+	s.timer = o.Clock.NewTimer(s.expire)
+	_ = inner.AddCloseCallback(s.closed) // never fails
+	s.timer.Reset(o.Silence)
+	return context.WithValue(ctx, key{}, s), tune(s.fd, o.Unsent)
+}
+
+// expire closes a connection that has no request. A request that has just come is not begun.
+func (s *Socket) expire() {
+	s.mu.Lock()
+	expired := !s.running && !s.busy
+	s.last = s.last || expired
+	s.mu.Unlock()
+	if expired {
+		_ = s.conn.Close() // netpoll's never fails
+	}
+}
+
+// closed is called before netpoll closes the descriptor.
+func (s *Socket) closed(netpoll.Connection) error {
+	s.mu.Lock()
+	s.open = false
+	s.mu.Unlock()
+	s.timer.Stop()
+	return nil
+}
+
+// Of returns the Socket of the connection of c. A connection that was not accepted by Accept has no
+// descriptor, and its handlers do not leave.
+func Of(c *app.RequestContext) *Socket {
+	if h, ok := c.GetConn().(*handling); ok {
+		return h.socket
+	}
+	return &Socket{conn: c.GetConn()}
+}
+
+// Direct reports whether Send can write.
+func (s *Socket) Direct() bool { return s.poll != nil }
+
+// Send writes what the kernel takes at once, and returns how many bytes of b that were: 0 if the client
+// reads too slowly.
+func (s *Socket) Send(b []byte) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.open {
+		return 0, errClosed
+	}
+	return send(s.fd, b)
+}
+
+// Write writes b, and waits until the client has taken it. Writes must not be concurrent.
+func (s *Socket) Write(b []byte) error {
+	if s.poll != nil {
+		_, err := s.poll.Write(b) // during which netpoll frees no buffer
+		return err
+	}
+	_, err := s.conn.WriteBinary(b)
+	if err == nil {
+		err = s.conn.Flush()
+	}
+	return err
+}
+
+// SetWriteTimeout bounds later writes of Write and of Hertz; 0 is no bound.
+func (s *Socket) SetWriteTimeout(d time.Duration) { _ = s.conn.SetWriteTimeout(d) } // netpoll's never fails
+
+// Acknowledged tells whether the client's machine has acknowledged all that was sent to it, and how
+// long ago it last acknowledged anything. A client that reads nothing still acknowledges.
+func (s *Socket) Acknowledged() (all bool, ago time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.open {
+		return false, 0, errClosed
+	}
+	return acknowledged(s.fd)
+}
+
+// Reset closes the connection, and drops the data that the client has not read. A TLS front before the
+// edge notices at once.
+func (s *Socket) Reset() {
+	s.mu.Lock()
+	if s.open {
+		reset(s.fd)
+	}
+	s.mu.Unlock()
+	s.Close()
+}
+
+// Close closes the connection.
+func (s *Socket) Close() {
+	s.mu.Lock()
+	s.last = true
+	s.mu.Unlock()
+	_ = s.conn.Close() // netpoll's never fails
+}
+
+// Take begins an answer.
+func (s *Socket) Take() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = true
+}
+
+// Free ends an answer. last says that the client gets no further answer: if the handler has left, the
+// connection is closed, otherwise Hertz closes it.
+func (s *Socket) Free(last bool) {
+	s.mu.Lock()
+	s.busy = false
+	if s.freed != nil {
+		close(s.freed)
+		s.freed = nil
+	}
+	s.last = s.last || last
+	ends := last && !s.running && s.poll != nil
+	s.rest()
+	s.mu.Unlock()
+	if ends {
+		s.Close()
+	}
+}
+
+// rest begins the idle time of a connection without a handler and without an answer. mu is held.
+func (s *Socket) rest() {
+	if s.open && !s.running && !s.busy && !s.last {
+		s.timer.Reset(s.idle)
+	}
+}

@@ -1,0 +1,165 @@
+package socket_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/app/server"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/httpd"
+	"github.com/whence-dev/whence/api-service/edge/socket"
+	"github.com/whence-dev/whence/internal/coarse"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/internal/pollnet"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) {
+	hlog.SetSilentMode(true)
+	leaktest.Main(m)
+}
+
+// start runs a server whose handler leaves, and has answer answer. It returns the address.
+func start(t *testing.T, o socket.Options, answer func(client *clientconn.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	polled, err := pollnet.Listener(ln)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Clock = new(coarse.Clock)
+	h := server.New(server.WithListener(polled), server.WithTransport(socket.Transport), server.WithSenseClientDisconnection(true),
+		server.WithIdleTimeout(time.Hour), server.WithExitWaitTime(httpd.StopWait), server.WithDisablePrintRoute(true),
+		server.WithOnAccept(func(conn net.Conn) context.Context {
+			ctx, err := socket.Accept(context.Background(), conn, o)
+			if err != nil {
+				t.Error(err)
+			}
+			return ctx
+		}))
+	h.GET("/", func(_ context.Context, c *app.RequestContext) {
+		client := clientconn.Take(c)
+		client.Bound(clientconn.Bounds{}, func(*streamerr.Error) {})
+		client.Detach(c)
+		go func() { // TestMain waits for it
+			answer(client)
+			client.GiveBack()
+		}()
+		if !socket.Leave(c) {
+			t.Error("the handler cannot leave")
+		}
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := httpd.Run(ctx, h, ln, func() time.Duration { return httpd.StopWait }, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		serving.Wait()
+		_ = ln.Close()
+	})
+	return ln.Addr().String()
+}
+
+// connect opens a connection on which every wait is bounded.
+func connect(t *testing.T, addr string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	return conn, bufio.NewReader(conn)
+}
+
+func say(client *clientconn.Conn) {
+	client.Begin(clientconn.Events{First: time.Hour})
+	_ = client.Send([]byte("2\r\nhi\r\n0\r\n\r\n"), 0)
+}
+
+// ask sends a request, and reads the answer.
+func ask(t *testing.T, conn net.Conn, r *bufio.Reader) {
+	t.Helper()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "hi" {
+		t.Fatalf("the answer is %q, %v", body, err)
+	}
+}
+
+func TestSilentConnectionIsClosed(t *testing.T) {
+	addr := start(t, socket.Options{Silence: 10 * time.Millisecond, Idle: time.Hour}, say)
+	_, r := connect(t, addr)
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+// TestIdleConnectionIsClosed: after an answer. During the answer, the connection may be silent.
+func TestIdleConnectionIsClosed(t *testing.T) {
+	addr := start(t, socket.Options{Silence: time.Hour, Idle: 10 * time.Millisecond}, func(client *clientconn.Conn) {
+		time.Sleep(300 * time.Millisecond)
+		say(client)
+	})
+	conn, r := connect(t, addr)
+	ask(t, conn, r)
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+func TestConnectionServesManyAnswers(t *testing.T) {
+	addr := start(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, say)
+	conn, r := connect(t, addr)
+	for range 100 {
+		ask(t, conn, r)
+	}
+}
+
+// TestClientLeavesWhileItIsAnswered: writes fail, though the descriptor may be another connection's by then.
+func TestClientLeavesWhileItIsAnswered(t *testing.T) {
+	failed := make(chan error, 1)
+	addr := start(t, socket.Options{Silence: time.Hour, Idle: time.Hour}, func(client *clientconn.Conn) {
+		client.Begin(clientconn.Events{First: time.Hour})
+		for {
+			if err := client.Send([]byte("2\r\nhi\r\n"), 0); err != nil {
+				failed <- err
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	conn, r := connect(t, addr)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := http.ReadResponse(r, nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	if err := <-failed; streamerr.As(err).Reason != streamerr.ClientGone {
+		t.Error(err)
+	}
+}

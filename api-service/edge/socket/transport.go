@@ -1,0 +1,123 @@
+package socket
+
+import (
+	"context"
+	"net"
+
+	"github.com/cloudwego/hertz/pkg/app"
+	"github.com/cloudwego/hertz/pkg/common/config"
+	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/network/netpoll"
+)
+
+// Transport is netpoll's transport for Hertz, whose handlers may leave their requests. Accept must
+// be called for each connection.
+func Transport(o *config.Options) network.Transporter { return transport{netpoll.NewTransporter(o)} }
+
+type transport struct{ network.Transporter }
+
+// ListenAndServe implements network.Transporter.
+func (t transport) ListenAndServe(serve network.OnData) error {
+	return t.Transporter.ListenAndServe(func(ctx context.Context, conn any) error {
+		s, ok := ctx.Value(key{}).(*Socket)
+		if !ok {
+			return serve(ctx, conn)
+		}
+		return s.serve(ctx, serve)
+	})
+}
+
+// Listener returns the listener once it listens. Hertz asks for it.
+func (t transport) Listener() net.Listener {
+	l, ok := t.Transporter.(interface{ Listener() net.Listener })
+	if !ok {
+		return nil
+	}
+	return l.Listener()
+}
+
+// serve has Hertz serve the requests of the connection, until Hertz closes the connection or a handler
+// leaves.
+func (s *Socket) serve(ctx context.Context, serve network.OnData) error {
+	if !s.begin(ctx.Done()) {
+		return s.conn.Close() // what the client has sent is not read
+	}
+	h := &handling{Conn: s.poll, socket: s}
+	err := serve(ctx, h)
+	s.end()
+	return err
+}
+
+// begin waits until the request before has been answered. It returns false if no request is answered any
+// more, such as a request that waits while its client leaves.
+func (s *Socket) begin(gone <-chan struct{}) bool {
+	s.mu.Lock()
+	for s.busy {
+		if s.freed == nil {
+			s.freed = make(chan struct{})
+		}
+		freed := s.freed
+		s.mu.Unlock()
+		select {
+		case <-freed:
+		case <-gone:
+		}
+		select {
+		case <-gone:
+			return false
+		default:
+		}
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	s.timer.Stop()
+	s.running = !s.last
+	return s.running
+}
+
+// end records that Hertz has returned. If it has closed the connection, begin is not called again.
+func (s *Socket) end() {
+	s.mu.Lock()
+	s.running = false
+	ends := s.last && !s.busy
+	s.rest()
+	s.mu.Unlock()
+	if ends {
+		_ = s.conn.Close() // netpoll's never fails
+	}
+}
+
+// A handling is a connection while Hertz has it. Only the goroutine of the handler uses it.
+type handling struct {
+	*netpoll.Conn
+	socket *Socket
+	left   bool
+}
+
+// Leave lets the handler of c return while other goroutines answer the request: Hertz writes no answer,
+// and neither reads from the connection nor closes it. Leave returns false if that is not possible on
+// this connection. After Leave, c belongs to Hertz.
+func Leave(c *app.RequestContext) bool {
+	h, ok := c.GetConn().(*handling)
+	if ok {
+		h.left = true
+		c.SetConnectionClose() // then Hertz serves no further request, and calls Close
+	}
+	return ok
+}
+
+// Close implements net.Conn.
+func (h *handling) Close() error {
+	if h.left {
+		return nil
+	}
+	return h.Conn.Close()
+}
+
+// Flush implements network.Conn.
+func (h *handling) Flush() error {
+	if h.left { // other goroutines write
+		return nil
+	}
+	return h.Conn.Flush()
+}

@@ -1,0 +1,76 @@
+package edge
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/whence-dev/whence/api-service/edge/chats"
+	"github.com/whence-dev/whence/api-service/edge/clientconn"
+	"github.com/whence-dev/whence/api-service/edge/heir"
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
+	"github.com/whence-dev/whence/pkg/ledger"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// newReplay returns the replay log of c.
+func (e *Edge) newReplay(c Config, log *slog.Logger) (replay.Log, error) {
+	if c.Redis == "" {
+		return replay.NewMemory(c.Replay), nil
+	}
+	shared := redislog.Config{URL: c.Redis, Name: c.Name, Limits: c.Replay, Lease: c.RedisLease, Log: log, Lost: heir.Lost(c.Name), Fenced: e.fenced, Stopped: e.stopped}
+	if c.maxRequest() > 0 {
+		shared.TakeOver = e.takeOver
+	}
+	return redislog.New(shared)
+}
+
+// maxRequest returns the maximum bytes of a request that is kept for other instances.
+func (c *Config) maxRequest() int {
+	if c.Redis == "" || c.Stage != nil && !c.StagePasses {
+		return 0
+	}
+	return c.TakeoverBytes
+}
+
+// takeOver continues the stream of another instance, in a goroutine that Drain waits for.
+func (e *Edge) takeOver(o replay.Orphan) {
+	e.behind.Go(func() {
+		<-e.made
+		if e.heir != nil {
+			e.heir.Continue(o)
+		}
+	})
+}
+
+// resume is heir.Heir.Run.
+func (e *Edge) resume(ctx context.Context, q *heir.Request, o replay.Orphan, engine chats.Starter) error {
+	in := q.Call()
+	r := &run{edge: e, engine: e.staged(engine)}
+	if err := r.keepEvents(in, &o.Head); err != nil {
+		return err
+	}
+	ctx, end, err := e.hop.Begin(ctx, &in.Request.StreamId, in.Request.GetClaim().GetOwner(), o.Head.Edge, clientconn.Gone)
+	if err != nil {
+		return err
+	}
+	ledger.Of(ctx).Resumed(in.Request.GetClaim())
+	ctx = r.enroll(ctx, end, in, q.Policy)
+	defer r.close()
+	r.absent.Store(true)
+	if o.Stop != "" {
+		r.control.Stop(heir.StopCause(o.Stop))
+	}
+	r.drive(ctx, in, nil)
+	return nil
+}
+
+// stopped stops a stream that another instance wants to stop. fenced ends one that another instance has.
+func (e *Edge) stopped(h replay.Head, cause string) { e.stopRun(h, heir.StopCause(cause)) }
+func (e *Edge) fenced(h replay.Head)                { e.stopRun(h, heir.Fenced(e.hop.Name)) }
+
+func (e *Edge) stopRun(h replay.Head, cause *streamerr.Error) {
+	if r := e.runs.find(h.ID); r != nil && r.epoch == h.Epoch {
+		r.control.Stop(cause)
+	}
+}

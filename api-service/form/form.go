@@ -1,0 +1,28 @@
+// Package form picks the form of errors of the HTTP API that a route belongs to.
+package form
+
+import (
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/anthropic"
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/sglang"
+)
+
+// forms are the forms of the roots of routes. All other routes use OpenAI's form.
+var forms = map[string]*call.Form{
+	"/v1/messages":   &anthropic.Form,
+	"/generate":      &sglang.Form,
+	"/abort_request": &sglang.Form,
+}
+
+// Of returns the form of the API that the path of a request belongs to.
+func Of(path string) *call.Form {
+	for root, f := range forms {
+		if rest, below := strings.CutPrefix(path, root); below && (rest == "" || rest[0] == '/') {
+			return f
+		}
+	}
+	return &openai.Form
+}

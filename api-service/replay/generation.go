@@ -1,0 +1,35 @@
+package replay
+
+// generationSize is the distance between the numbers of two generations. A log has fewer events than
+// this: Limits.StreamBytes is below 2^31, and an event is charged eventCost bytes.
+const generationSize = 1_000_000_000
+
+// Seams are the positions of the last events of a log's earlier generations, in their order.
+type Seams []uint64
+
+// Number returns the number of the event at a position, and 0 for position 0.
+func (s Seams) Number(position uint64) uint64 {
+	generation := uint64(0)
+	for _, last := range s {
+		if position > last {
+			generation++
+		}
+	}
+	if position == 0 {
+		return 0
+	}
+	return generation*generationSize + position
+}
+
+// position returns the position of the event with a number. ok is false if the log cannot have such an
+// event.
+func (s Seams) position(seq uint64) (position uint64, ok bool) {
+	position = seq % generationSize
+	return position, s.Number(position) == seq
+}
+
+// Lost reports whether an earlier instance has shown the event with this number and has not stored it.
+func (s Seams) Lost(seq uint64) bool {
+	generation := seq / generationSize
+	return generation < uint64(len(s)) && seq%generationSize > s[generation]
+}

@@ -1,0 +1,340 @@
+package redislog_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog"
+)
+
+// An heir is an instance that takes streams over.
+type heir struct {
+	*redislog.Log
+	name    string
+	orphans chan replay.Orphan
+	fenced  chan replay.Head
+	stopped chan string
+}
+
+// inherit opens an instance that takes streams over.
+func inherit(t *testing.T, addr, name string) *heir {
+	t.Helper()
+	h := &heir{name: name, orphans: make(chan replay.Orphan, 100), fenced: make(chan replay.Head, 100), stopped: make(chan string, 100)}
+	l, err := redislog.New(redislog.Config{
+		URL: "redis://" + addr + "/0", Name: name, Log: slog.New(slog.DiscardHandler), Lease: 400 * time.Millisecond,
+		Lost:     func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
+		TakeOver: func(o replay.Orphan) { h.orphans <- o },
+		Fenced:   func(head replay.Head) { h.fenced <- head },
+		Stopped:  func(_ replay.Head, cause string) { h.stopped <- cause },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Log = l
+	return h
+}
+
+// begin begins a stream that can be taken over.
+func (h *heir) begin(t *testing.T, id string) {
+	t.Helper()
+	if _, err := h.Begin(t.Context(), replay.Head{ID: id, Epoch: "e", Owner: "o", Edge: h.name, Form: "form", Request: "prompt of " + id, Began: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// say appends a delta with its note.
+func (h *heir) say(t *testing.T, id, text string) {
+	t.Helper()
+	if err := h.Append(id, "e", replay.Event{Kind: replay.Delta, Data: text, Note: "note of " + text}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isFenced writes to a stream that another instance has taken over or ended, and waits until the instance is
+// told so.
+func (h *heir) isFenced(t *testing.T, id string) {
+	t.Helper()
+	_ = h.Append(id, "e", delta("too late")) // fails if the instance knows already
+	select {
+	case <-h.fenced:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the earlier instance is not told")
+	}
+}
+
+// takes returns the next stream that an instance takes over.
+func (h *heir) takes(t *testing.T) replay.Orphan {
+	t.Helper()
+	select {
+	case o := <-h.orphans:
+		return o
+	case <-time.After(20 * time.Second):
+		t.Fatal("no stream is taken over")
+		return replay.Orphan{}
+	}
+}
+
+func TestStreamOfADeadInstanceIsTakenOver(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	a.say(t, "s", "two ")
+	own, there := read(t, a, "s"), read(t, b, "s")
+	eventually(t, "the server has the events", func() bool { text, _, _ := said(t, there, 0); return text == "one two " })
+	way.cut()
+	a.say(t, "s", "lost ") // a reader there sees it, and the server never gets it
+	eventually(t, "a reader there sees what the server does not have", func() bool { text, _, _ := said(t, own, 0); return text == "one two lost " })
+	o := b.takes(t)
+	if o.Head.Edge != "a" || o.Head.Form != "form" || o.Head.Request != "prompt of s" || o.Head.Owner != "o" || o.HandedOver || o.Stop != "" || o.Age <= 0 {
+		t.Errorf("%+v", o)
+	}
+	if len(o.Deltas) != 2 || o.Deltas[1] != (replay.Event{Seq: 2, Kind: replay.Delta, Data: "two ", Note: "note of two "}) {
+		t.Errorf("%+v", o.Deltas)
+	}
+	b.say(t, "s", "three ")
+	eventually(t, "readers follow", func() bool { text, last, _ := said(t, there, 2); return text == "three " && last.Seq == 1_000_000_003 })
+	way.mend(t)
+	a.isFenced(t, "s")
+	if err := a.Append("s", "e", delta("more")); !errors.Is(err, replay.ErrUnknown) {
+		t.Error("the earlier instance appends:", err)
+	}
+	if _, err := own.Read(t.Context(), 3); !errors.Is(err, replay.ErrAhead) {
+		t.Error("a reader that has seen what the server never got:", err)
+	}
+	if err := b.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]replay.Reader{"there": there, "a new one": read(t, a, "s"), "of the earlier instance": own} {
+		eventually(t, "the reader gets the ending: "+name, func() bool { _, _, ended := said(t, r, 0); return ended })
+		if text, last, _ := said(t, r, 1); text != "two three " || last.Kind != replay.Ending || last.Seq != 1_000_000_004 {
+			t.Errorf("%s: %q, %+v", name, text, last)
+		}
+	}
+	closeLog(t, a)
+}
+
+func TestTwoInstancesTakeEachStreamOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.addr, "b"), inherit(t, s.addr, "c")
+	defer closeLog(t, b)
+	defer closeLog(t, c)
+	const streams = 40
+	for i := range streams {
+		a.begin(t, fmt.Sprint("s", i))
+		a.say(t, fmt.Sprint("s", i), "one ")
+	}
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	eventually(t, "the server has all", func() bool {
+		return state(t, db, "s0") == "live" && db.XLen(t.Context(), fmt.Sprint("whence:3:log:s", streams-1)).Val() == 1
+	})
+	way.cut()
+	taken := map[string]string{}
+	for range streams {
+		var o replay.Orphan
+		by := b
+		select {
+		case o = <-b.orphans:
+		case o = <-c.orphans:
+			by = c
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d of %d streams are taken over", len(taken), streams)
+		}
+		if before := taken[o.Head.ID]; before != "" {
+			t.Errorf("%s is taken over by %s and by %s", o.Head.ID, before, by.name)
+		}
+		taken[o.Head.ID] = by.name
+		if err := by.Append(o.Head.ID, "e", delta("two"), closing); err != nil {
+			t.Error(err)
+		}
+	}
+	for id := range taken {
+		r := read(t, b, id)
+		eventually(t, "the stream ends", func() bool { text, _, ended := said(t, r, 0); return ended && text == "one two" })
+	}
+	way.mend(t)
+	for id := range taken {
+		a.isFenced(t, id)
+	}
+	closeLog(t, a)
+}
+
+// TestStreamIsTakenOverAgain: each instance that has the stream dies.
+func TestStreamIsTakenOverAgain(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	owner := inherit(t, way.addr, "0")
+	owner.begin(t, "s")
+	want := ""
+	for n := range 4 {
+		text := fmt.Sprint(n, " ")
+		owner.say(t, "s", text)
+		want += text
+		next := newProxy(t, s.addr)
+		heir := inherit(t, next.addr, fmt.Sprint(n+1))
+		r := read(t, heir, "s")
+		eventually(t, "the server has it", func() bool { got, _, _ := said(t, r, 0); return got == want })
+		way.cut()
+		if n == 3 { // it has been taken over too often
+			eventually(t, "the stream ends", func() bool { got, last, ended := said(t, r, 0); return ended && got == want && last.Data == "lost 3" })
+		} else if o := heir.takes(t); o.Head.Edge != fmt.Sprint(n) || len(o.Deltas) != n+1 {
+			t.Errorf("takeover %d: %+v", n, o)
+		}
+		way.mend(t)
+		owner.isFenced(t, "s")
+		way.cut()
+		defer closeLog(t, owner)
+		owner, way = heir, next
+	}
+	closeLog(t, owner)
+}
+
+func TestStreamIsHandedOver(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	a := inherit(t, s.addr, "a")
+	defer closeLog(t, a)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	a.Retire()
+	if a.HandOver(t.Context(), "s", "e") {
+		t.Fatal("the stream is handed over, and there is no other instance")
+	}
+	own := read(t, a, "s")
+	b := inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	a.say(t, "s", "two ")
+	eventually(t, "the stream is handed over", func() bool { return a.HandOver(t.Context(), "s", "e") })
+	o := b.takes(t)
+	if !o.HandedOver || o.Head.Edge != "a" || len(o.Deltas) != 2 {
+		t.Errorf("%+v", o)
+	}
+	if err := b.Append("s", "e", delta("three"), closing); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a reader of the first instance reads on", func() bool { text, _, ended := said(t, own, 0); return ended && text == "one two three" })
+	if a.HandOver(t.Context(), "s", "e") || a.HandOver(t.Context(), "other", "e") {
+		t.Error("a stream that does not run here is handed over")
+	}
+}
+
+func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	all := func(replay.Head) bool { return true }
+	for _, id := range []string{"live", "gap"} {
+		a.begin(t, id)
+		a.say(t, id, "one")
+		r := read(t, b, id)
+		eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one" })
+	}
+	if b.Stop(t.Context(), "live", "cause", func(replay.Head) bool { return false }) || b.Stop(t.Context(), "none", "cause", all) {
+		t.Error("a stop is recorded that is not allowed, or of a stream that is not there")
+	}
+	if !b.Stop(t.Context(), "live", "cause", all) {
+		t.Fatal("the stop is not recorded")
+	}
+	a.say(t, "live", "two")
+	if cause := <-a.stopped; cause != "cause" {
+		t.Error(cause)
+	}
+	if err := a.Append("live", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stream has ended", func() bool { return !b.Stop(t.Context(), "live", "late", all) })
+	way.cut()
+	if !b.Stop(t.Context(), "gap", "in the gap", all) {
+		t.Fatal("the stop is not recorded")
+	}
+	if o := b.takes(t); o.Head.ID != "gap" || o.Stop != "in the gap" {
+		t.Errorf("%+v", o)
+	}
+	if err := b.Append("gap", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	way.mend(t)
+	a.isFenced(t, "gap")
+	closeLog(t, a)
+}
+
+func TestStreamThatCannotBeTakenOverEnds(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	for name, spoil := range map[string]func(id string){
+		"its request is not kept": func(id string) { db.HSet(t.Context(), "whence:3:head:"+id, "form", "") },
+		"its request is gone":     func(id string) { db.Del(t.Context(), "whence:3:request:"+id) },
+		"an event is gone":        func(id string) { db.XDel(t.Context(), "whence:3:log:"+id, "1-0") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			way := newProxy(t, s.addr)
+			a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+			defer closeLog(t, b)
+			id := strings.ReplaceAll(name, " ", "-")
+			a.begin(t, id)
+			a.say(t, id, "one ")
+			a.say(t, id, "two ")
+			r := read(t, b, id)
+			eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one two " })
+			spoil(id)
+			way.cut()
+			eventually(t, "the stream ends", func() bool { _, last, ended := said(t, r, 2); return ended && last.Data == "lost a" })
+			if len(b.orphans) > 0 {
+				t.Error("the stream is taken over")
+			}
+			way.mend(t)
+			a.isFenced(t, id)
+			closeLog(t, a)
+		})
+	}
+}
+
+// TestInstancesKeepTheirStreamsWhenTheServerIsBack: the server was away for longer than a lease.
+func TestInstancesKeepTheirStreamsWhenTheServerIsBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	wayA, wayB := newProxy(t, s.addr), newProxy(t, s.addr)
+	a, b := inherit(t, wayA.addr, "a"), inherit(t, wayB.addr, "b")
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:3:log:s").Val() == 1 })
+	wayA.cut()
+	wayB.cut()
+	eventually(t, "both leases are over", func() bool {
+		now := db.Time(t.Context()).Val().UnixMilli()
+		return db.ZCount(t.Context(), "whence:3:leases", fmt.Sprint(now), "+inf").Val() == 0
+	})
+	wayB.mend(t)
+	wayA.mend(t)
+	a.say(t, "s", "two")
+	if err := a.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	r := read(t, b, "s")
+	eventually(t, "the stream ends", func() bool { text, _, ended := said(t, r, 0); return ended && text == "one two" })
+	if len(b.orphans) > 0 || len(a.fenced) > 0 {
+		t.Error("the stream was taken over")
+	}
+	closeLog(t, a)
+	closeLog(t, b)
+}

@@ -1,0 +1,275 @@
+// Package conversation parses conversations in the JSON of OpenAI's Responses API: the items of a
+// request's input.
+//
+// It is as strict as package responses, whose requests contain conversations: invalid fields are
+// refused by name.
+package conversation
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/jsontext"
+	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/transcript"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Parse parses a conversation: a string, which is the user's message, or an array of items. It
+// returns the messages, and the field that each of them comes from.
+func Parse(param string, raw json.RawMessage) ([]*chatv1.Message, []transcript.Origin, error) {
+	c := &items{}
+	switch raw[0] {
+	case '"':
+		text, err := strict.String(param, raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.Begin(param, "user").Content.Write(text)
+	case '[':
+		items, err := strict.Array(param, raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, raw := range items {
+			if err := c.add(fmt.Sprintf("%s[%d]", param, i), raw); err != nil {
+				return nil, nil, err
+			}
+		}
+	default:
+		return nil, nil, strict.Mismatch(param, "a string or an array of items", raw)
+	}
+	all, origins := c.Messages()
+	return all, origins, nil
+}
+
+// WithInstructions prepends instructions, which may be empty, to the messages of Parse, as a system
+// message that comes from a field. It merges the system and developer messages at the beginning into
+// one: many chat templates take one system message, at the beginning.
+func WithInstructions(from, instructions string, messages []*chatv1.Message, origins []transcript.Origin) ([]*chatv1.Message, []transcript.Origin) {
+	if instructions != "" {
+		messages = slices.Insert(messages, 0, &chatv1.Message{Role: "system", Content: instructions})
+		origins = slices.Insert(origins, 0, transcript.Origin{At: from})
+	}
+	var all transcript.Passage
+	n := 0
+	for n < len(messages) && (messages[n].GetRole() == "system" || messages[n].GetRole() == "developer") {
+		all.Separate()
+		all.Write(messages[n].GetContent())
+		n++
+	}
+	if n < 2 {
+		return messages, origins
+	}
+	messages[n-1], origins[n-1] = &chatv1.Message{Role: messages[0].GetRole(), Content: all.String()}, origins[0]
+	return messages[n-1:], origins[n-1:]
+}
+
+const assistant = "assistant"
+
+// items collects the messages of a body's items. An answer is several items: reasoning, messages and
+// function calls. Consecutive items of the assistant become one turn; every other item becomes a turn
+// of its own.
+type items struct{ transcript.Transcript }
+
+// add adds an item. Its id and its status are of no use: nothing is stored, and templates have no
+// place for them.
+func (c *items) add(at string, raw json.RawMessage) error {
+	members, err := strict.Object(at, raw)
+	if err != nil {
+		return err
+	}
+	kind := "message" // which may be left out
+	if raw, ok := members["type"]; ok {
+		if kind, err = strict.String(at+".type", raw); err != nil {
+			return err
+		}
+	}
+	// passthrough is what Codex says to OpenAI's servers about an item.
+	const passthrough = "internal_chat_message_metadata_passthrough"
+	switch kind {
+	case "message":
+		if members, err = strict.Members(at, raw, "type", "role", "content", "id", "status", "phase", "end_turn", passthrough); err == nil {
+			err = c.addMessage(at, members)
+		}
+	case "reasoning":
+		if members, err = strict.Members(at, raw, "type", "id", "status", "summary", "content", "encrypted_content", passthrough); err == nil {
+			err = c.addReasoning(at, members)
+		}
+	case "function_call":
+		if members, err = strict.Members(at, raw, "type", "id", "status", "call_id", "name", "namespace", "arguments", passthrough); err == nil {
+			err = c.addCall(at, members)
+		}
+	case "function_call_output":
+		if members, err = strict.Members(at, raw, "type", "id", "status", "call_id", "output", passthrough); err == nil {
+			err = c.addOutput(at, members)
+		}
+	case "item_reference":
+		err = streamerr.InvalidParam(at, "%s refers to an item of an earlier response, and responses are not stored here; send the item itself, as SDKs do with store: false", at).WithCode(streamerr.CodeUnsupportedValue)
+	default:
+		err = streamerr.InvalidParam(at+".type", "%s.type is %q; it must be message, reasoning, function_call or function_call_output", at, strict.Printable(kind)).WithCode(streamerr.CodeUnsupportedValue)
+	}
+	return err
+}
+
+func (c *items) addMessage(at string, members map[string]json.RawMessage) error {
+	role, err := strict.Member(at, "role", members)
+	if err == nil {
+		err = strict.OneOf(at+".role", role, "user", assistant, "system", "developer")
+	}
+	if err != nil {
+		return err
+	}
+	raw, ok := members["content"]
+	if !ok {
+		return streamerr.InvalidParam(at+".content", "%s.content is missing", at).WithCode(streamerr.CodeMissing)
+	}
+	if role != assistant {
+		return texts(at+".content", raw, &c.Begin(at, role).Content, "input_text")
+	}
+	t := c.Continue(at, assistant)
+	t.Content.Separate()
+	return texts(at+".content", raw, &t.Content, "output_text", "refusal", "input_text")
+}
+
+// addReasoning adds an item of the assistant's reasoning: its text, or else the encrypted_content,
+// which some clients send back alone, or else the summary, if another server has made one.
+func (c *items) addReasoning(at string, members map[string]json.RawMessage) error {
+	var content, summary transcript.Passage
+	if raw, ok := members["content"]; ok {
+		if err := parts(at+".content", raw, &content, "reasoning_text", "text"); err != nil {
+			return err
+		}
+	}
+	if raw, ok := members["summary"]; ok {
+		if err := parts(at+".summary", raw, &summary, "summary_text"); err != nil {
+			return err
+		}
+	}
+	encrypted := ""
+	if raw, ok := members["encrypted_content"]; ok {
+		var err error
+		if encrypted, err = decrypt(at+".encrypted_content", raw); err != nil {
+			return err
+		}
+	}
+	for _, text := range []string{content.String(), encrypted, summary.String()} {
+		if text != "" {
+			t := c.Continue(at, assistant)
+			t.Reasoning.Separate()
+			t.Reasoning.Write(text)
+			break
+		}
+	}
+	return nil
+}
+
+// Flat returns the name that a model knows for a function of a namespace.
+func Flat(namespace, name string) string { return namespace + "__" + name }
+
+// invalidArguments is the member that holds arguments that are no JSON object.
+const invalidArguments = "INVALID_JSON"
+
+// addCall adds a call that the model has made. A model may be cut off in the middle of the
+// arguments, and clients send the call back with the rest of the answer. Such arguments become an
+// object with the member invalidArguments, because templates take only objects.
+func (c *items) addCall(at string, members map[string]json.RawMessage) error {
+	made := &chatv1.ToolCall{}
+	var err error
+	if made.Id, err = strict.Member(at, "call_id", members); err != nil {
+		return err
+	}
+	if made.Name, err = strict.Member(at, "name", members); err != nil {
+		return err
+	}
+	if raw, ok := members["namespace"]; ok {
+		namespace, err := strict.String(at+".namespace", raw)
+		if err != nil {
+			return err
+		}
+		if namespace != "" {
+			made.Name = Flat(namespace, made.GetName())
+		}
+	}
+	if made.Arguments, err = strict.Member(at, "arguments", members); err != nil {
+		return err
+	}
+	arguments := bytes.TrimSpace([]byte(made.GetArguments()))
+	switch {
+	case len(arguments) == 0:
+		made.Arguments = "{}" // as some servers say it of tools without any
+	case arguments[0] != '{' || !json.Valid(arguments):
+		made.Arguments = string(append(jsontext.String([]byte(`{"`+invalidArguments+`":`), made.GetArguments()), '}'))
+	}
+	t := c.Continue(at, assistant)
+	t.Message.ToolCalls = append(t.Message.ToolCalls, made)
+	t.Calls = append(t.Calls, at)
+	return nil
+}
+
+func (c *items) addOutput(at string, members map[string]json.RawMessage) error {
+	t := c.Begin(at, "tool")
+	var err error
+	if t.Message.ToolCallId, err = strict.Member(at, "call_id", members); err != nil {
+		return err
+	}
+	raw, ok := members["output"]
+	if !ok {
+		return streamerr.InvalidParam(at+".output", "%s.output is missing", at).WithCode(streamerr.CodeMissing)
+	}
+	return texts(at+".output", raw, &t.Content, "input_text")
+}
+
+// texts parses a string, or an array of parts of the allowed types.
+func texts(param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
+	switch raw[0] {
+	case '"':
+		text, err := strict.String(param, raw)
+		to.Write(text)
+		return err
+	case '[':
+		return parts(param, raw, to, types...)
+	default:
+		return strict.Mismatch(param, "a string or an array of parts", raw)
+	}
+}
+
+// parts parses an array of parts of the allowed types, whose texts are joined as they are.
+func parts(param string, raw json.RawMessage, to *transcript.Passage, types ...string) error {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return err
+	}
+	for i, raw := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		members, err := strict.Object(at, raw)
+		if err != nil {
+			return err
+		}
+		kind, err := strict.Member(at, "type", members)
+		if err != nil {
+			return err
+		}
+		if strict.OneOf(at, kind, types...) != nil {
+			return streamerr.InvalidParam(at, "%s is of the type %q, which is not supported here; it must be %s", at, strict.Printable(kind), strings.Join(types, " or ")).WithCode(streamerr.CodeUnsupportedValue)
+		}
+		member := "text"
+		if kind == "refusal" {
+			member = "refusal"
+		}
+		// annotations and logprobs are what an answer says about its own text.
+		if err := strict.Only(at, members, "type", member, "annotations", "logprobs"); err != nil {
+			return err
+		}
+		text, err := strict.Member(at, member, members)
+		if err != nil {
+			return err
+		}
+		to.Write(text)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package responses
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/jsontext"
+	"github.com/whence-dev/whence/api-service/openai"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// An encoder encodes the answer of one request, as events or as one body. One goroutine uses it.
+type encoder struct {
+	output
+	request  *chatv1.ChatRequest
+	repeated []byte // what the response repeats of its request
+
+	model    string
+	created  int64 // in seconds since 1970; 0 before the stream has started
+	lines    call.Lines
+	sequence int64  // number of the next event
+	last     string // name of the last event
+}
+
+// events encodes the answer as the events response.created and response.in_progress; for each item
+// response.output_item.added, those of its content, and response.output_item.done; then
+// response.completed or response.incomplete.
+func (e *encoder) events() call.Writer {
+	e.to = e
+	return func(out *chatv1.GenerateResponse, lines call.Lines) {
+		e.lines = lines
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			e.start(m.Started)
+			for _, name := range []string{"response.created", "response.in_progress"} {
+				e.end(append(e.appendResponse(append(e.begin(name), `,"response":`...), inProgress, result{}), '}'))
+			}
+		case *chatv1.GenerateResponse_Delta:
+			e.add(m.Delta)
+		case *chatv1.GenerateResponse_End:
+			with, r := resultOf(m.End)
+			e.output.end(with)
+			ending := streamerr.Error{Reason: streamerr.Completed, Path: streamerr.NewPath(m.End.GetPath()...)}
+			e.finish("response."+string(with), with, r, ending.Extension())
+		}
+	}
+}
+
+// whole encodes the answer as one body.
+func (e *encoder) whole() call.Gatherer {
+	return func(out *chatv1.GenerateResponse) []byte {
+		switch m := out.GetMessage().(type) {
+		case *chatv1.GenerateResponse_Started:
+			e.start(m.Started)
+		case *chatv1.GenerateResponse_Delta:
+			e.add(m.Delta)
+		case *chatv1.GenerateResponse_Restarted:
+			e.output = output{stream: e.stream, encrypts: e.encrypts, functions: e.functions}
+		case *chatv1.GenerateResponse_End:
+			with, r := resultOf(m.End)
+			e.output.end(with)
+			return e.appendResponse(nil, with, r)
+		}
+		return nil
+	}
+}
+
+func (e *encoder) start(s *llmv1.Started) {
+	e.stream, e.model, e.created = s.GetStreamId(), s.GetModel(), time.Now().Unix()
+}
+
+// done returns the name of the last event.
+func (e *encoder) done() string { return e.last }
+
+// begin begins an event, and end ends it with a brace that the caller has appended.
+func (e *encoder) begin(name string) []byte {
+	b := append(append(append(e.lines.BeginEvent(name), `{"type":"`...), name...), `","sequence_number":`...)
+	b = strconv.AppendInt(b, e.sequence, 10)
+	e.sequence++
+	return b
+}
+
+func (e *encoder) end(line []byte) { e.lines.End(line) }
+
+// finish encodes the last event: the whole response, and the ending of the stream beside it.
+func (e *encoder) finish(name string, with status, r result, ending streamerr.Extension) {
+	e.last = name
+	b := e.appendResponse(append(e.begin(name), `,"response":`...), with, r)
+	e.end(append(append(append(b, `,"whence":`...), marshal(ending)...), '}'))
+}
+
+// ofItem begins an event about an item's content.
+func (e *encoder) ofItem(name string, it *item) []byte {
+	b := append(append(e.begin(name), `,"item_id":`...), it.id...)
+	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(it.index), 10)
+	if it.kind != functionCall {
+		b = append(b, `,"content_index":0`...)
+	}
+	return b
+}
+
+// aboutItem encodes an event that has a whole item.
+func (e *encoder) aboutItem(name string, it *item) {
+	b := strconv.AppendInt(append(e.begin(name), `,"output_index":`...), int64(it.index), 10)
+	e.end(append(it.append(append(b, `,"item":`...)), '}'))
+}
+
+func (e *encoder) opened(it *item) {
+	e.aboutItem("response.output_item.added", it)
+	if it.kind != functionCall {
+		e.end(append(it.appendPart(append(e.ofItem("response.content_part.added", it), `,"part":`...)), '}'))
+	}
+}
+
+// contents are the names of the events about an item's content, without their last word.
+var contents = map[itemKind]string{message: "response.output_text.", reasoning: "response.reasoning_text.", functionCall: "response.function_call_arguments."}
+
+// deltas are the names of the events that a token becomes: a token allocates no name.
+var deltas = map[itemKind]string{message: contents[message] + "delta", reasoning: contents[reasoning] + "delta", functionCall: contents[functionCall] + "delta"}
+
+func (e *encoder) grew(it *item, piece string, tokens []openai.TokenLogprob) {
+	b := jsontext.String(append(e.ofItem(deltas[it.kind], it), `,"delta":`...), piece)
+	if it.kind == message {
+		b = appendLogprobs(append(b, `,"logprobs":`...), tokens)
+	}
+	e.end(append(b, '}'))
+}
+
+// closed encodes the end of an item. The arguments of a call that is cut off are not done.
+func (e *encoder) closed(it *item) {
+	switch it.kind {
+	case functionCall:
+		if it.status == completed {
+			b := jsontext.String(append(e.ofItem("response.function_call_arguments.done", it), `,"name":`...), it.function.name)
+			e.end(append(jsontext.String(append(b, `,"arguments":`...), it.text.String()), '}'))
+		}
+	default:
+		b := jsontext.String(append(e.ofItem(contents[it.kind]+"done", it), `,"text":`...), it.text.String())
+		if it.kind == message {
+			b = appendLogprobs(append(b, `,"logprobs":`...), it.logprobs)
+		}
+		e.end(append(b, '}'))
+		e.end(append(it.appendPart(append(e.ofItem("response.content_part.done", it), `,"part":`...)), '}'))
+	}
+	e.aboutItem("response.output_item.done", it)
+}

@@ -1,0 +1,211 @@
+package responses
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/whence-dev/whence/api-service/strict"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// setStreamOptions accepts padding against eavesdroppers, and the delivery of summaries, of which
+// there are none: neither has an effect on an answer.
+func setStreamOptions(_ *body, param string, raw json.RawMessage) error {
+	_, err := strict.Members(param, raw, "include_obfuscation", "reasoning_summary_delivery")
+	return err
+}
+
+const (
+	includeLogprobs  = "message.output_text.logprobs"
+	includeEncrypted = "reasoning.encrypted_content"
+)
+
+func setInclude(r *body, param string, raw json.RawMessage) error {
+	items, err := strict.Array(param, raw)
+	if err != nil {
+		return err
+	}
+	for i, raw := range items {
+		at := fmt.Sprintf("%s[%d]", param, i)
+		word, err := strict.String(at, raw)
+		if err == nil {
+			err = strict.OneOf(at, word, includeLogprobs, includeEncrypted)
+		}
+		if err != nil {
+			return err
+		}
+		if word == includeEncrypted {
+			r.encrypts = true
+		} else {
+			r.withLogprobs(param, 0)
+		}
+	}
+	return nil
+}
+
+// maxLogprobs is the maximum number of alternatives to a token.
+const maxLogprobs = 20
+
+func setTopLogprobs(r *body, param string, raw json.RawMessage) error {
+	n, err := strict.Integer(param, raw, 0, maxLogprobs)
+	if err != nil {
+		return err
+	}
+	r.settings.TopLogprobs = uint32(n)
+	if n > 0 { // some clients send the default
+		r.withLogprobs(param, uint32(n))
+	}
+	return nil
+}
+
+// withLogprobs asks for log-probabilities with at least n alternatives to each token.
+func (r *body) withLogprobs(param string, n uint32) {
+	r.logprobs = param
+	r.request.Sampling.Logprobs = new(max(n, r.request.GetSampling().GetLogprobs()))
+}
+
+// setReasoning parses how the model reasons. The effort is a variable of the chat template. No
+// summaries are made; clients ask for them by habit, and get the reasoning itself.
+func setReasoning(r *body, param string, raw json.RawMessage) error {
+	members, err := strict.Members(param, raw, "effort", "summary", "generate_summary")
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"summary", "generate_summary"} {
+		if raw, ok := members[name]; ok {
+			word, err := strict.String(param+"."+name, raw)
+			if err == nil {
+				err = strict.OneOf(param+"."+name, word, "auto", "concise", "detailed", "none")
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if raw, ok := members["effort"]; ok {
+		effort, err := strict.String(param+".effort", raw)
+		if err != nil {
+			return err
+		}
+		r.settings.Reasoning.Effort = &effort
+		r.request.TemplateVariables = string(marshal(map[string]string{"reasoning_effort": effort}))
+	}
+	return nil
+}
+
+const (
+	maxMetadata      = 16
+	maxMetadataKey   = 64  // bytes
+	maxMetadataValue = 512 // bytes
+)
+
+// setMetadata parses the client's own notes, which the response repeats.
+func setMetadata(r *body, param string, raw json.RawMessage) error {
+	members, err := strict.Object(param, raw)
+	if err != nil {
+		return err
+	}
+	if len(members) > maxMetadata {
+		return streamerr.InvalidParam(param, "%s has %d members; at most %d are allowed", param, len(members), maxMetadata)
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		at := param + "." + strict.Printable(name)
+		value, err := strict.String(at, members[name])
+		switch {
+		case err != nil:
+			return err
+		case len(name) > maxMetadataKey:
+			return streamerr.InvalidParam(at, "the name of %s has %d bytes; at most %d are allowed", at, len(name), maxMetadataKey)
+		case len(value) > maxMetadataValue:
+			return streamerr.InvalidParam(at, "%s has %d bytes; at most %d are allowed", at, len(value), maxMetadataValue)
+		}
+		r.settings.Metadata[name] = value
+	}
+	return nil
+}
+
+// anyObject is the schema of the format json_object.
+const anyObject = `{"type":"object"}`
+
+// setText parses the form of the answer. Verbosity is for models that are trained on it; it has no
+// effect here.
+func setText(r *body, param string, raw json.RawMessage) error {
+	members, err := strict.Members(param, raw, "format", "verbosity")
+	if err != nil {
+		return err
+	}
+	if raw, ok := members["verbosity"]; ok {
+		word, err := strict.String(param+".verbosity", raw)
+		if err == nil {
+			err = strict.OneOf(param+".verbosity", word, "low", "medium", "high")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if raw, ok := members["format"]; ok {
+		return r.setFormat(param+".format", raw)
+	}
+	return nil
+}
+
+func (r *body) setFormat(param string, raw json.RawMessage) error {
+	members, err := strict.Members(param, raw, "type", "name", "description", "schema", "strict")
+	if err != nil {
+		return err
+	}
+	kind, err := strict.Member(param, "type", members)
+	if err == nil {
+		err = strict.OneOf(param+".type", kind, "text", "json_object", "json_schema")
+	}
+	if err != nil {
+		return err
+	}
+	repeated, err := strict.Compact(param, raw)
+	if err != nil {
+		return err
+	}
+	r.settings.Text.Format = json.RawMessage(repeated)
+	form := &llmv1.GuideForm{Schema: anyObject}
+	switch kind {
+	case "text":
+		return strict.Only(param, members, "type")
+	case "json_object":
+		err = strict.Only(param, members, "type")
+	default:
+		form.Schema, err = schema(param, members)
+	}
+	if err != nil {
+		return err
+	}
+	if r.guide == "" { // tool_choice may have asked for a call; the chat-service decides whether both are possible
+		r.guide = param
+	}
+	r.request.Sampling.Guide = &llmv1.Guide{Forms: []*llmv1.GuideForm{form}}
+	return nil
+}
+
+// schema parses a schema with its name. Strict and lax schemas are both enforced.
+func schema(param string, members map[string]json.RawMessage) (string, error) {
+	if _, err := strict.Member(param, "name", members); err != nil {
+		return "", err
+	}
+	if raw, ok := members["description"]; ok {
+		if _, err := strict.String(param+".description", raw); err != nil {
+			return "", err
+		}
+	}
+	if raw, ok := members["strict"]; ok {
+		if _, err := strict.Boolean(param+".strict", raw); err != nil {
+			return "", err
+		}
+	}
+	raw, ok := members["schema"]
+	if !ok {
+		return "", streamerr.InvalidParam(param+".schema", "%s.schema is missing", param).WithCode(streamerr.CodeMissing)
+	}
+	return strict.Compact(param+".schema", raw)
+}

@@ -1,0 +1,238 @@
+package responses
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/jsontext"
+	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/responses/conversation"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+)
+
+// An itemKind is the type of an item of an answer.
+type itemKind string
+
+const (
+	message      itemKind = "message"
+	reasoning    itemKind = "reasoning"
+	functionCall itemKind = "function_call"
+)
+
+// prefixes begin the ids of items.
+var prefixes = map[itemKind]string{message: "msg_", reasoning: "rs_", functionCall: "fc_"}
+
+// A status is that of a response or of an item.
+type status string
+
+const (
+	inProgress status = "in_progress"
+	completed  status = "completed"
+	incomplete status = "incomplete"
+	failed     status = "failed"
+	cancelled  status = "cancelled"
+)
+
+// An item is a part of an answer. The model's context bounds its size.
+type item struct {
+	kind     itemKind
+	id       []byte // as JSON
+	index    int    // in the output
+	status   status
+	text     strings.Builder // of a message, of reasoning, or the arguments of a call
+	logprobs []openai.TokenLogprob
+	call     *chatv1.ToolCallDelta // the first piece of a call
+	function function              // that is called
+	encrypts bool                  // reasoning has an encrypted_content
+}
+
+// A listener is told how an output grows.
+type listener interface {
+	opened(*item)
+	grew(it *item, piece string, tokens []openai.TokenLogprob)
+	closed(*item)
+}
+
+// An output collects the items of an answer. At most one item is open at a time: a delta of another
+// kind closes the open item and opens the next.
+type output struct {
+	stream   string // id of the stream, from which the ids of the items are made
+	encrypts bool
+	// functions are the functions of namespaces, by the names that the model knows.
+	functions map[string]function
+	to        listener // nil is none
+	items     []*item
+	open      *item // nil is none
+	called    bool  // the answer has a call
+
+	// White space before a message, and its tokens. It opens no message, because models write it
+	// between calls. The model's context bounds it.
+	space  []byte
+	tokens []openai.TokenLogprob
+}
+
+// add adds a delta, which may be several merged ones. Its first calls may continue the open item, so
+// they come before its text; text that preceded them would have closed the item. Log-probabilities
+// are those of the text: reasoning and calls have none in this API.
+func (o *output) add(d *chatv1.Delta) {
+	calls := d.GetToolCalls()
+	for len(calls) > 0 && calls[0].GetId() == "" {
+		o.arguments(calls[0])
+		calls = calls[1:]
+	}
+	if d.GetReasoning() != "" {
+		o.grow(o.into(reasoning), d.GetReasoning(), nil)
+	}
+	o.addText(d)
+	for _, c := range calls {
+		if c.GetId() != "" {
+			o.close(completed)
+			o.begin(functionCall, c)
+			o.called, o.space, o.tokens = true, nil, nil
+		}
+		o.arguments(c)
+	}
+}
+
+// arguments adds a piece of the arguments of the open call. chat-service sends the pieces of one call
+// after the other.
+func (o *output) arguments(c *chatv1.ToolCallDelta) {
+	if c.GetArguments() != "" && o.open != nil && o.open.kind == functionCall && o.open.call.GetIndex() == c.GetIndex() {
+		o.grow(o.open, c.GetArguments(), nil)
+	}
+}
+
+// addText adds the text of a delta.
+func (o *output) addText(d *chatv1.Delta) {
+	inMessage := o.open != nil && o.open.kind == message
+	var tokens []openai.TokenLogprob
+	if probabilities := openai.NewLogprobs(d.GetLogprobs()); probabilities != nil {
+		tokens = probabilities.Content
+	}
+	switch {
+	case d.GetText() == "" && (!inMessage || len(tokens) == 0):
+	case !inMessage && strings.TrimSpace(d.GetText()) == "":
+		o.space, o.tokens = append(o.space, d.GetText()...), append(o.tokens, tokens...)
+	case len(o.space) > 0:
+		text, tokens := string(o.space)+d.GetText(), append(o.tokens, tokens...)
+		o.space, o.tokens = nil, nil
+		o.grow(o.into(message), text, tokens)
+	default:
+		o.grow(o.into(message), d.GetText(), tokens)
+	}
+}
+
+// into makes sure that the open item is of a kind that is not a call.
+func (o *output) into(kind itemKind) *item {
+	if o.open == nil || o.open.kind != kind {
+		o.close(completed)
+		o.begin(kind, nil)
+	}
+	return o.open
+}
+
+func (o *output) begin(kind itemKind, call *chatv1.ToolCallDelta) {
+	index := len(o.items)
+	id := jsontext.String(nil, prefixes[kind]+o.stream+"_"+strconv.Itoa(index))
+	o.open = &item{kind: kind, id: id, index: index, status: inProgress, call: call, encrypts: o.encrypts}
+	if named, ok := o.functions[call.GetName()]; ok {
+		o.open.function = named
+	} else {
+		o.open.function.name = call.GetName()
+	}
+	o.items = append(o.items, o.open)
+	if o.to != nil {
+		o.to.opened(o.open)
+	}
+}
+
+func (o *output) grow(it *item, piece string, tokens []openai.TokenLogprob) {
+	it.text.WriteString(piece)
+	it.logprobs = append(it.logprobs, tokens...)
+	if o.to != nil {
+		o.to.grew(it, piece, tokens)
+	}
+}
+
+// close closes the open item, if there is one.
+func (o *output) close(with status) {
+	it := o.open
+	if it == nil {
+		return
+	}
+	if it.kind == functionCall && with == completed && strings.TrimSpace(it.text.String()) == "" {
+		o.grow(it, "{}", nil) // a call without arguments
+	}
+	it.status, o.open = with, nil
+	if o.to != nil {
+		o.to.closed(it)
+	}
+}
+
+// end ends the answer. with is the status of the open item.
+func (o *output) end(with status) {
+	if len(o.space) > 0 && !o.called { // otherwise the answer is more than white space
+		text, tokens := string(o.space), o.tokens
+		o.space, o.tokens = nil, nil
+		o.grow(o.into(message), text, tokens)
+	}
+	o.close(with)
+}
+
+// appendItems appends the items as JSON.
+func (o *output) appendItems(b []byte) []byte {
+	b = append(b, '[')
+	for i, it := range o.items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = it.append(b)
+	}
+	return append(b, ']')
+}
+
+// append appends an item as JSON. An item that has just been opened has no content.
+func (it *item) append(b []byte) []byte {
+	b = append(append(b, `{"id":`...), it.id...)
+	b = append(append(append(b, `,"type":"`...), it.kind...), `","status":"`...)
+	b = append(append(b, it.status...), '"')
+	switch it.kind {
+	case functionCall:
+		b = jsontext.String(append(b, `,"arguments":`...), it.text.String())
+		b = jsontext.String(append(b, `,"call_id":`...), it.call.GetId())
+		b = jsontext.String(append(b, `,"name":`...), it.function.name)
+		if it.function.namespace != "" {
+			b = jsontext.String(append(b, `,"namespace":`...), it.function.namespace)
+		}
+		return append(b, '}')
+	case reasoning:
+		b = append(b, `,"summary":[],"content":[`...)
+	default:
+		b = append(b, `,"role":"assistant","content":[`...)
+	}
+	if it.text.Len() > 0 {
+		b = it.appendPart(b)
+	}
+	b = append(b, ']')
+	if it.encrypts && it.kind == reasoning && it.status != inProgress {
+		b = jsontext.String(append(b, `,"encrypted_content":`...), conversation.Encrypt(it.text.String()))
+	}
+	return append(b, '}')
+}
+
+// appendPart appends the one part of an item's content.
+func (it *item) appendPart(b []byte) []byte {
+	if it.kind == reasoning {
+		return append(jsontext.String(append(b, `{"type":"reasoning_text","text":`...), it.text.String()), '}')
+	}
+	b = jsontext.String(append(b, `{"type":"output_text","text":`...), it.text.String())
+	b = append(b, `,"annotations":[],"logprobs":`...)
+	return append(appendLogprobs(b, it.logprobs), '}')
+}
+
+func appendLogprobs(b []byte, tokens []openai.TokenLogprob) []byte {
+	if len(tokens) == 0 {
+		return append(b, '[', ']')
+	}
+	return append(b, marshal(tokens)...)
+}

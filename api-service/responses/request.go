@@ -1,0 +1,252 @@
+// Package responses is the JSON of OpenAI's Responses API: it parses request bodies, and encodes
+// events, responses and their errors.
+//
+// Parsing is as strict as in package openai: a field that cannot be honoured is refused by name.
+// Responses are not stored yet, so a request that needs a stored one is refused too. Fields that
+// clients of this API send by habit, and that have no effect here, are ignored; the tables in this
+// package list them, and docs/api.md prints the tables.
+package responses
+
+import (
+	"encoding/json"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/keys"
+	"github.com/whence-dev/whence/api-service/responses/conversation"
+	"github.com/whence-dev/whence/api-service/strict"
+	"github.com/whence-dev/whence/api-service/transcript"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A body is a body of POST /v1/responses.
+type body struct {
+	request  *chatv1.ChatRequest
+	stream   bool
+	lenient  []string // names of fields and tools that are ignored instead of refused
+	encrypts bool     // reasoning items have an encrypted_content
+
+	instructions string              // until parse adds it to the messages of request
+	origins      []transcript.Origin // for each message of request, the field that it comes from
+	allowed      []string            // names of the tools that tool_choice allows; nil is all
+	functions    map[string]function // those of namespaces, by the names that the model knows
+	toolOrigins  []string            // for each tool of request, the field that it comes from
+	guide        string              // name of the field that asks for a guide
+	session      string              // name of the field that identifies the conversation
+	logprobs     string              // name of the field that asks for log-probabilities
+
+	settings settings // what the response repeats of the request
+	repeated []byte   // settings as members of the response, each with a comma before it
+
+	encoder *encoder // of the stream's events
+}
+
+type setter = strict.Setter[*body]
+
+var fields = strict.Table[*body]{
+	Honoured: map[string]setter{
+		"model": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.request.Model, err = strict.String(param, raw)
+			return err
+		},
+		"input": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.request.Messages, r.origins, err = conversation.Parse(param, raw)
+			return err
+		},
+		"instructions": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.instructions, err = strict.String(param, raw)
+			r.settings.Instructions = &r.instructions
+			return err
+		},
+		"stream": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.stream, err = strict.Boolean(param, raw)
+			return err
+		},
+		"stream_options": setStreamOptions,
+		"max_output_tokens": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.request.Sampling.MaxTokens, err = strict.Count(param, raw, 1)
+			r.settings.MaxOutputTokens = r.request.GetSampling().MaxTokens
+			return err
+		},
+		// It counts calls of tools that OpenAI's servers run. There are none here.
+		"max_tool_calls": func(r *body, param string, raw json.RawMessage) (err error) {
+			r.settings.MaxToolCalls, err = strict.Count(param, raw, 1)
+			return err
+		},
+		"temperature": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.Number(param, raw, 0, 2)
+			r.request.Sampling.Temperature, r.settings.Temperature = &v, &v
+			return err
+		},
+		"top_p": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.Number(param, raw, 0, 1)
+			r.settings.TopP = new(v)
+			if v == 0 {
+				v = math.SmallestNonzeroFloat32 // "keep nothing" can only mean the most likely token
+			}
+			r.request.Sampling.TopP = &v
+			return err
+		},
+		"top_logprobs": setTopLogprobs,
+		"include":      setInclude,
+		"tools":        setTools,
+		"tool_choice":  setToolChoice,
+		"parallel_tool_calls": func(r *body, param string, raw json.RawMessage) error {
+			v, err := strict.Boolean(param, raw)
+			r.request.ParallelToolCalls, r.settings.ParallelToolCalls = &v, v
+			return err
+		},
+		"text":       setText,
+		"reasoning":  setReasoning,
+		"truncation": words("disabled"),
+		"metadata":   setMetadata,
+		"service_tier": func(r *body, param string, raw json.RawMessage) error {
+			word, err := strict.String(param, raw)
+			if err != nil {
+				return err
+			}
+			tier, err := keys.ParseTier(word)
+			if err != nil {
+				return strict.OneOf(param, word, "auto", "default", "flex", "priority")
+			}
+			r.request.Claim = &llmv1.Claim{Tier: tier}
+			return nil
+		},
+		"store":            onlyFalse("responses are not stored"),
+		"background":       onlyFalse("a response lasts as long as its request"),
+		"prompt_cache_key": setSession,
+		"user":             setSession,
+	},
+	// These fields have no effect here: the engine alone decides which tokens it caches.
+	Ignored: []string{"client_metadata", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"},
+	Refused: []string{"context_management", "conversation", "moderation", "previous_response_id", "prompt"},
+}
+
+// Fields returns what happens to each field of POST /v1/responses.
+func Fields() map[string]string { return fields.Fields() }
+
+// Parse parses a body of POST /v1/responses. lenient names fields that are ignored instead of
+// refused, and tools that are left out, as "tools." and their type. Its errors are *streamerr.Error
+// with reason INVALID, whose Param is the invalid field.
+func Parse(text []byte, lenient ...string) (*call.Call, error) {
+	r := &body{request: &chatv1.ChatRequest{Sampling: &llmv1.Sampling{}}, lenient: lenient, settings: defaults()}
+	members, err := strict.Fields(text)
+	if err == nil {
+		err = fields.Parse(members, r, lenient)
+	}
+	if err == nil {
+		err = r.complete()
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.encoder = &encoder{output: output{encrypts: r.encrypts, functions: r.functions}, request: r.request, repeated: r.repeated}
+	return &call.Call{
+		Request: r.request, Stream: r.stream, Param: r.param,
+		Events: r.encoder.events, Whole: r.encoder.whole, Failure: r.encoder.fail, Done: r.encoder.done,
+		Forget: func() { r.origins, r.toolOrigins = nil, nil },
+	}, nil
+}
+
+// complete makes the checks that need several fields, and completes the request.
+func (r *body) complete() error {
+	switch {
+	case r.request.GetModel() == "":
+		return streamerr.InvalidParam("model", "model is missing").WithCode(streamerr.CodeMissing)
+	case len(r.request.GetMessages()) == 0:
+		return streamerr.InvalidParam("input", "input is missing or empty").WithCode(streamerr.CodeMissing)
+	}
+	if err := r.allowTools(); err != nil {
+		return err
+	}
+	r.request.Messages, r.origins = conversation.WithInstructions("instructions", r.instructions, r.request.GetMessages(), r.origins)
+	r.repeated = r.settings.members()
+	r.settings, r.instructions, r.lenient = settings{}, "", nil
+	return nil
+}
+
+// setSession parses the fields that identify the conversation; a session affects only the choice of
+// the worker. prompt_cache_key overrides user, in whatever order they come.
+func setSession(r *body, param string, raw json.RawMessage) error {
+	v, err := strict.String(param, raw)
+	if err != nil {
+		return err
+	}
+	if param == "user" {
+		r.settings.User = &v
+	} else {
+		r.settings.PromptCacheKey = &v
+	}
+	if v != "" && (r.session == "" || param != "user") {
+		r.session, r.request.Session = param, v
+	}
+	return nil
+}
+
+// onlyFalse accepts only false, for what is not supported.
+func onlyFalse(instead string) setter {
+	return func(_ *body, param string, raw json.RawMessage) error {
+		v, err := strict.Boolean(param, raw)
+		if err == nil && v {
+			return streamerr.InvalidParam(param, "%s must be false: %s here", param, instead).WithCode(streamerr.CodeUnsupportedValue)
+		}
+		return err
+	}
+}
+
+// words returns a setter that accepts only the allowed words. None of them changes an answer.
+func words(allowed ...string) setter {
+	return func(_ *body, param string, raw json.RawMessage) error {
+		word, err := strict.String(param, raw)
+		if err != nil {
+			return err
+		}
+		return strict.OneOf(param, word, allowed...)
+	}
+}
+
+var (
+	inMessages = regexp.MustCompile(`^messages\[(\d+)\](?:\.tool_calls\[(\d+)\](.*))?`)
+	inTools    = regexp.MustCompile(`^tools\[(\d+)\](.*)$`)
+)
+
+// param converts a field name of the IDL, which an inner hop uses in its errors, to its name in the
+// body.
+func (r *body) param(inner string) string {
+	name := strings.TrimPrefix(inner, "sampling.")
+	switch {
+	case name == "prompt" || name == "messages":
+		return "input"
+	case name == "max_tokens":
+		return "max_output_tokens"
+	case name == "template_variables":
+		return "reasoning.effort"
+	case name == "session" && r.session != "":
+		return r.session
+	case name == "guide" && r.guide != "":
+		return r.guide
+	case name == "logprobs" && r.logprobs != "":
+		return r.logprobs
+	}
+	// The numbers match, so they are numbers.
+	if at := inMessages.FindStringSubmatch(name); at != nil {
+		if i, _ := strconv.Atoi(at[1]); i < len(r.origins) {
+			from := r.origins[i]
+			if j, err := strconv.Atoi(at[2]); err == nil && j < len(from.Calls) {
+				return from.Calls[j] + at[3]
+			}
+			return from.At
+		}
+	}
+	if at := inTools.FindStringSubmatch(name); at != nil {
+		if i, _ := strconv.Atoi(at[1]); i < len(r.toolOrigins) {
+			return r.toolOrigins[i] + at[2]
+		}
+	}
+	return name
+}

@@ -1,0 +1,247 @@
+package responses_test
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/responses"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// hi are the fields that a request must have.
+const hi = `"model":"m","input":"Hi"`
+
+func parsed(t *testing.T, body string, lenient ...string) *call.Call {
+	t.Helper()
+	c, err := responses.Parse([]byte(body), lenient...)
+	if err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return c
+}
+
+// wantRequest wants a request to be the one in protobuf's JSON.
+func wantRequest(t *testing.T, body string, got *chatv1.ChatRequest, want string) {
+	t.Helper()
+	request := &chatv1.ChatRequest{}
+	if err := protojson.Unmarshal([]byte(want), request); err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(got, request) {
+		t.Errorf("%s\nis %s\nwant %s", body, protojson.Format(got), protojson.Format(request))
+	}
+}
+
+func TestRequestsBecomeTheInternalOne(t *testing.T) {
+	const user = `"model":"m","messages":[{"role":"user","content":"Hi"}]`
+	for body, want := range map[string]string{
+		hi: user + `,"sampling":{}`,
+		hi + `,"instructions":"Be kind.","temperature":0.5,"top_p":0.9,"max_output_tokens":9,"max_tool_calls":3`: `"model":"m","messages":[{"role":"system","content":"Be kind."},
+			{"role":"user","content":"Hi"}],"sampling":{"temperature":0.5,"topP":0.9,"maxTokens":9}`,
+		hi + `,"instructions":""`: user + `,"sampling":{}`,
+		hi + `,"top_p":0`:         user + `,"sampling":{"topP":1e-45}`,
+		hi + `,"top_logprobs":0`:  user + `,"sampling":{}`,
+		hi + `,"top_logprobs":2`:  user + `,"sampling":{"logprobs":2}`,
+		hi + `,"store":false,"background":false,"truncation":"disabled","previous_response_id":null,"conversation":null,"prompt":null,"include":[]`: user + `,"sampling":{}`,
+		hi + `,"include":["message.output_text.logprobs","reasoning.encrypted_content"]`:                                                            user + `,"sampling":{"logprobs":0}`,
+		hi + `,"include":["message.output_text.logprobs"],"top_logprobs":5`:                                                                         user + `,"sampling":{"logprobs":5}`,
+		hi + `,"user":"u","prompt_cache_key":"k"`:                                                                                                   user + `,"sampling":{},"session":"k"`,
+		hi + `,"user":"u","prompt_cache_key":""`:                                                                                                    user + `,"sampling":{},"session":"u"`,
+		hi + `,"service_tier":"priority"`:                                                                                                           user + `,"sampling":{},"claim":{"tier":"TIER_PRIORITY"}`,
+		hi + `,"reasoning":{"effort":"low","summary":"auto"}`:                                                                                       user + `,"sampling":{},"templateVariables":"{\"reasoning_effort\":\"low\"}"`,
+		hi + `,"reasoning":{"effort":null,"summary":null}`:                                                                                          user + `,"sampling":{}`,
+		hi + `,"text":{"format":{"type":"text"},"verbosity":"low"}`:                                                                                 user + `,"sampling":{}`,
+		hi + `,"text":{"format":{"type":"json_object"}}`:                                                                                            user + `,"sampling":{"guide":{"forms":[{"schema":"{\"type\":\"object\"}"}]}}`,
+		hi + `,"text":{"format":{"type":"json_schema","name":"n","description":null,"strict":true,"schema":{"type": "object"}}}`:                    user + `,"sampling":{"guide":{"forms":[{"schema":"{\"type\":\"object\"}"}]}}`,
+		hi + `,"metadata":{"a":"b"},"client_metadata":{"x":1},"safety_identifier":"s","prompt_cache_retention":"24h","stream_options":{"include_obfuscation":true}`: user + `,"sampling":{}`,
+		hi + `,"parallel_tool_calls":false,"tool_choice":"required","tools":[{"type":"function","name":"f","description":"d","parameters":{"type": "object"},"strict":false},{"type":"function","name":"g","parameters":null,"strict":null}]`: user + `,"sampling":{},
+			"tools":[{"name":"f","description":"d","parameters":"{\"type\":\"object\"}"},{"name":"g"}],"toolChoice":{"mode":"TOOL_MODE_REQUIRED"},"parallelToolCalls":false`,
+		hi + `,"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"function","name":"g"}`: user + `,"sampling":{},
+			"tools":[{"name":"f"},{"name":"g"}],"toolChoice":{"mode":"TOOL_MODE_REQUIRED","name":"g"}`,
+		hi + `,"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}`: user + `,"sampling":{},
+			"tools":[{"name":"g"}],"toolChoice":{"mode":"TOOL_MODE_AUTO"}`,
+		hi + `,"tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f","description":"e"},{"type":"function","name":"g"}]},{"type":"function","name":"f"}]`: user + `,"sampling":{},
+			"tools":[{"name":"n__f","description":"d\n\ne"},{"name":"n__g"},{"name":"f"}]`,
+		`"model":"m","input":[{"role":"developer","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"c"},{"role":"developer","content":"d"}]`: `"model":"m","messages":[{"role":"developer","content":"a\n\nb"},
+			{"role":"user","content":"c"},{"role":"developer","content":"d"}],"sampling":{}`,
+	} {
+		c := parsed(t, "{"+body+"}")
+		wantRequest(t, body, c.Request, "{"+want+"}")
+		if c.Stream {
+			t.Errorf("%s is streamed", body)
+		}
+	}
+	if !parsed(t, "{"+hi+`,"stream":true}`).Stream {
+		t.Error("stream is lost")
+	}
+}
+
+// codex is a request as Codex sends it in the middle of a turn, without the tools that its
+// configuration can leave out.
+const codex = `{"model":"m","instructions":"You are Codex.","input":[
+	{"type":"message","role":"developer","content":[{"type":"input_text","text":"<permissions>"}]},
+	{"type":"message","role":"user","content":[{"type":"input_text","text":"# AGENTS.md"},{"type":"input_text","text":"<environment_context>"}],"internal_chat_message_metadata_passthrough":{"turn_id":"t"}},
+	{"type":"message","role":"user","content":[{"type":"input_text","text":"List the files."}]},
+	{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"I run ls."}],"encrypted_content":null},
+	{"type":"message","role":"assistant","content":[{"type":"output_text","text":"I look."}],"phase":"commentary"},
+	{"type":"function_call","name":"exec_command","arguments":"{\"cmd\":\"ls\"}","call_id":"call_1"},
+	{"type":"function_call_output","call_id":"call_1","output":"README.md"}],
+	"tools":[{"type":"function","name":"exec_command","description":"Runs a command.","strict":false,"parameters":{"type":"object","properties":{"cmd":{"type":"string"}},"required":["cmd"],"additionalProperties":false}}],
+	"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"effort":"medium","summary":"auto"},"store":false,"stream":true,"include":["reasoning.encrypted_content"],
+	"prompt_cache_key":"0199","text":{"verbosity":"medium"},"client_metadata":{"x-codex-installation-id":"i"}}`
+
+func TestCodexIsUnderstood(t *testing.T) {
+	wantRequest(t, codex, parsed(t, codex).Request, `{"model":"m","messages":[
+		{"role":"system","content":"You are Codex.\n\n<permissions>"},
+		{"role":"user","content":"# AGENTS.md<environment_context>"},
+		{"role":"user","content":"List the files."},
+		{"role":"assistant","reasoning":"I run ls.","content":"I look.","toolCalls":[{"id":"call_1","name":"exec_command","arguments":"{\"cmd\":\"ls\"}"}]},
+		{"role":"tool","toolCallId":"call_1","content":"README.md"}],
+		"tools":[{"name":"exec_command","description":"Runs a command.","parameters":"{\"type\":\"object\",\"properties\":{\"cmd\":{\"type\":\"string\"}},\"required\":[\"cmd\"],\"additionalProperties\":false}"}],
+		"toolChoice":{"mode":"TOOL_MODE_AUTO"},"parallelToolCalls":true,"sampling":{},"templateVariables":"{\"reasoning_effort\":\"medium\"}","session":"0199"}`)
+}
+
+func TestWhatIsNotHonouredIsRefusedByName(t *testing.T) {
+	for body, param := range map[string]string{
+		`"input":"Hi"`:                                                        "model",
+		`"model":"m"`:                                                         "input",
+		`"model":"m","input":[]`:                                              "input",
+		`"model":"m","input":7`:                                               "input",
+		hi + `,"n":2`:                                                         "n",
+		hi + `,"messages":[]`:                                                 "messages",
+		hi + `,"max_tokens":9`:                                                "max_tokens",
+		hi + `,"stop":"a"`:                                                    "stop",
+		hi + `,"stream":1`:                                                    "stream",
+		hi + `,"temperature":2.5`:                                             "temperature",
+		hi + `,"top_p":1.5`:                                                   "top_p",
+		hi + `,"top_logprobs":21`:                                             "top_logprobs",
+		hi + `,"store":true`:                                                  "store",
+		hi + `,"background":true`:                                             "background",
+		hi + `,"truncation":"auto"`:                                           "truncation",
+		hi + `,"previous_response_id":"resp_1"`:                               "previous_response_id",
+		hi + `,"conversation":"conv_1"`:                                       "conversation",
+		hi + `,"prompt":{"id":"p"}`:                                           "prompt",
+		hi + `,"context_management":[]`:                                       "context_management",
+		hi + `,"max_output_tokens":0`:                                         "max_output_tokens",
+		hi + `,"max_tool_calls":0`:                                            "max_tool_calls",
+		hi + `,"service_tier":"scale"`:                                        "service_tier",
+		hi + `,"include":["web_search_call.results"]`:                         "include[0]",
+		hi + `,"include":"reasoning.encrypted_content"`:                       "include",
+		hi + `,"stream_options":{"include_usage":true}`:                       "stream_options.include_usage",
+		hi + `,"metadata":{"a":1}`:                                            "metadata.a",
+		hi + `,"metadata":{"a":"` + strings.Repeat("x", 513) + `"}`:           "metadata.a",
+		hi + `,"reasoning":{"effort":1}`:                                      "reasoning.effort",
+		hi + `,"reasoning":{"summary":"long"}`:                                "reasoning.summary",
+		hi + `,"reasoning":{"max_tokens":1}`:                                  "reasoning.max_tokens",
+		hi + `,"text":{"verbosity":"mute"}`:                                   "text.verbosity",
+		hi + `,"text":{"format":{"type":"grammar"}}`:                          "text.format.type",
+		hi + `,"text":{"format":{"type":"text","name":"n"}}`:                  "text.format.name",
+		hi + `,"text":{"format":{"type":"json_schema","schema":{}}}`:          "text.format.name",
+		hi + `,"text":{"format":{"type":"json_schema","name":"n"}}`:           "text.format.schema",
+		hi + `,"tools":[{"name":"f"}]`:                                        "tools[0].type",
+		hi + `,"tools":[{"type":"function"}]`:                                 "tools[0].name",
+		hi + `,"tools":[{"type":"function","name":"f","parameters":[]}]`:      "tools[0].parameters",
+		hi + `,"tools":[{"type":"function","name":"f","defer_loading":true}]`: "tools[0].defer_loading",
+		hi + `,"tools":[{"type":"function","name":"f","output_schema":{}}]`:   "tools[0].output_schema",
+		hi + `,"tools":[{"type":"web_search","external_web_access":false}]`:   "tools[0].type",
+		hi + `,"tools":[{"type":"custom","name":"apply_patch","format":{}}]`:  "tools[0].type",
+		hi + `,"tools":[{"type":"local_shell"}]`:                              "tools[0].type",
+		hi + `,"tools":[{"type":"namespace","name":"mcp"}]`:                   "tools[0].tools",
+		hi + `,"tools":[{"type":"namespace","tools":[]}]`:                     "tools[0].name",
+		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"custom","name":"f"}]}]`: "tools[0].tools[0].type",
+		hi + `,"tools":[{"type":"namespace","name":"mcp","tools":[{"type":"function"}]}]`:          "tools[0].tools[0].name",
+		hi + `,"tool_choice":"any"`:                                                                           "tool_choice",
+		hi + `,"tool_choice":{"type":"web_search"}`:                                                           "tool_choice.type",
+		hi + `,"tool_choice":{"type":"function"}`:                                                             "tool_choice.name",
+		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto"}`:                                          "tool_choice.tools",
+		hi + `,"tool_choice":{"type":"allowed_tools","mode":"none","tools":[]}`:                               "tool_choice.mode",
+		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}`:                 "tool_choice.tools[0].type",
+		hi + `,"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}`: "tool_choice.tools[0].name",
+	} {
+		_, err := responses.Parse([]byte("{" + body + "}"))
+		if err == nil || streamerr.As(err).Param != param || streamerr.As(err).Reason != streamerr.Invalid || !strings.Contains(err.Error(), param) {
+			t.Errorf("%s: %v, want %s", body, err, param)
+		}
+	}
+}
+
+func TestALenientServiceLeavesOutWhatItDoesNotHonour(t *testing.T) {
+	const body = `{` + hi + `,"moderation":{},"novelty":1,"tools":[{"type":"web_search"},{"type":"function","name":"f"},{"type":"local_shell"}]}`
+	for _, test := range []struct {
+		lenient []string
+		param   string
+	}{
+		{nil, "moderation"},
+		{[]string{"moderation"}, "novelty"},
+		{[]string{"moderation", "novelty", "tools"}, "tools[0].type"}, // --lenient does not touch honoured fields
+		{[]string{"moderation", "novelty", "tools.web_search"}, "tools[2].type"},
+	} {
+		if _, err := responses.Parse([]byte(body), test.lenient...); err == nil || streamerr.As(err).Param != test.param {
+			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)
+		}
+	}
+	c := parsed(t, body, "moderation", "novelty", "tools.web_search", "tools.local_shell")
+	if tools := c.Request.GetTools(); len(tools) != 1 || tools[0].GetName() != "f" || c.Param("tools[0].name") != "tools[1].name" {
+		t.Errorf("the tools are %v, and the first one is %s", tools, c.Param("tools[0].name"))
+	}
+}
+
+func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
+	c := parsed(t, `{"model":"m","instructions":"i","user":"u","top_logprobs":1,"text":{"format":{"type":"json_object"}},"input":[{"role":"system","content":"s"},{"role":"user","content":"a"},
+		{"type":"reasoning","summary":[],"content":[]},{"type":"message","role":"assistant","content":"b"},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"c"}],
+		"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}}`)
+	for inner, want := range map[string]string{
+		"messages": "input", "prompt": "input", "messages[0].content": "instructions", "messages[1].content": "input[1]", "messages[2].content": "input[3]",
+		"messages[2].tool_calls[0].name": "input[4].name", "messages[3].content": "input[5]", "messages[9]": "messages[9]", "tools[0].parameters": "tools[1].parameters",
+		"sampling.max_tokens": "max_output_tokens", "sampling.guide": "text.format", "session": "user", "template_variables": "reasoning.effort",
+		"sampling.logprobs": "top_logprobs", "tool_choice": "tool_choice", "sampling.temperature": "temperature",
+	} {
+		if got := c.Param(inner); got != want {
+			t.Errorf("%s is %s, want %s", inner, got, want)
+		}
+	}
+}
+
+func TestARequestThatIsLetGoFreesItsInput(t *testing.T) {
+	const size = 2 << 20
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := heap()
+	c := parsed(t, `{"model":"m","input":"`+strings.Repeat("s", size)+`","prompt_cache_key":"k"}`)
+	events, whole := c.Events(), c.Whole()
+	c.LetGo()
+	if after := heap(); after > before+size/2 {
+		t.Errorf("a request with an input of %d bytes holds %d bytes", size, after-before)
+	}
+	runtime.KeepAlive(events)
+	runtime.KeepAlive(whole)
+	runtime.KeepAlive(c)
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{` + hi + `}`))
+	f.Add([]byte(codex))
+	f.Add([]byte(`{"model":"m","input":[{"type":"reasoning","encrypted_content":"whence-1:SG0"},{"role":"user","content":[]}],"text":{"format":{"type":"json_schema"}},"tools":[{}]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, err := responses.Parse(body)
+		switch {
+		case err != nil && streamerr.As(err).Reason != streamerr.Invalid:
+			t.Errorf("%q: %v", body, err)
+		case err == nil && len(c.Request.GetMessages()) == 0:
+			t.Errorf("%q: %v", body, c.Request)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package responses
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/jsontext"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+)
+
+// settings are what a response repeats of its request. A value that the request leaves to the engine
+// is null.
+type settings struct {
+	Background         bool              `json:"background"`
+	Instructions       *string           `json:"instructions"`
+	MaxOutputTokens    *uint32           `json:"max_output_tokens"`
+	MaxToolCalls       *uint32           `json:"max_tool_calls"`
+	Metadata           map[string]string `json:"metadata"`
+	ParallelToolCalls  bool              `json:"parallel_tool_calls"`
+	PreviousResponseID *string           `json:"previous_response_id"`
+	PromptCacheKey     *string           `json:"prompt_cache_key,omitempty"`
+	Reasoning          reasoningSettings `json:"reasoning"`
+	Store              bool              `json:"store"`
+	Temperature        *float32          `json:"temperature"`
+	Text               textSettings      `json:"text"`
+	ToolChoice         json.RawMessage   `json:"tool_choice"`
+	Tools              []json.RawMessage `json:"tools"`
+	TopLogprobs        uint32            `json:"top_logprobs"`
+	TopP               *float32          `json:"top_p"`
+	Truncation         string            `json:"truncation"`
+	User               *string           `json:"user,omitempty"`
+}
+
+type reasoningSettings struct {
+	Effort  *string `json:"effort"`
+	Summary *string `json:"summary"` // always null: no summaries are made
+}
+
+type textSettings struct {
+	Format json.RawMessage `json:"format"`
+}
+
+// defaults returns the settings of a request that has none.
+func defaults() settings {
+	return settings{
+		Metadata: map[string]string{}, ParallelToolCalls: true, Text: textSettings{json.RawMessage(`{"type":"text"}`)},
+		ToolChoice: json.RawMessage(`"auto"`), Tools: []json.RawMessage{}, Truncation: "disabled",
+	}
+}
+
+// members returns the settings as members of an object, each with a comma before it.
+func (s *settings) members() []byte {
+	b := marshal(s)
+	b[0] = ','
+	return b[:len(b)-1]
+}
+
+// A usage counts tokens. The details are required by clients: reasoning_tokens is 0 if nothing
+// counts them.
+type usage struct {
+	Input         uint32        `json:"input_tokens"`
+	InputDetails  inputDetails  `json:"input_tokens_details"`
+	Output        uint32        `json:"output_tokens"`
+	OutputDetails outputDetails `json:"output_tokens_details"`
+	Total         uint32        `json:"total_tokens"`
+}
+
+type inputDetails struct {
+	Cached uint32 `json:"cached_tokens"`
+}
+
+type outputDetails struct {
+	Reasoning uint32 `json:"reasoning_tokens"`
+}
+
+func usageOf(u *llmv1.Usage) *usage {
+	return &usage{
+		Input: u.GetPromptTokens(), InputDetails: inputDetails{u.GetCachedTokens()},
+		Output: u.GetCompletionTokens(), OutputDetails: outputDetails{u.GetReasoningTokens()},
+		Total: u.GetPromptTokens() + u.GetCompletionTokens(),
+	}
+}
+
+// A result is the part of a response that changes while it is made. Its zero value is that of a
+// response in progress.
+type result struct {
+	completedAt *int64
+	problem     *problem
+	incomplete  *incompleteDetails
+	usage       *usage
+}
+
+type incompleteDetails struct {
+	Reason string `json:"reason"`
+}
+
+// A problem is the error of a response that failed.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// resultOf returns the status of a response that has ended, and the rest of the result.
+func resultOf(end *llmv1.End) (status, result) {
+	r := result{usage: usageOf(end.GetUsage())}
+	switch end.GetFinish() {
+	case llmv1.Finish_FINISH_LENGTH:
+		r.incomplete = &incompleteDetails{"max_output_tokens"}
+		return incomplete, r
+	case llmv1.Finish_FINISH_CONTENT_FILTER:
+		r.incomplete = &incompleteDetails{"content_filter"}
+		return incomplete, r
+	default:
+		r.completedAt = new(time.Now().Unix())
+		return completed, r
+	}
+}
+
+// tiers are the words for the priority of a stream.
+var tiers = map[llmv1.Tier]string{llmv1.Tier_TIER_FLEX: "flex", llmv1.Tier_TIER_PRIORITY: "priority"}
+
+// appendResponse appends the response object.
+func (e *encoder) appendResponse(b []byte, with status, r result) []byte {
+	tier, ok := tiers[e.request.GetClaim().GetTier()]
+	if !ok {
+		tier = "default"
+	}
+	b = jsontext.String(append(b, `{"id":`...), "resp_"+e.stream)
+	b = append(b, `,"object":"response","created_at":`...)
+	b = strconv.AppendInt(b, e.created, 10)
+	b = append(append(append(b, `,"status":"`...), with...), '"')
+	b = append(append(b, `,"completed_at":`...), marshal(r.completedAt)...)
+	b = append(append(b, `,"error":`...), marshal(r.problem)...)
+	b = append(append(b, `,"incomplete_details":`...), marshal(r.incomplete)...)
+	b = jsontext.String(append(b, `,"model":`...), e.model)
+	b = e.appendItems(append(b, `,"output":`...))
+	b = append(append(append(b, `,"service_tier":"`...), tier...), '"')
+	b = append(append(b, `,"usage":`...), marshal(r.usage)...)
+	return append(append(b, e.repeated...), '}')
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain structs of strings, numbers and valid JSON
+	}
+	return b
+}

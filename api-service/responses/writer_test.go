@@ -1,0 +1,358 @@
+package responses_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/edge/sse"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func started(m *llmv1.Started) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m}}
+}
+
+func delta(d *chatv1.Delta) *chatv1.GenerateResponse {
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
+}
+
+func ended(e *llmv1.End) *chatv1.GenerateResponse {
+	e.Path = []string{"llm-worker/0", "chat-service"}
+	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: e}}
+}
+
+// begin is how the streams of these tests begin.
+var begin = started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
+
+// A script is a stream. Its events are in testdata, in a file of its name.
+type script struct {
+	body   string // more fields of the request
+	items  []*chatv1.GenerateResponse
+	failed *streamerr.Error
+}
+
+func calls(pieces ...*chatv1.ToolCallDelta) []*chatv1.ToolCallDelta { return pieces }
+
+func probability(token string) *chatv1.TokenLogprob {
+	return &chatv1.TokenLogprob{Token: token, Bytes: []byte(token), Logprob: -0.5, Top: []*chatv1.TokenLogprob{{Token: "x", Bytes: []byte("x"), Logprob: -1}}}
+}
+
+var scripts = map[string]script{
+	"text": {
+		body: `,"instructions":"Be kind.","metadata":{"a":"b"},"temperature":0.7,"reasoning":{"effort":"low","summary":"auto"},"user":"u","service_tier":"flex","max_output_tokens":9`,
+		items: []*chatv1.GenerateResponse{
+			delta(&chatv1.Delta{Text: "He"}), delta(&chatv1.Delta{Text: "\"y\"\n"}),
+			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
+		},
+	},
+	"reasoning-text-and-calls": {
+		body: `,"include":["reasoning.encrypted_content"],"tools":[{"type":"function","name":"f","parameters":{"type": "object"}}],"tool_choice":{"type":"function", "name":"f"},"parallel_tool_calls":true`,
+		items: []*chatv1.GenerateResponse{
+			delta(&chatv1.Delta{Reasoning: "Hm"}), delta(&chatv1.Delta{Reasoning: ".", Text: "\n"}), delta(&chatv1.Delta{Text: "I look."}),
+			delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f"}, &chatv1.ToolCallDelta{Arguments: `{"city":`})}),
+			delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Arguments: `"Paris"}`}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "g"})}),
+			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 9, ReasoningTokens: new(uint32(2))}}),
+		},
+	},
+	"logprobs": {
+		body: `,"include":["message.output_text.logprobs"],"top_logprobs":1`,
+		items: []*chatv1.GenerateResponse{
+			delta(&chatv1.Delta{Reasoning: "Hm", Logprobs: []*chatv1.TokenLogprob{probability("Hm")}}),
+			delta(&chatv1.Delta{Text: "He", Logprobs: []*chatv1.TokenLogprob{probability("He")}}),
+			delta(&chatv1.Delta{Logprobs: []*chatv1.TokenLogprob{probability("")}}),
+			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 3}}),
+		},
+	},
+	"cut-off-in-a-call": {
+		items: []*chatv1.GenerateResponse{
+			delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f", Arguments: `{"x`})}),
+			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH}),
+		},
+	},
+	"withheld": {
+		items: []*chatv1.GenerateResponse{delta(&chatv1.Delta{Text: "He"}), ended(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER})},
+	},
+	"nothing": {
+		items: []*chatv1.GenerateResponse{ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP})},
+	},
+	"failed": {
+		items: []*chatv1.GenerateResponse{delta(&chatv1.Delta{Reasoning: "Hm"}), delta(&chatv1.Delta{Text: "He"})},
+		failed: &streamerr.Error{
+			Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine", "llm-worker/0", "chat-service", "api-service"), Message: `it is "lost"`, Code: "context_length_exceeded",
+		},
+	},
+	"stopped-by-its-client": {
+		items:  []*chatv1.GenerateResponse{delta(&chatv1.Delta{Text: "He"})},
+		failed: &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client", "api-service"), Message: "stopped"},
+	},
+}
+
+// times are the members whose values are times.
+var times = regexp.MustCompile(`"(created_at|completed_at)":\d+`)
+
+// TestStreamsAreWrittenAsEvents compares the events with testdata; a file that is missing is what
+// the test prints.
+func TestStreamsAreWrittenAsEvents(t *testing.T) {
+	for name, s := range scripts {
+		c := parsed(t, "{"+hi+s.body+`,"stream":true}`)
+		got := times.ReplaceAllString(eventsOf(c, s), `"$1":1`)
+		file := filepath.Join("testdata", name+".txt")
+		want, err := os.ReadFile(file)
+		if err != nil || got != string(want) {
+			t.Errorf("%s: %v\n%s", file, err, got)
+		}
+		checkEvents(t, name, got)
+	}
+}
+
+// eventsOf returns the events of a script.
+func eventsOf(c *call.Call, s script) string {
+	lines := sse.Encoder{Identity: true}
+	write := c.Events()
+	write(begin, &lines)
+	for _, out := range s.items {
+		write(out, &lines)
+	}
+	if s.failed != nil {
+		c.Failure(s.failed, "s", &lines)
+	}
+	encoded, _ := lines.Take()
+	return string(encoded)
+}
+
+// An event has the members that the checks of all events need.
+type event struct {
+	Type     string
+	Sequence int    `json:"sequence_number"`
+	Index    int    `json:"output_index"`
+	ItemID   string `json:"item_id"`
+	Delta    string
+	Item     struct{ ID, Type, Status string }
+	Response *struct {
+		ID, Status string
+		Output     []struct {
+			ID, Type, Status, Arguments string
+			Content                     []struct{ Text string }
+		}
+	}
+	Whence *struct {
+		Reason, Origin string
+		Path           []string
+	}
+}
+
+// checkEvents wants what holds for every stream: events have the numbers 0, 1, 2 and so on and their
+// type as their name, each item's events have its id and index, the deltas of an item are its text,
+// and the last event is the only one that ends the stream.
+func checkEvents(t *testing.T, name, text string) {
+	t.Helper()
+	var all []event
+	for block := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		var e event
+		label, data, _ := strings.Cut(block, "\ndata: ")
+		if err := json.Unmarshal([]byte(data), &e); err != nil || label != "event: "+e.Type || e.Sequence != len(all) {
+			t.Fatalf("%s: event %d is %s: %v", name, len(all), block, err)
+		}
+		all = append(all, e)
+	}
+	var ids, texts []string
+	for _, e := range all {
+		switch {
+		case e.Type == "response.output_item.added":
+			if e.Index != len(ids) {
+				t.Errorf("%s: event %d opens item %d", name, e.Sequence, e.Index)
+			}
+			ids, texts = append(ids, e.Item.ID), append(texts, "")
+		case e.ItemID != "" && (e.Index != len(ids)-1 || e.ItemID != ids[e.Index]):
+			t.Errorf("%s: event %d is of the item %d, %s", name, e.Sequence, e.Index, e.ItemID)
+		case e.ItemID != "":
+			texts[e.Index] += e.Delta
+		}
+	}
+	ends := slices.IndexFunc(all, func(e event) bool { return e.Whence != nil })
+	last := all[len(all)-1]
+	if ends != len(all)-1 || last.Whence.Reason == "" || last.Whence.Origin != last.Whence.Path[0] {
+		t.Errorf("%s: event %d of %d ends the stream: %+v", name, ends, len(all), last.Whence)
+	}
+	if last.Response == nil {
+		return
+	}
+	for i, it := range last.Response.Output {
+		text := it.Arguments
+		for _, part := range it.Content {
+			text += part.Text
+		}
+		if it.ID != ids[i] || text != texts[i] || it.Status == "in_progress" {
+			t.Errorf("%s: item %d is %+v, and its events said %s: %q", name, i, it, ids[i], texts[i])
+		}
+	}
+}
+
+// TestAnAnswerIsTheSameAtOnceAndInPieces compares the last event's response with the one body.
+func TestAnAnswerIsTheSameAtOnceAndInPieces(t *testing.T) {
+	for name, s := range scripts {
+		if s.failed != nil {
+			continue
+		}
+		c := parsed(t, "{"+hi+s.body+"}")
+		gather := c.Whole()
+		got := gather(begin)
+		for _, out := range s.items {
+			got = append(got, gather(out)...)
+		}
+		events := eventsOf(parsed(t, "{"+hi+s.body+`,"stream":true}`), s)
+		_, last, _ := strings.Cut(events[strings.LastIndex(events, "\ndata: "):], `"response":`)
+		last, _, _ = strings.Cut(last, `,"whence":`)
+		if a, b := times.ReplaceAllString(string(got), "$1"), times.ReplaceAllString(last, "$1"); a != b {
+			t.Errorf("%s: at once\n%s\nin pieces\n%s", name, a, b)
+		}
+	}
+}
+
+func TestARestartedAnswerIsSentOnce(t *testing.T) {
+	gather := parsed(t, "{"+hi+"}").Whole()
+	gather(begin)
+	gather(delta(&chatv1.Delta{Text: "lost", ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f"})}))
+	gather(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}})
+	gather(delta(&chatv1.Delta{Text: "kept"}))
+	var got struct {
+		ID     string
+		Output []struct{ Content []struct{ Text string } }
+	}
+	if err := json.Unmarshal(gather(ended(&llmv1.End{})), &got); err != nil || got.ID != "resp_s" || len(got.Output) != 1 || got.Output[0].Content[0].Text != "kept" {
+		t.Errorf("%+v: %v", got, err)
+	}
+}
+
+// TestPiecesOfOneDeltaComeIntoTheirItems wants the kinds and texts of a stream's items.
+func TestPiecesOfOneDeltaComeIntoTheirItems(t *testing.T) {
+	first := &chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f", Arguments: `{"x":1`})}
+	rest := &chatv1.ToolCallDelta{Arguments: "}"}
+	second := &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "g", Arguments: "{}"}
+	for name, test := range map[string]struct {
+		deltas []*chatv1.Delta
+		want   []string
+	}{
+		"arguments and text":      {[]*chatv1.Delta{first, {Text: "x", ToolCalls: calls(rest)}}, []string{`function_call {"x":1}`, "message x"}},
+		"arguments and reasoning": {[]*chatv1.Delta{first, {Reasoning: "x", ToolCalls: calls(rest)}}, []string{`function_call {"x":1}`, "reasoning x"}},
+		"all at once": {
+			[]*chatv1.Delta{first, {Reasoning: "x", Text: "y", ToolCalls: calls(rest, second)}},
+			[]string{`function_call {"x":1}`, "reasoning x", "message y", "function_call {}"},
+		},
+		"white space between calls": {[]*chatv1.Delta{first, {Text: "\n", ToolCalls: calls(rest, second)}, {Text: "\n"}}, []string{`function_call {"x":1}`, "function_call {}"}},
+		"white space within a call": {[]*chatv1.Delta{first, {Text: "\n"}, {ToolCalls: calls(rest)}}, []string{`function_call {"x":1}`}},
+		"white space before text":   {[]*chatv1.Delta{{Reasoning: "x"}, {Text: "\n"}, {Text: " "}, {Text: "x"}, {Text: " "}}, []string{"reasoning x", "message \n x "}},
+		"white space alone":         {[]*chatv1.Delta{{Text: "\n"}, {Text: "\t"}}, []string{"message \n\t"}},
+	} {
+		var s script
+		for _, d := range test.deltas {
+			s.items = append(s.items, delta(d))
+		}
+		s.items = append(s.items, ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}))
+		text := eventsOf(parsed(t, "{"+hi+`,"stream":true}`), s)
+		checkEvents(t, name, text)
+		var last event
+		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\ndata: ")+len("\ndata: "):]), &last); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, it := range last.Response.Output {
+			text := it.Arguments
+			for _, part := range it.Content {
+				text += part.Text
+			}
+			got = append(got, it.Type+" "+text)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestALateRefusalIsAnErrorEvent(t *testing.T) {
+	c := parsed(t, "{"+hi+`,"stream":true}`)
+	c.Events()
+	lines := sse.Encoder{Identity: true}
+	c.Failure(&streamerr.Error{Reason: streamerr.Invalid, Path: streamerr.NewPath("chat-service"), Param: "input", Message: `"no"`, Code: "context_length_exceeded"}, "s", &lines)
+	encoded, _ := lines.Take()
+	data, ok := strings.CutPrefix(string(encoded), "event: error\ndata: ")
+	var got struct {
+		Type, Message, Code, Param string
+		Sequence                   int `json:"sequence_number"`
+		Error, Whence              map[string]any
+	}
+	if err := json.Unmarshal([]byte(data), &got); err != nil || !ok || got.Type != "error" || got.Message != `"no"` || got.Code != "context_length_exceeded" || got.Param != "input" ||
+		got.Error["code"] != "context_length_exceeded" || got.Error["param"] != "input" || got.Whence["reason"] != "invalid" || got.Whence["origin"] != "chat-service" {
+		t.Errorf("%s: %v", encoded, err)
+	}
+}
+
+func TestTheLastEventHasItsNameInTheRecord(t *testing.T) {
+	for finish, want := range map[llmv1.Finish]string{
+		llmv1.Finish_FINISH_STOP: "response.completed", llmv1.Finish_FINISH_LENGTH: "response.incomplete",
+	} {
+		c := parsed(t, "{"+hi+`,"stream":true}`)
+		eventsOf(c, script{items: []*chatv1.GenerateResponse{ended(&llmv1.End{Finish: finish})}})
+		if got := c.Done(); got != want {
+			t.Errorf("%v: %s, want %s", finish, got, want)
+		}
+	}
+}
+
+func TestATokenIsEncodedWithoutAllocations(t *testing.T) {
+	var lines sse.Encoder
+	write := parsed(t, "{"+hi+`,"stream":true}`).Events()
+	write(begin, &lines)
+	out := delta(&chatv1.Delta{Text: " \"token\"\n"})
+	if n := testing.AllocsPerRun(100, func() {
+		write(out, &lines)
+		_, _ = lines.Take()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestACallOfANamespaceIsNamedAsTheClientNamesIt(t *testing.T) {
+	c := parsed(t, "{"+hi+`,"stream":true,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`)
+	text := eventsOf(c, script{items: []*chatv1.GenerateResponse{
+		delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "n__f"}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "x__f"})}),
+		ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}),
+	}})
+	checkEvents(t, "namespace", text)
+	for _, want := range []string{`"call_id":"a","name":"f","namespace":"n"}`, `"call_id":"b","name":"x__f"}`, `"name":"f","arguments":"{}"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+}
+
+func TestEncryptedReasoningCanBeSentBackAlone(t *testing.T) {
+	s := scripts["reasoning-text-and-calls"]
+	gather := parsed(t, "{"+hi+s.body+"}").Whole()
+	gather(begin)
+	var answer struct{ Output []map[string]any }
+	for _, out := range s.items {
+		if b := gather(out); b != nil {
+			if err := json.Unmarshal(b, &answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	delete(answer.Output[0], "content")
+	input, err := json.Marshal(answer.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := parsed(t, `{"model":"m","input":`+string(input)+`}`).Request.GetMessages()
+	if len(messages) != 1 || messages[0].GetReasoning() != "Hm." || messages[0].GetContent() != "\nI look." || len(messages[0].GetToolCalls()) != 2 {
+		t.Errorf("%v", messages)
+	}
+}

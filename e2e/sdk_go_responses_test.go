@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+func responded(input string) responses.ResponseNewParams {
+	return responses.ResponseNewParams{
+		Model: model, Temperature: param.NewOpt(0.0), Store: param.NewOpt(false),
+		Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(input)},
+	}
+}
+
+// wholeResponse asks for a response at once.
+func wholeResponse(t *testing.T, c *openai.Client, p responses.ResponseNewParams) *responses.Response {
+	t.Helper()
+	got, err := c.Responses.New(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// sameResponse wants a response to be the same in pieces as at once, and returns it.
+func sameResponse(t *testing.T, c *openai.Client, p responses.ResponseNewParams) *responses.Response {
+	t.Helper()
+	want := wholeResponse(t, c, p)
+	stream := c.Responses.NewStreaming(t.Context(), p)
+	var last responses.ResponseStreamEventUnion
+	var text strings.Builder
+	n := int64(0)
+	for stream.Next() {
+		last = stream.Current()
+		if last.SequenceNumber != n {
+			t.Errorf("event %d has the number %d", n, last.SequenceNumber)
+		}
+		n++
+		switch e := last.AsAny().(type) {
+		case responses.ResponseTextDeltaEvent:
+			text.WriteString(e.Delta)
+		case responses.ResponseFunctionCallArgumentsDeltaEvent:
+			text.WriteString(e.Delta)
+		}
+	}
+	if err := stream.Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := last.Response
+	all := want.OutputText()
+	for _, item := range want.Output {
+		all += item.Arguments.OfString
+	}
+	if last.Type != "response."+string(want.Status) || got.Status != want.Status || got.OutputText() != want.OutputText() || text.String() != all || len(got.Output) != len(want.Output) {
+		t.Errorf("streamed %s %s, at once %s", last.Type, got.RawJSON(), want.RawJSON())
+	}
+	if got.Usage.InputTokens == 0 || got.Usage.InputTokens != want.Usage.InputTokens || got.Usage.OutputTokens != want.Usage.OutputTokens || got.Usage.TotalTokens != got.Usage.InputTokens+got.Usage.OutputTokens {
+		t.Errorf("usage streamed %s, at once %s", got.Usage.RawJSON(), want.Usage.RawJSON())
+	}
+	return want
+}
+
+func TestOpenAIGoGetsTheSameResponseStreamedAndWhole(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		if got := sameResponse(t, &c, responded(short)); got.Status != responses.ResponseStatusCompleted || !strings.HasPrefix(got.OutputText(), "When you close the tab,") {
+			t.Errorf("%s", got.RawJSON())
+		}
+		cut := responded(short)
+		cut.MaxOutputTokens = param.NewOpt[int64](5)
+		if got := sameResponse(t, &c, cut); got.Status != responses.ResponseStatusIncomplete || got.IncompleteDetails.Reason != "max_output_tokens" || got.Usage.OutputTokens != 5 {
+			t.Errorf("5 tokens: %s", got.RawJSON())
+		}
+	})
+}
+
+func TestOpenAIGoRunsALoopOfToolsOverResponses(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		p := responded("What is the weather in Paris?")
+		p.Tools = []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{
+			Name: "get_weather", Strict: param.NewOpt(true), Parameters: weatherTool.OfFunction.Function.Parameters,
+		}}}
+		p.ToolChoice = responses.ResponseNewParamsToolChoiceUnion{OfToolChoiceMode: param.NewOpt(responses.ToolChoiceOptionsRequired)}
+		got := sameResponse(t, &c, p)
+		if len(got.Output) != 1 || got.Output[0].Type != "function_call" || got.Output[0].Name != "get_weather" {
+			t.Fatalf("%s", got.RawJSON())
+		}
+		call := got.Output[0].AsFunctionCall()
+		wantWeather(t, call.Arguments)
+		p.ToolChoice = responses.ResponseNewParamsToolChoiceUnion{}
+		p.Input = responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{
+			responses.ResponseInputItemParamOfMessage("What is the weather in Paris?", responses.EasyInputMessageRoleUser),
+			responses.ResponseInputItemParamOfFunctionCall(call.Arguments, call.CallID, call.Name),
+			responses.ResponseInputItemParamOfFunctionCallOutput(call.CallID, "Rain."),
+		}}
+		if got := sameResponse(t, &c, p); got.Status != responses.ResponseStatusCompleted || got.OutputText() == "" {
+			t.Errorf("%s", got.RawJSON())
+		}
+	})
+}
+
+func TestOpenAIGoGetsAResponseThatASchemaSays(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		p := responded("Report the weather.")
+		p.Text.Format = responses.ResponseFormatTextConfigUnionParam{OfJSONSchema: &responses.ResponseFormatTextJSONSchemaConfigParam{
+			Name: "report", Strict: param.NewOpt(true),
+			Schema: map[string]any{
+				"type": "object", "required": []string{"high"}, "additionalProperties": false,
+				"properties": map[string]any{"high": map[string]any{"type": "integer", "minimum": -40, "maximum": 50}},
+			},
+		}}
+		var v struct{ High *int }
+		if got := sameResponse(t, &c, p); json.Unmarshal([]byte(got.OutputText()), &v) != nil || v.High == nil || *v.High < -40 || *v.High > 50 {
+			t.Errorf("%s", got.OutputText())
+		}
+	})
+}
+
+func TestOpenAIGoReadsTheErrorsOfResponses(t *testing.T) {
+	eachTopology(t, flags{}, func(t *testing.T, w *whence) {
+		c := w.sdk()
+		stored := responded(short)
+		stored.Store = param.NewOpt(true)
+		_, err := c.Responses.New(t.Context(), stored)
+		e, ok := errors.AsType[*openai.Error](err)
+		if !ok || e.StatusCode != http.StatusBadRequest || e.Param != "store" || e.Type != "invalid_request_error" {
+			t.Errorf("the SDK says %v", err)
+		}
+	})
+}
+
+func TestOpenAIGoReadsTheFailureOfAResponse(t *testing.T) {
+	t.Parallel()
+	w := run(t, allInOne, flags{worker: []string{"--engine", "openai", "--upstream", badEngine(t, breaksOff(""))}})
+	c := w.sdk()
+	stream := c.Responses.NewStreaming(t.Context(), responded(short))
+	var last responses.ResponseStreamEventUnion
+	for stream.Next() {
+		last = stream.Current()
+	}
+	if err := stream.Err(); err != nil || last.Type != "response.failed" || last.Response.Status != responses.ResponseStatusFailed || last.Response.Error.Message == "" {
+		t.Errorf("%v: %s", err, last.RawJSON())
+	}
+	var beside struct {
+		Whence struct{ Reason, Origin string }
+	}
+	if err := json.Unmarshal([]byte(last.RawJSON()), &beside); err != nil || beside.Whence.Reason != "peer_lost" || beside.Whence.Origin != "engine" {
+		t.Errorf("the ending is %+v: %v", beside.Whence, err)
+	}
+}
