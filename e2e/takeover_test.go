@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKeptStreamOutlivesItsApiService: the readers of a stream whose api-service is killed get the whole
+// answer from the other replica, and its ending once.
+func TestKeptStreamOutlivesItsApiService(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40")
+	want := s.answer(t, greedy(long, "max_tokens", 150))
+	m := s.makeStream(t, greedy(long, "max_tokens", 150))
+	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()
+	for range 10 {
+		here.next()
+	}
+	at := time.Now()
+	s.procs[api0].kill(t)
+	for here.next() {
+	}
+	taken := s.procs[api1].logged(t, "it takes the stream over", func(r record) bool { return r.Msg == "stream moved" && r.Stream == m.ID })
+	t.Logf("taken over %v after the kill", time.Since(at).Round(time.Millisecond))
+	if taken.From != api0 || taken.To != api1 {
+		t.Errorf("the stream moved from %q to %q", taken.From, taken.To)
+	}
+	here.url = strings.Replace(here.url, s.addrs[api0], s.addrs[api1], 1)
+	here.begun().rest().completed(want)
+	there.rest().completed(want)
+	m.read(t, s.addrs[api1]).begun().rest().completed(want)
+	s.id = m.ID
+	if got := s.logged(api1); got != "completed: engine > llm-worker/0 > chat-service > api-service/1" {
+		t.Error("the replica logged", got)
+	}
+}
+
+// TestStoppedApiServiceInjectsNothing: an api-service that was only stopped comes back after another one has
+// taken its stream over.
+func TestStoppedApiServiceInjectsNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "15") // the stream outlasts the lease by far
+	want := s.answer(t, greedy(long, "max_tokens", 200))
+	m := s.makeStream(t, greedy(long, "max_tokens", 200))
+	there := m.read(t, s.addrs[api1]).begun()
+	s.procs[api0].freeze(t)
+	s.procs[api1].logged(t, "it takes the stream over", func(r record) bool { return r.Msg == "stream moved" && r.Stream == m.ID })
+	s.procs[api0].thaw(t)
+	s.id = m.ID
+	eventually(t, "the earlier instance ends its own stream", func() bool { return s.logged(api0) != "" })
+	if got := s.logged(api0); !strings.HasPrefix(string(got), "peer_lost: api-service/0") {
+		t.Error("the earlier instance logged", got)
+	}
+	there.rest().completed(want)
+	m.read(t, s.addrs[api0]).begun().rest().completed(want)
+	m.read(t, s.addrs[api1]).begun().rest().completed(want)
+	if got := s.logged(api1); got != "completed: engine > llm-worker/0 > chat-service > api-service/1" {
+		t.Error("the replica logged", got)
+	}
+}
+
+// TestStreamIsStoppedWhileNoApiServiceRunsIt: the client asks another replica before that one has noticed that
+// the stream's api-service is dead.
+func TestStreamIsStoppedWhileNoApiServiceRunsIt(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40")
+	m := s.makeStream(t, greedy(long, "max_tokens", 200))
+	there := m.read(t, s.addrs[api1]).begun()
+	s.id = m.ID
+	s.procs[api0].kill(t)
+	eventually(t, "the hops below have stopped", func() bool { return s.logged(work) != "" && s.logged(chatService) != "" })
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+s.addrs[api1]+"/v1/streams/"+m.ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatal(resp.Status)
+	}
+	there.rest()
+	if got := there.err.heard(); !strings.HasPrefix(string(got), "user_stop: client > api-service/1") {
+		t.Error("the reader heard", got)
+	}
+}
+
+// TestDrainingApiServiceHandsItsStreamsOver: streams that last longer than the drain go on at the other replica.
+func TestDrainingApiServiceHandsItsStreamsOver(t *testing.T) {
+	t.Parallel()
+	s, _ := replicas(t, "40", "--drain", "300ms")
+	want := s.answer(t, greedy(long, "max_tokens", 150))
+	m := s.makeStream(t, greedy(long, "max_tokens", 150))
+	here, there := m.read(t, s.addrs[api0]).begun(), m.read(t, s.addrs[api1]).begun()
+	s.procs[api0].terminate(t)
+	for here.next() {
+	}
+	s.procs[api0].exit(t)
+	here.url = strings.Replace(here.url, s.addrs[api0], s.addrs[api1], 1)
+	here.begun().rest().completed(want)
+	there.rest().completed(want)
+}
