@@ -20,7 +20,7 @@ func (e *Edge) newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	}
 	shared := redislog.Config{URL: c.Redis, Name: c.Name, Limits: c.Replay, Lease: c.RedisLease, Log: log, Lost: heir.Lost(c.Name), Fenced: e.fenced, Stopped: e.stopped}
 	if c.maxRequest() > 0 {
-		shared.TakeOver = e.takeOver
+		shared.TakeOver, shared.Room = e.takeOver, e.hop.Live.Room
 	}
 	return redislog.New(shared)
 }

@@ -129,9 +129,10 @@ type Log interface {
 	// Retire has this instance take over no more streams.
 	Retire()
 	// Stop asks the instance that runs a stream, or the next one that takes it over, to end the stream
-	// with the cause. It returns false if there is no such live stream, or if no other instance shares
-	// the log.
-	Stop(ctx context.Context, id, cause string, allowed func(Head) bool) bool
+	// with the cause. heard says that the running instance hears of the stop from below; then only the
+	// next one is asked. Stop returns false if there is no such live stream, or if no other instance
+	// shares the log.
+	Stop(ctx context.Context, id, cause string, heard bool, allowed func(Head) bool) bool
 	// Close frees the log. All streams have their closing events, and all readers are closed.
 	Close() error
 }

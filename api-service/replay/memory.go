@@ -199,7 +199,7 @@ func (m *Memory) HandOver(context.Context, string, string) bool { return false }
 func (m *Memory) Retire() {}
 
 // Stop implements Log. There are no other instances.
-func (m *Memory) Stop(context.Context, string, string, func(Head) bool) bool { return false }
+func (m *Memory) Stop(context.Context, string, string, bool, func(Head) bool) bool { return false }
 
 // Seen implements Log. There are no other instances.
 func (m *Memory) Seen(context.Context, string) (time.Duration, bool) { return 0, false }

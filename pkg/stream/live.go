@@ -106,6 +106,13 @@ func (s *Set) Closed() bool {
 	return s.closed
 }
 
+// Room reports whether the set would take one more stream.
+func (s *Set) Room() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.closed && (s.Max <= 0 || len(s.streams) < s.Max)
+}
+
 // Close makes the set refuse new streams.
 func (s *Set) Close() {
 	s.mu.Lock()

@@ -66,14 +66,23 @@ func (h *Heir) Continue(o replay.Orphan) {
 		h.end(o, err)
 		return
 	}
-	why := cause(o)
+	why, head := cause(o), o.Head
+	engine := h.Chats.Resume(chats.Interruption{From: o.Head.Edge, Cause: why, Told: told})
 	if !o.HandedOver { // otherwise it has stopped its stream itself
-		h.stopBelow(o.Head, why)
+		engine = behind(func() { h.stopBelow(head, why) }, engine)
 	}
 	ctx := rpc.WithAge(streamtrace.WithParent(context.Background(), r.Trace), o.Age)
-	o.Deltas, o.Head.Request = nil, "" // they may be large, and the stream may last
-	if err := h.Run(ctx, r, o, h.Chats.Resume(chats.Interruption{From: o.Head.Edge, Cause: why, Told: told})); err != nil {
+	o.Deltas, o.Head.Request, head.Request = nil, "", "" // they may be large, and the stream may last
+	if err := h.Run(ctx, r, o, engine); err != nil {
 		h.end(o, err)
+	}
+}
+
+// behind returns an engine that calls first, then next. The stream has its readers meanwhile.
+func behind(first func(), next chats.Starter) chats.Starter {
+	return func(ctx context.Context, req *chatv1.ChatRequest, yield func(*chatv1.GenerateResponse, error) bool, resume func(func() bool)) bool {
+		first()
+		return next(ctx, req, yield, resume)
 	}
 }
 
@@ -97,10 +106,12 @@ func (h *Heir) stopBelow(head replay.Head, why *streamerr.Error) {
 	_, _ = h.Chats.Stop(ctx, &chatv1.StopRequest{Stream: &streamv1.StopStreamRequest{StreamId: head.ID, Stop: h.Hop.StopBelow(why)}})
 }
 
-// end ends a stream that cannot be continued here. If this instance shuts down, another one gets the stream.
+// end ends a stream that cannot be continued here. If this instance shuts down or is full, another one gets the
+// stream.
 func (h *Heir) end(o replay.Orphan, err error) {
 	id, epoch := o.Head.ID, o.Head.Epoch
-	if streamerr.As(err).Reason == streamerr.Draining && h.Replay.HandOver(context.Background(), id, epoch) {
+	reason := streamerr.As(err).Reason
+	if (reason == streamerr.Draining || reason == streamerr.Overloaded) && h.Replay.HandOver(context.Background(), id, epoch) {
 		return
 	}
 	why := cause(o)

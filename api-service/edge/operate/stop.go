@@ -57,7 +57,7 @@ func (o *Operator) stopByID(ctx context.Context, c *app.RequestContext, param, i
 	age, ok := o.Hop.Live.Stop(id, cause, owners...)
 	if !ok {
 		age, err = o.stopBelow(ctx, id, cause, owners)
-		if err != nil && !o.stopKept(ctx, id, cause, owners) {
+		if kept := o.stopKept(ctx, id, cause, err == nil, owners); err != nil && !kept {
 			o.Refuse(c, named(err, param))
 			return
 		}
@@ -87,12 +87,12 @@ func (o *Operator) stopBelow(ctx context.Context, id string, cause *streamerr.Er
 	return resp.GetStream().GetAge().AsDuration(), nil
 }
 
-// stopKept records the stop of a kept stream that no chat-service runs, because its api-service has just died: the
-// instance that takes the stream over ends it.
-func (o *Operator) stopKept(ctx context.Context, id string, cause *streamerr.Error, owners []string) bool {
+// stopKept records the stop of a kept stream for the instance that takes the stream over. Its api-service may have just
+// died, so that no chat-service runs it, or may be frozen, so that it does not hear that a chat-service has stopped it.
+func (o *Operator) stopKept(ctx context.Context, id string, cause *streamerr.Error, heard bool, owners []string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return o.Replay.Stop(ctx, id, string(streamerr.Via(o.Hop.Name, cause).JSON()), func(h replay.Head) bool {
+	return o.Replay.Stop(ctx, id, string(streamerr.Via(o.Hop.Name, cause).JSON()), heard, func(h replay.Head) bool {
 		return len(owners) == 0 || slices.Contains(owners, h.Owner)
 	})
 }

@@ -7,7 +7,8 @@ import "github.com/redis/go-redis/v9"
 // over streams. A set "streams:" has the streams of each instance, and that of the instance "" the streams
 // that were handed over.
 var (
-	// beat extends the lease of an instance, and returns the instances without a lease.
+	// beat extends the lease of an instance. It returns the number of other instances that take over streams,
+	// and then the instances without a lease.
 	beat = redis.NewScript(`
 local leases, heirs, streams = KEYS[1], KEYS[2], KEYS[3]
 local run, lease, heir, ttl = ARGV[1], ARGV[2], ARGV[3] ~= '', ARGV[4]
@@ -18,7 +19,9 @@ if heir then redis.call('ZADD', heirs, now + lease, run) else redis.call('ZREM',
 redis.call('PEXPIRE', streams, ttl)
 redis.call('PEXPIRE', leases, ttl)
 redis.call('PEXPIRE', heirs, ttl)
-return redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64)`)
+local others = redis.call('ZCOUNT', heirs, string.format('%.0f', now), '+inf')
+if heir then others = others - 1 end
+return {tostring(others), unpack(redis.call('ZRANGEBYSCORE', leases, '-inf', '(' .. string.format('%.0f', now), 'LIMIT', 0, 64))}`)
 
 	// leave ends the lease of an instance. Its streams, if there are any left, are taken over at once.
 	leave = redis.NewScript(`
@@ -40,17 +43,20 @@ return redis.call('ZREM', leases, run)`)
 	// take gives a live stream of an instance without a lease to the instance run: from then on, add, lose and
 	// forget refuse all other instances. It begins a generation of events. It returns nothing if the owner has a
 	// lease or another instance was faster, and otherwise the age of the stream in milliseconds, the positions
-	// of its seams, and the cause with which the stream is to stop. An instance whose answer was lost repeats take
-	// with itself as the owner.
+	// of its seams, and the cause with which the stream is to stop. An instance repeats take with itself as the
+	// owner if it got no answer, or could not load the stream; that begins no other generation.
 	take = redis.NewScript(`
 local head, log, key, request, from, to, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, epoch, owner, run, ttl, edge = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 ` + leased + `
 if owner ~= run and leased(leases, owner) then return {} end
-local known = redis.call('HMGET', head, 'epoch', 'state', 'run', 'last', 'seams', 'since', 'stop')
+local known = redis.call('HMGET', head, 'epoch', 'state', 'run', 'last', 'seams', 'since', 'stop', 'stopped')
 if known[1] ~= epoch or known[2] ~= 'live' or known[3] ~= owner then return {} end
-local seam = string.format('%.0f', known[4] % 1000000000)
-local seams = known[5] and known[5] ~= '' and known[5] .. ',' .. seam or seam
+local seams = known[5] or ''
+if owner ~= run then
+  local seam = string.format('%.0f', known[4] % 1000000000)
+  seams = seams ~= '' and seams .. ',' .. seam or seam
+end
 redis.call('HSET', head, 'run', run, 'edge', edge, 'seams', seams)
 redis.call('SMOVE', from, to, id)
 redis.call('PEXPIRE', head, ttl)
@@ -59,7 +65,7 @@ redis.call('PEXPIRE', request, ttl)
 if key ~= head and redis.call('GET', key) == id then redis.call('PEXPIRE', key, ttl) end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-return {string.format('%.0f', now - known[6]), seams, known[7] or ''}`)
+return {string.format('%.0f', now - known[6]), seams, known[7] or known[8] or ''}`)
 
 	// handOver leaves a live stream to any heir, unless there is none besides its owner.
 	handOver = redis.NewScript(`
@@ -79,12 +85,13 @@ redis.call('PEXPIRE', orphans, ARGV[4])
 redis.call('ZADD', leases, 0, '')
 return 1`)
 
-	// stop records the cause with which an instance wants a stream of another one to stop.
+	// stop records, in a field of the head, the cause with which an instance wants a stream of another one to stop:
+	// in "stop" for the owner and for the next one, in "stopped" for the next owner alone.
 	stop = redis.NewScript(`
 local head = KEYS[1]
-local epoch, cause = ARGV[1], ARGV[2]
+local epoch, cause, field = ARGV[1], ARGV[2], ARGV[3]
 local known = redis.call('HMGET', head, 'epoch', 'state')
 if known[1] ~= epoch or (known[2] ~= 'beginning' and known[2] ~= 'live') then return 0 end
-redis.call('HSETNX', head, 'stop', cause)
+redis.call('HSETNX', head, field, cause)
 return 1`)
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/whence-dev/whence/api-service/replay/coroner"
@@ -55,15 +56,21 @@ func (l *Log) keepLease() {
 	}
 }
 
-// beatOnce extends the lease of this process, and returns the runs without a lease.
+// beatOnce extends the lease of this process, and returns the runs without a lease. It notes how many other
+// instances take over streams.
 func (l *Log) beatOnce() (without []string, err error) {
 	heir := ""
 	if l.inherits() {
 		heir = "1"
 	}
-	without, err = beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
+	answer, err := beat.Run(l.closing, l.leases, []string{leasesKey, heirsKey, streamsKey(l.run)}, l.run, l.config.Lease.Milliseconds(), heir, liveTTL.Milliseconds()).StringSlice()
 	l.answered(err)
-	return without, err
+	if err != nil || len(answer) == 0 {
+		return nil, err
+	}
+	others, err := strconv.Atoi(answer[0])
+	l.heirs.Store(int64(others))
+	return answer[1:], err
 }
 
 // leave ends the lease of this process. If the server is down, the lease ends by itself.

@@ -98,13 +98,14 @@ type Log struct {
 
 	dead    chan []string // runs whose streams are to be taken over; capacity 1
 	retired atomic.Bool   // this process takes over no more streams
+	heirs   atomic.Int64  // other instances that take over streams, as of the last beat
 	taking  sync.RWMutex  // read-locked during a takeover
 
 	subscribing sync.Mutex // held while a subscription changes, which depends on remote; taken before mu
 
 	mu     sync.Mutex                 // guards the following fields, and those of all remoteStreams
 	remote map[string][]*remoteStream // by id: one for each epoch of the id that is read
-	unsure []replay.Head              // streams that the server may have given to this process
+	unsure []claim                    // streams that this process may own on the server, and has not loaded
 }
 
 // A Config describes the server and this instance.
@@ -118,9 +119,11 @@ type Config struct {
 	// Lost returns the closing event of a stream whose instance has died, and which no instance continues.
 	Lost func(replay.Head) replay.Event
 	// TakeOver continues a stream whose instance has died or has handed it over. The stream has its writer
-	// here. It must not wait. If it is nil, this instance takes over no streams, and ends those of dead
-	// instances.
+	// here. It must not wait. If it is nil, this instance takes over no streams.
 	TakeOver func(replay.Orphan)
+	// Room reports whether this instance has room for one more stream; nil means always. An instance without room
+	// leaves the streams of dead instances to the others. If no instance takes them over, they end.
+	Room func() bool
 	// Fenced is called when another instance has ended a stream of this instance, or has taken it over: the
 	// stream has no writer here any more. It may be nil.
 	Fenced func(replay.Head)

@@ -3,10 +3,13 @@ package redislog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
 )
@@ -20,8 +23,16 @@ const (
 	buryAtOnce = 8
 )
 
-// inherits reports whether this process takes over streams.
-func (l *Log) inherits() bool { return l.config.TakeOver != nil && !l.retired.Load() }
+// inherits reports whether this process takes over streams now.
+func (l *Log) inherits() bool {
+	return l.config.TakeOver != nil && !l.retired.Load() && (l.config.Room == nil || l.config.Room())
+}
+
+// A claim is the takeover of a stream by this process that may have to be repeated.
+type claim struct {
+	head       replay.Head // as the earlier instance left it
+	handedOver bool
+}
 
 // Retire has this process take over no more streams. When it returns, Config.TakeOver is not called any more.
 func (l *Log) Retire() {
@@ -47,7 +58,7 @@ func (l *Log) buryAll() {
 }
 
 // bury takes over, or ends, the streams of one dead instance. Other instances do so at the same time. For this
-// process it repeats the takeovers whose answers were lost.
+// process it repeats the takeovers that it could not complete.
 func (l *Log) bury(run string) error {
 	if run == l.run {
 		return l.repeatTakeovers()
@@ -64,7 +75,7 @@ func (l *Log) bury(run string) error {
 	return bury.Run(l.closing, l.db, []string{leasesKey, heirsKey, streamsKey(run)}, run).Err()
 }
 
-// repeatTakeovers repeats the takeovers whose answers were lost: the server may have carried them out.
+// repeatTakeovers repeats the takeovers of streams that this process may own, and has not loaded.
 func (l *Log) repeatTakeovers() error {
 	l.mu.Lock()
 	unsure := l.unsure
@@ -73,11 +84,11 @@ func (l *Log) repeatTakeovers() error {
 	l.taking.RLock()
 	defer l.taking.RUnlock()
 	var failed error
-	for _, h := range unsure {
-		if _, err := l.local.Writer(h.ID, h.Epoch); err == nil {
+	for _, c := range unsure {
+		if _, err := l.local.Writer(c.head.ID, c.head.Epoch); err == nil {
 			continue // a later beat found the stream with the dead instance, and it runs here
 		}
-		if _, err := l.takeOver(h, l.run); err != nil {
+		if _, err := l.takeOver(c, l.run); err != nil {
 			failed = errors.Join(failed, err) // it is in the list again
 		}
 	}
@@ -120,45 +131,57 @@ func (l *Log) settle(run, id string) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if l.config.TakeOver == nil || h.Form == "" || fields["state"] == stateBeginning || len(seams) >= maxTakeovers {
+	if h.Form == "" || fields["state"] == stateBeginning || len(seams) >= maxTakeovers {
 		return l.lose(h, run)
 	}
 	l.taking.RLock()
 	defer l.taking.RUnlock()
-	if !l.inherits() {
+	switch {
+	case l.inherits():
+		return l.takeOver(claim{h, run == abandoned}, run)
+	case l.retired.Load() || l.heirs.Load() > 0:
 		return false, nil
+	default:
+		return l.lose(h, run)
 	}
-	return l.takeOver(h, run)
 }
 
 // takeOver makes this process the owner of a stream of the instance owner, and has the stream continued.
-func (l *Log) takeOver(h replay.Head, owner string) (done bool, err error) {
+func (l *Log) takeOver(c claim, owner string) (done bool, err error) {
+	h := c.head
 	keys := append(keysOf(h, owner), streamsKey(l.run), leasesKey)
 	answer, err := take.Run(l.closing, l.db, keys, h.ID, h.Epoch, owner, l.run, liveTTL.Milliseconds(), l.config.Name).StringSlice()
 	l.answered(err)
 	if err != nil {
-		l.mu.Lock()
-		l.unsure = append(l.unsure, h)
-		l.mu.Unlock()
+		l.repeat(c)
 	}
 	if err != nil || len(answer) != 3 {
 		return false, err
 	}
-	o := replay.Orphan{Head: h, HandedOver: owner == abandoned, Stop: answer[2]}
+	o := replay.Orphan{Head: h, HandedOver: c.handedOver, Stop: answer[2]}
 	age, _ := strconv.ParseInt(answer[0], 10, 64)
 	o.Age = time.Duration(age) * time.Millisecond
 	seams, err := parseSeams(answer[1])
-	if err == nil {
-		o.Head.Request, o.Deltas, err = l.load(h)
-	}
-	if err != nil { // the stream has its owner, so no other instance tries again
+	if err != nil {
 		l.give(h, err)
 		return true, nil
+	}
+	o.Head.Request, o.Deltas, err = l.load(h)
+	switch {
+	case errors.Is(err, errUnreadable):
+		l.give(h, err)
+		return true, nil
+	case err != nil: // this process owns the stream, so no other one tries again
+		l.repeat(c)
+		return false, err
 	}
 	own := o.Head
 	own.Edge = l.config.Name
 	w, err := l.local.Resume(own, seams, o.Deltas)
-	if err != nil {
+	switch {
+	case errors.Is(err, replay.ErrFull) && l.leaveToOthers(l.closing, h):
+		return true, nil
+	case err != nil:
 		l.give(h, err)
 		return true, nil
 	}
@@ -166,6 +189,13 @@ func (l *Log) takeOver(h replay.Head, owner string) (done bool, err error) {
 	l.config.Log.Info("stream taken over", "stream", h.ID, "from", h.Edge, "events", len(o.Deltas), "age", o.Age, "handed_over", o.HandedOver)
 	l.config.TakeOver(o)
 	return true, nil
+}
+
+// repeat has a later beat repeat a takeover.
+func (l *Log) repeat(c claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsure = append(l.unsure, c)
 }
 
 // give ends a stream that this process has taken over and cannot continue.
@@ -180,9 +210,16 @@ func (l *Log) give(h replay.Head, err error) {
 	})
 }
 
+// errUnreadable is the error of load for a stream that no instance can load.
+var errUnreadable = errors.New("replay: the server does not have all of the stream")
+
 // load returns the request of a stream and its events.
 func (l *Log) load(h replay.Head) (request string, deltas []replay.Event, err error) {
-	if request, err = l.db.Get(l.closing, requestKey(h.ID)).Result(); err != nil {
+	request, err = l.db.Get(l.closing, requestKey(h.ID)).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return "", nil, fmt.Errorf("%w: its request is missing", errUnreadable)
+	case err != nil:
 		return "", nil, err
 	}
 	for after := "0"; ; {
@@ -192,7 +229,7 @@ func (l *Log) load(h replay.Head) (request string, deltas []replay.Event, err er
 		}
 		events, err := parse(page)
 		if err != nil {
-			return "", nil, err
+			return "", nil, fmt.Errorf("%w: %w", errUnreadable, err)
 		}
 		deltas = append(deltas, events...)
 		if len(page) < maxBatch {
@@ -249,9 +286,7 @@ func (l *Log) HandOver(ctx context.Context, id, epoch string) bool {
 	if !l.awaitShipped(ctx, w) {
 		return false
 	}
-	n, err := handOver.Run(ctx, l.db, []string{headKey(id), streamsKey(l.run), streamsKey(abandoned), leasesKey, heirsKey}, id, epoch, l.run, liveTTL.Milliseconds()).Int()
-	l.answered(err)
-	if n != 1 {
+	if !l.leaveToOthers(ctx, h) {
 		return false
 	}
 	l.local.Drop(id, epoch)
@@ -259,13 +294,29 @@ func (l *Log) HandOver(ctx context.Context, id, epoch string) bool {
 	return true
 }
 
+// leaveToOthers leaves a stream of this process to any other instance that takes over streams. It returns false
+// if there is none.
+func (l *Log) leaveToOthers(ctx context.Context, h replay.Head) bool {
+	keys := []string{headKey(h.ID), streamsKey(l.run), streamsKey(abandoned), leasesKey, heirsKey}
+	n, err := handOver.Run(ctx, l.db, keys, h.ID, h.Epoch, l.run, liveTTL.Milliseconds()).Int()
+	l.answered(err)
+	return n == 1
+}
+
 // Stop implements replay.Log.
-func (l *Log) Stop(ctx context.Context, id, cause string, allowed func(replay.Head) bool) bool {
+func (l *Log) Stop(ctx context.Context, id, cause string, heard bool, allowed func(replay.Head) bool) bool {
+	field := "stop"
+	if heard {
+		field = "stopped"
+	}
+	if heard && l.downSince.Load() != 0 {
+		return false // nobody waits for it
+	}
 	h, _, err := l.head(ctx, id)
 	if err != nil || !allowed(h) {
 		return false
 	}
-	n, err := stop.Run(ctx, l.db, []string{headKey(id)}, h.Epoch, cause).Int()
+	n, err := stop.Run(ctx, l.db, []string{headKey(id)}, h.Epoch, cause, field).Int()
 	l.answered(err)
 	return n == 1
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type heir struct {
 	orphans chan replay.Orphan
 	fenced  chan replay.Head
 	stopped chan string
+	full    atomic.Bool // it has no room for streams of others
 }
 
 // inherit opens an instance that takes streams over.
@@ -31,6 +33,7 @@ func inherit(t *testing.T, addr, name string) *heir {
 		URL: "redis://" + addr + "/0", Name: name, Log: slog.New(slog.DiscardHandler), Lease: 400 * time.Millisecond,
 		Lost:     func(h replay.Head) replay.Event { return replay.Event{Kind: replay.Failure, Data: "lost " + h.Edge} },
 		TakeOver: func(o replay.Orphan) { h.orphans <- o },
+		Room:     func() bool { return !h.full.Load() },
 		Fenced:   func(head replay.Head) { h.fenced <- head },
 		Stopped:  func(_ replay.Head, cause string) { h.stopped <- cause },
 	})
@@ -245,10 +248,10 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 		r := read(t, b, id)
 		eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one" })
 	}
-	if b.Stop(t.Context(), "live", "cause", func(replay.Head) bool { return false }) || b.Stop(t.Context(), "none", "cause", all) {
+	if b.Stop(t.Context(), "live", "cause", false, func(replay.Head) bool { return false }) || b.Stop(t.Context(), "none", "cause", false, all) {
 		t.Error("a stop is recorded that is not allowed, or of a stream that is not there")
 	}
-	if !b.Stop(t.Context(), "live", "cause", all) {
+	if !b.Stop(t.Context(), "live", "cause", false, all) {
 		t.Fatal("the stop is not recorded")
 	}
 	a.say(t, "live", "two")
@@ -258,9 +261,9 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	if err := a.Append("live", "e", closing); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stream has ended", func() bool { return !b.Stop(t.Context(), "live", "late", all) })
+	eventually(t, "the stream has ended", func() bool { return !b.Stop(t.Context(), "live", "late", false, all) })
 	way.cut()
-	if !b.Stop(t.Context(), "gap", "in the gap", all) {
+	if !b.Stop(t.Context(), "gap", "in the gap", false, all) {
 		t.Fatal("the stop is not recorded")
 	}
 	if o := b.takes(t); o.Head.ID != "gap" || o.Stop != "in the gap" {
@@ -271,6 +274,122 @@ func TestStopReachesTheInstanceThatRunsAStreamOrTakesItOver(t *testing.T) {
 	}
 	way.mend(t)
 	a.isFenced(t, "gap")
+	closeLog(t, a)
+}
+
+// TestStopThatTheOwnerHearsElsewhere: the owner is told by a chat-service. If it is frozen, the next owner is told
+// by the log.
+func TestStopThatTheOwnerHearsElsewhere(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	r := read(t, b, "s")
+	eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one " })
+	if !b.Stop(t.Context(), "s", "cause", true, func(replay.Head) bool { return true }) {
+		t.Fatal("the stop is not recorded")
+	}
+	a.say(t, "s", "two ")
+	eventually(t, "the server has the rest", func() bool { text, _, _ := said(t, r, 0); return text == "one two " })
+	if len(a.stopped) > 0 {
+		t.Error("the owner is told:", <-a.stopped)
+	}
+	way.cut()
+	if o := b.takes(t); o.Stop != "cause" {
+		t.Errorf("%+v", o)
+	}
+	if err := b.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	way.mend(t)
+	a.isFenced(t, "s")
+	closeLog(t, a)
+}
+
+// TestInstancesWithoutRoomLeaveStreamsToOthers: one instance never takes streams over, and one has no room at first.
+func TestInstancesWithoutRoomLeaveStreamsToOthers(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b, c := inherit(t, way.addr, "a"), inherit(t, s.addr, "b"), inherit(t, s.addr, "c")
+	never := openLeased(t, s.addr, replay.Limits{}, slog.DiscardHandler, 400*time.Millisecond)
+	defer closeLog(t, never)
+	defer closeLog(t, b)
+	defer closeLog(t, c)
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	b.full.Store(true)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:3:log:s").Val() == 1 })
+	way.cut()
+	if o := c.takes(t); o.Head.ID != "s" {
+		t.Errorf("%+v", o)
+	}
+	if len(b.orphans) > 0 {
+		t.Error("an instance without room takes the stream over")
+	}
+	if err := c.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	way.mend(t)
+	a.isFenced(t, "s")
+	closeLog(t, a)
+}
+
+// TestStreamThatNoInstanceHasRoomForEnds: its readers are not left without an ending.
+func TestStreamThatNoInstanceHasRoomForEnds(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	b.full.Store(true)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	r := read(t, b, "s")
+	eventually(t, "the server has the stream", func() bool { text, _, _ := said(t, r, 0); return text == "one " })
+	way.cut()
+	eventually(t, "the stream ends", func() bool { _, last, ended := said(t, r, 1); return ended && last.Data == "lost a" })
+	way.mend(t)
+	a.isFenced(t, "s")
+	closeLog(t, a)
+}
+
+// TestTakeoverIsRepeatedUntilTheStreamIsLoaded: the server answers with an error for a while.
+func TestTakeoverIsRepeatedUntilTheStreamIsLoaded(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	way := newProxy(t, s.addr)
+	a, b := inherit(t, way.addr, "a"), inherit(t, s.addr, "b")
+	defer closeLog(t, b)
+	a.begin(t, "s")
+	a.say(t, "s", "one ")
+	db := redis.NewClient(&redis.Options{Addr: s.addr})
+	defer db.Close()
+	eventually(t, "the server has the stream", func() bool { return db.XLen(t.Context(), "whence:3:log:s").Val() == 1 })
+	const request = "whence:3:request:s"
+	prompt := db.Get(t.Context(), request).Val()
+	db.Del(t.Context(), request)
+	db.HSet(t.Context(), request, "no", "text")
+	way.cut()
+	eventually(t, "the stream has a new owner", func() bool { return db.HGet(t.Context(), "whence:3:head:s", "edge").Val() == "b" })
+	db.Del(t.Context(), request)
+	db.Set(t.Context(), request, prompt, time.Hour)
+	if o := b.takes(t); o.Head.Edge != "a" || o.Head.Request != prompt || len(o.Deltas) != 1 {
+		t.Errorf("%+v", o)
+	}
+	if seams := db.HGet(t.Context(), "whence:3:head:s", "seams").Val(); seams != "1" {
+		t.Errorf("the takeover has begun the generations %q", seams)
+	}
+	if err := b.Append("s", "e", closing); err != nil {
+		t.Fatal(err)
+	}
+	way.mend(t)
+	a.isFenced(t, "s")
 	closeLog(t, a)
 }
 
