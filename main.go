@@ -61,6 +61,8 @@ func main() {
 			process.Exit("whence why", why(os.Args[2:], os.Stdout))
 		case "top":
 			process.Exit("whence top", watch(os.Args[2:], os.Stdout))
+		case "keys":
+			process.Exit("whence keys", manageKeys(os.Args[2:], os.Stdout, os.Stderr))
 		case "gateway":
 			serveGateway(os.Args[2:])
 		}

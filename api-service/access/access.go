@@ -14,10 +14,12 @@ package access
 import (
 	"crypto/subtle"
 	"strings"
+	"time"
 
 	"github.com/whence-dev/whence/api-service/follow"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/replay"
+	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -74,6 +76,17 @@ func (c Caller) Claim(tier llmv1.Tier) (*llmv1.Claim, error) {
 	}
 	claim.Owner = c.Owner
 	return claim, nil
+}
+
+// Bound applies the bounds of the caller's key to a request and its timeout, in which 0 means none. Errors name the
+// fields of the IDL.
+func (c Caller) Bound(req *chatv1.ChatRequest, timeout *time.Duration) (err error) {
+	if err := c.Entry.Model(req.GetModel()); err != nil {
+		return err
+	}
+	*timeout = c.Entry.Timeout(*timeout)
+	req.Sampling, err = c.Entry.Sampling(req.GetSampling())
+	return err
 }
 
 // normal returns credentials in the form that is compared: the scheme in lower case, because

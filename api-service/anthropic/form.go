@@ -51,7 +51,7 @@ func kindOf(status int, err *streamerr.Error) string {
 	case streamerr.NotFound:
 		return "not_found_error"
 	case streamerr.Overloaded:
-		if err.Code != "" { // the limit is that of a server behind a worker, such as insufficient_quota
+		if err.Code != "" { // a limit of the caller, here or on a server behind a worker, such as insufficient_quota
 			return "rate_limit_error"
 		}
 		return "overloaded_error"

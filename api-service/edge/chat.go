@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/strict"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
+	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 // A parser reads a body that asks for a stream. lenient names fields that it ignores instead of
@@ -132,6 +133,9 @@ func (e *Edge) readCall(c *app.RequestContext, parse parser, otherwise leave.Pol
 	}
 	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
 		return nil, otherwise, nil, err
+	}
+	if err := caller.Bound(in.Request, &in.Timeout); err != nil {
+		return nil, otherwise, nil, exchange.Outward(in.Param, streamerr.As(err))
 	}
 	var asked *leave.Policy
 	if header := string(c.GetHeader(leave.Header)); header != "" {

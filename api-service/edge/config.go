@@ -54,14 +54,17 @@ type Config struct {
 	RedisLease    time.Duration // without Redis, until other instances take its streams over; 0 is redislog.DefaultLease
 	TakeoverBytes int           // maximum bytes of a request that Redis keeps for a takeover; 0 keeps none
 	Keys          string        // YAML file of API keys and tenants; "" accepts every caller
-	TokenKey      string        // signs read tokens; equal on all instances; "" means a random key
-	TokenTTL      time.Duration // of read tokens; 0 is DefaultTokenTTL
-	OperatorKey   string        // lists, shows and stops the streams of all owners; "" means none
-	Origins       gate.List     // origins whose pages may read answers, besides this service's own
-	Hosts         gate.List     // host names of this service, besides those of loopback
-	Lenient       gate.List     // fields of bodies that are ignored instead of refused
-	Timers        rpc.Timers
-	TLS           front.Config // uses the timeouts above
+	// Requests of keys with limits are refused while Redis does not answer. Otherwise each instance applies the
+	// limits to its own counts.
+	RefuseUncounted bool
+	TokenKey        string        // signs read tokens; equal on all instances; "" means a random key
+	TokenTTL        time.Duration // of read tokens; 0 is DefaultTokenTTL
+	OperatorKey     string        // lists, shows and stops the streams of all owners; "" means none
+	Origins         gate.List     // origins whose pages may read answers, besides this service's own
+	Hosts           gate.List     // host names of this service, besides those of loopback
+	Lenient         gate.List     // fields of bodies that are ignored instead of refused
+	Timers          rpc.Timers
+	TLS             front.Config // uses the timeouts above
 	// TrustForwarded takes the last address of X-Forwarded-For as the client's address: all
 	// connections come from a trusted proxy.
 	TrustForwarded bool
@@ -147,6 +150,7 @@ func (c *Config) streamFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.RedisLease, "redis-lease", redislog.DefaultLease, "how long an instance may not reach Redis before the others take its streams over; the same for all instances")
 	fs.IntVar(&c.TakeoverBytes, "takeover-bytes", DefaultTakeoverBytes, "maximum `bytes` of a request that Redis keeps so that another instance can take its stream over; 0 keeps no requests, and streams end with their instance")
 	fs.StringVar(&c.Keys, "keys", "", "YAML `file` with API keys and their tenants; each tenant sees only its own streams. Without it every caller is served")
+	fs.BoolVar(&c.RefuseUncounted, "refuse-uncounted", false, "refuse the requests of keys with limits while Redis does not answer; without it, each instance then applies the limits to its own counts")
 	fs.StringVar(&c.TokenKey, "token-key", "", "secret that signs read tokens, the same for all instances; without it tokens end with the process")
 	fs.StringVar(&c.OperatorKey, "operator-key", "", "`key` that lists workers and the streams of all owners, and shows and stops every stream. Without it and --keys, lists are open")
 	fs.DurationVar(&c.TokenTTL, "token-ttl", DefaultTokenTTL, "how long a read token is valid")

@@ -31,6 +31,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/exchange"
 	"github.com/whence-dev/whence/api-service/edge/heir"
 	"github.com/whence-dev/whence/api-service/edge/httpd"
+	"github.com/whence-dev/whence/api-service/edge/meter"
 	"github.com/whence-dev/whence/api-service/edge/operate"
 	"github.com/whence-dev/whence/api-service/edge/pages"
 	"github.com/whence-dev/whence/api-service/edge/readers"
@@ -40,6 +41,7 @@ import (
 	"github.com/whence-dev/whence/api-service/gate"
 	"github.com/whence-dev/whence/api-service/keys"
 	"github.com/whence-dev/whence/api-service/openai"
+	"github.com/whence-dev/whence/api-service/quota"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/api-service/replay/redislog"
 	"github.com/whence-dev/whence/api-service/responses"
@@ -67,6 +69,7 @@ type Edge struct {
 	replay  replay.Log
 	keyring *follow.Keyring
 	guard   *access.Guard
+	meter   *meter.Meter
 	repeats bool // a request may be sent again after its stream has started
 
 	runs       runs
@@ -94,16 +97,20 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := discover.Parse(c.Chat)
+	book, err := newBook(c, ring, log)
 	if err != nil {
 		return nil, errors.Join(err, kept.Close())
+	}
+	source, err := discover.Parse(c.Chat)
+	if err != nil {
+		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
 	if c.Link && c.Connect == nil {
 		c.Connect = chats.OverLinks(log)
 	}
 	fleet, err := chats.NewOver(c.Connect, c.Name, source, log)
 	if err != nil {
-		return nil, errors.Join(err, kept.Close())
+		return nil, errors.Join(err, kept.Close(), book.Close())
 	}
 	records := &ledger.Ledger{Metrics: c.Metrics.Hop(c.Name, metrics.Chat), Traces: c.Traces, Usage: c.Usage}
 	hop := &rpc.Hop{Name: c.Name, Live: stream.Set{Max: c.MaxStreams}, Timers: c.Timers, Log: log, Observer: records}
@@ -113,6 +120,7 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	e.desk = &exchange.Desk{Name: c.Name, MaxBody: c.MaxBody, TrustForwarded: c.TrustForwarded, Log: log, Metrics: records.Metrics}
 	e.replay, e.keyring = kept, keyring
 	e.guard = &access.Guard{Keys: ring, Operator: c.OperatorKey, Tokens: keyring}
+	e.meter = &meter.Meter{Guard: e.guard, Book: book}
 	e.repeats = fleet.Resumes() || c.Stage != nil
 	e.readers = &readers.Readers{
 		Name: c.Name, Log: log, Desk: e.desk, Guard: e.guard, Keyring: keyring, Replay: kept, Ledger: records, Deliveries: &e.deliveries,
@@ -124,6 +132,15 @@ func New(c Config, log *slog.Logger) (*Edge, error) {
 	}
 	e.heir = &heir.Heir{Hop: hop, Chats: fleet, Replay: kept, Log: log, Run: e.resume}
 	return e, nil
+}
+
+// newBook returns the counts of the keys of ring. Without keys there is nothing to count.
+func newBook(c Config, ring *keys.Ring, log *slog.Logger) (*quota.Book, error) {
+	q := quota.Config{Redis: c.Redis, Closed: c.RefuseUncounted, Log: log}
+	if ring == nil {
+		q.Redis = ""
+	}
+	return quota.New(q)
 }
 
 // staged returns an engine below the stage of the Config.
@@ -138,7 +155,7 @@ func (e *Edge) staged(engine chats.Starter) chats.Starter {
 func (e *Edge) Close() error {
 	e.chats.Close()
 	ledger.At(e.hop).Settle()
-	return e.replay.Close()
+	return errors.Join(e.replay.Close(), e.meter.Book.Close())
 }
 
 // Serve serves on ln until ctx is done. Then it takes no new streams, lets the live streams finish
@@ -151,6 +168,11 @@ func (e *Edge) Serve(ctx context.Context, ln net.Listener) error {
 	}
 	// The only transport that detects disconnects at once.
 	h := e.server(ln.Addr(), server.WithListener(polled), server.WithTransport(socket.Transport))
+	var following sync.WaitGroup
+	defer following.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	following.Go(func() { e.guard.Keys.Follow(ctx, e.config.Keys, e.log) })
 	return httpd.Run(ctx, h, ln, func() time.Duration { return e.Drain(ctx) }, e.log)
 }
 
@@ -236,7 +258,7 @@ func (e *Edge) routes(h *server.Hertz, g *gate.Gate) {
 	h.POST("/v1/streams/:id/token", e.readers.RenewToken)
 	told := reports.Reports{Desk: e.desk, Hop: e.hop, Guard: e.guard, Deliveries: &e.deliveries, Caller: e.readers.Caller, Log: e.log}
 	h.POST("/v1/streams/:id/seen", told.Seen)
-	o := operate.Operator{Desk: e.desk, Guard: e.guard, Hop: e.hop, Chats: e.chats, Replay: e.replay, Lenient: e.config.Lenient}
+	o := operate.Operator{Desk: e.desk, Guard: e.guard, Meter: e.meter, Hop: e.hop, Chats: e.chats, Replay: e.replay, Lenient: e.config.Lenient}
 	o.Routes(h)
 	pages.Routes(h)
 	h.NoRoute(func(_ context.Context, c *app.RequestContext) {

@@ -64,6 +64,9 @@ func (e *Edge) readEmbeddings(c *app.RequestContext) (*openai.Embeddings, error)
 	if in.Timeout, err = exchange.Timeout(c, in.Timeout); err != nil {
 		return nil, err
 	}
-	in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier())
-	return in, err
+	if in.Request.Claim, err = caller.Claim(in.Request.GetClaim().GetTier()); err != nil {
+		return nil, err
+	}
+	in.Timeout = caller.Entry.Timeout(in.Timeout)
+	return in, caller.Entry.Model(in.Request.GetModel())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/clientconn"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/meter"
 	"github.com/whence-dev/whence/api-service/edge/readers"
 	"github.com/whence-dev/whence/api-service/extent"
 	"github.com/whence-dev/whence/api-service/follow"
@@ -141,15 +142,24 @@ func (r *run) enroll(ctx context.Context, end func(), in *call.Call, p leave.Pol
 // admit admits a stream under its id, with the claim of its caller. Its context has the values of the request's, but
 // does not end with it.
 func (e *Edge) admit(conn context.Context, c *app.RequestContext, id *string, claim *llmv1.Claim) (ctx context.Context, end func(), err error) {
-	ctx, end, err = e.hop.Begin(context.WithoutCancel(conn), id, claim.GetOwner(), e.desk.Peer(c), clientconn.Gone)
+	grant, err := e.meter.Enter(conn, c)
 	if err != nil {
+		return nil, nil, err
+	}
+	ctx, remove, err := e.hop.Begin(context.WithoutCancel(conn), id, claim.GetOwner(), e.desk.Peer(c), clientconn.Gone)
+	if err != nil {
+		grant.End(0)
 		if streamerr.As(err).Param != "" {
 			err = streamerr.InvalidParam(exchange.IDHeader, "a live stream has the %s %q; leave it out, or make it unique", exchange.IDHeader, *id)
 		}
 		return nil, nil, err
 	}
-	ledger.Of(ctx).Charge(claim.GetTenant(), claim.GetKey(), exchange.Surface(c))
-	return ctx, end, nil
+	record := ledger.Of(ctx)
+	record.Charge(claim.GetTenant(), claim.GetKey(), exchange.Surface(c))
+	return ctx, func() {
+		meter.Settle(grant, record)
+		remove()
+	}, nil
 }
 
 // enter records that the client that asked for the stream is reading it. taken returns how much of

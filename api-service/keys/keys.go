@@ -1,5 +1,4 @@
-// Package keys reads the file of API keys: the tenant of each key, and the limits of the tenant's
-// streams.
+// Package keys reads the file of API keys: the tenant of each key, and the limits of keys and tenants.
 package keys
 
 import (
@@ -12,10 +11,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
 	"github.com/whence-dev/whence/api-service/leave"
+	"github.com/whence-dev/whence/api-service/quota"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
@@ -46,18 +48,32 @@ type Entry struct {
 	// Leaves are the policies that X-Leave may ask for, and every policy within one of them. If
 	// there are none, Leave is the limit; without Leave there is no limit.
 	Leaves []leave.Policy `yaml:"leaves"`
+	// Limits are those of the key alone; the tenant's hold besides.
+	Limits quota.Limits `yaml:",inline"`
+	// Models are the models that the key may ask for; none means all.
+	Models []string `yaml:"models"`
+	// MaxTokens bounds the max_tokens of a request, and is its default; 0 means no bound.
+	MaxTokens uint32 `yaml:"max_tokens"`
+	// Deadline bounds the time that a stream may take; 0 means no bound.
+	Deadline time.Duration `yaml:"deadline"`
+	// Expires is when the key stops being valid; zero means never. Streams that run then go on.
+	Expires time.Time `yaml:"expires"`
 
-	tier llmv1.Tier
+	tier   llmv1.Tier
+	shared quota.Limits // of the tenant, over all its keys
 }
 
-// A File holds entries.
+// A File holds entries, and the limits of tenants over all their keys.
 type File struct {
-	Keys []*Entry `yaml:"keys"`
+	Tenants map[string]quota.Limits `yaml:"tenants"`
+	Keys    []*Entry                `yaml:"keys"`
 }
 
-// A Ring maps keys to entries. A nil Ring accepts every caller, without a tenant.
+// A Ring maps keys to entries. A nil Ring accepts every caller, without a tenant. A Ring of a file can be replaced
+// while it is in use.
 type Ring struct {
-	entries map[[sha256.Size]byte]*Entry
+	text    []byte // of the file, as it was read last; owned by Follow
+	entries atomic.Pointer[map[[sha256.Size]byte]*Entry]
 }
 
 // Load reads the YAML file at path; an empty path returns a nil ring.
@@ -65,19 +81,30 @@ func Load(path string) (*Ring, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
-	ring, err := Parse(data)
+	ring, err := Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("keys in %s: %w", path, err)
 	}
+	ring.text = text
 	return ring, nil
 }
 
 // Parse reads a file's text.
-func Parse(data []byte) (*Ring, error) {
+func Parse(text []byte) (*Ring, error) {
+	entries, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{}
+	r.entries.Store(&entries)
+	return r, nil
+}
+
+func parse(data []byte) (map[[sha256.Size]byte]*Entry, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	var file File
@@ -87,29 +114,39 @@ func Parse(data []byte) (*Ring, error) {
 	if len(file.Keys) == 0 {
 		return nil, errors.New("the file has no keys: it would refuse every caller")
 	}
-	r := &Ring{entries: make(map[[sha256.Size]byte]*Entry, len(file.Keys))}
+	for tenant, limits := range file.Tenants {
+		if err := limits.Check(); err != nil {
+			return nil, fmt.Errorf("tenants: %q: %w", tenant, err)
+		}
+		if !slices.ContainsFunc(file.Keys, func(e *Entry) bool { return e != nil && e.Tenant == tenant }) {
+			return nil, fmt.Errorf("tenants: no key belongs to %q", tenant)
+		}
+	}
+	entries := make(map[[sha256.Size]byte]*Entry, len(file.Keys))
 	weights, ids := map[string]uint32{}, map[string]bool{}
 	for i, e := range file.Keys {
+		if e == nil {
+			return nil, fmt.Errorf("keys[%d] is empty", i)
+		}
+		e.shared = file.Tenants[e.Tenant]
 		digest, err := e.check()
 		if err != nil {
 			return nil, fmt.Errorf("keys[%d]: %w", i, err)
 		}
-		if r.entries[digest] != nil {
+		if entries[digest] != nil {
 			return nil, fmt.Errorf("keys[%d]: the key is there twice", i)
 		}
 		if was, known := weights[e.Tenant]; known && was != e.Weight {
 			return nil, fmt.Errorf("keys[%d]: the tenant %q has the weights %d and %d", i, e.Tenant, was, e.Weight)
 		}
 		weights[e.Tenant] = e.Weight
-		if e.ID == "" {
-			e.ID = hex.EncodeToString(digest[:idDigits/2])
-		}
+		e.ID = nameOf(e.ID, digest)
 		if ids[e.ID] {
 			return nil, fmt.Errorf("keys[%d]: the id %q is there twice", i, e.ID)
 		}
-		ids[e.ID], r.entries[digest] = true, e
+		ids[e.ID], entries[digest] = true, e
 	}
-	return r, nil
+	return entries, nil
 }
 
 const (
@@ -119,6 +156,24 @@ const (
 	// idDigits is the number of hex digits of a key's digest that name the key.
 	idDigits = 12
 )
+
+// nameOf returns the id of a key.
+func nameOf(id string, digest [sha256.Size]byte) string {
+	if id != "" {
+		return id
+	}
+	return hex.EncodeToString(digest[:idDigits/2])
+}
+
+// Name returns the id of the key, or "" if the entry is not valid.
+func (e *Entry) Name() string {
+	own := *e
+	digest, err := own.check()
+	if err != nil {
+		return ""
+	}
+	return nameOf(e.ID, digest)
+}
 
 // check completes an entry, and returns the digest of its key.
 func (e *Entry) check() (digest [sha256.Size]byte, err error) {
@@ -131,6 +186,12 @@ func (e *Entry) check() (digest [sha256.Size]byte, err error) {
 		return digest, fmt.Errorf("id has %d bytes; it must have at most %d", len(e.ID), maxID)
 	case e.Weight > MaxWeight:
 		return digest, fmt.Errorf("weight is %d; it must be at most %d", e.Weight, MaxWeight)
+	}
+	if err := e.Limits.Check(); err != nil {
+		return digest, err
+	}
+	if e.Deadline < 0 {
+		return digest, fmt.Errorf("deadline is %v; it must not be negative", e.Deadline)
 	}
 	e.Weight = max(e.Weight, 1)
 	if e.tier, err = ParseTier(e.Tier); err != nil {
@@ -194,9 +255,12 @@ func (r *Ring) Find(header string) (*Entry, error) {
 	case !strings.EqualFold(scheme, "bearer"), key == "":
 		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: Header + " must be Bearer and an API key"}
 	}
-	e := r.entries[sha256.Sum256([]byte(key))]
-	if e == nil {
+	e := (*r.entries.Load())[sha256.Sum256([]byte(key))]
+	switch {
+	case e == nil:
 		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: "the API key is not known"}
+	case !e.Expires.IsZero() && !time.Now().Before(e.Expires):
+		return nil, &streamerr.Error{Reason: streamerr.Unauthenticated, Param: Header, Code: streamerr.CodeInvalidKey, Message: "the API key has expired"}
 	}
 	return e, nil
 }

@@ -70,7 +70,8 @@ keys:
 
 // TestEmptyKeyIsNoKey, whatever the ring holds.
 func TestEmptyKeyIsNoKey(t *testing.T) {
-	ring := &Ring{entries: map[[sha256.Size]byte]*Entry{sha256.Sum256(nil): {Tenant: "one"}}}
+	ring := &Ring{}
+	ring.entries.Store(&map[[sha256.Size]byte]*Entry{sha256.Sum256(nil): {Tenant: "one"}})
 	for _, header := range []string{"Bearer", "Bearer ", "bearer \t "} {
 		if e, err := ring.Find(header); e != nil || streamerr.As(err).Reason != streamerr.Unauthenticated {
 			t.Errorf("%q: %v, %v", header, e, err)

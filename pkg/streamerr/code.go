@@ -9,6 +9,8 @@ const (
 	CodeModelNotFound = "model_not_found"
 	CodeUnknownURL    = "unknown_url"
 	CodeInvalidKey    = "invalid_api_key"
+	// The caller has used up a limit of its own, and not a server its capacity.
+	CodeRateLimit = "rate_limit_exceeded"
 
 	// Codes of a field, which Param names.
 	CodeMissing          = "missing_required_parameter"
@@ -22,7 +24,6 @@ const (
 	CodeNumberAbove      = "decimal_above_max_value"
 
 	codeInvalidValue = "invalid_value"
-	codeRateLimit    = "rate_limit_exceeded"
 	codeOverloaded   = "server_is_overloaded"
 	codeServer       = "server_error"
 )

@@ -63,7 +63,7 @@ var known = map[Reason]forms{
 	Draining:        {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, ""},
 	PeerReset:       {codes.Canceled, http.StatusBadGateway, typeServer, codeServer},
 	PeerLost:        {codes.Unavailable, http.StatusBadGateway, typeServer, codeServer},
-	Overloaded:      {codes.ResourceExhausted, http.StatusTooManyRequests, typeRateLimit, codeRateLimit},
+	Overloaded:      {codes.ResourceExhausted, http.StatusTooManyRequests, typeRateLimit, CodeRateLimit},
 	Unavailable:     {codes.Unavailable, http.StatusServiceUnavailable, typeUnavailable, codeOverloaded},
 	Invalid:         {codes.InvalidArgument, http.StatusBadRequest, typeInvalid, ""},
 	NotFound:        {codes.NotFound, http.StatusNotFound, typeInvalid, ""},

@@ -136,6 +136,7 @@ func (t *talk) check(c *app.RequestContext) (*websocket.Handshake, error) {
 	if t.timeout, err = exchange.Timeout(c, 0); err != nil {
 		return nil, err
 	}
+	t.timeout = t.caller.Entry.Timeout(t.timeout) // which begins with the WebSocket
 	if text := string(c.GetHeader(leave.Header)); text != "" {
 		policy, err := leave.Parse(text)
 		if err != nil {
@@ -221,7 +222,7 @@ func (t *talk) first(ctx context.Context) (*chatv1.ChatRequest, error) {
 	if req.Claim, err = t.caller.Claim(req.GetClaim().GetTier()); err != nil {
 		return nil, err
 	}
-	return req, nil
+	return req, t.caller.Bound(req, &t.timeout)
 }
 
 // send writes a message. A slow client slows the stream down.

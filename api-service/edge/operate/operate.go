@@ -8,6 +8,7 @@ import (
 	"github.com/whence-dev/whence/api-service/access"
 	"github.com/whence-dev/whence/api-service/edge/chats"
 	"github.com/whence-dev/whence/api-service/edge/exchange"
+	"github.com/whence-dev/whence/api-service/edge/meter"
 	"github.com/whence-dev/whence/api-service/replay"
 	"github.com/whence-dev/whence/pkg/rpc"
 )
@@ -16,6 +17,7 @@ import (
 type Operator struct {
 	*exchange.Desk
 	Guard *access.Guard
+	Meter *meter.Meter
 	Hop   *rpc.Hop
 	Chats *chats.Fleet
 	// Replay has the streams of all instances.

@@ -14,7 +14,7 @@ import (
 
 // tokenize is POST /tokenize.
 func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
-	o.convert(c, func(body []byte) ([]byte, error) {
+	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := tokens.ParseTokenize(body)
 		if err != nil {
 			return nil, err
@@ -31,7 +31,7 @@ func (o *Operator) tokenize(ctx context.Context, c *app.RequestContext) {
 
 // detokenize is POST /detokenize.
 func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
-	o.convert(c, func(body []byte) ([]byte, error) {
+	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := tokens.ParseDetokenize(body)
 		if err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func (o *Operator) detokenize(ctx context.Context, c *app.RequestContext) {
 
 // countTokens is POST /v1/messages/count_tokens.
 func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
-	o.convert(c, func(body []byte) ([]byte, error) {
+	o.convert(ctx, c, func(body []byte) ([]byte, error) {
 		req, err := strict.Lenient(body, o.Lenient, func(body []byte) (*anthropic.Count, error) { return anthropic.ParseCount(body, o.Lenient...) })
 		if err != nil {
 			return nil, err
@@ -64,9 +64,12 @@ func (o *Operator) countTokens(ctx context.Context, c *app.RequestContext) {
 }
 
 // convert answers a body with what to makes of it.
-func (o *Operator) convert(c *app.RequestContext, to func(body []byte) ([]byte, error)) {
+func (o *Operator) convert(ctx context.Context, c *app.RequestContext, to func(body []byte) ([]byte, error)) {
 	exchange.ID(c)
 	body, err := o.Body(c)
+	if err == nil {
+		err = o.Meter.Count(ctx, c)
+	}
 	if err == nil {
 		body, err = to(body)
 	}

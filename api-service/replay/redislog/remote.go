@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
 )
 
 // A remoteStream is a stream of another instance that is read here.
@@ -183,11 +184,11 @@ func (r *remoteReader) Read(ctx context.Context, after uint64) (replay.Page, err
 		return r.absent(more)
 	}
 	r.known = true
-	events, err := parse(entries.Val())
+	events, err := entry.Parse(entries.Val())
 	if err != nil {
 		return replay.Page{}, err
 	}
-	p := replay.Page{Events: merge(events)}
+	p := replay.Page{Events: entry.Merge(events)}
 	upto := after
 	if len(events) > 0 {
 		upto = events[len(events)-1].Seq
@@ -235,45 +236,4 @@ func (r *remoteReader) wait(more <-chan struct{}) (replay.Page, error) {
 		return replay.Page{}, replay.ErrAhead
 	}
 	return replay.Page{More: more}, nil
-}
-
-func parse(entries []redis.XMessage) ([]replay.Event, error) {
-	events := make([]replay.Event, 0, len(entries))
-	for _, entry := range entries {
-		digits, _, _ := strings.Cut(entry.ID, "-")
-		seq, err := strconv.ParseUint(digits, 10, 64)
-		if err != nil {
-			return nil, err
-		}
-		kind, _ := entry.Values["kind"].(string)
-		data, _ := entry.Values["data"].(string)
-		note, _ := entry.Values["note"].(string)
-		events = append(events, replay.Event{Seq: seq, Kind: replay.Kind(kind), Data: data, Note: note})
-	}
-	return events, nil
-}
-
-// merge makes one event, of at most replay.MaxMerged bytes, of deltas that follow each other.
-func merge(events []replay.Event) []replay.Event {
-	var out []replay.Event
-	for from := 0; from < len(events); {
-		to, size := from+1, len(events[from].Data)
-		for events[from].Kind == replay.Delta && to < len(events) && events[to].Kind == replay.Delta && size+len(events[to].Data) <= replay.MaxMerged {
-			size += len(events[to].Data)
-			to++
-		}
-		if to == from+1 { // the common case of a reader that keeps up
-			out = append(out, replay.Event{Seq: events[from].Seq, Kind: events[from].Kind, Data: events[from].Data})
-			from = to
-			continue
-		}
-		var text strings.Builder
-		text.Grow(size)
-		for _, part := range events[from:to] {
-			text.WriteString(part.Data)
-		}
-		out = append(out, replay.Event{Seq: events[to-1].Seq, Kind: events[from].Kind, Data: text.String()})
-		from = to
-	}
-	return out
 }

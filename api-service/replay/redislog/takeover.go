@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/whence-dev/whence/api-service/replay"
+	"github.com/whence-dev/whence/api-service/replay/redislog/entry"
 )
 
 const (
@@ -227,7 +228,7 @@ func (l *Log) load(h replay.Head) (request string, deltas []replay.Event, err er
 		if err != nil {
 			return "", nil, err
 		}
-		events, err := parse(page)
+		events, err := entry.Parse(page)
 		if err != nil {
 			return "", nil, fmt.Errorf("%w: %w", errUnreadable, err)
 		}

@@ -1,0 +1,141 @@
+package edge_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/edge"
+)
+
+// TestKeysHaveLimits: a request over a limit gets 429 with the time to wait, and the others learn what is left.
+func TestKeysHaveLimits(t *testing.T) {
+	keyed := keyFile(t, `
+tenants:
+  shared: {requests_per_minute: 3}
+keys:
+  - {key: requests, tenant: a, requests_per_minute: 2}
+  - {key: tokens, tenant: b, tokens_per_minute: 2}
+  - {key: streams, tenant: c, streams: 1}
+  - {key: one, tenant: shared}
+  - {key: two, tenant: shared}
+  - {key: free, tenant: d}`)
+	url, chat := start(t, keyed)
+	say := asking("start m say x say y end x")
+	limited := func(key, why string, resp *http.Response) {
+		t.Helper()
+		body := whole(t, resp)
+		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, why) ||
+			!strings.Contains(body, "rate_limit_e") || !strings.Contains(body, `"path":["api-service"]`) { // OpenAI's code, or Anthropic's type
+			t.Errorf("%s: status %d, %v: %s", key, resp.StatusCode, resp.Header, body)
+		}
+	}
+	served := func(key string, resp *http.Response) {
+		t.Helper()
+		if body := whole(t, resp); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: status %d: %s", key, resp.StatusCode, body)
+		}
+	}
+	chats := func(key string) *http.Response {
+		return ask(t, "POST", url+"/v1/chat/completions", say, bearer(key)...)
+	}
+	first := chats("requests")
+	served("requests", first)
+	if h := first.Header; h.Get("x-ratelimit-limit-requests") != "2" || h.Get("x-ratelimit-remaining-requests") != "1" || h.Get("x-ratelimit-reset-requests") == "" {
+		t.Error(h)
+	}
+	whole(t, ask(t, "POST", url+"/tokenize", `{"prompt":"x"}`, bearer("requests")...)) // counts, too
+	limited("requests", "2 requests per minute", chats("requests"))
+	limited("requests of other kinds", "2 requests per minute", ask(t, "POST", url+"/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"x"}]}`, bearer("requests")...))
+	served("tokens", chats("tokens"))
+	limited("tokens", "2 tokens per minute", chats("tokens"))
+	served("one key of a tenant", chats("one"))
+	served("another key of the tenant", chats("two"))
+	served("another key of the tenant", chats("two"))
+	limited("one", "this tenant may make 3 requests per minute", chats("one"))
+	for range 5 {
+		served("free", chats("free"))
+	}
+	running := ask(t, "POST", url+"/v1/chat/completions", strings.TrimSuffix(asking("start m say x hold x end x"), "}")+`,"stream":true}`, bearer("streams")...)
+	limited("streams", "1 streams at a time", chats("streams"))
+	close(chat.release)
+	served("streams", running)
+	for { // the place is free when the stream's handler has returned
+		resp := chats("streams")
+		if resp.StatusCode == http.StatusOK {
+			served("streams", resp)
+			break
+		}
+		whole(t, resp)
+	}
+}
+
+func TestKeysBoundRequests(t *testing.T) {
+	keyed := keyFile(t, `keys: [{key: one, tenant: a, models: [m, m2], max_tokens: 100, deadline: 50ms, expires: 2999-01-01T00:00:00Z}, {key: old, tenant: a, expires: 2001-01-01T00:00:00Z}]`)
+	url, _ := start(t, keyed)
+	for body, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		`{"model":"m2","messages":[{"role":"user","content":"start m say x end x"}]}`:                 {200, "x"},
+		`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":"start m say x end x"}]}`: {200, "x"},
+		`{"model":"m","max_tokens":101,"messages":[{"role":"user","content":"start m say x end x"}]}`: {400, `max_tokens is 101; the API key may ask for at most 100`},
+		`{"model":"m3","messages":[{"role":"user","content":"start m say x end x"}]}`:                 {403, `"code":"model_not_found"`},
+		`{"model":"m","messages":[{"role":"user","content":"start m hold x end x"}]}`:                 {504, `"reason":"deadline"`},
+		`{"model":"m","timeout":600,"messages":[{"role":"user","content":"start m hold x end x"}]}`:   {504, `"reason":"deadline"`},
+	} {
+		resp := ask(t, "POST", url+"/v1/chat/completions", body, bearer("one")...)
+		if text := whole(t, resp); resp.StatusCode != want.status || !strings.Contains(text, want.text) {
+			t.Errorf("%s: status %d: %s", body, resp.StatusCode, text)
+		}
+	}
+	if resp := ask(t, "POST", url+"/generate", `{"text":"x"}`, bearer("one")...); resp.StatusCode != http.StatusForbidden || !strings.Contains(whole(t, resp), `"param":"model"`) {
+		t.Error("a request without a model is served:", resp.StatusCode)
+	}
+	if resp := ask(t, "GET", url+"/v1/models", "", bearer("old")...); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(whole(t, resp), "has expired") {
+		t.Error("an expired key is accepted:", resp.StatusCode)
+	}
+}
+
+// TestKeysAreLoadedAgain: a new key is valid without a restart, and a file that cannot be used changes nothing.
+func TestKeysAreLoadedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("keys: [{key: one, tenant: a}]")
+	logs := &logLines{}
+	url, _ := startLogging(t, logs, func(c *edge.Config) { c.Keys = path })
+	status := func(key string) int {
+		resp := ask(t, "GET", url+"/v1/models", "", bearer(key)...)
+		whole(t, resp)
+		return resp.StatusCode
+	}
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for begun := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+			if time.Since(begun) > 20*time.Second {
+				t.Fatal("it does not happen that", what)
+			}
+		}
+	}
+	if status("one") != 200 || status("two") != 401 {
+		t.Fatal("the keys are not those of the file")
+	}
+	write("keys: [{key: two, tenant: a}]")
+	until("the new key is valid", func() bool { return status("two") == 200 })
+	if status("one") != 401 {
+		t.Error("a key that is gone is valid")
+	}
+	write("keys: [")
+	until("the file is refused", func() bool { return len(logs.about("the key file is refused")) > 0 })
+	if status("two") != 200 {
+		t.Error("the key is not valid any more")
+	}
+}

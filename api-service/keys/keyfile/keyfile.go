@@ -1,0 +1,174 @@
+// Package keyfile changes a file of API keys, and keeps its comments and its order.
+package keyfile
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/whence-dev/whence/api-service/keys"
+)
+
+// A Key is a key to be made.
+type Key struct {
+	Tenant  string
+	ID      string    // "" means the first digits of the digest
+	Expires time.Time // zero means never
+}
+
+// Add makes a key and adds its digest to the text of a file, which may be empty. The file does not have the key
+// itself.
+func Add(text []byte, k Key) (changed []byte, key string, err error) {
+	root, list, err := parse(text)
+	if err != nil {
+		return nil, "", err
+	}
+	key = "sk-" + strings.ToLower(rand.Text())
+	digest := sha256.Sum256([]byte(key))
+	entry := &yaml.Node{Kind: yaml.MappingNode}
+	set := func(name, value string) {
+		entry.Content = append(entry.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, scalar(value))
+	}
+	if k.ID != "" {
+		set("id", k.ID)
+	}
+	set("sha256", hex.EncodeToString(digest[:]))
+	set("tenant", k.Tenant)
+	if !k.Expires.IsZero() {
+		entry.Content = append(entry.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "expires"},
+			&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!timestamp", Value: k.Expires.UTC().Format(time.RFC3339)})
+	}
+	list.Content = append(list.Content, entry)
+	changed, err = encode(root)
+	return changed, key, err
+}
+
+// Revoke removes the key with an id.
+func Revoke(text []byte, id string) (changed []byte, err error) {
+	root, list, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	for i, node := range list.Content {
+		var e keys.Entry
+		if err := node.Decode(&e); err != nil {
+			return nil, err
+		}
+		if e.Name() != id {
+			continue
+		}
+		list.Content = append(list.Content[:i:i], list.Content[i+1:]...)
+		return encode(root)
+	}
+	return nil, fmt.Errorf("the file has no key with the id %q", id)
+}
+
+// List returns the entries of a file, in order.
+func List(text []byte) (entries []keys.Entry, err error) {
+	_, list, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	return entries, list.Decode(&entries)
+}
+
+// Change replaces the file at path with what change makes of its text. A file that would not be valid is not
+// written. The file may be missing; then only its owner can read the new one.
+func Change(path string, change func(text []byte) ([]byte, error)) error {
+	mode := os.FileMode(0o600)
+	text, err := os.ReadFile(path)
+	switch info, statErr := os.Stat(path); {
+	case err == nil && statErr == nil:
+		mode = info.Mode().Perm()
+	case !errors.Is(err, os.ErrNotExist):
+		return errors.Join(err, statErr)
+	}
+	changed, err := change(text)
+	if err != nil {
+		return err
+	}
+	if _, err := keys.Parse(changed); err != nil {
+		return err
+	}
+	return replace(path, changed, mode)
+}
+
+// replace writes a file so that readers see the old text or the new one.
+func replace(path string, text []byte, mode os.FileMode) error {
+	path, err := resolve(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it is gone after the rename
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// resolve returns the file that a symbolic link leads to.
+func resolve(path string) (string, error) {
+	at, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return path, nil
+	}
+	return at, err
+}
+
+// parse returns the document of a file, and its list of keys.
+func parse(text []byte) (root, list *yaml.Node, err error) {
+	root = &yaml.Node{}
+	if err := yaml.Unmarshal(text, root); err != nil {
+		return nil, nil, err
+	}
+	if root.Kind == 0 {
+		root.Kind, root.Content = yaml.DocumentNode, []*yaml.Node{{Kind: yaml.MappingNode}}
+	}
+	top := root.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, nil, errors.New("it is no file of keys")
+	}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		if top.Content[i].Value == "keys" {
+			list = top.Content[i+1]
+		}
+	}
+	switch {
+	case list == nil:
+		list = &yaml.Node{Kind: yaml.SequenceNode}
+		top.Content = append(top.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "keys"}, list)
+	case list.Kind != yaml.SequenceNode:
+		return nil, nil, errors.New("keys is no list")
+	}
+	return root, list, nil
+}
+
+func scalar(value string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(value)
+	n.Tag = "!!str"
+	return n
+}
+
+func encode(root *yaml.Node) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	err := errors.Join(enc.Encode(root), enc.Close())
+	return b.Bytes(), err
+}

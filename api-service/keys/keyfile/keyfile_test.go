@@ -1,0 +1,118 @@
+package keyfile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/whence-dev/whence/api-service/keys"
+)
+
+func TestKeysAreMadeAndRevoked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	made := map[string]string{}
+	for _, k := range []Key{{Tenant: "a", ID: "first"}, {Tenant: "b", Expires: time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC)}, {Tenant: "a", ID: "007"}} {
+		if err := Change(path, func(text []byte) (changed []byte, err error) {
+			changed, made[k.ID], err = Add(text, k)
+			return changed, err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info, err)
+	}
+	text, _ := os.ReadFile(path)
+	for _, key := range made {
+		if !strings.HasPrefix(key, "sk-") || len(key) < 20 || strings.Contains(string(text), key) {
+			t.Errorf("the key %q, in %s", key, text)
+		}
+	}
+	find := func(key string) *keys.Entry {
+		t.Helper()
+		ring, err := keys.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, _ := ring.Find("Bearer " + key)
+		return e
+	}
+	if e := find(made[""]); e.Tenant != "b" || e.Expires.Year() != 2999 || find(made["first"]).ID != "first" || find(made["007"]).ID != "007" {
+		t.Errorf("%+v", e)
+	}
+	revoke := func(id string) error {
+		return Change(path, func(text []byte) ([]byte, error) { return Revoke(text, id) })
+	}
+	if err := revoke(find(made[""]).ID); err != nil {
+		t.Error(err)
+	}
+	if err := revoke("007"); err != nil || find(made[""]) != nil || find(made["007"]) != nil || find(made["first"]) == nil {
+		t.Error(err)
+	}
+	if err := revoke("none"); err == nil {
+		t.Error("a key that is not there is revoked")
+	}
+	if err := revoke("first"); err == nil || find(made["first"]) == nil {
+		t.Error("the file is left without keys")
+	}
+}
+
+func TestChangesKeepTheRest(t *testing.T) {
+	const before = `# of the search team
+tenants:
+  search: {streams: 3} # for now
+keys:
+  # rotated in spring
+  - {key: one, tenant: search}
+  - key: two # theirs
+    tenant: batch
+    models: [m]
+`
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := os.WriteFile(path, []byte(before), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link.yaml")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := Change(link, func(text []byte) ([]byte, error) {
+		text, _, err := Add(text, Key{Tenant: "new"})
+		return text, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(after), before) {
+		t.Errorf("%s", after)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Error(info, err)
+	}
+	if entries, err := List(after); err != nil || len(entries) != 3 || entries[1].Models[0] != "m" || entries[2].Tenant != "new" {
+		t.Error(entries, err)
+	}
+}
+
+func TestFilesThatAreNoKeysAreRefused(t *testing.T) {
+	for _, text := range []string{"[", "- a", "keys: {}", "keys: 3", "keys: [3]"} {
+		if _, err := List([]byte(text)); err == nil {
+			t.Errorf("%q is listed", text)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	if err := Change(path, func(text []byte) ([]byte, error) {
+		text, _, err := Add(text, Key{})
+		return text, err
+	}); err == nil {
+		t.Error("a key without a tenant is added")
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a file that is not valid is written")
+	}
+}

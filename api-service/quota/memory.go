@@ -1,0 +1,114 @@
+package quota
+
+import (
+	"crypto/rand"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// A memory counts the use of this instance.
+type memory struct {
+	run string // identifies this process
+
+	mu     sync.Mutex // guards the following fields
+	last   uint64
+	counts map[string]*count
+	swept  int64 // the minute in which idle counts were dropped last
+}
+
+// A count is the use of one account.
+type count struct {
+	minute           int64 // of the windows, since 1970
+	requests, tokens window
+	streams          map[string]bool
+}
+
+func newMemory() *memory { return &memory{run: rand.Text(), counts: map[string]*count{}} }
+
+// name returns a name for a stream that no instance uses again.
+func (m *memory) name() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last++
+	return m.run + ":" + strconv.FormatUint(m.last, 36)
+}
+
+// enter counts a request and a stream of the accounts, unless one of them has no room and check is true.
+func (m *memory) enter(accounts []Account, stream string, now time.Time, check bool) (states []state, refused refusal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sweep(now)
+	states, refused = make([]state, len(accounts)), granted
+	for i, a := range accounts {
+		states[i] = m.count(a.Name, now).state(now)
+		if full := states[i].full(a.Limits); check && full != 0 && refused.account < 0 {
+			refused = refusal{i, full}
+		}
+	}
+	if refused.account >= 0 {
+		return states, refused
+	}
+	for i, a := range accounts {
+		c := m.counts[a.Name]
+		c.requests.now++
+		c.streams[stream] = true
+		states[i].requests = c.requests
+	}
+	return states, refused
+}
+
+// leave ends a stream of the accounts.
+func (m *memory) leave(accounts []Account, stream string, tokens int, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range accounts {
+		c := m.count(a.Name, now)
+		c.tokens.now += float64(tokens)
+		delete(c.streams, stream)
+	}
+}
+
+// running returns the streams of each account.
+func (m *memory) running() map[string][]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string][]string{}
+	for name, c := range m.counts {
+		for stream := range c.streams {
+			all[name] = append(all[name], stream)
+		}
+	}
+	return all
+}
+
+// count returns the count of an account, in the minute of now. mu is held.
+func (m *memory) count(name string, now time.Time) *count {
+	this := now.Unix() / int64(minute.Seconds())
+	c := m.counts[name]
+	if c == nil {
+		c = &count{minute: this, streams: map[string]bool{}}
+		m.counts[name] = c
+	}
+	c.requests, c.tokens = c.requests.roll(this-c.minute), c.tokens.roll(this-c.minute)
+	c.minute = max(c.minute, this)
+	return c
+}
+
+// sweep drops the counts that say nothing any more, once a minute. mu is held.
+func (m *memory) sweep(now time.Time) {
+	this := now.Unix() / int64(minute.Seconds())
+	if this == m.swept {
+		return
+	}
+	m.swept = this
+	for name, c := range m.counts {
+		if this-c.minute > 1 && len(c.streams) == 0 {
+			delete(m.counts, name)
+		}
+	}
+}
+
+func (c *count) state(now time.Time) state {
+	return state{at: now.Sub(now.Truncate(minute)), requests: c.requests, tokens: c.tokens, streams: len(c.streams)}
+}

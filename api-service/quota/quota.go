@@ -1,0 +1,287 @@
+// Package quota bounds what tenants and API keys may use: requests and tokens per minute, and streams at a time.
+//
+// A minute is a window that slides: it covers the current minute of the clock, and the part of the minute before
+// that began less than 60 s ago, whose use is taken as even. A request counts when it is admitted. Tokens count when
+// their stream has ended, because nobody knows before how many there will be: an account over its limit gets no new
+// streams until the window has moved on.
+//
+// Instances of api-service share the counts through a Redis server. Each instance also counts for itself. While the
+// server does not answer, each instance applies the limits to its own counts, or refuses everything, as configured.
+package quota
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// Limits bound one account. 0 means no limit.
+type Limits struct {
+	Requests int `yaml:"requests_per_minute"`
+	Tokens   int `yaml:"tokens_per_minute"` // of prompts and answers
+	Streams  int `yaml:"streams"`           // at a time
+}
+
+// Check refuses negative limits.
+func (l Limits) Check() error {
+	for name, n := range map[string]int{"requests_per_minute": l.Requests, "tokens_per_minute": l.Tokens, "streams": l.Streams} {
+		if n < 0 {
+			return fmt.Errorf("%s is %d; it must not be negative", name, n)
+		}
+	}
+	return nil
+}
+
+// An Account is what a tenant or an API key has used.
+type Account struct {
+	Name   string // unique among all accounts
+	Whose  string // for people: "API key" or "tenant"
+	Limits Limits
+}
+
+// A Config describes a Book.
+type Config struct {
+	Redis  string // URL of the server that shares the counts; "" counts in memory
+	Closed bool   // refuse all requests with limits while the server does not answer
+	Log    *slog.Logger
+}
+
+// A Book counts what accounts use. All methods are safe for concurrent use.
+type Book struct {
+	config Config
+	own    *memory
+	shared *server // nil without Redis
+
+	downUntil atomic.Int64    // unix nanoseconds until which the server is not asked; 0 while it answers
+	closing   context.Context //nolint:containedctx // it ends with the Book, not with a call
+	close     context.CancelFunc
+	beats     sync.WaitGroup
+	leaves    sync.WaitGroup // calls of the server that grants do not wait for
+}
+
+// New returns a Book. The server need not be up. The caller closes the Book.
+func New(c Config) (*Book, error) {
+	b := &Book{config: c, own: newMemory()}
+	b.closing, b.close = context.WithCancel(context.Background())
+	if c.Redis == "" {
+		return b, nil
+	}
+	shared, err := newServer(c.Redis)
+	if err != nil {
+		return nil, err
+	}
+	b.shared = shared
+	b.beats.Go(b.keepStreams)
+	return b, nil
+}
+
+// Close frees the Book. All grants have ended.
+func (b *Book) Close() error {
+	b.leaves.Wait()
+	b.close()
+	b.beats.Wait()
+	if b.shared == nil {
+		return nil
+	}
+	return b.shared.close()
+}
+
+const (
+	// serverTimeout bounds an answer of the server, and downTime is how long the server is not asked after it has
+	// failed: requests must not wait for a server that is down.
+	serverTimeout = 250 * time.Millisecond
+	downTime      = time.Second
+	// streamLease is how long a stream counts after the last sign of life of its instance, and streamBeat the time
+	// between signs.
+	streamLease = 30 * time.Second
+	streamBeat  = 10 * time.Second
+)
+
+// A Grant is one admitted request. A nil Grant has no limits.
+type Grant struct {
+	book     *Book
+	accounts []Account
+	stream   string
+	states   []state
+	once     sync.Once
+}
+
+// Admit counts a request, and a running stream until End, or refuses the request with OVERLOADED. Without accounts
+// that have limits, the Grant is nil. The Grant of a refused request is for Headers alone.
+func (b *Book) Admit(ctx context.Context, all []Account) (*Grant, error) {
+	var accounts []Account
+	for _, a := range all {
+		if a.Limits != (Limits{}) {
+			accounts = append(accounts, a)
+		}
+	}
+	if len(accounts) == 0 {
+		return nil, nil //nolint:nilnil // a nil Grant has no limits
+	}
+	g := &Grant{book: b, accounts: accounts, stream: b.own.name()}
+	states, refused, err := b.enter(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	g.states = states
+	if refused.account >= 0 {
+		return g, g.refusal(refused)
+	}
+	return g, nil
+}
+
+// enter counts on the server and here.
+func (b *Book) enter(ctx context.Context, g *Grant) (states []state, refused refusal, err error) {
+	if !b.asks() {
+		if b.shared != nil && b.config.Closed {
+			return nil, refused, errNoServer
+		}
+		states, refused = b.own.enter(g.accounts, g.stream, time.Now(), true)
+		return states, refused, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+	defer cancel()
+	states, refused, err = b.shared.enter(ctx, g.accounts, g.stream)
+	b.answered(err)
+	switch {
+	case err != nil && b.config.Closed:
+		return nil, refused, errNoServer
+	case err != nil:
+		states, refused = b.own.enter(g.accounts, g.stream, time.Now(), true)
+	case refused.account < 0:
+		b.own.enter(g.accounts, g.stream, time.Now(), false)
+	}
+	return states, refused, nil
+}
+
+var errNoServer = &streamerr.Error{Reason: streamerr.Unavailable, Message: "the limits of this API key cannot be checked now, because redis does not answer", RetryAfter: downTime}
+
+// asks reports whether the server is to be asked.
+func (b *Book) asks() bool { return b.shared != nil && time.Now().UnixNano() >= b.downUntil.Load() }
+
+// answered records whether the server has answered, and logs a change.
+func (b *Book) answered(err error) {
+	until := int64(0)
+	if err != nil {
+		until = time.Now().Add(downTime).UnixNano()
+	}
+	switch was := b.downUntil.Swap(until); {
+	case was == 0 && err != nil && b.config.Closed:
+		b.config.Log.Warn("redis does not answer; requests with limits are refused", "err", err)
+	case was == 0 && err != nil:
+		b.config.Log.Warn("redis does not answer; each instance applies the limits to its own counts", "err", err)
+	case was != 0 && err == nil:
+		b.config.Log.Info("redis answers again; limits hold over all instances")
+	}
+}
+
+// End ends the stream of a grant, and charges its tokens. Calls after the first do nothing. End does not wait for
+// the server.
+func (g *Grant) End(tokens int) {
+	if g == nil {
+		return
+	}
+	g.once.Do(func() {
+		b := g.book
+		b.own.leave(g.accounts, g.stream, tokens, time.Now())
+		if !b.asks() {
+			return // the stream's lease on the server ends by itself, and its tokens are lost there
+		}
+		b.leaves.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+			defer cancel()
+			b.answered(b.shared.leave(ctx, g.accounts, g.stream, tokens))
+		})
+	})
+}
+
+// keepStreams tells the server that the streams of this instance still run, until the Book is closed.
+func (b *Book) keepStreams() {
+	tick := time.NewTicker(streamBeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-b.closing.Done():
+			return
+		}
+		if running := b.own.running(); len(running) > 0 {
+			ctx, cancel := context.WithTimeout(b.closing, serverTimeout)
+			b.answered(b.shared.keep(ctx, running))
+			cancel()
+		}
+	}
+}
+
+// A refusal says which limit of which account is used up.
+type refusal struct {
+	account int // -1 for none
+	limit   limit
+}
+
+// A limit is one of an account's.
+type limit int
+
+const (
+	requests limit = iota + 1
+	tokens
+	streams
+)
+
+var granted = refusal{account: -1}
+
+func (g *Grant) refusal(r refusal) *streamerr.Error {
+	a, s := g.accounts[r.account], g.states[r.account]
+	e := &streamerr.Error{Reason: streamerr.Overloaded, Code: streamerr.CodeRateLimit}
+	switch r.limit {
+	case requests:
+		e.Message = fmt.Sprintf("this %s may make %d requests per minute", a.Whose, a.Limits.Requests)
+		e.RetryAfter = s.requests.wait(float64(a.Limits.Requests-1), s.at)
+	case tokens:
+		e.Message = fmt.Sprintf("this %s may use %d tokens per minute", a.Whose, a.Limits.Tokens)
+		e.RetryAfter = s.tokens.wait(float64(a.Limits.Tokens)-1, s.at)
+	case streams:
+		e.Message = fmt.Sprintf("this %s may have %d streams at a time", a.Whose, a.Limits.Streams)
+	}
+	e.RetryAfter = max(time.Second, e.RetryAfter)
+	return e
+}
+
+// Headers calls set with the headers of OpenAI's API that tell a client what is left to it: of each kind of limit,
+// for the account that has the least left.
+func (g *Grant) Headers(set func(key, value string)) {
+	if g == nil {
+		return
+	}
+	for _, kind := range []struct {
+		name string
+		of   func(Limits, state) (limit int, used window)
+	}{
+		{"requests", func(l Limits, s state) (int, window) { return l.Requests, s.requests }},
+		{"tokens", func(l Limits, s state) (int, window) { return l.Tokens, s.tokens }},
+	} {
+		least, limit, reset := math.MaxInt, 0, time.Duration(0)
+		for i, a := range g.accounts {
+			most, used := kind.of(a.Limits, g.states[i])
+			if most == 0 {
+				continue
+			}
+			if left := max(0, most-int(math.Ceil(used.sum(g.states[i].at)))); left < least {
+				least, limit, reset = left, most, used.wait(0, g.states[i].at)
+			}
+		}
+		if limit == 0 {
+			continue
+		}
+		set("x-ratelimit-limit-"+kind.name, strconv.Itoa(limit))
+		set("x-ratelimit-remaining-"+kind.name, strconv.Itoa(least))
+		set("x-ratelimit-reset-"+kind.name, reset.Round(time.Millisecond).String())
+	}
+}

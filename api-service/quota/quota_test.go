@@ -1,0 +1,362 @@
+package quota
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/whence-dev/whence/internal/leaktest"
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// serve starts a redis-server, and returns its address and what stops it.
+func serve(t *testing.T) (addr string, stop func()) {
+	t.Helper()
+	file, err := exec.LookPath("redis-server")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip("there is no redis-server")
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = ln.Addr().String()
+	_ = ln.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	cmd := exec.Command(file, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(stop)
+	db := redis.NewClient(&redis.Options{Addr: addr})
+	defer db.Close()
+	for db.Ping(t.Context()).Err() != nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return addr, stop
+}
+
+func open(t *testing.T, c Config) *Book {
+	t.Helper()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	b, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func account(name string, l Limits) []Account {
+	return []Account{{Name: name, Whose: "API key", Limits: l}}
+}
+
+// refusedFor returns the message of a refusal, or "".
+func refusedFor(t *testing.T, err error) string {
+	t.Helper()
+	if err == nil {
+		return ""
+	}
+	e := streamerr.As(err)
+	if e.Reason != streamerr.Overloaded || e.RetryAfter < time.Second || e.RetryAfter > 2*time.Minute {
+		t.Errorf("%v, after %v", e, e.RetryAfter)
+	}
+	return e.Message
+}
+
+// books are two instances with one server, and one instance twice without a server.
+func books(t *testing.T) map[string][2]*Book {
+	addr, _ := serve(t)
+	shared := Config{Redis: "redis://" + addr + "/0"}
+	alone := open(t, Config{})
+	return map[string][2]*Book{"in memory": {alone, alone}, "shared": {open(t, shared), open(t, shared)}}
+}
+
+func TestLimitsHoldOverInstances(t *testing.T) {
+	for name, both := range books(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Run("requests", func(t *testing.T) { requestsAreBounded(t, both) })
+			t.Run("streams", func(t *testing.T) { streamsAreBounded(t, both) })
+			t.Run("tokens", func(t *testing.T) { tokensAreBounded(t, both) })
+			t.Run("one of two accounts", func(t *testing.T) { eachAccountIsBounded(t, both) })
+		})
+	}
+}
+
+func requestsAreBounded(t *testing.T, both [2]*Book) {
+	t.Helper()
+	var admitted atomic.Int64
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			g, err := both[i%2].Admit(t.Context(), account("requests", Limits{Requests: 7}))
+			if refusedFor(t, err) == "" {
+				admitted.Add(1)
+				g.End(1 << 30) // which nobody counts
+			}
+		})
+	}
+	if all.Wait(); admitted.Load() != 7 {
+		t.Errorf("%d of 20 requests are admitted", admitted.Load())
+	}
+}
+
+func streamsAreBounded(t *testing.T, both [2]*Book) {
+	t.Helper()
+	limit := account("streams", Limits{Streams: 2})
+	first, err := both[0].Admit(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := both[1].Admit(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := both[0].Admit(t.Context(), limit); refusedFor(t, err) != "this API key may have 2 streams at a time" {
+		t.Error(err)
+	}
+	first.End(0)
+	first.End(0)
+	var third *Grant
+	for third == nil || err != nil { // End does not wait for the server
+		third, err = both[1].Admit(t.Context(), limit)
+	}
+	if _, err := both[0].Admit(t.Context(), limit); refusedFor(t, err) == "" {
+		t.Error("a stream that ended twice makes room twice")
+	}
+	second.End(0)
+	third.End(0)
+}
+
+func tokensAreBounded(t *testing.T, both [2]*Book) {
+	t.Helper()
+	limit := account("tokens", Limits{Tokens: 100})
+	for range 2 {
+		g, err := both[0].Admit(t.Context(), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.End(60)
+	}
+	for {
+		g, err := both[1].Admit(t.Context(), limit)
+		if err != nil {
+			if refusedFor(t, err) != "this API key may use 100 tokens per minute" {
+				t.Error(err)
+			}
+			break
+		}
+		g.End(0)
+	}
+}
+
+func eachAccountIsBounded(t *testing.T, both [2]*Book) {
+	t.Helper()
+	two := []Account{{Name: "a", Whose: "API key", Limits: Limits{Requests: 100}}, {Name: "b", Whose: "tenant", Limits: Limits{Requests: 1}}}
+	g, err := both[0].Admit(t.Context(), two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.End(0)
+	refused, err := both[1].Admit(t.Context(), two)
+	if refusedFor(t, err) != "this tenant may make 1 requests per minute" {
+		t.Error(err)
+	}
+	told := map[string]string{}
+	refused.Headers(func(key, value string) { told[key] = value })
+	if told["x-ratelimit-limit-requests"] != "1" || told["x-ratelimit-remaining-requests"] != "0" || told["x-ratelimit-reset-requests"] == "0s" || len(told) != 3 {
+		t.Error(told)
+	}
+	if g, err = both[1].Admit(t.Context(), two[:1]); err != nil {
+		t.Fatal(err)
+	}
+	g.End(0)
+	told = map[string]string{}
+	g.Headers(func(key, value string) { told[key] = value })
+	if told["x-ratelimit-remaining-requests"] != "98" { // the refused one does not count
+		t.Error(told)
+	}
+}
+
+func TestNoLimits(t *testing.T) {
+	b := open(t, Config{})
+	g, err := b.Admit(t.Context(), account("free", Limits{}))
+	if g != nil || err != nil {
+		t.Error(g, err)
+	}
+	g.Headers(func(string, string) { t.Error("there are headers") })
+	g.End(1)
+}
+
+// TestServerRollsTheWindow: the use of the minute before counts in part, and earlier use does not count.
+func TestServerRollsTheWindow(t *testing.T) {
+	addr, _ := serve(t)
+	b := open(t, Config{Redis: "redis://" + addr + "/0"})
+	db := redis.NewClient(&redis.Options{Addr: addr})
+	defer db.Close()
+	for ago, want := range map[int64]struct{ now, before float64 }{0: {6, 0}, 1: {1, 5}, 2: {1, 0}, -1: {6, 0}} {
+		name := fmt.Sprint("rolled by ", ago)
+		limit := account(name, Limits{Requests: 1000, Tokens: 1000})
+		for time.Now().Unix()%60 > 57 {
+			time.Sleep(100 * time.Millisecond) // the minute must not end between here and Admit
+		}
+		db.HSet(t.Context(), keyPrefix+"use:"+name, "minute", time.Now().Unix()/60-ago, "requests", 5, "requests_before", 0)
+		g, err := b.Admit(t.Context(), limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := g.states[0]
+		if s.requests != (window{want.now, want.before}) {
+			t.Errorf("%s: %+v", name, s.requests)
+		}
+		g.End(0)
+	}
+}
+
+// TestStreamsOfADeadInstanceStopCounting when their lease is over.
+func TestStreamsOfADeadInstanceStopCounting(t *testing.T) {
+	addr, _ := serve(t)
+	b := open(t, Config{Redis: "redis://" + addr + "/0"})
+	db := redis.NewClient(&redis.Options{Addr: addr})
+	defer db.Close()
+	limit := account("dead", Limits{Streams: 1})
+	db.ZAdd(t.Context(), streamsKey("dead"), redis.Z{Score: float64(time.Now().Add(-time.Millisecond).UnixMilli()), Member: "x"})
+	g, err := b.Admit(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val()
+	time.Sleep(2 * time.Millisecond)
+	if err := b.shared.keep(t.Context(), b.own.running()); err != nil {
+		t.Fatal(err)
+	}
+	if after := db.ZScore(t.Context(), streamsKey("dead"), g.stream).Val(); after <= before {
+		t.Errorf("the lease is not extended: %v, then %v", before, after)
+	}
+	g.End(0)
+	if err := b.shared.keep(t.Context(), map[string][]string{"dead": {"ended"}}); err != nil {
+		t.Fatal(err)
+	}
+	if db.ZScore(t.Context(), streamsKey("dead"), "ended").Err() == nil {
+		t.Error("a stream that has ended counts again")
+	}
+}
+
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	addr, stop := serve(t)
+	var lines lockedLines
+	log := slog.New(slog.NewTextHandler(&lines, nil))
+	fallible := open(t, Config{Redis: "redis://" + addr + "/0", Log: log})
+	closed := open(t, Config{Redis: "redis://" + addr + "/0", Closed: true, Log: log})
+	limit := account("down", Limits{Requests: 3})
+	g, err := fallible.Admit(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	g.End(0)
+	admitted := 1
+	for range 10 {
+		if g, err := fallible.Admit(t.Context(), limit); refusedFor(t, err) == "" {
+			admitted++
+			g.End(0)
+		}
+	}
+	if admitted != 3 { // by its own counts
+		t.Errorf("%d requests are admitted", admitted)
+	}
+	for range 2 {
+		if _, err := closed.Admit(t.Context(), limit); streamerr.As(err).Reason != streamerr.Unavailable || streamerr.As(err).RetryAfter == 0 {
+			t.Error(err)
+		}
+	}
+	if g, err := closed.Admit(t.Context(), account("free", Limits{})); g != nil || err != nil {
+		t.Error("a caller without limits:", err)
+	}
+	if n := strings.Count(lines.String(), "redis does not answer"); n != 2 {
+		t.Errorf("%d log lines: %s", n, lines.String())
+	}
+}
+
+type lockedLines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lockedLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestWindow: after the wait, and not before, there is room.
+func TestWindow(t *testing.T) {
+	for _, w := range []window{{0, 0}, {10, 0}, {0, 10}, {4, 20}, {30, 5}, {1, 1}} {
+		for _, limit := range []float64{0, 1, 5, 9} {
+			for at := time.Duration(0); at < minute; at += 7 * time.Second {
+				left := w.wait(limit, at)
+				after := func(d time.Duration) float64 {
+					then := at + d
+					return w.roll(int64(then / minute)).sum(then % minute)
+				}
+				if over := after(left + time.Microsecond); over > limit+1e-6 {
+					t.Errorf("%+v at %v: after %v it is %v, over %v", w, at, left, over, limit)
+				}
+				if left > time.Millisecond && after(left-time.Millisecond) < limit-1e-6 {
+					t.Errorf("%+v at %v: %v is too long for %v", w, at, left, limit)
+				}
+			}
+		}
+	}
+}
+
+func TestMemoryForgetsIdleAccounts(t *testing.T) {
+	m := newMemory()
+	now := time.Unix(6000, 0)
+	m.enter(account("idle", Limits{Requests: 1}), "s1", now, true)
+	m.leave(account("idle", Limits{}), "s1", 5, now)
+	m.enter(account("busy", Limits{Requests: 1}), "s2", now, true)
+	if _, refused := m.enter(account("idle", Limits{Requests: 1}), "s3", now.Add(59*time.Second), true); refused.limit != requests {
+		t.Error(refused)
+	}
+	m.enter(account("other", Limits{}), "s4", now.Add(3*time.Minute), true)
+	if m.counts["idle"] != nil || m.counts["busy"] == nil {
+		t.Errorf("%v", m.counts)
+	}
+}
+
+func TestLimitsAreChecked(t *testing.T) {
+	if (Limits{Tokens: -1}).Check() == nil || (Limits{1, 2, 3}).Check() != nil {
+		t.Error("negative limits must be refused, and only these")
+	}
+	if _, err := New(Config{Redis: "no URL"}); err == nil {
+		t.Error("a URL that is none")
+	}
+}

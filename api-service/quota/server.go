@@ -1,0 +1,156 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// keyPrefix begins the names of all keys.
+const keyPrefix = "whence:quota:1:"
+
+// A server shares the counts between instances. For each account it has a hash with the use of two minutes, and a
+// sorted set of the streams that run, each with the time, in milliseconds, until which it counts.
+type server struct{ db *redis.Client }
+
+// newServer returns the server at a redis:// URL.
+func newServer(url string) (*server, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = serverTimeout, serverTimeout, serverTimeout, serverTimeout
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.ContextTimeoutEnabled = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.DisableIdentity = true
+	return &server{redis.NewClient(o)}, nil
+}
+
+func (s *server) close() error { return s.db.Close() }
+
+// use is the part that the scripts share. now is the time in milliseconds. roll returns the use of an account in the
+// current minute, as count and the two windows, and set stores it.
+const use = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local minute = math.floor(now / 60000)
+local function roll(key)
+  local h = redis.call('HMGET', key, 'minute', 'requests', 'requests_before', 'tokens', 'tokens_before')
+  local was = tonumber(h[1]) or minute
+  local r, rb, t, tb = tonumber(h[2]) or 0, tonumber(h[3]) or 0, tonumber(h[4]) or 0, tonumber(h[5]) or 0
+  if was == minute - 1 then return {0, r, 0, t} end
+  if was < minute then return {0, 0, 0, 0} end
+  return {r, rb, t, tb}
+end
+local function set(key, u)
+  redis.call('HSET', key, 'minute', minute, 'requests', u[1], 'requests_before', u[2], 'tokens', u[3], 'tokens_before', u[4])
+  redis.call('PEXPIRE', key, 180000)
+end`
+
+var (
+	// enter counts a request and a stream of the accounts, unless one of them has no room. Its keys are the hash and
+	// the set of each account. It returns the number of the account that has no room, from 1, or 0; the number of
+	// the limit; the milliseconds since the minute began; and the windows and the streams of each account.
+	enter = redis.NewScript(use + `
+local stream, lease = ARGV[1], tonumber(ARGV[2])
+local at = now % 60000
+local rest = 1 - at / 60000
+local refused, limit, uses, running = 0, 0, {}, {}
+for i = 1, #KEYS / 2 do
+  local u = roll(KEYS[2*i-1])
+  redis.call('ZREMRANGEBYSCORE', KEYS[2*i], '-inf', '(' .. string.format('%.0f', now))
+  local n = redis.call('ZCARD', KEYS[2*i])
+  local requests, tokens, streams = tonumber(ARGV[3*i]), tonumber(ARGV[3*i+1]), tonumber(ARGV[3*i+2])
+  uses[i], running[i] = u, n
+  local full = 0
+  if requests > 0 and u[1] + u[2] * rest + 1 > requests then full = 1
+  elseif tokens > 0 and u[3] + u[4] * rest >= tokens then full = 2
+  elseif streams > 0 and n >= streams then full = 3 end
+  if full > 0 and refused == 0 then refused, limit = i, full end
+end
+local out = {refused, limit, at}
+for i = 1, #KEYS / 2 do
+  local u = uses[i]
+  if refused == 0 then
+    u[1] = u[1] + 1
+    set(KEYS[2*i-1], u)
+    redis.call('ZADD', KEYS[2*i], now + lease, stream)
+    redis.call('PEXPIRE', KEYS[2*i], 2 * lease)
+  end
+  for j = 1, 4 do out[#out+1] = u[j] end
+  out[#out+1] = running[i]
+end
+return out`)
+
+	// leave charges tokens to the accounts, and ends a stream.
+	leave = redis.NewScript(use + `
+for i = 1, #KEYS / 2 do
+  local u = roll(KEYS[2*i-1])
+  u[3] = u[3] + tonumber(ARGV[2])
+  set(KEYS[2*i-1], u)
+  redis.call('ZREM', KEYS[2*i], ARGV[1])
+end
+return 1`)
+
+	// keep has streams of one account count for another lease, unless they have ended in the meantime.
+	keep = redis.NewScript(use + `
+local lease = tonumber(ARGV[1])
+for i = 2, #ARGV do redis.call('ZADD', KEYS[1], 'XX', now + lease, ARGV[i]) end
+redis.call('PEXPIRE', KEYS[1], 2 * lease)
+return 1`)
+)
+
+func streamsKey(account string) string { return keyPrefix + "streams:" + account }
+
+func keysOf(accounts []Account) (keys []string) {
+	for _, a := range accounts {
+		keys = append(keys, keyPrefix+"use:"+a.Name, streamsKey(a.Name))
+	}
+	return keys
+}
+
+// enter counts a request and a stream of the accounts, unless one of them has no room.
+func (s *server) enter(ctx context.Context, accounts []Account, stream string) (states []state, refused refusal, err error) {
+	args := []any{stream, streamLease.Milliseconds()}
+	for _, a := range accounts {
+		args = append(args, a.Limits.Requests, a.Limits.Tokens, a.Limits.Streams)
+	}
+	n, err := enter.Run(ctx, s.db, keysOf(accounts), args...).Int64Slice()
+	if err != nil {
+		return nil, granted, err
+	}
+	if len(n) != 3+5*len(accounts) {
+		return nil, granted, fmt.Errorf("quota: the server answered with %v", n)
+	}
+	at := time.Duration(n[2]) * time.Millisecond
+	for i := range accounts {
+		u := n[3+5*i:]
+		states = append(states, state{
+			at: at, requests: window{float64(u[0]), float64(u[1])}, tokens: window{float64(u[2]), float64(u[3])}, streams: int(u[4]),
+		})
+	}
+	return states, refusal{int(n[0]) - 1, limit(n[1])}, nil
+}
+
+// leave ends a stream of the accounts.
+func (s *server) leave(ctx context.Context, accounts []Account, stream string, tokens int) error {
+	return leave.Run(ctx, s.db, keysOf(accounts), stream, tokens).Err()
+}
+
+// keep has the streams of accounts count for another lease.
+func (s *server) keep(ctx context.Context, running map[string][]string) error {
+	for account, streams := range running {
+		args := []any{streamLease.Milliseconds()}
+		for _, stream := range streams {
+			args = append(args, stream)
+		}
+		if err := keep.Run(ctx, s.db, []string{streamsKey(account)}, args...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

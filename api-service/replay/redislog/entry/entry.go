@@ -1,0 +1,53 @@
+// Package entry reads the events of a stream from the entries of a Redis Stream.
+package entry
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/whence-dev/whence/api-service/replay"
+)
+
+// Parse returns the events of entries.
+func Parse(entries []redis.XMessage) ([]replay.Event, error) {
+	events := make([]replay.Event, 0, len(entries))
+	for _, e := range entries {
+		digits, _, _ := strings.Cut(e.ID, "-")
+		seq, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		kind, _ := e.Values["kind"].(string)
+		data, _ := e.Values["data"].(string)
+		note, _ := e.Values["note"].(string)
+		events = append(events, replay.Event{Seq: seq, Kind: replay.Kind(kind), Data: data, Note: note})
+	}
+	return events, nil
+}
+
+// Merge makes one event, of at most replay.MaxMerged bytes, of deltas that follow each other.
+func Merge(events []replay.Event) []replay.Event {
+	var out []replay.Event
+	for from := 0; from < len(events); {
+		to, size := from+1, len(events[from].Data)
+		for events[from].Kind == replay.Delta && to < len(events) && events[to].Kind == replay.Delta && size+len(events[to].Data) <= replay.MaxMerged {
+			size += len(events[to].Data)
+			to++
+		}
+		if to == from+1 { // the common case of a reader that keeps up
+			out = append(out, replay.Event{Seq: events[from].Seq, Kind: events[from].Kind, Data: events[from].Data})
+			from = to
+			continue
+		}
+		var text strings.Builder
+		text.Grow(size)
+		for _, part := range events[from:to] {
+			text.WriteString(part.Data)
+		}
+		out = append(out, replay.Event{Seq: events[to-1].Seq, Kind: events[from].Kind, Data: text.String()})
+		from = to
+	}
+	return out
+}
