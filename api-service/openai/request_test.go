@@ -108,7 +108,7 @@ func TestBadBodiesAreRefusedByName(t *testing.T) {
 		`{` + hello + `,"n":0}`:                                                                               {"n", "from 1 to 128"},
 		`{` + hello + `,"logprobs":2}`:                                                                        {"logprobs", "must be a boolean"},
 		`{` + hello + `,"logprobs":true,"top_logprobs":21}`:                                                   {"top_logprobs", "from 0 to 20"},
-		`{` + hello + `,"n":null,"n":1.5}`:                                                                    {"n", "must be an integer"},
+		`{` + hello + `,"n":1.5}`:                                                                             {"n", "must be an integer"},
 		`{` + hello + `,"include_stop_str_in_output":1}`:                                                      {"include_stop_str_in_output", "must be a boolean"},
 		`{` + hello + `,"skip_special_tokens":"no"}`:                                                          {"skip_special_tokens", "must be a boolean"},
 		`{` + hello + `,"spaces_between_special_tokens":false}`:                                               {"spaces_between_special_tokens", "must be true"},

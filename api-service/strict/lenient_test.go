@@ -51,7 +51,7 @@ func TestLenientLeavesOutWhatItNames(t *testing.T) {
 		`{"list":[{"x":1}]}`:    {nil, "", "list[0].x"},
 		`{"list":[{"type":1},{"x":{"x":[1,"]}"]},"type":1},{"type":2,"x":0}]}`: {both, `{"list":[{"type":1},{"type":1},{"type":2}]}`, ""},
 		`{ "list": [ { "x": 1 , "in": { "y": null, "a": "\u00e9" } } ] }`:      {both, `{ "list": [ { "in": { "a": "\u00e9" } } ] }`, ""},
-		`{"list":[{"x":1,"x":2,"type":1,"x":3}]}`:                              {both, `{"list":[{"type":1}]}`, ""},
+		`{"list":[{"x":1,"x":2,"type":1,"x":3}]}`:                              {both, "", "list[0].x"},
 		`{"list":[{"x":1,"z":2}]}`:                                             {both, "", "list[0].z"},
 		`{"list":[{"x":1}],"x":1}`:                                             {both, "", "x"},
 		`{"list":[{"type":1}]} `:                                               {[]string{"list[].type"}, `{"list":[{"type":1}]} `, ""},

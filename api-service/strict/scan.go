@@ -7,25 +7,52 @@ import (
 	"unicode/utf8"
 )
 
-// maxScanned bounds the nesting of values that a scanner accepts.
-const maxScanned = 200
+// MaxNesting bounds the nesting of the values of a body.
+const MaxNesting = 200
 
-// A scanner splits JSON into raw values without reflection. It accepts a part of JSON, and what it
-// does not accept is left to encoding/json: for the error, or for rare JSON such as deep nesting.
+// A scanner splits JSON into raw values without reflection. What it does not accept is left to
+// encoding/json, for the error.
 type scanner struct {
 	text []byte
 	at   int // index of the next byte
 }
 
-// members returns the members of an object, which are parts of text. Of several members of one name
-// the last counts, as with encoding/json.
-func members(text []byte) (fields map[string]json.RawMessage, ok bool) {
+// members returns the members of an object, which are parts of text. twice is the name of a member that
+// it has twice, if there is one: readers of JSON do not agree which of the two counts.
+func members(text []byte) (fields map[string]json.RawMessage, twice *string, ok bool) {
 	s := scanner{text: text}
 	s.space()
 	fields = map[string]json.RawMessage{}
-	ok = s.object(0, func(name string, value []byte) { fields[name] = value })
+	ok = s.object(0, func(name string, value []byte) {
+		if _, known := fields[name]; known && twice == nil {
+			twice = &name
+		}
+		fields[name] = value
+	})
 	s.space()
-	return fields, ok && s.at == len(text)
+	return fields, twice, ok && s.at == len(text)
+}
+
+// nested reports whether values of text, which may be no JSON, nest deeper than MaxNesting.
+func nested(text []byte) bool {
+	depth := 0
+	for s := (scanner{text: text}); s.at < len(text); {
+		switch s.next() {
+		case '"':
+			if !s.quoted() {
+				return false
+			}
+			continue
+		case '{', '[':
+			if depth++; depth > MaxNesting {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+		s.at++
+	}
+	return false
 }
 
 // elements returns the elements of an array, which are parts of text.
@@ -148,9 +175,9 @@ func (s *scanner) value(depth int) (value []byte, ok bool) {
 	case '"':
 		ok = s.quoted()
 	case '{':
-		ok = depth < maxScanned && s.object(depth+1, nil)
+		ok = depth < MaxNesting && s.object(depth+1, nil)
 	case '[':
-		ok = depth < maxScanned && s.array(depth+1, nil)
+		ok = depth < MaxNesting && s.array(depth+1, nil)
 	case 't':
 		ok = s.word("true")
 	case 'f':

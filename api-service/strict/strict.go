@@ -47,7 +47,10 @@ func kindOf(raw json.RawMessage) string {
 
 // Object parses an object. Its members may be parts of raw.
 func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, error) {
-	if fields, ok := members(raw); ok {
+	if fields, twice, ok := members(raw); ok {
+		if twice != nil {
+			return nil, repeated(param + "." + Printable(*twice))
+		}
 		return fields, nil
 	}
 	var v map[string]json.RawMessage
@@ -55,6 +58,11 @@ func Object(param string, raw json.RawMessage) (map[string]json.RawMessage, erro
 		return nil, Mismatch(param, "an object", raw)
 	}
 	return v, nil
+}
+
+// repeated is the refusal of an object that has a member twice.
+func repeated(param string) error {
+	return streamerr.InvalidParam(param, "%s is there twice", param)
 }
 
 // Array parses an array. Its elements may be parts of raw.
@@ -187,13 +195,19 @@ func Compact(param string, raw json.RawMessage) (string, error) {
 // Null reports whether a field is null.
 func Null(raw json.RawMessage) bool { return string(raw) == "null" }
 
-// Fields parses a body, which must be an object. The members may be parts of body.
+// Fields parses a body, which must be an object that nests at most MaxNesting deep. The members may be parts of body.
 func Fields(body []byte) (map[string]json.RawMessage, error) {
 	if !utf8.Valid(body) {
 		return nil, streamerr.New(streamerr.Invalid, "the body is not valid UTF-8")
 	}
-	if fields, ok := members(body); ok {
+	if fields, twice, ok := members(body); ok {
+		if twice != nil {
+			return nil, repeated(Printable(*twice))
+		}
 		return fields, nil
+	}
+	if nested(body) {
+		return nil, streamerr.New(streamerr.Invalid, "the values of the body nest deeper than %d", MaxNesting)
 	}
 	var fields map[string]json.RawMessage
 	err := json.Unmarshal(body, &fields)

@@ -1,6 +1,7 @@
 package strict_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"math"
@@ -83,7 +84,7 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		raw := json.RawMessage(s)
 		var fields map[string]json.RawMessage
-		good := json.Unmarshal(raw, &fields) == nil && fields != nil
+		good := json.Unmarshal(raw, &fields) == nil && fields != nil && !repeats(raw)
 		if got, err := strict.Object("p", raw); (err == nil) != good || good && !maps.EqualFunc(got, fields, sameJSON) {
 			t.Errorf("object %q: %q, %v; want %q", s, got, err, fields)
 		}
@@ -93,6 +94,36 @@ func FuzzScan(f *testing.F) {
 			t.Errorf("array %q: %q, %v; want %q", s, got, err, items)
 		}
 	})
+}
+
+// repeats reports whether an object has two members of one name.
+func repeats(object json.RawMessage) bool {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	_, _ = dec.Token()
+	for known := map[string]bool{}; dec.More(); {
+		token, err := dec.Token()
+		name, _ := token.(string)
+		var value json.RawMessage
+		if err != nil || dec.Decode(&value) != nil || known[name] {
+			return err == nil && known[name]
+		}
+		known[name] = true
+	}
+	return false
+}
+
+func TestNestingIsBounded(t *testing.T) {
+	object := func(depth int) []byte {
+		return []byte(`{"a\"[":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + "}")
+	}
+	if _, err := strict.Fields(object(strict.MaxNesting)); err != nil {
+		t.Error(err)
+	}
+	for _, body := range [][]byte{object(strict.MaxNesting + 2), []byte(`{"a":` + strings.Repeat("[", 1<<20))} {
+		if _, err := strict.Fields(body); err == nil || !strings.Contains(err.Error(), "nest deeper than 200") {
+			t.Errorf("%.20s: %v", body, err)
+		}
+	}
 }
 
 func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }

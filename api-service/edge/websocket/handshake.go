@@ -81,6 +81,9 @@ func protocols(c *app.RequestContext) []string {
 	return all
 }
 
+// wsVersion is the version of the protocol of WebSockets.
+const wsVersion = "13"
+
 // unnamed returns the error for a client whose subprotocols are not the edge's.
 func unnamed() error {
 	return streamerr.InvalidParam(protocolHeader, "%s does not name %s", protocolHeader, Protocol)
@@ -102,6 +105,10 @@ func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
 		c.Header("Upgrade", "websocket")
 		return nil, exchange.WithStatus(http.StatusUpgradeRequired, streamerr.InvalidParam("Upgrade", "%s is a WebSocket: Upgrade must be websocket", c.Path()))
 	}
+	if version := string(c.GetHeader("Sec-WebSocket-Version")); version != wsVersion {
+		c.Header("Sec-WebSocket-Version", wsVersion)
+		return nil, exchange.WithStatus(http.StatusUpgradeRequired, streamerr.InvalidParam("Sec-WebSocket-Version", "Sec-WebSocket-Version is %.32q; it must be %s", version, wsVersion))
+	}
 	if origin := string(c.GetHeader("Origin")); !g.Socket(origin, string(c.Host())) {
 		return nil, &streamerr.Error{Reason: streamerr.Forbidden, Param: "Origin",
 			Message: fmt.Sprintf("pages of %.64q may not open a WebSocket here; --cors-origin allows an origin", origin)}
@@ -118,7 +125,6 @@ func Check(c *app.RequestContext, g *gate.Gate) (*Handshake, error) {
 		Error:           func(_ *app.RequestContext, code int, _ error) { status = code },
 	}
 	if err := library.Upgrade(c, func(conn *hertzws.Conn) { h.opened = conn }); err != nil {
-		c.Header("Sec-WebSocket-Version", "13")
 		return nil, exchange.WithStatus(status, streamerr.New(streamerr.Invalid, "%s", strings.TrimPrefix(err.Error(), "websocket: ")))
 	}
 	h.connect = c.GetHijackHandler()
