@@ -218,9 +218,11 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 	for _, b := range bindings {
 		t.Run(b.system, func(t *testing.T) {
 			at := newHop(t, "leaf", nil)
+			heard := make(chan struct{}) // the caller has its deadline: the leaf's answer must not overtake it
 			addr, _ := b.serveAt(t, at, func(ctx context.Context, send func(int64) error) error {
 				_ = send(1)
 				<-ctx.Done()
+				<-heard
 				return ctx.Err()
 			})
 			caller := newHop(t, "root", nil)
@@ -231,6 +233,7 @@ func TestAPlainCallersDeadlineAndReset(t *testing.T) {
 			for err == nil {
 				_, err = st.recv(ctx)
 			}
+			close(heard)
 			check(t, "root", only(t, caller.ended(t), "client"), streamerr.Deadline, "root")
 			leaf := only(t, at.ended(t), "server")
 			if got := attr(leaf, "whence.reason"); got != streamerr.Deadline.String() {
