@@ -43,6 +43,38 @@ const (
 // with returns goodBody with further members.
 func with(members string) string { return strings.TrimSuffix(goodBody, "}") + "," + members + "}" }
 
+// maxRefusal bounds the body of a refusal, in bytes: an error does not send a request back.
+const maxRefusal = 4 << 10
+
+// longInputs are requests in which the text that is wrong is long.
+func longInputs() map[string]badInput {
+	all := map[string]badInput{}
+	long := strings.Repeat("canary ", 1000)
+	quoted := `"` + long + `"`
+	for name, body := range map[string]string{
+		"a field": with(quoted + ":1"), "a field below": `{"model":"m","messages":[{"role":"user","content":"x",` + quoted + ":1}]}",
+		"a role": `{"model":"m","messages":[{"role":` + quoted + `,"content":"x"}]}`, "a part": `{"model":"m","messages":[{"role":"user","content":[{"type":` + quoted + "}]}]}",
+		"a number": with(`"n":1` + strings.Repeat("0", 7000)), "a temperature": with(`"temperature":` + quoted), "a tier": with(`"service_tier":` + quoted),
+		"a tool": with(`"tools":[{"type":` + quoted + "}]"), "a format": with(`"response_format":{"type":` + quoted + "}"), "a bias": with(`"logit_bias":{` + quoted + ":1}"),
+		"a field twice": `{"model":"m",` + quoted[:4000] + `":1,` + quoted[:4000] + `":1}`, "no JSON": long,
+	} {
+		all["long: "+name] = badInput{path: chatPath, body: body, want: 400}
+	}
+	for path, body := range map[string]string{
+		"/v1/messages": `{"model":"m","max_tokens":1,"messages":[{"role":` + quoted + `,"content":"x"}]}`, "/v1/responses": `{"model":"m","store":false,"input":[{"type":` + quoted + "}]}",
+		"/generate": `{"text":"x",` + quoted + ":1}", "/v1/embeddings": `{"model":"m","input":"x","encoding_format":` + quoted + "}", "/v1/completions": `{"model":"m","prompt":"x","suffix":` + quoted + "}",
+		"/tokenize": `{"prompt":"x",` + quoted + ":1}",
+	} {
+		all["long: "+path] = badInput{path: path, body: body, want: 400}
+	}
+	for name, head := range map[string]string{"X-Leave": "X-Leave: " + long + "\r\n", "X-Request-Timeout": "X-Request-Timeout: " + long + "\r\n"} {
+		all["long: "+name] = badInput{path: chatPath, head: head, body: goodBody, want: 400}
+	}
+	all["long: a route"] = badInput{path: "/v1/" + strings.Repeat("canary", 1000), body: goodBody, want: 404}
+	all["long: an encoding"] = badInput{path: chatPath, head: "Content-Encoding: " + long + "\r\n", body: goodBody, want: 415}
+	return all
+}
+
 func badChats() map[string]badInput {
 	all := map[string]badInput{}
 	for name, body := range map[string]string{
@@ -151,12 +183,15 @@ func TestBadInputIsRefused(t *testing.T) {
 	url, _ := start(t, func(c *edge.Config) { c.ReadTimeout = 2 * time.Second })
 	addr := strings.TrimPrefix(url, "http://")
 	n := 0
-	for _, all := range []map[string]badInput{badChats(), badHeaders(), badSurfaces(), badBytes()} {
+	for _, all := range []map[string]badInput{badChats(), badHeaders(), badSurfaces(), badBytes(), longInputs()} {
 		for name, b := range all {
 			n++
 			status, body, err := sendRaw(t, addr, b.bytes())
 			if status != b.want {
 				t.Errorf("%s: status %d, not %d: %v %.300q", name, status, b.want, err, body)
+			}
+			if len(body) > maxRefusal {
+				t.Errorf("%s: %d bytes", name, len(body))
 			}
 		}
 	}
