@@ -1,4 +1,4 @@
-// Package process runs the programs of a comparison, and reads their costs from the Linux kernel:
+// Package process runs the programs of a measurement, and reads their costs from the Linux kernel:
 // CPU time and memory, including descendants.
 package process
 
@@ -113,6 +113,28 @@ func (p *Process) Tail() string {
 		return err.Error()
 	}
 	return string(b[max(0, len(b)-logTail):])
+}
+
+// Signal sends a signal.
+func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Exited returns a channel that is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Stopped reports whether a signal has stopped the process.
+func (p *Process) Stopped() bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)) // a process that has ended is not stopped
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return strings.HasPrefix(rest, "T")
+}
+
+// Output returns all that the process has written.
+func (p *Process) Output() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
 
 // End ends the process: at once if it does not react to SIGTERM.

@@ -1,0 +1,180 @@
+// Command trust plays faults against separate processes under load, and compares what each fault costs with its
+// published bound.
+//
+//	trust [--streams N] [--only ROW] [--docs FILE]
+//
+// Run it with scripts/trust. Each row starts services of its own: a simulated engine, so that a text that moves to another
+// worker can be compared with the undisturbed one, chat-service and api-service. It fills them with streams, plays the fault, and
+// follows every stream to its end. The command fails if a row misses a bound.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/whence-dev/whence/bench/process"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// options of a run.
+type options struct {
+	streams int
+	only    string
+	docs    string
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	var o options
+	fs := flag.NewFlagSet("trust", flag.ContinueOnError)
+	fs.IntVar(&o.streams, "streams", 500, "`streams` that run when a fault strikes")
+	fs.StringVar(&o.only, "only", "", "play the rows whose names `contain` this")
+	fs.StringVar(&o.docs, "docs", "", "`file` whose section between the markers gets the table")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if o.streams < 1 {
+		return fmt.Errorf("--streams is %d; it must be at least 1", o.streams)
+	}
+	if _, err := process.RaiseFileLimit(); err != nil {
+		return err
+	}
+	b, err := build(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	all, err := play(ctx, b, &o)
+	if err != nil {
+		return err
+	}
+	if err := print(out, all); err != nil {
+		return err
+	}
+	if o.docs != "" {
+		err = publish(o.docs, b, &o, all)
+	}
+	for _, f := range all {
+		if !f.within() {
+			err = errors.Join(err, fmt.Errorf("%s: %s is %s, not within %s", f.row, f.what, f.said(f.got), f.said(f.bound)))
+		}
+	}
+	return err
+}
+
+// play plays the chosen rows, one after another.
+func play(ctx context.Context, b *builds, o *options) (all []finding, err error) {
+	for _, r := range rows {
+		if !strings.Contains(r.name, o.only) {
+			continue
+		}
+		fmt.Fprintln(os.Stderr, r.name)
+		s := &stand{builds: b, streams: o.streams}
+		found, err := s.play(ctx, r)
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", r.name, err)
+		}
+		all = append(all, found...)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no row has %q in its name", o.only)
+	}
+	return all, nil
+}
+
+// A finding is one figure of a row.
+type finding struct {
+	row, what  string
+	got, bound float64
+	unit       unit
+}
+
+// A unit says how a figure is written.
+type unit int
+
+const (
+	count unit = iota
+	millis
+	mebibytes
+	percent
+)
+
+func (f *finding) within() bool { return f.got <= f.bound }
+
+// said writes a figure.
+func (f *finding) said(n float64) string {
+	switch f.unit {
+	case millis:
+		return (time.Duration(n * float64(time.Millisecond)).Round(time.Millisecond / 10)).String()
+	case mebibytes:
+		return fmt.Sprintf("%.1f MiB", n)
+	case percent:
+		return fmt.Sprintf("%.1f %%", n)
+	default:
+		return fmt.Sprintf("%.0f", n)
+	}
+}
+
+func print(out io.Writer, all []finding) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, err := fmt.Fprintln(w, "FAULT\tFIGURE\tMEASURED\tBOUND\t")
+	for _, f := range all {
+		mark := ""
+		if !f.within() {
+			mark = "MISSED"
+		}
+		_, e := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.row, f.what, f.said(f.got), f.said(f.bound), mark)
+		err = errors.Join(err, e)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+// The table of --docs stands between these lines.
+const (
+	docsBegin = "<!-- trust -->\n"
+	docsEnd   = "<!-- end of trust -->\n"
+)
+
+// publish replaces the table of a document.
+func publish(file string, b *builds, o *options, all []finding) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(text), docsBegin)
+	_, after, ended := strings.Cut(rest, docsEnd)
+	if !found || !ended {
+		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(docsBegin), strings.TrimSpace(docsEnd))
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "%d streams of %d tokens a second each, %d cores, commit %s, %s:\n\n", o.streams, pace, runtime.NumCPU(), b.commit, time.Now().UTC().Format(time.DateOnly))
+	table.WriteString("| fault | figure | measured | bound |\n|---|---|---|---|\n")
+	for _, f := range all {
+		measured := f.said(f.got)
+		if !f.within() {
+			measured += ", **missed**"
+		}
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", f.row, f.what, measured, f.said(f.bound))
+	}
+	return os.WriteFile(file, []byte(before+docsBegin+table.String()+docsEnd+after), 0o600)
+}

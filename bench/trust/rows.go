@@ -1,0 +1,381 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/whence-dev/whence/pkg/streamerr"
+)
+
+// A row is a fault.
+type row struct {
+	name   string
+	layout layout
+	redis  bool // the edges share a Redis server
+	tokens int  // of each stream
+	// play plays the fault while the streams of s run, and returns its figures. Those that every row has are added.
+	play func(ctx context.Context, s *stand) ([]finding, error)
+	// spared says that every stream completes.
+	spared bool
+}
+
+// rows are the faults, with the bounds of docs/reliability.md.
+var rows = []row{
+	{name: "clients leave", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: clientsLeave},
+	{name: "worker killed, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
+		return s.strike(s.workers[0], syscall.SIGKILL, 500*time.Millisecond)
+	}},
+	{name: "worker killed, none is left", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: lastWorkerKilled},
+	{name: "worker frozen, another is there", layout: layout{workers: 2, chats: 1, edges: 1}, tokens: 400, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
+		return s.strike(s.workers[0], syscall.SIGSTOP, 5*time.Second)
+	}},
+	{name: "chat-service killed, another is there", layout: layout{workers: 1, chats: 2, edges: 1}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
+		return s.strike(s.chats[0], syscall.SIGKILL, 500*time.Millisecond)
+	}},
+	{name: "chat-service frozen, another is there", layout: layout{workers: 1, chats: 2, edges: 1}, tokens: 400, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
+		return s.strike(s.chats[0], syscall.SIGSTOP, 5*time.Second)
+	}},
+	{name: "api-service killed", layout: layout{workers: 1, chats: 1, edges: 1, worker: []string{"--log-level", "info", "--log-json"}}, tokens: 200, play: edgeKilled},
+	{name: "worker drains, another is there", layout: layout{workers: 2, chats: 1, edges: 1, worker: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
+		return s.drain(s.workers[0], time.Second)
+	}},
+	{name: "chat-service drains, another is there", layout: layout{workers: 1, chats: 2, edges: 1, chat: []string{"--drain", "1s"}}, tokens: 200, spared: true, play: func(_ context.Context, s *stand) ([]finding, error) {
+		return s.drain(s.chats[0], time.Second)
+	}},
+	{name: "api-service gets a second signal", layout: layout{workers: 1, chats: 1, edges: 1}, tokens: 200, play: secondSignal},
+	{name: "5,000 requests are opened and aborted in 10 s", layout: layout{workers: 1, chats: 1, edges: 1}, play: openAndAbort},
+}
+
+// play starts the services of a row, plays it, and ends the services.
+func (s *stand) play(ctx context.Context, r row) (all []finding, err error) {
+	defer s.end()
+	l := r.layout
+	if r.redis {
+		url, err := s.redis()
+		if err != nil {
+			return nil, err
+		}
+		l.edge = append(slices.Clone(l.edge), "--redis", url, "--token-key", "trust")
+	}
+	if err := s.start(ctx, l); err != nil {
+		return nil, err
+	}
+	if r.tokens > 0 {
+		if err := s.fill(ctx, r.tokens); err != nil {
+			return nil, err
+		}
+	}
+	all, err = r.play(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, s.common(ctx, r)...)
+	for i := range all {
+		all[i].row = r.name
+	}
+	return all, nil
+}
+
+// common are the figures of every row.
+func (s *stand) common(ctx context.Context, r row) []finding {
+	hangs := s.finish()
+	untold, wrong, broken := 0, 0, 0
+	for _, one := range s.readers {
+		if one.ending == cut && !s.dead(s.edges[0]) {
+			untold++
+		}
+		if one.wrong() {
+			wrong++
+		}
+		if r.spared && one.ending != completed {
+			broken++
+			if broken == 1 {
+				fmt.Fprintf(os.Stderr, "%s: a stream ends with %v\n", r.name, one.err)
+			}
+		}
+	}
+	all := []finding{
+		{what: "streams that hang", got: float64(hangs)}, {what: "streams that end without an ending", got: float64(untold)},
+		{what: "streams with lost or doubled text", got: float64(wrong)},
+	}
+	if r.spared {
+		all = append(all, finding{what: "streams that fail", got: float64(broken)})
+	}
+	for _, p := range s.frozen() {
+		_ = p.Signal(syscall.SIGCONT)
+	}
+	return append(all, finding{what: "live streams 5 s afterwards", got: s.remaining(ctx)})
+}
+
+// remaining returns how many streams the services still count as live, after 5 s at most.
+func (s *stand) remaining(ctx context.Context) (live float64) {
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		live = 0
+		for _, p := range s.alive() {
+			n, err := s.scrape(ctx, p, "whence_streams_live{", "")
+			if err != nil {
+				n = 1 // it does not answer
+			}
+			live += n
+		}
+		if live == 0 || time.Now().After(until) {
+			return live
+		}
+	}
+}
+
+func (s *stand) dead(p *service) bool { return !slices.Contains(s.alive(), p) }
+
+// frozen returns the processes that are stopped.
+func (s *stand) frozen() (all []*service) {
+	for _, p := range s.alive() {
+		if p.Stopped() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// strike sends a signal to a service, and measures the longest pause of a stream. All streams go on.
+func (s *stand) strike(p *service, signal syscall.Signal, bound time.Duration) ([]finding, error) {
+	if err := p.Signal(signal); err != nil {
+		return nil, err
+	}
+	s.finish()
+	return []finding{{what: "longest pause of a stream", unit: millis, got: inMillis(s.longest()), bound: inMillis(bound)}}, nil
+}
+
+// longest returns the longest pause of a stream.
+func (s *stand) longest() (gap time.Duration) {
+	for _, r := range s.readers {
+		gap = max(gap, r.gap)
+	}
+	return gap
+}
+
+func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// drain sends SIGTERM to a service, and measures when it has ended.
+func (s *stand) drain(p *service, grace time.Duration) ([]finding, error) {
+	at := time.Now()
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.Exited():
+	case <-time.After(within):
+	}
+	took := time.Since(at)
+	s.finish()
+	return []finding{
+		{what: "time until the process has ended", unit: millis, got: inMillis(took), bound: inMillis(grace + time.Second)},
+		{what: "longest pause of a stream", unit: millis, got: inMillis(s.longest()), bound: 500},
+	}, nil
+}
+
+// stops reads from the log of the worker when each stream stopped, and how many tokens it had by then.
+func (s *stand) stops() map[string]stop {
+	all := map[string]stop{}
+	for line := range strings.Lines(s.workers[0].Output()) {
+		if m := ended.FindStringSubmatch(line); m != nil {
+			at, _ := time.Parse(time.RFC3339Nano, m[1])
+			tokens := 0
+			if n := generated.FindStringSubmatch(line); n != nil {
+				tokens, _ = strconv.Atoi(n[1])
+			}
+			all[m[2]] = stop{at, tokens}
+		}
+	}
+	return all
+}
+
+type stop struct {
+	at     time.Time
+	tokens int
+}
+
+var (
+	ended     = regexp.MustCompile(`"time":"([^"]+)".*"msg":"stream ended","stream":"([^"]+)"`)
+	generated = regexp.MustCompile(`"completion_tokens":(\d+)`)
+)
+
+// clientsLeave has a fifth of the clients leave, one after another.
+func clientsLeave(ctx context.Context, s *stand) ([]finding, error) {
+	n := max(1, s.streams/5)
+	type departure struct {
+		r  *reader
+		at time.Time
+	}
+	var leavers []*departure
+	for range n {
+		reading, leave := context.WithCancel(ctx)
+		d := &departure{r: &reader{id: fmt.Sprint("leaves-", len(leavers)), want: s.want}}
+		flowing := make(chan struct{})
+		d.r.flows = func() { close(flowing) }
+		s.reading.Go(func() { d.r.read(reading, s.http, s.edges[0].addr, s.tokens) })
+		select {
+		case <-flowing:
+		case <-time.After(within):
+			leave()
+			return nil, fmt.Errorf("%s has no text within %v", d.r.id, within)
+		}
+		time.Sleep(10 * time.Millisecond)
+		d.at = time.Now()
+		leave()
+		leavers = append(leavers, d)
+	}
+	if err := s.await(ctx, "the engine has stopped all that were left", func() bool {
+		stops := s.stops()
+		return !slices.ContainsFunc(leavers, func(d *departure) bool { return stops[d.r.id].at.IsZero() })
+	}); err != nil {
+		return nil, err
+	}
+	stops := s.stops()
+	var took []time.Duration
+	for _, d := range leavers {
+		took = append(took, max(0, stops[d.r.id].at.Sub(d.at)))
+	}
+	slices.Sort(took)
+	return []finding{{what: "client leaves until the engine has stopped, p99", unit: millis, got: inMillis(took[len(took)*99/100]), bound: 100}}, nil
+}
+
+// lastWorkerKilled kills the only worker and starts it again.
+func lastWorkerKilled(ctx context.Context, s *stand) ([]finding, error) {
+	at := time.Now()
+	if err := s.workers[0].Signal(syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	s.finish()
+	told := time.Duration(0)
+	for _, r := range s.readers {
+		told = max(told, r.over.Sub(at))
+	}
+	asked := &reader{}
+	asked.read(ctx, s.http, s.edges[0].addr, 1)
+	refusal := asked.over.Sub(asked.asked)
+	if asked.ending != refused || asked.err.Reason != streamerr.Unavailable {
+		return nil, fmt.Errorf("without a worker, a request ends with %v", asked.err)
+	}
+	if err := s.launch(s.workers[0]); err != nil {
+		return nil, err
+	}
+	back := time.Now()
+	if err := s.await(ctx, "the service serves again", func() bool {
+		again := &reader{}
+		again.read(ctx, s.http, s.edges[0].addr, 1)
+		return again.ending == completed
+	}); err != nil {
+		return nil, err
+	}
+	return []finding{
+		{what: "death until the last client is told", unit: millis, got: inMillis(told), bound: 500},
+		{what: "a new request until its 503", unit: millis, got: inMillis(refusal), bound: 100},
+		{what: "the worker is back until a request is served", unit: millis, got: inMillis(time.Since(back)), bound: 1000},
+	}, nil
+}
+
+// edgeKilled kills the only api-service.
+func edgeKilled(ctx context.Context, s *stand) ([]finding, error) {
+	at := time.Now()
+	if err := s.edges[0].Signal(syscall.SIGKILL); err != nil {
+		return nil, err
+	}
+	s.finish()
+	var last time.Duration
+	err := s.await(ctx, "the engine has stopped all streams", func() bool {
+		stops := s.stops()
+		last = 0
+		for _, r := range s.readers {
+			at_ := stops[r.id].at
+			if at_.IsZero() {
+				return false
+			}
+			last = max(last, at_.Sub(at))
+		}
+		return true
+	})
+	return []finding{{what: "death until the engine has stopped the last stream", unit: millis, got: inMillis(last), bound: 250}}, err
+}
+
+// secondSignal sends two signals to the api-service.
+func secondSignal(_ context.Context, s *stand) ([]finding, error) {
+	p := s.edges[0]
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return nil, err
+	}
+	time.Sleep(100 * time.Millisecond)
+	at := time.Now()
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return nil, err
+	}
+	select {
+	case <-p.Exited():
+	case <-time.After(within):
+	}
+	took := time.Since(at)
+	s.finish()
+	untold := 0
+	for _, r := range s.readers {
+		if r.ending != failed || r.err.Reason != streamerr.Draining {
+			untold++
+		}
+	}
+	return []finding{
+		{what: "second signal until the process has ended", unit: millis, got: inMillis(took), bound: 200},
+		{what: "clients that are not told draining", got: float64(untold)},
+	}, nil
+}
+
+// openAndAbort opens requests and aborts them at once.
+func openAndAbort(ctx context.Context, s *stand) ([]finding, error) {
+	requests, lasts := 10*s.streams, 10*time.Second
+	body := bodyOf(100)
+	abort := func() {
+		one, leave := context.WithTimeout(ctx, 5*time.Millisecond)
+		defer leave()
+		req, err := http.NewRequestWithContext(one, http.MethodPost, "http://"+s.edges[0].addr+"/v1/chat/completions", bytes.NewReader(body))
+		if err != nil {
+			return
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if resp, err := s.http.Do(req); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
+	for range 200 { // so that what is made once is there before
+		abort()
+	}
+	before, err := s.memory()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	for i := range requests {
+		s.reading.Go(abort)
+		time.Sleep(time.Until(begun.Add(time.Duration(i) * lasts / time.Duration(requests))))
+	}
+	s.reading.Wait()
+	s.remaining(ctx)
+	after, err := s.memory()
+	return []finding{{what: "resident memory of api-service and chat-service, more than before", unit: mebibytes, got: float64(after-before) / (1 << 20), bound: 20}}, err
+}
+
+func (s *stand) memory() (sum int64, err error) {
+	for _, p := range []*service{s.edges[0], s.chats[0]} {
+		n, err := p.RSS()
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/whence-dev/whence/bench/process"
+)
+
+// builds are the services of this checkout.
+type builds struct {
+	dir    string
+	commit string
+}
+
+func build(ctx context.Context) (*builds, error) {
+	dir, err := os.MkdirTemp("", "whence-trust-")
+	if err != nil {
+		return nil, err
+	}
+	b := &builds{dir: dir}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator),
+		"github.com/whence-dev/whence/api-service", "github.com/whence-dev/whence/chat-service", "github.com/whence-dev/whence/llm-worker")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.close()
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	out, _ := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output() // a checkout without git has no commit
+	b.commit = strings.TrimSpace(string(out))
+	return b, nil
+}
+
+func (b *builds) close() { _ = os.RemoveAll(b.dir) }
+
+// A service is one process of a row.
+type service struct {
+	*process.Process
+	addr, metrics string
+	kind          string
+	args          []string
+}
+
+// A stand is the processes and the streams of one row.
+type stand struct {
+	builds  *builds
+	streams int
+
+	want    string // the text of every stream of tokens
+	tokens  int    // of every stream
+	http    *http.Client
+	workers []*service
+	chats   []*service
+	edges   []*service
+	others  []*process.Process // such as Redis
+
+	reading sync.WaitGroup
+	begun   atomic.Int64 // streams with text
+	readers []*reader
+	leave   context.CancelFunc
+}
+
+// A layout says how many services of each kind a row has, and their further flags.
+type layout struct {
+	workers, chats, edges int
+	worker, chat, edge    []string
+}
+
+// start starts services, and returns when requests are answered.
+func (s *stand) start(ctx context.Context, l layout) error {
+	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
+	for i := range l.workers {
+		args := append([]string{"--engine", "sim", "--pace", strconv.Itoa(pace), "--max-running", "8192", "--kv-tokens", "8388608", "--sim-context", "4096"}, l.worker...)
+		if err := s.add(&s.workers, "llm-worker", i, args...); err != nil {
+			return err
+		}
+	}
+	for i := range l.chats {
+		if err := s.add(&s.chats, "chat-service", i, append([]string{"--worker", addrsOf(s.workers), "--max-streams", "20000"}, l.chat...)...); err != nil {
+			return err
+		}
+	}
+	for i := range l.edges {
+		if err := s.add(&s.edges, "api-service", i, append([]string{"--chat", addrsOf(s.chats), "--max-streams", "20000"}, l.edge...)...); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.edges {
+		if err := e.Ready(e.addr); err != nil {
+			return err
+		}
+	}
+	return s.await(ctx, "every worker is used", func() bool {
+		for _, c := range s.chats {
+			if n, err := s.scrape(ctx, c, "whence_workers_healthy{", ""); err != nil || int(n) < l.workers {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func addrsOf(all []*service) string {
+	var addrs []string
+	for _, p := range all {
+		addrs = append(addrs, p.addr)
+	}
+	return strings.Join(addrs, ",")
+}
+
+// add starts a service.
+func (s *stand) add(to *[]*service, kind string, n int, args ...string) error {
+	p := &service{kind: kind}
+	for _, addr := range []*string{&p.addr, &p.metrics} {
+		free, err := process.FreeAddr()
+		if err != nil {
+			return err
+		}
+		*addr = free
+	}
+	p.args = append([]string{"--listen", p.addr, "--metrics-listen", p.metrics, "--name", kind + "/" + strconv.Itoa(n), "--log-level", "warn"}, args...)
+	if err := s.launch(p); err != nil {
+		return err
+	}
+	*to = append(*to, p)
+	return nil
+}
+
+// launch starts the process of a service, for the first time or again.
+func (s *stand) launch(p *service) (err error) {
+	if p.Process, err = process.Start(s.builds.dir, p.kind, filepath.Join(s.builds.dir, p.kind), p.args...); err != nil {
+		return err
+	}
+	return p.Listening(p.addr)
+}
+
+// end ends everything.
+func (s *stand) end() {
+	if s.leave != nil {
+		s.leave()
+	}
+	s.reading.Wait()
+	if s.http != nil {
+		s.http.CloseIdleConnections()
+	}
+	for _, all := range [][]*service{s.edges, s.chats, s.workers} {
+		for _, p := range all {
+			_ = p.Signal(syscall.SIGCONT) // a frozen process ends, too
+			p.End()
+		}
+	}
+	for _, p := range s.others {
+		p.End()
+	}
+}
+
+// fill opens streams of so many tokens, and returns when all have text. A stream is read undisturbed first, for the text
+// that all must have.
+func (s *stand) fill(ctx context.Context, tokens int) error {
+	s.tokens = tokens
+	reading, leave := context.WithCancel(ctx)
+	s.leave = leave
+	first := &reader{}
+	first.read(reading, s.http, s.edges[0].addr, tokens)
+	if first.ending != completed {
+		return fmt.Errorf("an undisturbed stream ends with %v", first.err)
+	}
+	s.want = first.text.String()
+	s.open(reading, s.streams)
+	return s.await(ctx, "all streams have text", func() bool { return int(s.begun.Load()) >= s.streams })
+}
+
+// open opens streams at the first edge, some at a time.
+func (s *stand) open(ctx context.Context, n int) {
+	for i := range n {
+		r := &reader{id: "trust-" + strconv.Itoa(len(s.readers)), want: s.want, flows: func() { s.begun.Add(1) }}
+		s.readers = append(s.readers, r)
+		s.reading.Go(func() { r.read(ctx, s.http, s.edges[0].addr, s.tokens) })
+		if i%50 == 49 {
+			time.Sleep(50 * time.Millisecond) // the engine's steps stay spread
+		}
+	}
+}
+
+// within bounds every wait of a row. What takes so long hangs.
+const within = time.Minute
+
+// await asks again and again.
+func (s *stand) await(ctx context.Context, what string, ok func() bool) error {
+	for until := time.Now().Add(within); !ok(); {
+		if time.Now().After(until) {
+			return fmt.Errorf("not within %v: %s", within, what)
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// finish waits until every reader has an ending. It returns the number of those that hang.
+func (s *stand) finish() (hangs int) {
+	ended := make(chan struct{})
+	go func() {
+		s.reading.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(within + time.Duration(s.tokens)*time.Second/pace):
+		s.leave()
+		<-ended
+		for _, r := range s.readers {
+			if r.ending == left {
+				hangs++
+			}
+		}
+	}
+	return hangs
+}
+
+// scrape returns the sum of the samples of a service whose lines begin with a prefix and have a part.
+func (s *stand) scrape(ctx context.Context, p *service, prefix, part string) (sum float64, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.metrics+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, prefix) || !strings.Contains(line, part) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// alive are the services that have not ended.
+func (s *stand) alive() (all []*service) {
+	for _, kind := range [][]*service{s.workers, s.chats, s.edges} {
+		for _, p := range kind {
+			select {
+			case <-p.Exited():
+			default:
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// redis starts a Redis server, and returns its URL.
+func (s *stand) redis() (string, error) {
+	addr, err := process.FreeAddr()
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	p, err := process.Start(s.builds.dir, "redis", "redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", s.builds.dir)
+	if err != nil {
+		return "", err
+	}
+	s.others = append(s.others, p)
+	return "redis://" + addr + "/0", p.Listening(addr)
+}
