@@ -20,7 +20,7 @@ func (e *Edge) newReplay(c Config, log *slog.Logger) (replay.Log, error) {
 	}
 	shared := redislog.Config{URL: c.Redis, Name: c.Name, Limits: c.Replay, Lease: c.RedisLease, Log: log, Lost: heir.Lost(c.Name), Fenced: e.fenced, Stopped: e.stopped}
 	if c.maxRequest() > 0 {
-		shared.TakeOver, shared.Room = e.takeOver, e.hop.Live.Room
+		shared.TakeOver, shared.Room = e.takeOver, e.room
 	}
 	return redislog.New(shared)
 }
@@ -41,6 +41,16 @@ func (e *Edge) takeOver(o replay.Orphan) {
 			e.heir.Continue(o)
 		}
 	})
+}
+
+// room reports whether there is room for a stream of another instance. While the edge is being made there is none.
+func (e *Edge) room() bool {
+	select {
+	case <-e.made:
+		return e.heir != nil && e.hop.Live.Room()
+	default:
+		return false
+	}
 }
 
 // resume is heir.Heir.Run.

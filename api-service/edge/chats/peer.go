@@ -64,7 +64,7 @@ func OverLinks(log *slog.Logger) Connect {
 		if err != nil {
 			return nil, err
 		}
-		return link.Upgrade(cc, addr, link.Options{}, log), nil
+		return link.Upgrade(cc, addr, link.Watchful(), log), nil
 	}
 }
 

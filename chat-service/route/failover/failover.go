@@ -153,9 +153,6 @@ func (m *Machine[W]) Room() int { return m.room - m.sent }
 // Sent returns how many tokens were delivered.
 func (m *Machine[W]) Sent() int { return m.sent }
 
-// Undelivered reports whether the current attempt has delivered nothing, so that the machine acts on Down.
-func (m *Machine[W]) Undelivered() bool { return !m.flowing && m.phase >= reading && m.phase < over }
-
 // Over reports whether the stream has ended.
 func (m *Machine[W]) Over() bool { return m.phase == over }
 

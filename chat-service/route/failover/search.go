@@ -251,9 +251,21 @@ func (m *Machine[W]) lost(reason streamerr.Reason, format string, args ...any) *
 	return e
 }
 
-// down leaves a worker that has delivered nothing and whose health probes fail.
+// downSilence is how long a worker whose health probes fail may be silent in mid-stream. A worker that is only too busy for
+// probes sends tokens.
+const downSilence = 2 * time.Second
+
+// down leaves a worker whose health probes fail: at once if it has delivered nothing, otherwise when it has been silent for
+// downSilence.
 func (m *Machine[W]) down(now time.Duration) {
-	if m.stopped != nil || m.flowing {
+	switch {
+	case m.stopped != nil:
+		return
+	case m.flowing:
+		if m.phase == calling && m.swap == nil && m.wake > 0 {
+			m.wake = min(m.wake, max(now, m.heard+downSilence))
+			m.tick(now)
+		}
 		return
 	}
 	why := m.lost(streamerr.Unavailable, "%s is no longer healthy, and had sent nothing for %v", m.called().Name, (now - m.heard).Round(time.Millisecond))

@@ -28,6 +28,7 @@ import (
 	"crypto/tls"
 	"net"
 	"runtime"
+	"time"
 
 	"github.com/whence-dev/whence/pkg/rpc/link/mux"
 )
@@ -42,6 +43,13 @@ type Options struct {
 	TLS *tls.Config
 	// Dial makes network connections; nil uses package net.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Watchful returns Options with which an end notices within about 4 s that its peer is stopped: a process that is
+// frozen keeps its connections. A callee with them frees the streams of a frozen caller, so that another caller can
+// continue them.
+func Watchful() Options {
+	return Options{Mux: mux.Options{PingEvery: time.Second, PingTimeout: 2 * time.Second}}
 }
 
 // MaxLinks bounds the default number of connections to one peer.
