@@ -18,7 +18,7 @@ func TestACountIsOfTheSamePrompt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := parsed(t, `{"max_tokens":9,`+fields+`}`).Request
+	r := parser.Parse(t, `{"max_tokens":9,`+fields+`}`).Request
 	want := &chatv1.TokenizeRequest{
 		Model: "m", AddGenerationPrompt: true, Messages: r.GetMessages(), Tools: r.GetTools(), ToolChoice: r.GetToolChoice(), TemplateVariables: r.GetTemplateVariables(),
 	}

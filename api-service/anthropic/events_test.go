@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
@@ -16,7 +17,7 @@ import (
 func blocksOf(t *testing.T, items ...*chatv1.GenerateResponse) []string {
 	t.Helper()
 	lines := sse.Encoder{Identity: true}
-	write := parsed(t, "{"+hi+`,"stream":true}`).Events()
+	write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()
 	for _, out := range append([]*chatv1.GenerateResponse{begin}, items...) {
 		write(out, &lines)
 	}
@@ -83,9 +84,9 @@ func TestPiecesOfOneDeltaComeIntoTheirBlocks(t *testing.T) {
 	} {
 		items := make([]*chatv1.GenerateResponse, 0, len(test.deltas)+1)
 		for _, d := range test.deltas {
-			items = append(items, delta(d))
+			items = append(items, calltest.Delta(d))
 		}
-		if got := blocksOf(t, append(items, ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}))...); !slices.Equal(got, test.want) {
+		if got := blocksOf(t, append(items, calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}))...); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -99,10 +100,10 @@ func TestAnAnswerWithCallsHasNoBlockOfWhiteSpace(t *testing.T) {
 		"beside a call": {[]*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: "{}"}}, `"content":[{"type":"tool_use",`},
 		"alone":         {nil, `"content":[{"type":"text","text":"\n"}]`},
 	} {
-		gather := parsed(t, "{"+hi+"}").Whole()
+		gather := parser.Parse(t, "{"+hi+"}").Whole()
 		gather(begin)
-		gather(delta(&chatv1.Delta{Text: "\n", ToolCalls: test.calls}))
-		if got := gather(ended(&llmv1.End{})); !strings.Contains(string(got), test.want) {
+		gather(calltest.Delta(&chatv1.Delta{Text: "\n", ToolCalls: test.calls}))
+		if got := gather(calltest.End(&llmv1.End{})); !strings.Contains(string(got), test.want) {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}

@@ -35,7 +35,7 @@ func TestManyBlocksAreParsedInLinearMemory(t *testing.T) {
 func TestARequestThatIsLetGoFreesItsTexts(t *testing.T) {
 	const size = 2 << 20
 	parse := func() *call.Call {
-		return parsed(t, `{`+hi+`,"system":"`+strings.Repeat("s", size)+`","metadata":{"user_id":"u"}}`)
+		return parser.Parse(t, `{`+hi+`,"system":"`+strings.Repeat("s", size)+`","metadata":{"user_id":"u"}}`)
 	}
 	heap := func() uint64 {
 		var s runtime.MemStats

@@ -5,11 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/whence-dev/whence/api-service/anthropic"
-	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/call/calltest"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
@@ -18,29 +15,10 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+var parser calltest.Parser = anthropic.Parse
+
 // hi are the fields that a request must have.
 const hi = `"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"}]`
-
-func parsed(t *testing.T, body string) *call.Call {
-	t.Helper()
-	c, err := anthropic.Parse([]byte(body))
-	if err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
-	return c
-}
-
-// wantRequest wants a request to be the one in protobuf's JSON.
-func wantRequest(t *testing.T, body string, got *chatv1.ChatRequest, want string) {
-	t.Helper()
-	request := &chatv1.ChatRequest{}
-	if err := protojson.Unmarshal([]byte(want), request); err != nil {
-		t.Fatal(err)
-	}
-	if !proto.Equal(got, request) {
-		t.Errorf("%s\nis %s\nwant %s", body, protojson.Format(got), protojson.Format(request))
-	}
-}
 
 func TestRequestsBecomeTheInternalOne(t *testing.T) {
 	for body, want := range map[string]string{
@@ -62,13 +40,13 @@ func TestRequestsBecomeTheInternalOne(t *testing.T) {
 		hi + `,"thinking":{"type":"disabled"},"output_config":{"effort":"low"}`:        `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9},"templateVariables":"{\"enable_thinking\":false,\"reasoning_effort\":\"low\",\"thinking\":false}"}`,
 		hi + `,"output_config":{"format":{"type":"json_schema","schema":{"type": 1}}}`: `{"model":"m","messages":[{"role":"user","content":"Hi"}],"sampling":{"maxTokens":9,"guide":{"forms":[{"schema":"{\"type\":1}"}]}}}`,
 	} {
-		c := parsed(t, "{"+body+"}")
-		wantRequest(t, body, c.Request, want)
+		c := parser.Parse(t, "{"+body+"}")
+		calltest.WantRequest(t, body, c.Request, want)
 		if c.Stream {
 			t.Errorf("%s is streamed", body)
 		}
 	}
-	if !parsed(t, "{"+hi+`,"stream":true}`).Stream {
+	if !parser.Parse(t, "{"+hi+`,"stream":true}`).Stream {
 		t.Error("stream is lost")
 	}
 }
@@ -94,7 +72,7 @@ func TestMessagesBecomeTurns(t *testing.T) {
 		`{"role":"user","content":"a"},{"role":"assistant","content":""},{"role":"system","content":"b"},{"role":"user","content":"c"}`: `{"role":"user","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"c"}`,
 	} {
 		body := `{"model":"m","max_tokens":1,"messages":[` + messages + `]}`
-		wantRequest(t, body, parsed(t, body).Request, `{"model":"m","sampling":{"maxTokens":1},"messages":[`+want+`]}`)
+		calltest.WantRequest(t, body, parser.Parse(t, body).Request, `{"model":"m","sampling":{"maxTokens":1},"messages":[`+want+`]}`)
 	}
 }
 
@@ -163,14 +141,14 @@ func TestAnInputThatIsNoObjectCanBeSentBack(t *testing.T) {
 	for arguments, want := range map[string]string{
 		``: `{}`, " ": `{}`, ` {"x": 1}`: `{"x":1}`, `{"x": "1`: `{"INVALID_JSON":"{\"x\": \"1"}`, `[1]`: `{"INVALID_JSON":"[1]"}`, `null`: `{"INVALID_JSON":"null"}`,
 	} {
-		gather := parsed(t, "{"+hi+"}").Whole()
+		gather := parser.Parse(t, "{"+hi+"}").Whole()
 		gather(begin)
-		gather(delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: arguments}}}))
+		gather(calltest.Delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: arguments}}}))
 		var answer struct{ Content json.RawMessage }
-		if err := json.Unmarshal(gather(ended(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH})), &answer); err != nil {
+		if err := json.Unmarshal(gather(calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH})), &answer); err != nil {
 			t.Fatal(err)
 		}
-		next := parsed(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":`+string(answer.Content)+`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a"}]}]}`)
+		next := parser.Parse(t, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":`+string(answer.Content)+`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a"}]}]}`)
 		if got := next.Request.GetMessages()[1].GetToolCalls()[0].GetArguments(); got != want {
 			t.Errorf("%q comes back as %s, want %s", arguments, got, want)
 		}
@@ -194,7 +172,7 @@ func TestALenientServiceIgnoresWhatItDoesNotHonour(t *testing.T) {
 }
 
 func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
-	c := parsed(t, `{"model":"m","max_tokens":9,"system":"s","thinking":{"type":"adaptive"},"output_config":{"effort":"low"},"tool_choice":{"type":"any"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"a"}]}]}`)
+	c := parser.Parse(t, `{"model":"m","max_tokens":9,"system":"s","thinking":{"type":"adaptive"},"output_config":{"effort":"low"},"tool_choice":{"type":"any"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"a"}]}]}`)
 	for inner, want := range map[string]string{
 		"messages": "messages", "messages[0].role": "system", "messages[1].content": "messages[0].content[0]", "messages[2]": "messages[0]", "messages[9]": "messages[9]",
 		"sampling.max_tokens": "max_tokens", "stop": "stop_sequences", "stop[1]": "stop_sequences[1]", "tools[1].parameters": "tools[1].input_schema", "tools[1].name": "tools[1].name",
@@ -211,7 +189,7 @@ func TestTheFieldThatSetsTemplateVariablesIsNamed(t *testing.T) {
 		`"thinking":{"type":"adaptive"}`:   "thinking",
 		`"output_config":{"effort":"low"}`: "output_config.effort",
 	} {
-		if got := parsed(t, "{"+hi+","+body+"}").Param("template_variables"); got != want {
+		if got := parser.Parse(t, "{"+hi+","+body+"}").Param("template_variables"); got != want {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
@@ -219,8 +197,8 @@ func TestTheFieldThatSetsTemplateVariablesIsNamed(t *testing.T) {
 
 func TestALongUserIDIsDigested(t *testing.T) {
 	long := strings.Repeat("u", 300)
-	got := parsed(t, `{`+hi+`,"metadata":{"user_id":"`+long+`"}}`).Request.GetSession()
-	if len(got) != 64 || got != parsed(t, `{`+hi+`,"metadata":{"user_id":"`+long+`"}}`).Request.GetSession() {
+	got := parser.Parse(t, `{`+hi+`,"metadata":{"user_id":"`+long+`"}}`).Request.GetSession()
+	if len(got) != 64 || got != parser.Parse(t, `{`+hi+`,"metadata":{"user_id":"`+long+`"}}`).Request.GetSession() {
 		t.Errorf("the session is %q", got)
 	}
 }

@@ -7,26 +7,15 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/anthropic"
+	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func started(m *llmv1.Started) *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m}}
-}
-
-func delta(d *chatv1.Delta) *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
-}
-
-func ended(e *llmv1.End) *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: e}}
-}
-
 // begin is how the streams of these tests begin.
-var begin = started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
+var begin = calltest.Started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
 
 const messageStart = `event: message_start
 data: {"type":"message_start","message":{"id":"msg_s","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}}
@@ -44,8 +33,8 @@ type script struct {
 var scripts = map[string]script{
 	"text": {
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{Text: "He"}), delta(&chatv1.Delta{Text: "\"y\"\n"}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
+			calltest.Delta(&chatv1.Delta{Text: "He"}), calltest.Delta(&chatv1.Delta{Text: "\"y\"\n"}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
 		},
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"He"}}
@@ -57,10 +46,10 @@ message_stop {"type":"message_stop"}`,
 	},
 	"reasoning, text and calls": {
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{Reasoning: "Hm"}), delta(&chatv1.Delta{Reasoning: ".", Text: "I look."}),
-			delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f"}, {Arguments: `{"city":`}}}),
-			delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Arguments: `"Paris"}`}, {Index: 1, Id: "b", Name: "g", Arguments: "{}"}}}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 9, ReasoningTokens: new(uint32(2))}}),
+			calltest.Delta(&chatv1.Delta{Reasoning: "Hm"}), calltest.Delta(&chatv1.Delta{Reasoning: ".", Text: "I look."}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f"}, {Arguments: `{"city":`}}}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Arguments: `"Paris"}`}, {Index: 1, Id: "b", Name: "g", Arguments: "{}"}}}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 9, ReasoningTokens: new(uint32(2))}}),
 		},
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hm"}}
@@ -84,8 +73,8 @@ message_stop {"type":"message_stop"}`,
 	"reasoning that is left out": {
 		body: `,"thinking":{"type":"adaptive","display":"omitted"}`,
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{Reasoning: "Hm"}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH}),
+			calltest.Delta(&chatv1.Delta{Reasoning: "Hm"}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH}),
 		},
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"s"}}
@@ -95,15 +84,15 @@ message_stop {"type":"message_stop"}`,
 		whole: `"content":[{"type":"thinking","thinking":"","signature":"s"}],"stop_reason":"max_tokens","stop_sequence":null,"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
 	},
 	"nothing before a stop sequence": {
-		items: []*chatv1.GenerateResponse{ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedStop: "###"})},
+		items: []*chatv1.GenerateResponse{calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, MatchedStop: "###"})},
 		events: `message_delta {"type":"message_delta","delta":{"stop_reason":"stop_sequence","stop_sequence":"###"},"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}
 message_stop {"type":"message_stop"}`,
 		whole: `"content":[],"stop_reason":"stop_sequence","stop_sequence":"###","usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}`,
 	},
 	"arguments that are no JSON": {
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: `{"x`}}}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: []*chatv1.ToolCallDelta{{Id: "a", Name: "f", Arguments: `{"x`}}}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER}),
 		},
 		events: `content_block_start {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"a","name":"f","input":{}}}
 content_block_delta {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"x"}}
@@ -123,7 +112,7 @@ func TestStreamsAreWrittenAsEvents(t *testing.T) {
 			want.WriteString("event: " + event + "\ndata: " + data + "\n\n")
 		}
 		lines := sse.Encoder{Identity: true}
-		write := parsed(t, "{"+hi+s.body+`,"stream":true}`).Events()
+		write := parser.Parse(t, "{"+hi+s.body+`,"stream":true}`).Events()
 		write(begin, &lines)
 		for _, out := range s.items {
 			write(out, &lines)
@@ -136,7 +125,7 @@ func TestStreamsAreWrittenAsEvents(t *testing.T) {
 
 func TestStreamsAreGatheredIntoOneBody(t *testing.T) {
 	for name, s := range scripts {
-		gather := parsed(t, "{"+hi+s.body+"}").Whole()
+		gather := parser.Parse(t, "{"+hi+s.body+"}").Whole()
 		got := gather(begin)
 		for _, out := range s.items {
 			got = append(got, gather(out)...)
@@ -149,9 +138,9 @@ func TestStreamsAreGatheredIntoOneBody(t *testing.T) {
 
 func TestATokenIsEncodedWithoutAllocations(t *testing.T) {
 	var lines sse.Encoder
-	write := parsed(t, "{"+hi+`,"stream":true}`).Events()
+	write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()
 	write(begin, &lines)
-	out := delta(&chatv1.Delta{Text: " \"token\"\n"})
+	out := calltest.Delta(&chatv1.Delta{Text: " \"token\"\n"})
 	if n := testing.AllocsPerRun(100, func() {
 		write(out, &lines)
 		_, _ = lines.Take()

@@ -5,41 +5,18 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/responses"
-	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	"github.com/whence-dev/whence/internal/leaktest"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+var parser calltest.Parser = responses.Parse
+
 // hi are the fields that a request must have.
 const hi = `"model":"m","input":"Hi"`
-
-func parsed(t *testing.T, body string, lenient ...string) *call.Call {
-	t.Helper()
-	c, err := responses.Parse([]byte(body), lenient...)
-	if err != nil {
-		t.Fatalf("%s: %v", body, err)
-	}
-	return c
-}
-
-// wantRequest wants a request to be the one in protobuf's JSON.
-func wantRequest(t *testing.T, body string, got *chatv1.ChatRequest, want string) {
-	t.Helper()
-	request := &chatv1.ChatRequest{}
-	if err := protojson.Unmarshal([]byte(want), request); err != nil {
-		t.Fatal(err)
-	}
-	if !proto.Equal(got, request) {
-		t.Errorf("%s\nis %s\nwant %s", body, protojson.Format(got), protojson.Format(request))
-	}
-}
 
 func TestRequestsBecomeTheInternalOne(t *testing.T) {
 	const user = `"model":"m","messages":[{"role":"user","content":"Hi"}]`
@@ -74,13 +51,13 @@ func TestRequestsBecomeTheInternalOne(t *testing.T) {
 		`"model":"m","input":[{"role":"developer","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"c"},{"role":"developer","content":"d"}]`: `"model":"m","messages":[{"role":"developer","content":"a\n\nb"},
 			{"role":"user","content":"c"},{"role":"developer","content":"d"}],"sampling":{}`,
 	} {
-		c := parsed(t, "{"+body+"}")
-		wantRequest(t, body, c.Request, "{"+want+"}")
+		c := parser.Parse(t, "{"+body+"}")
+		calltest.WantRequest(t, body, c.Request, "{"+want+"}")
 		if c.Stream {
 			t.Errorf("%s is streamed", body)
 		}
 	}
-	if !parsed(t, "{"+hi+`,"stream":true}`).Stream {
+	if !parser.Parse(t, "{"+hi+`,"stream":true}`).Stream {
 		t.Error("stream is lost")
 	}
 }
@@ -100,7 +77,7 @@ const codex = `{"model":"m","instructions":"You are Codex.","input":[
 	"prompt_cache_key":"0199","text":{"verbosity":"medium"},"client_metadata":{"x-codex-installation-id":"i"}}`
 
 func TestCodexIsUnderstood(t *testing.T) {
-	wantRequest(t, codex, parsed(t, codex).Request, `{"model":"m","messages":[
+	calltest.WantRequest(t, codex, parser.Parse(t, codex).Request, `{"model":"m","messages":[
 		{"role":"system","content":"You are Codex.\n\n<permissions>"},
 		{"role":"user","content":"# AGENTS.md<environment_context>"},
 		{"role":"user","content":"List the files."},
@@ -189,14 +166,14 @@ func TestALenientServiceLeavesOutWhatItDoesNotHonour(t *testing.T) {
 			t.Errorf("lenient for %v: %v, want %s", test.lenient, err, test.param)
 		}
 	}
-	c := parsed(t, body, "moderation", "novelty", "tools.web_search", "tools.local_shell")
+	c := parser.Parse(t, body, "moderation", "novelty", "tools.web_search", "tools.local_shell")
 	if tools := c.Request.GetTools(); len(tools) != 1 || tools[0].GetName() != "f" || c.Param("tools[0].name") != "tools[1].name" {
 		t.Errorf("the tools are %v, and the first one is %s", tools, c.Param("tools[0].name"))
 	}
 }
 
 func TestErrorsOfInnerHopsGetTheNamesOfTheBody(t *testing.T) {
-	c := parsed(t, `{"model":"m","instructions":"i","user":"u","top_logprobs":1,"text":{"format":{"type":"json_object"}},"input":[{"role":"system","content":"s"},{"role":"user","content":"a"},
+	c := parser.Parse(t, `{"model":"m","instructions":"i","user":"u","top_logprobs":1,"text":{"format":{"type":"json_object"}},"input":[{"role":"system","content":"s"},{"role":"user","content":"a"},
 		{"type":"reasoning","summary":[],"content":[]},{"type":"message","role":"assistant","content":"b"},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"c"}],
 		"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}}`)
 	for inner, want := range map[string]string{
@@ -220,7 +197,7 @@ func TestARequestThatIsLetGoFreesItsInput(t *testing.T) {
 		return s.HeapAlloc
 	}
 	before := heap()
-	c := parsed(t, `{"model":"m","input":"`+strings.Repeat("s", size)+`","prompt_cache_key":"k"}`)
+	c := parser.Parse(t, `{"model":"m","input":"`+strings.Repeat("s", size)+`","prompt_cache_key":"k"}`)
 	events, whole := c.Events(), c.Whole()
 	c.LetGo()
 	if after := heap(); after > before+size/2 {

@@ -10,27 +10,15 @@ import (
 	"testing"
 
 	"github.com/whence-dev/whence/api-service/call"
+	"github.com/whence-dev/whence/api-service/call/calltest"
 	"github.com/whence-dev/whence/api-service/edge/sse"
 	chatv1 "github.com/whence-dev/whence/idl/gen/whence/chat/v1"
 	llmv1 "github.com/whence-dev/whence/idl/gen/whence/llm/v1"
 	"github.com/whence-dev/whence/pkg/streamerr"
 )
 
-func started(m *llmv1.Started) *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Started{Started: m}}
-}
-
-func delta(d *chatv1.Delta) *chatv1.GenerateResponse {
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Delta{Delta: d}}
-}
-
-func ended(e *llmv1.End) *chatv1.GenerateResponse {
-	e.Path = []string{"llm-worker/0", "chat-service"}
-	return &chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_End{End: e}}
-}
-
 // begin is how the streams of these tests begin.
-var begin = started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
+var begin = calltest.Started(&llmv1.Started{StreamId: "s", Model: "m", PromptTokens: 7})
 
 // A script is a stream. Its events are in testdata, in a file of its name.
 type script struct {
@@ -49,48 +37,48 @@ var scripts = map[string]script{
 	"text": {
 		body: `,"instructions":"Be kind.","metadata":{"a":"b"},"temperature":0.7,"reasoning":{"effort":"low","summary":"auto"},"user":"u","service_tier":"flex","max_output_tokens":9`,
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{Text: "He"}), delta(&chatv1.Delta{Text: "\"y\"\n"}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
+			calltest.Delta(&chatv1.Delta{Text: "He"}), calltest.Delta(&chatv1.Delta{Text: "\"y\"\n"}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CachedTokens: 4, CompletionTokens: 3}}),
 		},
 	},
 	"reasoning-text-and-calls": {
 		body: `,"include":["reasoning.encrypted_content"],"tools":[{"type":"function","name":"f","parameters":{"type": "object"}}],"tool_choice":{"type":"function", "name":"f"},"parallel_tool_calls":true`,
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{Reasoning: "Hm"}), delta(&chatv1.Delta{Reasoning: ".", Text: "\n"}), delta(&chatv1.Delta{Text: "I look."}),
-			delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f"}, &chatv1.ToolCallDelta{Arguments: `{"city":`})}),
-			delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Arguments: `"Paris"}`}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "g"})}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 9, ReasoningTokens: new(uint32(2))}}),
+			calltest.Delta(&chatv1.Delta{Reasoning: "Hm"}), calltest.Delta(&chatv1.Delta{Reasoning: ".", Text: "\n"}), calltest.Delta(&chatv1.Delta{Text: "I look."}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f"}, &chatv1.ToolCallDelta{Arguments: `{"city":`})}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Arguments: `"Paris"}`}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "g"})}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 9, ReasoningTokens: new(uint32(2))}}),
 		},
 	},
 	"logprobs": {
 		body: `,"include":["message.output_text.logprobs"],"top_logprobs":1`,
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{Reasoning: "Hm", Logprobs: []*chatv1.TokenLogprob{probability("Hm")}}),
-			delta(&chatv1.Delta{Text: "He", Logprobs: []*chatv1.TokenLogprob{probability("He")}}),
-			delta(&chatv1.Delta{Logprobs: []*chatv1.TokenLogprob{probability("")}}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 3}}),
+			calltest.Delta(&chatv1.Delta{Reasoning: "Hm", Logprobs: []*chatv1.TokenLogprob{probability("Hm")}}),
+			calltest.Delta(&chatv1.Delta{Text: "He", Logprobs: []*chatv1.TokenLogprob{probability("He")}}),
+			calltest.Delta(&chatv1.Delta{Logprobs: []*chatv1.TokenLogprob{probability("")}}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP, Usage: &llmv1.Usage{PromptTokens: 7, CompletionTokens: 3}}),
 		},
 	},
 	"cut-off-in-a-call": {
 		items: []*chatv1.GenerateResponse{
-			delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f", Arguments: `{"x`})}),
-			ended(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH}),
+			calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f", Arguments: `{"x`})}),
+			calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_LENGTH}),
 		},
 	},
 	"withheld": {
-		items: []*chatv1.GenerateResponse{delta(&chatv1.Delta{Text: "He"}), ended(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER})},
+		items: []*chatv1.GenerateResponse{calltest.Delta(&chatv1.Delta{Text: "He"}), calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_CONTENT_FILTER})},
 	},
 	"nothing": {
-		items: []*chatv1.GenerateResponse{ended(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP})},
+		items: []*chatv1.GenerateResponse{calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_STOP})},
 	},
 	"failed": {
-		items: []*chatv1.GenerateResponse{delta(&chatv1.Delta{Reasoning: "Hm"}), delta(&chatv1.Delta{Text: "He"})},
+		items: []*chatv1.GenerateResponse{calltest.Delta(&chatv1.Delta{Reasoning: "Hm"}), calltest.Delta(&chatv1.Delta{Text: "He"})},
 		failed: &streamerr.Error{
 			Reason: streamerr.EngineFailed, Path: streamerr.NewPath("engine", "llm-worker/0", "chat-service", "api-service"), Message: `it is "lost"`, Code: "context_length_exceeded",
 		},
 	},
 	"stopped-by-its-client": {
-		items:  []*chatv1.GenerateResponse{delta(&chatv1.Delta{Text: "He"})},
+		items:  []*chatv1.GenerateResponse{calltest.Delta(&chatv1.Delta{Text: "He"})},
 		failed: &streamerr.Error{Reason: streamerr.UserStop, Path: streamerr.NewPath("client", "api-service"), Message: "stopped"},
 	},
 }
@@ -102,7 +90,7 @@ var times = regexp.MustCompile(`"(created_at|completed_at)":\d+`)
 // the test prints.
 func TestStreamsAreWrittenAsEvents(t *testing.T) {
 	for name, s := range scripts {
-		c := parsed(t, "{"+hi+s.body+`,"stream":true}`)
+		c := parser.Parse(t, "{"+hi+s.body+`,"stream":true}`)
 		got := times.ReplaceAllString(eventsOf(c, s), `"$1":1`)
 		file := filepath.Join("testdata", name+".txt")
 		want, err := os.ReadFile(file)
@@ -202,13 +190,13 @@ func TestAnAnswerIsTheSameAtOnceAndInPieces(t *testing.T) {
 		if s.failed != nil {
 			continue
 		}
-		c := parsed(t, "{"+hi+s.body+"}")
+		c := parser.Parse(t, "{"+hi+s.body+"}")
 		gather := c.Whole()
 		got := gather(begin)
 		for _, out := range s.items {
 			got = append(got, gather(out)...)
 		}
-		events := eventsOf(parsed(t, "{"+hi+s.body+`,"stream":true}`), s)
+		events := eventsOf(parser.Parse(t, "{"+hi+s.body+`,"stream":true}`), s)
 		_, last, _ := strings.Cut(events[strings.LastIndex(events, "\ndata: "):], `"response":`)
 		last, _, _ = strings.Cut(last, `,"whence":`)
 		if a, b := times.ReplaceAllString(string(got), "$1"), times.ReplaceAllString(last, "$1"); a != b {
@@ -218,16 +206,16 @@ func TestAnAnswerIsTheSameAtOnceAndInPieces(t *testing.T) {
 }
 
 func TestARestartedAnswerIsSentOnce(t *testing.T) {
-	gather := parsed(t, "{"+hi+"}").Whole()
+	gather := parser.Parse(t, "{"+hi+"}").Whole()
 	gather(begin)
-	gather(delta(&chatv1.Delta{Text: "lost", ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f"})}))
+	gather(calltest.Delta(&chatv1.Delta{Text: "lost", ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "f"})}))
 	gather(&chatv1.GenerateResponse{Message: &chatv1.GenerateResponse_Restarted{Restarted: &chatv1.Restarted{}}})
-	gather(delta(&chatv1.Delta{Text: "kept"}))
+	gather(calltest.Delta(&chatv1.Delta{Text: "kept"}))
 	var got struct {
 		ID     string
 		Output []struct{ Content []struct{ Text string } }
 	}
-	if err := json.Unmarshal(gather(ended(&llmv1.End{})), &got); err != nil || got.ID != "resp_s" || len(got.Output) != 1 || got.Output[0].Content[0].Text != "kept" {
+	if err := json.Unmarshal(gather(calltest.End(&llmv1.End{})), &got); err != nil || got.ID != "resp_s" || len(got.Output) != 1 || got.Output[0].Content[0].Text != "kept" {
 		t.Errorf("%+v: %v", got, err)
 	}
 }
@@ -254,10 +242,10 @@ func TestPiecesOfOneDeltaComeIntoTheirItems(t *testing.T) {
 	} {
 		var s script
 		for _, d := range test.deltas {
-			s.items = append(s.items, delta(d))
+			s.items = append(s.items, calltest.Delta(d))
 		}
-		s.items = append(s.items, ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}))
-		text := eventsOf(parsed(t, "{"+hi+`,"stream":true}`), s)
+		s.items = append(s.items, calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}))
+		text := eventsOf(parser.Parse(t, "{"+hi+`,"stream":true}`), s)
 		checkEvents(t, name, text)
 		var last event
 		if err := json.Unmarshal([]byte(text[strings.LastIndex(text, "\ndata: ")+len("\ndata: "):]), &last); err != nil {
@@ -278,7 +266,7 @@ func TestPiecesOfOneDeltaComeIntoTheirItems(t *testing.T) {
 }
 
 func TestALateRefusalIsAnErrorEvent(t *testing.T) {
-	c := parsed(t, "{"+hi+`,"stream":true}`)
+	c := parser.Parse(t, "{"+hi+`,"stream":true}`)
 	c.Events()
 	lines := sse.Encoder{Identity: true}
 	c.Failure(&streamerr.Error{Reason: streamerr.Invalid, Path: streamerr.NewPath("chat-service"), Param: "input", Message: `"no"`, Code: "context_length_exceeded"}, "s", &lines)
@@ -299,8 +287,8 @@ func TestTheLastEventHasItsNameInTheRecord(t *testing.T) {
 	for finish, want := range map[llmv1.Finish]string{
 		llmv1.Finish_FINISH_STOP: "response.completed", llmv1.Finish_FINISH_LENGTH: "response.incomplete",
 	} {
-		c := parsed(t, "{"+hi+`,"stream":true}`)
-		eventsOf(c, script{items: []*chatv1.GenerateResponse{ended(&llmv1.End{Finish: finish})}})
+		c := parser.Parse(t, "{"+hi+`,"stream":true}`)
+		eventsOf(c, script{items: []*chatv1.GenerateResponse{calltest.End(&llmv1.End{Finish: finish})}})
 		if got := c.Done(); got != want {
 			t.Errorf("%v: %s, want %s", finish, got, want)
 		}
@@ -309,9 +297,9 @@ func TestTheLastEventHasItsNameInTheRecord(t *testing.T) {
 
 func TestATokenIsEncodedWithoutAllocations(t *testing.T) {
 	var lines sse.Encoder
-	write := parsed(t, "{"+hi+`,"stream":true}`).Events()
+	write := parser.Parse(t, "{"+hi+`,"stream":true}`).Events()
 	write(begin, &lines)
-	out := delta(&chatv1.Delta{Text: " \"token\"\n"})
+	out := calltest.Delta(&chatv1.Delta{Text: " \"token\"\n"})
 	if n := testing.AllocsPerRun(100, func() {
 		write(out, &lines)
 		_, _ = lines.Take()
@@ -321,10 +309,10 @@ func TestATokenIsEncodedWithoutAllocations(t *testing.T) {
 }
 
 func TestACallOfANamespaceIsNamedAsTheClientNamesIt(t *testing.T) {
-	c := parsed(t, "{"+hi+`,"stream":true,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`)
+	c := parser.Parse(t, "{"+hi+`,"stream":true,"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}`)
 	text := eventsOf(c, script{items: []*chatv1.GenerateResponse{
-		delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "n__f"}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "x__f"})}),
-		ended(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}),
+		calltest.Delta(&chatv1.Delta{ToolCalls: calls(&chatv1.ToolCallDelta{Id: "a", Name: "n__f"}, &chatv1.ToolCallDelta{Index: 1, Id: "b", Name: "x__f"})}),
+		calltest.End(&llmv1.End{Finish: llmv1.Finish_FINISH_TOOL_CALLS}),
 	}})
 	checkEvents(t, "namespace", text)
 	for _, want := range []string{`"call_id":"a","name":"f","namespace":"n"}`, `"call_id":"b","name":"x__f"}`, `"name":"f","arguments":"{}"`} {
@@ -336,7 +324,7 @@ func TestACallOfANamespaceIsNamedAsTheClientNamesIt(t *testing.T) {
 
 func TestEncryptedReasoningCanBeSentBackAlone(t *testing.T) {
 	s := scripts["reasoning-text-and-calls"]
-	gather := parsed(t, "{"+hi+s.body+"}").Whole()
+	gather := parser.Parse(t, "{"+hi+s.body+"}").Whole()
 	gather(begin)
 	var answer struct{ Output []map[string]any }
 	for _, out := range s.items {
@@ -351,7 +339,7 @@ func TestEncryptedReasoningCanBeSentBackAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	messages := parsed(t, `{"model":"m","input":`+string(input)+`}`).Request.GetMessages()
+	messages := parser.Parse(t, `{"model":"m","input":`+string(input)+`}`).Request.GetMessages()
 	if len(messages) != 1 || messages[0].GetReasoning() != "Hm." || messages[0].GetContent() != "\nI look." || len(messages[0].GetToolCalls()) != 2 {
 		t.Errorf("%v", messages)
 	}
